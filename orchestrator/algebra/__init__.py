@@ -1,0 +1,1 @@
+"""Immutable relational algebra: operators, schemas, keys and functional dependencies."""

@@ -1,0 +1,1 @@
+"""Measurements behind `idivm bench`."""

@@ -1,0 +1,1 @@
+"""The maintenance plan every strategy produces, and its emission as PostgreSQL SQL."""

@@ -1,0 +1,37 @@
+"""The errors a user of idivm meets: one hierarchy, each with one sentence that says what to do."""
+
+from __future__ import annotations
+
+
+class IdivmError(Exception):
+    """Something the user asked for cannot be done; the message is a sentence for that user."""
+
+    exit_status = 2
+
+
+class UsageError(IdivmError):
+    """The request itself is malformed: an unknown option, a bad value, a statement out of place."""
+
+
+class NotFoundError(IdivmError):
+    """A named view, table or file does not exist."""
+
+
+class NameTakenError(IdivmError):
+    """The name of a new view belongs to another relation."""
+
+
+class UnsupportedError(IdivmError):
+    """The query is valid SQL but cannot be maintained in the way that was asked for."""
+
+
+class DatabaseError(IdivmError):
+    """PostgreSQL refused; the message carries its sentence."""
+
+
+class ServerError(IdivmError):
+    """A PostgreSQL server cannot be found, started, reached or used."""
+
+
+class MigrationError(IdivmError):
+    """The catalog in the database and the program do not fit each other."""

@@ -1,0 +1,1 @@
+"""From SQL text to an algebra plan: statement splitting, analysis by PostgreSQL, plan building."""

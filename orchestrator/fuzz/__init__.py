@@ -1,0 +1,1 @@
+"""Random schemas, views and changes, compared with the oracle after every refresh."""

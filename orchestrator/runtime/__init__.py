@@ -1,0 +1,1 @@
+"""Effects in the database: migrations, installation, capture, refresh, collection, checking."""

@@ -1,0 +1,1 @@
+"""The embedded PostgreSQL server and the search for PostgreSQL binaries."""

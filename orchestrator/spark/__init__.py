@@ -1,0 +1,1 @@
+"""Apache Spark: sessions, bulk loads and initial states."""

@@ -1,0 +1,1 @@
+"""Strategies turn an algebra plan into a maintenance plan, and `choose` picks one."""
