@@ -1,0 +1,265 @@
+"""The Python interface: `connect()` gives an `Orchestrator`, and the command line is a layer over it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.errors import Diagnostic
+from psycopg.sql import SQL
+
+from orchestrator.errors import NameTakenError, NotFoundError, ServerError, UsageError
+from orchestrator.frontend.options import parse_options
+from orchestrator.frontend.statements import (
+    CreateView,
+    DropView,
+    Other,
+    QualifiedName,
+    RefreshView,
+    Statement,
+    parse_name,
+    parse_script,
+)
+from orchestrator.runtime import catalog, check, install, migrate, refresh, sources
+from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.errors import explained
+from orchestrator.runtime.explain import Explanation, explain_view
+from orchestrator.runtime.install import NewView
+from orchestrator.runtime.refresh import RefreshReport
+
+
+@dataclass(frozen=True)
+class StatementResult:
+    """What one statement of a script gave."""
+
+    kind: str
+    message: str
+    columns: tuple[str, ...] = ()
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """Whether a view shows what its query answers in the same snapshot."""
+
+    view: str
+    equal: bool
+    rows: int
+    missing: list[str]
+    surplus: list[str]
+
+
+def connect(dsn: str | None = None) -> Orchestrator:
+    """Opens a database and brings idivm's catalog in it up to date.
+
+    Without a dsn it takes IDIVM_DSN, then DATABASE_URL, then the embedded server.
+    """
+    return Orchestrator(_open(dsn or default_dsn()))
+
+
+def default_dsn() -> str:
+    """Where to connect when nothing is said: the environment's database, or the embedded one."""
+    named = os.environ.get("IDIVM_DSN") or os.environ.get("DATABASE_URL")
+    if named:
+        return named
+    from orchestrator.server import embedded_dsn
+
+    return embedded_dsn()
+
+
+def _open(dsn: str) -> Connection[Any]:
+    try:
+        connection = psycopg.connect(dsn, autocommit=True, application_name="idivm")
+    except psycopg.Error as error:
+        reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no reason given"
+        raise ServerError(
+            f"Cannot connect to PostgreSQL: {reason}. Check --dsn, IDIVM_DSN or DATABASE_URL."
+        ) from error
+    try:
+        with explained("Preparing the database"):
+            migrate.migrate(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class Orchestrator:
+    """Creates, refreshes, explains, checks and drops maintained views over one connection."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        """Takes a connection in autocommit mode to a database with idivm's catalog."""
+        self.connection = connection
+        self.on_notice: Callable[[str], None] | None = None
+        connection.add_notice_handler(self._notice)
+
+    def __enter__(self) -> Orchestrator:
+        """The orchestrator itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Closes the connection."""
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self.connection.close()
+
+    def _notice(self, diagnostic: Diagnostic) -> None:
+        if self.on_notice is not None and diagnostic.message_primary:
+            self.on_notice(diagnostic.message_primary)
+
+    def execute(self, script: str) -> list[StatementResult]:
+        """Runs a script; CREATE VIEW, DROP VIEW and REFRESH act on maintained views."""
+        return list(self.run(script))
+
+    def run(self, script: str) -> Iterator[StatementResult]:
+        """Runs a script like `execute`, giving each statement's result as soon as it is there."""
+        for statement in parse_script(script):
+            yield self._run(statement)
+
+    def create_view(
+        self,
+        name: str,
+        query: str,
+        *,
+        columns: Sequence[str] | None = None,
+        replace: bool = False,
+        **options: object,
+    ) -> ViewInfo:
+        """Creates a maintained view of a query."""
+        statements = parse_script(query)
+        if len(statements) != 1:
+            raise UsageError(f"The query of {name} must be one statement, not {len(statements)}.")
+        return self._create(
+            CreateView(
+                text=query,
+                name=parse_name(name),
+                query=statements[0].text,
+                columns=tuple(columns) if columns is not None else None,
+                options=tuple((key, str(value)) for key, value in options.items()),
+                replace=replace,
+            )
+        )
+
+    def refresh(self, *names: str) -> list[RefreshReport]:
+        """Brings the named views, or all, up to date in one snapshot, lower ones first."""
+        return self._refresh([parse_name(name) for name in names])
+
+    def views(self) -> list[ViewInfo]:
+        """Every maintained view."""
+        with explained("Listing views"):
+            return catalog.all_views(self.connection)
+
+    def view(self, name: str) -> ViewInfo:
+        """One maintained view."""
+        with explained(f"Looking up {name}"):
+            return catalog.view_named(self.connection, parse_name(name).identifier)
+
+    def explain(self, name: str) -> Explanation:
+        """How a view is maintained: plan, script and reasons."""
+        with explained(f"Explaining {name}"):
+            return explain_view(
+                self.connection, catalog.view_named(self.connection, parse_name(name).identifier)
+            )
+
+    def check(self, *names: str) -> list[CheckReport]:
+        """Refreshes the named views, or all, and compares each with its query's own answer."""
+        with explained("Checking"):
+            sources.sync_members(self.connection)
+            ids = catalog.view_ids(self.connection, [parse_name(name).identifier for name in names])
+
+            def compare() -> list[CheckReport]:
+                refresh.refresh_here(self.connection, ids)
+                return [self._compare(view_id) for view_id in ids]
+
+            return refresh.in_one_cut(self.connection, ids, compare)
+
+    def drop_view(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
+        """Drops a maintained view and everything that only it used."""
+        self._drop(DropView(f"DROP VIEW {name}", (parse_name(name),), if_exists, cascade))
+
+    def _run(self, statement: Statement) -> StatementResult:
+        if isinstance(statement, CreateView):
+            try:
+                view = self._create(statement)
+            except NameTakenError:
+                if not statement.if_not_exists:
+                    raise
+                return StatementResult("CREATE VIEW", f"{statement.name} exists already, skipping")
+            return StatementResult(
+                "CREATE VIEW",
+                f"CREATE VIEW {view.name}: {view.maintain}, strategy {view.strategy}",
+            )
+        if isinstance(statement, DropView):
+            self._drop(statement)
+            return StatementResult("DROP VIEW", "DROP VIEW")
+        if isinstance(statement, RefreshView):
+            reports = self._refresh(list(statement.names))
+            changed = sum(report.changed for report in reports)
+            return StatementResult("REFRESH", f"REFRESH: {changed} rows changed")
+        return self._pass_on(statement)
+
+    def _create(self, statement: CreateView) -> ViewInfo:
+        new = NewView(
+            statement.name,
+            statement.query,
+            statement.columns,
+            parse_options(statement.options),
+            statement.replace,
+        )
+        with explained(f"Creating {statement.name}"):
+            return install.create_view(self.connection, new)
+
+    def _refresh(self, names: list[QualifiedName]) -> list[RefreshReport]:
+        with explained("Refreshing"):
+            sources.sync_members(self.connection)
+            ids = catalog.view_ids(self.connection, [name.identifier for name in names])
+            return refresh.refresh(self.connection, ids)
+
+    def _drop(self, statement: DropView) -> None:
+        for name in statement.names:
+            with explained(f"Dropping {name}"):
+                try:
+                    view = catalog.view_named(self.connection, name.identifier)
+                except NotFoundError:
+                    oid = catalog.relation_oid(self.connection, name.identifier)
+                    if oid is None and statement.if_exists:
+                        continue
+                    if oid is None:
+                        raise
+                    self._drop_plain(name, statement.cascade)
+                    continue
+                install.drop_view(self.connection, view, statement.cascade)
+
+    def _drop_plain(self, name: QualifiedName, cascade: bool) -> None:
+        tail = SQL(" CASCADE") if cascade else SQL("")
+        self.connection.execute(SQL("DROP VIEW {}{}").format(name.identifier, tail))
+        install.sweep(self.connection)
+
+    def _pass_on(self, statement: Other) -> StatementResult:
+        with explained(f"{statement.verb} failed"):
+            cursor = self.connection.execute(statement.text.encode())
+        message = cursor.statusmessage or statement.verb
+        if statement.verb == "DROP":
+            with explained("Removing what was dropped"):
+                install.sweep(self.connection)
+        if cursor.description is None:
+            return StatementResult(statement.verb, message)
+        names = tuple(column.name for column in cursor.description)
+        return StatementResult(statement.verb, message, names, cursor.fetchall())
+
+    def _compare(self, view_id: int) -> CheckReport:
+        view = catalog.view_by_id(self.connection, view_id)
+        result = check.compare_view(self.connection, view)
+        return CheckReport(view.name, result.equal, result.rows, result.missing, result.surplus)

@@ -1,0 +1,252 @@
+"""One function a verb of the command line; each calls the Python interface and prints."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.api import Orchestrator, StatementResult, connect
+from orchestrator.errors import NotFoundError, UsageError
+from orchestrator.runtime.catalog import ViewInfo
+
+
+def sql(options: argparse.Namespace) -> int:
+    """`idivm sql`."""
+    script = _script_of(options)
+    with _open(options) as orchestrator:
+        orchestrator.on_notice = lambda text: print(f"notice: {text}", file=sys.stderr)
+        results: list[StatementResult] = []
+        for result in orchestrator.run(script):
+            results.append(result)
+            if not options.json:
+                _print_result(result)
+    if options.json:
+        _print_json([dataclasses.asdict(result) for result in results])
+    return 0
+
+
+def refresh(options: argparse.Namespace) -> int:
+    """`idivm refresh`."""
+    with _open(options) as orchestrator:
+        reports = orchestrator.refresh(*options.views)
+    if options.json:
+        _print_json([dataclasses.asdict(report) for report in reports])
+    else:
+        rows = [(r.view, f"{r.changed:,}", f"{r.seconds * 1000:,.1f} ms") for r in reports]
+        _print_table(("view", "rows changed", "took"), rows, right={1, 2})
+    return 0
+
+
+def list_views(options: argparse.Namespace) -> int:
+    """`idivm list`."""
+    with _open(options) as orchestrator:
+        views = orchestrator.views()
+    if options.json:
+        _print_json([_summary(view) for view in views])
+    elif not views:
+        print("No maintained views yet; create one with: idivm sql -c 'CREATE VIEW name AS SELECT ...'")
+    else:
+        rows = [
+            (v.name, v.strategy, v.maintain, f"{v.pending:,}", _ago(v.refreshed_at), ", ".join(v.sources))
+            for v in views
+        ]
+        _print_table(("view", "strategy", "maintain", "pending", "refreshed", "reads"), rows, right={3})
+    return 0
+
+
+def status(options: argparse.Namespace) -> int:
+    """`idivm status`."""
+    with _open(options) as orchestrator:
+        views = [orchestrator.view(options.view)] if options.view else orchestrator.views()
+    if options.json:
+        _print_json([_summary(view) for view in views])
+        return 0
+    for view in views:
+        mean = view.total_seconds / view.refreshes * 1000 if view.refreshes else 0.0
+        facts = [
+            ("state", "up to date" if view.status == "ready" and not view.pending else _behind(view)),
+            ("strategy", f"{view.strategy}, {view.maintain}"),
+            ("reads", ", ".join(view.sources) or "no table"),
+            ("pending changes", f"{view.pending:,}"),
+            ("last refresh", f"{_ago(view.refreshed_at)}, {view.changed:,} rows in {view.seconds * 1000:,.1f} ms"),
+            ("refreshes", f"{view.refreshes:,}, {mean:,.1f} ms on average"),
+            ("rows", f"about {view.rows:,}"),
+            ("size", f"{_size(view.bytes)} of content, {_size(view.log_bytes)} of change logs"),
+        ]
+        print(view.name)
+        for name, value in facts:
+            print(f"  {name + ':':17}{value}")
+    if not views:
+        print("No maintained views yet.")
+    return 0
+
+
+def explain(options: argparse.Namespace) -> int:
+    """`idivm explain`."""
+    with _open(options) as orchestrator:
+        explanation = orchestrator.explain(options.view)
+    if options.json:
+        _print_json(explanation.to_json())
+        return 0
+    wanted = [name for name in ("plan", "why", "script") if getattr(options, name)] or ["plan", "why"]
+    print(f"{explanation.view}: strategy {explanation.strategy}, {explanation.maintain}")
+    for name in wanted:
+        print(f"\n{getattr(explanation, name)}")
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    """`idivm check`."""
+    with _open(options) as orchestrator:
+        reports = orchestrator.check(*options.views)
+    if options.json:
+        _print_json([dataclasses.asdict(report) for report in reports])
+    else:
+        for report in reports:
+            print(f"{report.view}: {'equal' if report.equal else 'DIFFERENT'}, {report.rows:,} rows")
+            for sign, rows in (("missing", report.missing), ("surplus", report.surplus)):
+                for row in rows:
+                    print(f"  {sign}: {row}")
+    return 0 if all(report.equal for report in reports) else 1
+
+
+def drop(options: argparse.Namespace) -> int:
+    """`idivm drop`."""
+    with _open(options) as orchestrator:
+        orchestrator.drop_view(options.view, cascade=options.cascade, if_exists=options.if_exists)
+    _print_done(options, f"Dropped {options.view}.")
+    return 0
+
+
+def up(options: argparse.Namespace) -> int:
+    """`idivm up`."""
+    from orchestrator.server import embedded
+
+    endpoint = embedded.EmbeddedServer().up()
+    _print_done(options, endpoint.dsn, dsn=endpoint.dsn)
+    return 0
+
+
+def down(options: argparse.Namespace) -> int:
+    """`idivm down`."""
+    from orchestrator.server import embedded
+
+    stopped = embedded.EmbeddedServer().down()
+    _print_done(options, "Stopped." if stopped else "It was not running.", stopped=stopped)
+    return 0
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """`idivm doctor`."""
+    from orchestrator.runtime.doctor import examine
+
+    with _open(options) as orchestrator:
+        findings = examine(orchestrator.connection)
+    if options.json:
+        _print_json([dataclasses.asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            print(f"{'ok   ' if finding.fine else 'WRONG'} {finding.subject}: {finding.sentence}")
+    return 0 if all(finding.fine for finding in findings) else 1
+
+
+def add_benchmarks(parser: argparse.ArgumentParser) -> None:
+    """Adds the measurements as verbs of `idivm bench`."""
+    from orchestrator.bench.names import add_arguments
+
+    add_arguments(parser)
+
+
+def _open(options: argparse.Namespace) -> Orchestrator:
+    return connect(options.dsn)
+
+
+def _script_of(options: argparse.Namespace) -> str:
+    if options.text is not None and options.file is not None:
+        raise UsageError("Give SQL either with -c or as a file, not both.")
+    if options.text is not None:
+        return str(options.text)
+    if options.file in (None, "-"):
+        return sys.stdin.read()
+    path = Path(options.file)
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise NotFoundError(f"Cannot read {path}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text.") from error
+
+
+def _summary(view: ViewInfo) -> dict[str, Any]:
+    value = dataclasses.asdict(view)
+    for name in ("plan", "settings", "oid", "id"):
+        del value[name]
+    return value
+
+
+def _behind(view: ViewInfo) -> str:
+    if view.status == "invalid":
+        return "to be rebuilt by its next refresh"
+    return f"stale by {view.pending:,} changes"
+
+
+def _ago(moment: datetime | None) -> str:
+    if moment is None:
+        return "never"
+    seconds = (datetime.now(timezone.utc) - moment).total_seconds()
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            number = int(seconds // length)
+            return f"{number} {unit}{'s' if number > 1 else ''} ago"
+    return f"{max(seconds, 0):.0f} s ago"
+
+
+def _size(number: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if number < 10240 or unit == "GB":
+            break
+        number /= 1024
+    return f"{number:,.0f} {unit}"
+
+
+def _print_result(result: StatementResult) -> None:
+    if result.columns:
+        rows = [tuple("" if value is None else str(value) for value in row) for row in result.rows]
+        _print_table(result.columns, rows)
+        print(f"({len(rows)} row{'' if len(rows) == 1 else 's'})")
+    else:
+        print(result.message)
+
+
+def _print_table(
+    names: Sequence[str], rows: Iterable[Sequence[str]], right: frozenset[int] | set[int] = frozenset()
+) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(names):
+        table.add_column(Text(name), justify="right" if number in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(value) for value in row))
+    width = None if sys.stdout.isatty() else 10_000
+    Console(width=width).print(table)
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=2, default=str, ensure_ascii=False))
+
+
+def _print_done(options: argparse.Namespace, sentence: str, **facts: object) -> None:
+    if options.json:
+        _print_json({"message": sentence, **facts})
+    else:
+        print(sentence)

@@ -1,0 +1,103 @@
+"""The `idivm` command: parses arguments, calls the Python interface, prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.cli import commands
+from orchestrator.errors import IdivmError
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, with exit status 2."""
+
+    def error(self, message: str) -> Any:
+        sys.stderr.write(f"idivm: {message}; see {self.prog} --help.\n")
+        raise SystemExit(2)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line's grammar."""
+    parser = _Parser(
+        prog="idivm",
+        description="SQL views that stay up to date by themselves inside PostgreSQL.",
+    )
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--dsn",
+        help="the database (default: $IDIVM_DSN, then $DATABASE_URL, then the embedded server)",
+    )
+    common.add_argument("--json", action="store_true", help="print JSON for programs")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND", parser_class=_Parser)
+
+    def verb(name: str, text: str, run: Any) -> argparse.ArgumentParser:
+        sub = verbs.add_parser(name, help=text, description=text, parents=[common])
+        sub.set_defaults(run=run)
+        return sub
+
+    sub = verb("sql", "run SQL; CREATE VIEW, DROP VIEW and REFRESH act on maintained views", commands.sql)
+    sub.add_argument("-c", dest="text", metavar="SQL", help="the SQL to run")
+    sub.add_argument("file", nargs="?", help="a file of SQL (- or nothing: standard input)")
+
+    sub = verb("refresh", "bring views up to date, all by default, in one snapshot", commands.refresh)
+    sub.add_argument("views", nargs="*", metavar="VIEW")
+
+    verb("list", "list the maintained views", commands.list_views)
+
+    sub = verb("status", "show staleness, pending changes, sizes and costs", commands.status)
+    sub.add_argument("view", nargs="?", metavar="VIEW")
+
+    sub = verb("explain", "show how a view is maintained", commands.explain)
+    sub.add_argument("view", metavar="VIEW")
+    sub.add_argument("--plan", action="store_true", help="the algebra plan and what is stored")
+    sub.add_argument("--script", action="store_true", help="the SQL that maintains the view")
+    sub.add_argument("--why", action="store_true", help="why this strategy and not another")
+
+    sub = verb("check", "refresh views and compare each with its query's own answer", commands.check)
+    sub.add_argument("views", nargs="*", metavar="VIEW")
+
+    sub = verb("drop", "drop a maintained view", commands.drop)
+    sub.add_argument("view", metavar="VIEW")
+    sub.add_argument("--cascade", action="store_true", help="drop what reads it as well")
+    sub.add_argument("--if-exists", action="store_true", help="do nothing when there is no such view")
+
+    verb("up", "start the embedded server", commands.up)
+    verb("down", "stop the embedded server", commands.down)
+    verb("doctor", "diagnose an installation and remove leftovers", commands.doctor)
+
+    sub = verbs.add_parser("bench", help="run a measurement", description="Run a measurement.")
+    commands.add_benchmarks(sub)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and gives its exit status: 0 success, 1 a finding, 2 bad input."""
+    options = build_parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+        sys.stdout.flush()
+        return status
+    except IdivmError as error:
+        return _failed(options, str(error), error.exit_status)
+    except KeyboardInterrupt:
+        return _failed(options, "Interrupted; what was not committed is undone.", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _failed(options: argparse.Namespace, sentence: str, status: int) -> int:
+    if getattr(options, "json", False):
+        print(json.dumps({"error": sentence}))
+    else:
+        print(f"idivm: {sentence}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

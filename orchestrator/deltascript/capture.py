@@ -1,0 +1,359 @@
+"""The SQL that captures the changes of one table: source view, log, triggers, net effect.
+
+No text here names a column of the user's table but the source view and the functions that turn a
+row of the table into a row of that view. PostgreSQL stores both as parse trees, so that a rename
+in the table needs no repair, and inlines both, so that they cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
+
+from orchestrator.deltascript.plan import SourceColumn
+
+SEGMENT_BITS = 32
+"""A statement's number shifted right by this many bits tells, by its lowest bit, the log segment."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A source as installed: its id, its table and the names its columns have in the source view."""
+
+    id: int
+    relation: Composable
+    columns: tuple[tuple[SourceColumn, str], ...]
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the source has a key."""
+        return any(column.in_key for column, _ in self.columns)
+
+    @property
+    def base(self) -> str:
+        """The name that all objects of the source begin with."""
+        return f"s{self.id}"
+
+    @property
+    def view(self) -> Identifier:
+        """The source view."""
+        return Identifier("idivm_def", self.base)
+
+    def log(self, suffix: str = "") -> Identifier:
+        """An object in the log schema."""
+        return Identifier("idivm_log", self.base + suffix)
+
+
+def create_source(source: Captured) -> Iterator[Composed]:
+    """The statements that create the source view, the log and the function of net effect."""
+    yield SQL("CREATE VIEW {} AS SELECT {} FROM {} AS t").format(
+        source.view, _view_columns(source), source.relation
+    )
+    for segment in ("_a", "_b"):
+        yield SQL(
+            "CREATE TABLE {} AS SELECT 0::bigint AS seq, '0'::xid8 AS xid, 'T'::\"char\" AS op{} WITH NO DATA"
+        ).format(
+            source.log(segment),
+            _joined(
+                SQL(", NULL::{} AS {}").format(_type(column), Identifier(f"{side}_{column.attnum}"))
+                for side in "on"
+                for column, _ in source.columns
+            ),
+        )
+    yield SQL("CREATE SEQUENCE {}").format(source.log("_seq"))
+    yield from _read_side(source)
+
+
+def widen_source(source: Captured, added: Sequence[SourceColumn]) -> Iterator[Composed]:
+    """The statements that add columns to a source that exists; `source` has them already."""
+    yield SQL("CREATE OR REPLACE VIEW {} AS SELECT {} FROM {} AS t").format(
+        source.view, _view_columns(source), source.relation
+    )
+    yield SQL("DROP FUNCTION {}").format(source.log("_net"))
+    yield SQL("DROP VIEW {}").format(source.log())
+    for segment in ("_a", "_b"):
+        yield SQL("ALTER TABLE {} {}").format(
+            source.log(segment),
+            SQL(", ").join(
+                SQL("ADD COLUMN {} {}").format(
+                    Identifier(f"{side}_{column.attnum}"), _type(column)
+                )
+                for side in "on"
+                for column in added
+            ),
+        )
+    yield from _read_side(source)
+
+
+def capture_member(source: Captured, member: Composable, number: int) -> Iterator[Composed]:
+    """The functions that log the changes of one table: the source itself, a partition or an heir."""
+    yield SQL(
+        "CREATE OR REPLACE FUNCTION {}(t {}) RETURNS {} LANGUAGE sql IMMUTABLE\n"
+        "BEGIN ATOMIC SELECT ROW({})::{}; END"
+    ).format(
+        source.log(f"_pick_{number}"), member, source.view, _row_values(source), source.view
+    )
+    for operation, body in _capture_bodies(source, number).items():
+        yield SQL(
+            "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
+            "SET search_path = pg_catalog, pg_temp AS {}"
+        ).format(source.log(f"_{operation}_{number}"), function_body(body))
+
+
+OPERATIONS = ("insert", "update", "delete", "truncate")
+
+
+def detach_triggers(source: Captured, member: Composable) -> Iterator[Composed]:
+    """The statements that take capture off a table."""
+    for operation in OPERATIONS:
+        yield SQL("DROP TRIGGER IF EXISTS {} ON {}").format(
+            Identifier(f"idivm_{source.id}_{operation}"), member
+        )
+
+
+def drop_member(source: Captured, number: int) -> Iterator[Composed]:
+    """The statements that drop a table's capture functions."""
+    for operation in (*OPERATIONS, "pick"):
+        yield SQL("DROP FUNCTION IF EXISTS {}").format(source.log(f"_{operation}_{number}"))
+
+
+def attach_triggers(source: Captured, member: Composable, number: int) -> Iterator[Composed]:
+    """The triggers on one table; they fire in every replication role."""
+    transitions = {
+        "insert": SQL("REFERENCING NEW TABLE AS new_rows"),
+        "update": SQL("REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows"),
+        "delete": SQL("REFERENCING OLD TABLE AS old_rows"),
+        "truncate": SQL(""),
+    }
+    for operation, transition in transitions.items():
+        trigger = Identifier(f"idivm_{source.id}_{operation}")
+        yield SQL(
+            "CREATE TRIGGER {} AFTER {} ON {} {} FOR EACH STATEMENT EXECUTE FUNCTION {}()"
+        ).format(
+            trigger,
+            SQL(operation.upper()),
+            member,
+            transition,
+            source.log(f"_{operation}_{number}"),
+        )
+        yield SQL("ALTER TABLE {} ENABLE ALWAYS TRIGGER {}").format(member, trigger)
+
+
+def function_body(body: Composable) -> Literal:
+    """A function's body as a string constant, so that no name in it can end it."""
+    return Literal("\n" + body.as_string(None) + "\n")
+
+
+def _joined(parts: Iterator[Composed]) -> Composed:
+    return SQL("").join(parts)
+
+
+def _type(column: SourceColumn) -> SQL:
+    # PostgreSQL's own format_type wrote it; quoted where it must be.
+    return SQL(column.plain_type)
+
+
+def _view_columns(source: Captured) -> Composable:
+    if not source.columns:
+        return SQL("true AS present")
+    return SQL(", ").join(
+        SQL("t.{} AS {}").format(Identifier(column.name), Identifier(name))
+        for column, name in source.columns
+    )
+
+
+def _row_values(source: Captured) -> Composable:
+    if not source.columns:
+        return SQL("true")
+    return SQL(", ").join(SQL("t.{}").format(Identifier(column.name)) for column, _ in source.columns)
+
+
+def _log_columns(source: Captured, sides: str) -> Composed:
+    return _joined(
+        SQL(", {}").format(Identifier(f"{side}_{column.attnum}"))
+        for side in sides
+        for column, _ in source.columns
+    )
+
+
+def _image_columns(source: Captured, sides: str) -> Composed:
+    row = {"o": SQL("o.old"), "n": SQL("n.new")}
+    return _joined(
+        SQL(", ({}).{}").format(row[side], Identifier(name))
+        for side in sides
+        for _, name in source.columns
+    )
+
+
+def _into_segment(source: Captured, insert: Callable[[Identifier], Composed]) -> Composed:
+    return SQL(
+        "DECLARE\n"
+        "    stmt bigint := nextval({});\n"
+        "    tx xid8 := pg_current_xact_id();\n"
+        "BEGIN\n"
+        "    IF (stmt >> {}) & 1 = 0 THEN\n{};\n"
+        "    ELSE\n{};\n"
+        "    END IF;\n"
+        "    RETURN NULL;\n"
+        "END"
+    ).format(
+        Literal(source.log("_seq").as_string(None)),
+        Literal(SEGMENT_BITS),
+        insert(source.log("_a")),
+        insert(source.log("_b")),
+    )
+
+
+def _capture_bodies(source: Captured, number: int) -> dict[str, Composed]:
+    pick = source.log(f"_pick_{number}")
+    old = SQL("(SELECT {}(old_rows) AS old FROM old_rows) AS o").format(pick)
+    new = SQL("(SELECT {}(new_rows) AS new FROM new_rows) AS n").format(pick)
+
+    def one_sided(side: str, operation: str, rows: Composed) -> Callable[[Identifier], Composed]:
+        return lambda segment: SQL(
+            "        INSERT INTO {} (seq, xid, op{})\n        SELECT stmt, tx, {}{} FROM {}"
+        ).format(
+            segment,
+            _log_columns(source, side),
+            Literal(operation),
+            _image_columns(source, side),
+            rows,
+        )
+
+    def truncation(segment: Identifier) -> Composed:
+        return SQL("        INSERT INTO {} (seq, xid, op) VALUES (stmt, tx, 'T')").format(segment)
+
+    inserted = one_sided("n", "I", new)
+    deleted = one_sided("o", "D", old)
+    if source.keyed:
+        updated = _paired_update(source, pick)
+    else:
+
+        def updated(segment: Identifier) -> Composed:
+            return SQL("{};\n{}").format(deleted(segment), inserted(segment))
+
+    return {
+        "insert": _into_segment(source, inserted),
+        "update": _into_segment(source, updated),
+        "delete": _into_segment(source, deleted),
+        "truncate": _into_segment(source, truncation),
+    }
+
+
+def _paired_update(source: Captured, pick: Identifier) -> Callable[[Identifier], Composed]:
+    """Old and new rows paired by key; a key that changed leaves both sides without a partner.
+
+    The rows of a pair that are equal to the bit are not logged: the update changed no used column.
+    """
+    keys = [(column, name) for column, name in source.columns if column.in_key]
+
+    def key_columns(row: sql.SQL) -> Composed:
+        return SQL(", ").join(
+            SQL("({}).{} AS {}").format(row, Identifier(name), Identifier(f"k{number}"))
+            for number, (_, name) in enumerate(keys)
+        )
+
+    def same(number: int, column: SourceColumn) -> Composed:
+        key = Identifier(f"k{number}")
+        form = "o.{0} = n.{0}" if column.hashed_key else "ROW(o.{0}) *= ROW(n.{0})"
+        return SQL(form).format(key)
+
+    condition = SQL(" AND ").join(same(number, column) for number, (column, _) in enumerate(keys))
+    first = Identifier("k0")
+    return lambda segment: SQL(
+        "        INSERT INTO {segment} (seq, xid, op{columns})\n"
+        "        SELECT stmt, tx, CASE WHEN o.{first} IS NULL THEN 'I' WHEN n.{first} IS NULL THEN 'D'"
+        " ELSE 'U' END::\"char\"{images}\n"
+        "        FROM (SELECT r.old, {old_key} FROM (SELECT {pick}(old_rows) AS old FROM old_rows) AS r) AS o\n"
+        "        FULL JOIN (SELECT r.new, {new_key} FROM (SELECT {pick}(new_rows) AS new FROM new_rows) AS r) AS n\n"
+        "          ON {condition}\n"
+        "        WHERE (o.old *<> n.new) IS NOT FALSE"
+    ).format(
+        segment=segment,
+        columns=_log_columns(source, "on"),
+        images=_image_columns(source, "on"),
+        first=first,
+        old_key=key_columns(SQL("r.old")),
+        new_key=key_columns(SQL("r.new")),
+        pick=pick,
+        condition=condition,
+    )
+
+
+def _read_side(source: Captured) -> Iterator[Composed]:
+    yield SQL("CREATE VIEW {} AS SELECT * FROM {} UNION ALL SELECT * FROM {}").format(
+        source.log(), source.log("_a"), source.log("_b")
+    )
+    images = {
+        side: SQL("ROW({})::{}").format(
+            SQL(", ").join(
+                SQL("c.{}").format(Identifier(f"{side}_{column.attnum}"))
+                for column, _ in source.columns
+            )
+            if source.columns
+            else SQL("true"),
+            source.view,
+        )
+        for side in "on"
+    }
+    pending = SQL(
+        "SELECT c.op, CASE WHEN c.op IN ('D', 'U') THEN {old} END AS old,"
+        " CASE WHEN c.op IN ('I', 'U') THEN {new} END AS new{group}\n"
+        "        FROM {log} AS c WHERE idivm.is_pending(c.xid, c.seq, since, {id}) AND c.op <> 'T'"
+    )
+    group: Composable
+    if source.keyed:
+        keys = SQL(", ").join(
+            SQL("coalesce(c.{}, c.{})").format(
+                Identifier(f"n_{column.attnum}"), Identifier(f"o_{column.attnum}")
+            )
+            for column, _ in source.columns
+            if column.in_key
+        )
+        group = SQL(
+            ", dense_rank() OVER (ORDER BY {keys}) AS key, count(*) OVER (PARTITION BY {keys}) AS times"
+        ).format(keys=keys)
+        body = SQL(
+            "WITH pending AS (\n        {pending}\n    )\n"
+            "    -- A key with one change has it as its net effect.\n"
+            "    SELECT p.old, p.new, 1::bigint FROM pending AS p WHERE p.times = 1\n"
+            "    UNION ALL\n"
+            "    -- With more, the images between the first and the last cancel, whatever the order\n"
+            "    -- in which the triggers of nested statements wrote them.\n"
+            "    SELECT (array_agg(image.old) FILTER (WHERE image.net < 0))[1],\n"
+            "           (array_agg(image.new) FILTER (WHERE image.net > 0))[1], 1::bigint\n"
+            "    FROM (\n"
+            "        SELECT p.key, (array_agg(i.image) FILTER (WHERE i.sign < 0))[1] AS old,\n"
+            "               (array_agg(i.image) FILTER (WHERE i.sign > 0))[1] AS new, sum(i.sign) AS net\n"
+            "        FROM pending AS p CROSS JOIN LATERAL (VALUES (-1, p.old), (1, p.new)) AS i (sign, image)\n"
+            "        WHERE p.times > 1 AND (i.sign < 0 AND p.op <> 'I' OR i.sign > 0 AND p.op <> 'D')\n"
+            "        GROUP BY p.key, i.image::text HAVING sum(i.sign) <> 0\n"
+            "    ) AS image GROUP BY image.key"
+        )
+    else:
+        group = SQL("")
+        body = SQL(
+            "-- Without a key a row is its content: equal images cancel, the rest has a multiplicity.\n"
+            "    SELECT CASE WHEN sum(i.sign) < 0 THEN (array_agg(i.image))[1] END,\n"
+            "           CASE WHEN sum(i.sign) > 0 THEN (array_agg(i.image))[1] END, abs(sum(i.sign))\n"
+            "    FROM (\n        {pending}\n    ) AS p\n"
+            "    CROSS JOIN LATERAL (VALUES (-1, p.old), (1, p.new)) AS i (sign, image)\n"
+            "    WHERE i.sign < 0 AND p.op = 'D' OR i.sign > 0 AND p.op = 'I'\n"
+            "    GROUP BY i.image::text HAVING sum(i.sign) <> 0"
+        )
+    yield SQL(
+        "CREATE FUNCTION {}(since idivm.watermark) RETURNS TABLE (old {}, new {}, times bigint)\n"
+        "LANGUAGE sql STABLE\nBEGIN ATOMIC\n    {};\nEND"
+    ).format(
+        source.log("_net"),
+        source.view,
+        source.view,
+        body.format(
+            pending=pending.format(
+                old=images["o"], new=images["n"], group=group, log=source.log(), id=Literal(source.id)
+            )
+        ),
+    )

@@ -1,0 +1,140 @@
+"""Renders a maintenance plan as the SQL that installs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
+
+from orchestrator.deltascript.capture import function_body
+from orchestrator.deltascript.plan import MaintenancePlan, ReplaceContent, StateTable, Step
+from orchestrator.sqltext import fitted_name, fresh_name
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the objects of an installed view are called."""
+
+    id: int
+    view: str
+    """The unqualified name of the view, for readable state tables."""
+
+    @property
+    def definition(self) -> Identifier:
+        """The definition view."""
+        return Identifier("idivm_def", f"v{self.id}")
+
+    def state(self, role: str) -> Identifier:
+        """The state table of a role."""
+        part = "" if role == "content" else f"_{role}"
+        return Identifier("idivm_state", fitted_name(self.view, f"{part}_{self.id}"))
+
+    @property
+    def refresh(self) -> Identifier:
+        """The refresh function."""
+        return Identifier("idivm_state", f"refresh_{self.id}")
+
+
+def create_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
+    """The statements that create the state tables, empty."""
+    for state in plan.states:
+        table = names.state(state.role)
+        row, nth = Identifier(state.identity.row), Identifier(state.identity.nth)
+        yield SQL("CREATE TABLE {} AS SELECT d.*, ''::bytea AS {}, 0 AS {} FROM {} AS d WITH NO DATA").format(
+            table, row, nth, names.definition
+        )
+        yield SQL("ALTER TABLE {} ADD PRIMARY KEY ({}, {})").format(table, row, nth)
+
+
+def create_program(plan: MaintenancePlan, names: Names) -> Composed:
+    """The refresh function: the Δ-script as plpgsql, run with the settings of the view's creator."""
+    settings = SQL("").join(
+        SQL("SET {} = {}\n").format(Identifier(name), Literal(value)) for name, value in plan.settings
+    )
+    return SQL(
+        "CREATE OR REPLACE FUNCTION {}(since idivm.watermark, rebuild boolean) RETURNS bigint\n"
+        "LANGUAGE plpgsql SECURITY DEFINER\nSET search_path = pg_catalog, pg_temp\n{}AS {}"
+    ).format(names.refresh, settings, function_body(_program(plan, names)))
+
+
+def create_relation(plan: MaintenancePlan, names: Names, relation: Composable, replace: bool) -> Iterator[Composed]:
+    """The statements that create what users read.
+
+    The condition folds to true when a query is planned. It makes the relation depend on the
+    definition, so that both go when a base table is dropped with CASCADE.
+    """
+    state = plan.state(plan.content)
+    yield SQL("CREATE {}VIEW {} AS SELECT {} FROM {} AS s WHERE (NULL::{})::text IS NULL").format(
+        SQL("OR REPLACE ") if replace else SQL(""),
+        relation,
+        SQL(", ").join(SQL("s.{}").format(Identifier(column.name)) for column in state.columns),
+        names.state(state.role),
+        names.definition,
+    )
+    yield SQL(
+        "CREATE OR REPLACE TRIGGER idivm_maintained INSTEAD OF INSERT OR UPDATE OR DELETE ON {}"
+        " FOR EACH ROW EXECUTE FUNCTION idivm.refuse_write()"
+    ).format(relation)
+
+
+def _program(plan: MaintenancePlan, names: Names) -> Composed:
+    return SQL(
+        "-- Keeps {} equal to the rows of {}; strategy {}.\n"
+        "DECLARE\n    changed bigint := 0;\n    applied bigint;\nBEGIN\n{}    RETURN changed;\nEND"
+    ).format(
+        names.state(plan.content),
+        names.definition,
+        SQL(plan.strategy),
+        SQL("").join(_step(plan, names, step) for step in plan.script),
+    )
+
+
+def _step(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
+    if isinstance(step, ReplaceContent):
+        state = plan.state(step.state)
+        return SQL("{}    changed := changed + applied;\n").format(_replace_content(state, names))
+    raise TypeError(f"no SQL for {type(step).__name__}")
+
+
+def _replace_content(state: StateTable, names: Names) -> Composed:
+    """Full joins of the new rows with the stored ones: what has no partner comes or goes.
+
+    A full join is never a nested loop, whatever the planner believes of the sizes.
+    """
+    columns = [Identifier(column.name) for column in state.columns]
+    row, nth = Identifier(state.identity.row), Identifier(state.identity.nth)
+    taken = {column.name for column in state.columns} | {state.identity.row, state.identity.nth}
+    gone_row, gone_nth = (Identifier(fresh_name(name, taken)) for name in ("gone_row", "gone_nth"))
+    table = names.state(state.role)
+    return SQL(
+        "    WITH fresh AS (\n"
+        "        SELECT q.*, {number} AS {nth}\n"
+        "        FROM (SELECT d.*, idivm.row_identity(ROW({values})::text) AS {row} FROM {definition} AS d) AS q\n"
+        "    ), difference AS MATERIALIZED (\n"
+        "        SELECT fresh.*, kept.{row} AS {gone_row}, kept.{nth} AS {gone_nth}\n"
+        "        FROM fresh FULL JOIN {table} AS kept ON fresh.{row} = kept.{row} AND fresh.{nth} = kept.{nth}\n"
+        "        WHERE fresh.{row} IS NULL OR kept.{row} IS NULL\n"
+        "    ), gone AS (\n"
+        "        DELETE FROM {table} AS kept USING difference\n"
+        "        WHERE kept.{row} = difference.{gone_row} AND kept.{nth} = difference.{gone_nth}\n"
+        "        RETURNING 1\n"
+        "    ), come AS (\n"
+        "        INSERT INTO {table} ({targets})\n"
+        "        SELECT {targets} FROM difference WHERE {gone_row} IS NULL\n"
+        "        RETURNING 1\n"
+        "    )\n"
+        "    SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM come) INTO applied;\n"
+    ).format(
+        number=SQL("1")
+        if state.identity.distinct
+        else SQL("(row_number() OVER (PARTITION BY q.{}))::integer").format(row),
+        nth=nth,
+        gone_row=gone_row,
+        gone_nth=gone_nth,
+        row=row,
+        values=SQL(", ").join(SQL("d.{}").format(column) for column in columns),
+        definition=names.definition,
+        table=table,
+        targets=SQL(", ").join([*columns, row, nth]),
+    )

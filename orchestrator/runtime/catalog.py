@@ -1,0 +1,277 @@
+"""Every query on idivm's own catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import class_row
+from psycopg.sql import SQL, Composable, Composed, Identifier
+
+from orchestrator.deltascript.capture import Captured
+from orchestrator.deltascript.plan import SourceColumn
+from orchestrator.errors import NotFoundError
+
+
+@dataclass(frozen=True)
+class ViewInfo:
+    """A maintained view as the catalog knows it, with how far it lags behind."""
+
+    id: int
+    name: str
+    status: str
+    strategy: str
+    maintain: str
+    moving: bool
+    query: str
+    options: dict[str, str]
+    settings: dict[str, str]
+    plan: dict[str, Any]
+    oid: int | None
+    definition: str | None
+    state: str | None
+    sources: list[str]
+    created_at: datetime
+    pending: int
+    refreshed_at: datetime | None
+    refreshes: int
+    changed: int
+    seconds: float
+    total_seconds: float
+    rows: int
+    bytes: int
+    log_bytes: int
+
+
+_VIEWS = SQL("""
+    SELECT v.id, coalesce(v.relation::text, v.name) AS name, v.status, v.strategy, v.maintain, v.moving,
+           v.query, v.options, v.settings, v.plan, v.relation::oid AS oid, v.definition::text,
+           v.state::text, used.sources,
+           v.created_at, CASE WHEN v.status = 'ready' THEN idivm.pending_changes(v.id) ELSE 0 END AS pending,
+           w.refreshed_at, coalesce(w.refreshes, 0) AS refreshes, coalesce(w.changed, 0) AS changed,
+           coalesce(w.seconds, 0) AS seconds, coalesce(w.total_seconds, 0) AS total_seconds,
+           coalesce(greatest(c.reltuples, 0), 0)::bigint AS rows,
+           coalesce(pg_total_relation_size(c.oid), 0) AS bytes, used.log_bytes
+    FROM idivm.views v
+    LEFT JOIN idivm.watermarks w ON w.view = v.id
+    LEFT JOIN pg_class c ON c.oid = v.state
+    CROSS JOIN LATERAL (
+        SELECT coalesce(array_agg(coalesce(below.relation, s.relation)::text ORDER BY s.id), '{{}}') AS sources,
+               coalesce(sum(log.bytes), 0)::bigint AS log_bytes
+        FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        LEFT JOIN idivm.views below ON below.state = s.relation
+        CROSS JOIN LATERAL (
+            SELECT sum(pg_total_relation_size(segment.oid)) AS bytes FROM pg_class segment
+            WHERE segment.relnamespace = 'idivm_log'::regnamespace
+              AND segment.relname IN ('s' || s.id || '_a', 's' || s.id || '_b')
+        ) AS log
+        WHERE vs.view = v.id
+    ) AS used
+    WHERE {}
+    ORDER BY v.id
+""")
+
+
+def _views(connection: Connection[Any], condition: Composable, *values: object) -> list[ViewInfo]:
+    with connection.cursor(row_factory=class_row(ViewInfo)) as cursor:
+        return cursor.execute(_VIEWS.format(condition), values).fetchall()
+
+
+def all_views(connection: Connection[Any]) -> list[ViewInfo]:
+    """Every maintained view that is ready to be read, oldest first."""
+    return _views(connection, SQL("v.status <> 'building'"))
+
+
+def view_by_oid(connection: Connection[Any], oid: int) -> ViewInfo | None:
+    """The maintained view that users read as this relation, if it is one."""
+    found = _views(connection, SQL("v.relation = %s::oid"), oid)
+    return found[0] if found else None
+
+
+def view_by_id(connection: Connection[Any], view_id: int) -> ViewInfo:
+    """The maintained view with this number."""
+    return _views(connection, SQL("v.id = %s"), view_id)[0]
+
+
+def relation_oid(connection: Connection[Any], name: Composable) -> int | None:
+    """The relation that a name means on this connection's search path."""
+    row = connection.execute(
+        "SELECT to_regclass(%s)::oid", [name.as_string(connection)]
+    ).fetchone()
+    assert row is not None
+    oid: int | None = row[0]
+    return oid
+
+
+def view_named(connection: Connection[Any], name: Composable) -> ViewInfo:
+    """The maintained view of this name."""
+    oid = relation_oid(connection, name)
+    view = view_by_oid(connection, oid) if oid is not None else None
+    if view is None:
+        shown = name.as_string(connection)
+        if oid is None:
+            raise NotFoundError(f"There is no view {shown}; `idivm list` shows the maintained ones.")
+        raise NotFoundError(
+            f"{shown} is not maintained by idivm; `idivm list` shows the views that are."
+        )
+    return view
+
+
+def readers_of(connection: Connection[Any], view_id: int) -> list[tuple[int, str]]:
+    """The maintained views that read a maintained view, however indirectly, upper ones first."""
+    return connection.execute(
+        """
+        WITH RECURSIVE readers(id, depth) AS (
+            SELECT %s::integer, 0
+          UNION
+            SELECT vs.view, r.depth + 1
+            FROM readers r
+            JOIN idivm.views below ON below.id = r.id
+            JOIN idivm.sources s ON s.relation = below.state
+            JOIN idivm.view_sources vs ON vs.source = s.id
+        )
+        SELECT v.id, coalesce(v.relation::text, v.name)
+        FROM (SELECT id, max(depth) AS depth FROM readers WHERE depth > 0 GROUP BY id) r
+        JOIN idivm.views v USING (id) ORDER BY r.depth DESC, v.id DESC
+        """,
+        [view_id],
+    ).fetchall()
+
+
+def view_ids(connection: Connection[Any], names: Sequence[Composable]) -> list[int]:
+    """The numbers of the named views, or of all."""
+    if names:
+        return [view_named(connection, name).id for name in names]
+    rows = connection.execute("SELECT id FROM idivm.views WHERE status <> 'building' ORDER BY id")
+    return [row[0] for row in rows.fetchall()]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A table that carries the capture triggers of a source."""
+
+    number: int
+    name: Composable
+    exists: bool = True
+
+
+def load_source(connection: Connection[Any], source_id: int) -> Captured:
+    """A captured relation, with the present names of its columns."""
+    columns = connection.execute(
+        """
+        SELECT sc.attnum, a.attname, sc.in_key, format_type(kept.atttypid, kept.atttypmod), sc.hashed_key, sc.name
+        FROM idivm.source_columns sc
+        JOIN idivm.sources s ON s.id = sc.source
+        JOIN pg_attribute a ON a.attrelid = s.relation AND a.attnum = sc.attnum
+        JOIN pg_attribute shown ON shown.attrelid = to_regclass('idivm_def.s' || s.id) AND shown.attname = sc.name
+        JOIN pg_attribute kept ON kept.attrelid = to_regclass('idivm_log.s' || s.id || '_a')
+                              AND kept.attname = 'n_' || sc.attnum
+        WHERE sc.source = %s ORDER BY shown.attnum
+        """,
+        [source_id],
+    ).fetchall()
+    row = connection.execute(
+        "SELECT relation::text FROM idivm.sources WHERE id = %s", [source_id]
+    ).fetchone()
+    assert row is not None
+    return Captured(
+        source_id, SQL(row[0]), tuple((SourceColumn(*facts), shown) for *facts, shown in columns)
+    )
+
+
+_SAME_MEMBERS = """
+    (SELECT array_agg(m.member::oid ORDER BY m.member::oid) FROM idivm.source_members m WHERE m.source = s.id)
+    IS NOT DISTINCT FROM
+    (SELECT array_agg(d::oid ORDER BY d::oid) FROM idivm.descendants(s.relation) d)
+"""
+
+
+def sources_with_other_members(connection: Connection[Any]) -> list[int]:
+    """The sources whose partitions or heirs are not those that carry capture."""
+    rows = connection.execute(
+        "SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation"
+        f" WHERE NOT ({_SAME_MEMBERS}) ORDER BY s.id"
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
+def members(connection: Connection[Any], source_id: int) -> list[Member]:
+    """The tables that carry the capture triggers of a source."""
+    rows = connection.execute(
+        "SELECT number, member::text FROM idivm.source_members WHERE source = %s ORDER BY number",
+        [source_id],
+    )
+    return [Member(number, SQL(name)) for number, name in rows.fetchall()]
+
+
+def lost_members(connection: Connection[Any], source_id: int) -> list[Member]:
+    """The tables that carry capture and do not belong to the source any more."""
+    rows = connection.execute(
+        """
+        SELECT m.number, m.member::text, c.oid IS NOT NULL
+        FROM idivm.source_members m LEFT JOIN pg_class c ON c.oid = m.member
+        WHERE m.source = %s AND m.member NOT IN (
+            SELECT d FROM idivm.sources s, idivm.descendants(s.relation) d WHERE s.id = m.source)
+        ORDER BY m.number
+        """,
+        [source_id],
+    )
+    return [Member(number, SQL(name), exists) for number, name, exists in rows.fetchall()]
+
+
+def new_members(connection: Connection[Any], source_id: int) -> list[Member]:
+    """Records the tables that belong to the source and do not carry capture yet."""
+    rows = connection.execute(
+        """
+        INSERT INTO idivm.source_members (source, member, number)
+        SELECT s.id, d, coalesce((SELECT max(number) FROM idivm.source_members WHERE source = s.id), 0)
+                        + row_number() OVER (ORDER BY d::oid)
+        FROM idivm.sources s, idivm.descendants(s.relation) d
+        WHERE s.id = %s AND NOT EXISTS (
+            SELECT FROM idivm.source_members m WHERE m.source = s.id AND m.member = d)
+        RETURNING number, member::text
+        """,
+        [source_id],
+    )
+    return [Member(number, SQL(name)) for number, name in rows.fetchall()]
+
+
+def grants(connection: Connection[Any], relation: Composable) -> list[Composed]:
+    """The statements that give again the rights on a relation that others than its owner have."""
+    rows = connection.execute(
+        """
+        SELECT a.privilege_type, CASE WHEN a.grantee <> 0 THEN pg_get_userbyid(a.grantee) END, a.is_grantable
+        FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+        WHERE c.oid = to_regclass(%s) AND a.grantee <> c.relowner
+        """,
+        [relation.as_string(connection)],
+    ).fetchall()
+    return [
+        SQL("GRANT {} ON {} TO {}{}").format(
+            SQL(privilege),
+            relation,
+            Identifier(grantee) if grantee is not None else SQL("PUBLIC"),
+            SQL(" WITH GRANT OPTION") if grantable else SQL(""),
+        )
+        for privilege, grantee, grantable in rows
+    ]
+
+
+def members_without_triggers(connection: Connection[Any]) -> list[str]:
+    """Captured tables of which a capture trigger is missing or does not fire always."""
+    rows = connection.execute(
+        """
+        SELECT m.member::text
+        FROM idivm.source_members m
+        JOIN pg_class c ON c.oid = m.member
+        LEFT JOIN pg_trigger t ON t.tgrelid = m.member AND t.tgenabled = 'A'
+                              AND t.tgname IN ('idivm_' || m.source || '_insert', 'idivm_' || m.source || '_update',
+                                               'idivm_' || m.source || '_delete', 'idivm_' || m.source || '_truncate')
+        GROUP BY m.source, m.member HAVING count(t.oid) < 4 ORDER BY 1
+        """
+    )
+    return [row[0] for row in rows.fetchall()]

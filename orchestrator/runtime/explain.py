@@ -1,0 +1,85 @@
+"""How a view is maintained, for people and programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+
+from orchestrator.runtime.catalog import ViewInfo
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A view's plan, the SQL that maintains it, and why it is maintained so."""
+
+    view: str
+    strategy: str
+    maintain: str
+    plan: str
+    script: str
+    why: str
+    details: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """The explanation as plain values."""
+        return {
+            "view": self.view,
+            "strategy": self.strategy,
+            "maintain": self.maintain,
+            "plan": self.details,
+            "script": self.script,
+            "why": self.details["reasons"],
+        }
+
+
+def explain_view(connection: Connection[Any], view: ViewInfo) -> Explanation:
+    """The explanation of an installed view, from its catalog row and its functions."""
+    return Explanation(
+        view=view.name,
+        strategy=view.strategy,
+        maintain=view.maintain,
+        plan=_plan(view),
+        script=_script(connection, view),
+        why=_why(view),
+        details=view.plan,
+    )
+
+
+def _plan(view: ViewInfo) -> str:
+    lines = [view.plan["algebra"], "", "captured:"]
+    for source, shown in zip(view.plan["sources"], view.sources, strict=False):
+        columns = ", ".join(
+            column["name"] + (" (key)" if column["in_key"] else "") for column in source["columns"]
+        )
+        keyless = "" if any(column["in_key"] for column in source["columns"]) else ", no key"
+        lines.append(f"  {shown} ({columns or 'no columns'}){keyless}")
+    if not view.plan["sources"]:
+        lines.append("  nothing")
+    lines.append("stored:")
+    for state in view.plan["states"]:
+        columns = ", ".join(f"{column['name']} {column['type']}" for column in state["columns"])
+        identity = state["identity"]
+        lines.append(f"  {state['role']} ({columns}; hidden: {identity['row']}, {identity['nth']})")
+    return "\n".join(lines)
+
+
+def _why(view: ViewInfo) -> str:
+    return "\n".join(
+        f"{'+' if reason['taken'] else '-'} {reason['strategy']}: {reason['because']}"
+        for reason in view.plan["reasons"]
+    )
+
+
+def _script(connection: Connection[Any], view: ViewInfo) -> str:
+    rows = connection.execute(
+        "SELECT pg_get_functiondef(oid) FROM pg_proc"
+        " WHERE pronamespace = 'idivm_state'::regnamespace AND proname = 'refresh_' || %s::integer",
+        [view.id],
+    ).fetchall()
+    definition = connection.execute(
+        "SELECT pg_get_viewdef(definition) FROM idivm.views WHERE id = %s", [view.id]
+    ).fetchone()
+    assert definition is not None
+    return f"-- {view.definition}\n{definition[0]}\n\n" + "\n".join(row[0] for row in rows)

@@ -1,0 +1,239 @@
+"""Creating, replacing and dropping maintained views.
+
+Creation takes two transactions (architecture, "Watermarks"): the first installs definition and
+capture, and its commit waits for the open writers; the second takes a snapshot, computes the
+states in it and makes the view readable. A session lock tells a creation that goes on from one
+that was cut short.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import Connection, IsolationLevel
+from psycopg.errors import InvalidTableDefinition
+from psycopg.pq import TransactionStatus
+from psycopg.sql import SQL, Composable, Identifier
+
+from orchestrator.deltascript import emit
+from orchestrator.deltascript.emit import Names
+from orchestrator.deltascript.plan import MaintenancePlan
+from orchestrator.errors import NameTakenError, UsageError
+from orchestrator.frontend.options import ViewOptions
+from orchestrator.frontend.statements import QualifiedName
+from orchestrator.runtime import catalog, planning, sources
+from orchestrator.runtime.catalog import ViewInfo
+
+
+@dataclass(frozen=True)
+class NewView:
+    """A view as it was asked for."""
+
+    name: QualifiedName
+    query: str
+    columns: tuple[str, ...] | None
+    options: ViewOptions
+    replace: bool = False
+
+
+def create_view(connection: Connection[Any], new: NewView) -> ViewInfo:
+    """Creates a maintained view, with its first content, or leaves nothing behind."""
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        raise UsageError(
+            f"CREATE VIEW {new.name} commits while it works; run it outside a transaction block."
+        )
+    relation = _placed(connection, new.name)
+    replaced = _replaced(connection, new, relation)
+    view_id = _next_id(connection)
+    names = Names(view_id, new.name.name)
+    with _held(connection, view_id), _held(connection, replaced.id if replaced else None):
+        with connection.transaction():
+            plan = _install(connection, new, names, relation)
+        try:
+            _fill(connection, new, plan, names, relation, replaced)
+        except BaseException:
+            with suppress(psycopg.Error), connection.transaction():
+                connection.execute("SELECT idivm.forget(%s)", [view_id])
+            raise
+    connection.execute(SQL("ANALYZE {}").format(names.state(plan.content)))
+    return catalog.view_by_id(connection, view_id)
+
+
+def drop_view(connection: Connection[Any], view: ViewInfo, cascade: bool = False) -> None:
+    """Drops a maintained view and all that only it used; with `cascade` its readers first."""
+    readers = catalog.readers_of(connection, view.id)
+    if readers and not cascade:
+        names = ", ".join(name for _, name in readers)
+        raise UsageError(
+            f"{view.name} is read by the maintained views {names}; drop them first or use CASCADE."
+        )
+    with connection.transaction():
+        for reader_id, _ in readers:
+            connection.execute("SELECT idivm.forget(%s)", [reader_id])
+        if cascade:
+            connection.execute(SQL("DROP VIEW {} CASCADE").format(SQL(view.name)))
+        connection.execute("SELECT idivm.forget(%s)", [view.id])
+
+
+def sweep(connection: Connection[Any]) -> int:
+    """Removes what is left of views that were dropped in plain SQL or created half."""
+    with connection.transaction():
+        row = connection.execute("SELECT idivm.sweep()").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _placed(connection: Connection[Any], name: QualifiedName) -> Identifier:
+    if name.schema:
+        return Identifier(name.schema, name.name)
+    row = connection.execute("SELECT current_schema()").fetchone()
+    if row is None or row[0] is None:
+        raise UsageError(
+            f"No schema to create {name} in: the search_path names none that exists; write schema.name."
+        )
+    return Identifier(row[0], name.name)
+
+
+def _replaced(
+    connection: Connection[Any], new: NewView, relation: Identifier
+) -> ViewInfo | None:
+    oid = catalog.relation_oid(connection, relation)
+    if oid is None:
+        return None
+    view = catalog.view_by_oid(connection, oid)
+    shown = relation.as_string(connection)
+    if not new.replace:
+        raise NameTakenError(f"{shown} exists already; choose another name or drop it first.")
+    if view is None:
+        raise NameTakenError(
+            f"{shown} exists and is not maintained by idivm; drop it first or choose another name."
+        )
+    readers = catalog.readers_of(connection, view.id)
+    if readers:
+        names = ", ".join(name for _, name in readers)
+        raise UsageError(
+            f"{shown} cannot be replaced while the maintained views {names} read it; drop them first."
+        )
+    return view
+
+
+def _next_id(connection: Connection[Any]) -> int:
+    row = connection.execute(
+        "SELECT nextval(pg_get_serial_sequence('idivm.views', 'id'))"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@contextmanager
+def _held(connection: Connection[Any], view_id: int | None) -> Iterator[None]:
+    """Keeps refreshes and sweeps away from a view."""
+    if view_id is None:
+        yield
+        return
+    connection.execute("SELECT pg_advisory_lock(idivm.lock_class(), %s)", [view_id])
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            connection.execute("SELECT pg_advisory_unlock(idivm.lock_class(), %s)", [view_id])
+
+
+def _install(
+    connection: Connection[Any], new: NewView, names: Names, relation: Identifier
+) -> MaintenancePlan:
+    listing: Composable = SQL("")
+    if new.columns is not None:
+        listing = SQL(" ({})").format(SQL(", ").join(map(Identifier, new.columns)))
+    # The query is the user's own text: PostgreSQL parses it here and nowhere else.
+    connection.execute(
+        SQL("CREATE VIEW {}{} AS {}").format(names.definition, listing, SQL(new.query))  # type: ignore[arg-type]
+    )
+    plan = planning.plan_view(connection, names.definition, new.options)
+    connection.execute(
+        "INSERT INTO idivm.views (id, name, definition, strategy, maintain, moving, query, options, settings, plan)"
+        " VALUES (%s, %s, %s::regclass, %s, %s, %s, %s, %s, %s, %s)",
+        [
+            names.id,
+            relation.as_string(connection),
+            names.definition.as_string(connection),
+            plan.strategy,
+            plan.maintain,
+            bool(plan.moving),
+            new.query,
+            json.dumps(new.options.to_json()),
+            json.dumps(dict(plan.settings)),
+            json.dumps(plan.to_json()),
+        ],
+    )
+    # In one order for everybody, so that two creations do not wait for each other.
+    for source in sorted(plan.sources, key=lambda source: source.oid):
+        source_id = sources.ensure_source(connection, source)
+        connection.execute("INSERT INTO idivm.view_sources VALUES (%s, %s)", [names.id, source_id])
+    return plan
+
+
+def _fill(
+    connection: Connection[Any],
+    new: NewView,
+    plan: MaintenancePlan,
+    names: Names,
+    relation: Identifier,
+    replaced: ViewInfo | None,
+) -> None:
+    level = connection.isolation_level
+    connection.isolation_level = IsolationLevel.REPEATABLE_READ
+    try:
+        with connection.transaction():
+            for statement in emit.create_states(plan, names):
+                connection.execute(statement)
+            connection.execute(emit.create_program(plan, names))
+            connection.execute(SQL("SELECT {}(NULL, true)").format(names.refresh))
+            connection.execute(
+                "INSERT INTO idivm.watermarks (view, mark, cluster, refreshed_at)"
+                " VALUES (%s, ROW(pg_current_snapshot(), NULL, NULL)::idivm.watermark, idivm.cluster(), now())",
+                [names.id],
+            )
+            _publish(connection, plan, names, relation, replaced)
+            connection.execute(
+                "UPDATE idivm.views SET status = 'ready', relation = %s::regclass, state = %s::regclass WHERE id = %s",
+                [
+                    relation.as_string(connection),
+                    names.state(plan.content).as_string(connection),
+                    names.id,
+                ],
+            )
+    finally:
+        if not connection.closed:
+            connection.isolation_level = level
+
+
+def _publish(
+    connection: Connection[Any],
+    plan: MaintenancePlan,
+    names: Names,
+    relation: Identifier,
+    replaced: ViewInfo | None,
+) -> None:
+    """Makes the content readable under the view's name; its readers wait for the commit at most."""
+    try:
+        with connection.transaction():
+            for statement in emit.create_relation(plan, names, relation, replace=replaced is not None):
+                connection.execute(statement)
+    except InvalidTableDefinition:
+        # The columns differ. Only a view that nothing reads can then make room.
+        if replaced is None:
+            raise
+        grants = catalog.grants(connection, relation)
+        connection.execute(SQL("DROP VIEW {}").format(relation))
+        for statement in emit.create_relation(plan, names, relation, replace=False):
+            connection.execute(statement)
+        for grant in grants:
+            connection.execute(grant)
+    if replaced is not None:
+        connection.execute("SELECT idivm.forget(%s, true)", [replaced.id])

@@ -1,0 +1,117 @@
+"""Captured tables: installing their logs and triggers, and keeping them on every partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from psycopg import Connection
+from psycopg.sql import SQL, Composed
+
+from orchestrator.deltascript import capture
+from orchestrator.deltascript.capture import Captured
+from orchestrator.deltascript.plan import Source, SourceColumn
+from orchestrator.runtime import catalog
+from orchestrator.runtime.catalog import Member
+from orchestrator.sqltext import fresh_name
+
+
+def ensure_source(connection: Connection[Any], source: Source) -> int:
+    """Captures at least these columns of a relation from the end of this transaction on.
+
+    Creating a trigger or widening a log waits for the open transactions that write the table, so
+    that after the commit every change is captured in full.
+    """
+    connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
+    found = connection.execute(
+        "SELECT id FROM idivm.sources WHERE relation = %s::oid", [source.oid]
+    ).fetchone()
+    if found is None:
+        return _create(connection, source)
+    source_id: int = found[0]
+    known = {column.attnum for column, _ in catalog.load_source(connection, source_id).columns}
+    added = [column for column in source.columns if column.attnum not in known]
+    if added:
+        _widen(connection, source_id, added)
+    return source_id
+
+
+def sync_members(connection: Connection[Any]) -> None:
+    """Puts capture on partitions and heirs that came, and takes it off those that went.
+
+    Until then the views that read them are recomputed at every refresh.
+    """
+    for source_id in catalog.sources_with_other_members(connection):
+        with connection.transaction():
+            connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
+            captured = catalog.load_source(connection, source_id)
+            for member in catalog.lost_members(connection, source_id):
+                _release(connection, captured, member)
+            _capture_members(connection, captured)
+
+
+def _create(connection: Connection[Any], source: Source) -> int:
+    row = connection.execute(
+        "INSERT INTO idivm.sources (relation, keyed) VALUES (%s::oid, %s) RETURNING id",
+        [source.oid, source.keyed],
+    ).fetchone()
+    assert row is not None
+    captured = Captured(row[0], SQL(source.relation), _shown(source.columns, {}))
+    _run(connection, capture.create_source(captured))
+    _record_columns(connection, captured)
+    _capture_members(connection, captured)
+    return captured.id
+
+
+def _widen(connection: Connection[Any], source_id: int, added: Sequence[SourceColumn]) -> None:
+    before = catalog.load_source(connection, source_id)
+    taken = {column.attnum: shown for column, shown in before.columns}
+    captured = Captured(source_id, before.relation, (*before.columns, *_shown(added, taken)))
+    _run(connection, capture.widen_source(captured, added))
+    _record_columns(connection, captured)
+    for member in catalog.members(connection, source_id):
+        _run(connection, capture.capture_member(captured, member.name, member.number))
+
+
+def _shown(
+    columns: Iterable[SourceColumn], taken: dict[int, str]
+) -> tuple[tuple[SourceColumn, str], ...]:
+    names = set(taken.values())
+    shown = []
+    for column in columns:
+        name = fresh_name(column.name, names)
+        names.add(name)
+        shown.append((column, name))
+    return tuple(shown)
+
+
+def _record_columns(connection: Connection[Any], captured: Captured) -> None:
+    connection.cursor().executemany(
+        "INSERT INTO idivm.source_columns (source, attnum, name, in_key, hashed_key)"
+        " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (source, attnum) DO NOTHING",
+        [
+            (captured.id, column.attnum, shown, column.in_key, column.hashed_key)
+            for column, shown in captured.columns
+        ],
+    )
+
+
+def _capture_members(connection: Connection[Any], captured: Captured) -> None:
+    for member in catalog.new_members(connection, captured.id):
+        _run(connection, capture.capture_member(captured, member.name, member.number))
+        _run(connection, capture.attach_triggers(captured, member.name, member.number))
+
+
+def _release(connection: Connection[Any], captured: Captured, member: Member) -> None:
+    if member.exists:
+        _run(connection, capture.detach_triggers(captured, member.name))
+    _run(connection, capture.drop_member(captured, member.number))
+    connection.execute(
+        "DELETE FROM idivm.source_members WHERE source = %s AND number = %s",
+        [captured.id, member.number],
+    )
+
+
+def _run(connection: Connection[Any], statements: Iterable[Composed]) -> None:
+    for statement in statements:
+        connection.execute(statement)

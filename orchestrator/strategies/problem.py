@@ -1,0 +1,25 @@
+"""What a strategy is asked: a view's facts, free of connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.deltascript.plan import Column, Source
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A view to maintain, as the frontend and the user describe it."""
+
+    columns: tuple[Column, ...]
+    sources: tuple[Source, ...]
+    unkeyed: tuple[str, ...]
+    """Captured relations without a key."""
+    moving: tuple[str, ...]
+    """What may change the content while no captured table changes: now(), a foreign table."""
+    distinct: bool
+    """Whether the content is known to have no two equal rows."""
+    settings: tuple[tuple[str, str], ...]
+    algebra: str
+    """The algebra plan in print, or what it does not model."""
+    maintain: str = "deferred"

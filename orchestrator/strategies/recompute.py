@@ -1,0 +1,42 @@
+"""Recompute: the definition is computed anew and the difference applied.
+
+It asks nothing of the query, the keys or the types, and so it is what every view can fall back to.
+Its cost is that of the query, but rows that stay are not rewritten, and views above see net changes
+only.
+"""
+
+from __future__ import annotations
+
+from orchestrator.deltascript.plan import (
+    MaintenancePlan,
+    Reason,
+    ReplaceContent,
+    RowIdentity,
+    StateTable,
+)
+from orchestrator.sqltext import fresh_name
+from orchestrator.strategies.problem import Problem
+
+NAME = "recompute"
+
+
+def plan(problem: Problem, reasons: tuple[Reason, ...] = ()) -> MaintenancePlan:
+    """The plan of one state table, replaced by difference at every refresh."""
+    taken = {column.name for column in problem.columns}
+    identity = RowIdentity(
+        row=fresh_name("idivm_row", taken),
+        nth=fresh_name("idivm_nth", taken),
+        distinct=problem.distinct,
+    )
+    return MaintenancePlan(
+        strategy=NAME,
+        maintain=problem.maintain,
+        sources=problem.sources,
+        states=(StateTable("content", problem.columns, identity),),
+        script=(ReplaceContent("content"),),
+        content="content",
+        moving=problem.moving,
+        settings=problem.settings,
+        reasons=reasons,
+        algebra=problem.algebra,
+    )
