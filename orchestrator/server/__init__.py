@@ -1,1 +1,21 @@
 """The embedded PostgreSQL server and the search for PostgreSQL binaries."""
+
+from __future__ import annotations
+
+from orchestrator.server.binaries import Installation, find, installations
+from orchestrator.server.embedded import EmbeddedServer, Endpoint, Status
+
+__all__ = [
+    "EmbeddedServer",
+    "Endpoint",
+    "Installation",
+    "Status",
+    "embedded_dsn",
+    "find",
+    "installations",
+]
+
+
+def embedded_dsn() -> str:
+    """The connection string of the embedded server under `IDIVM_HOME`, started when needed."""
+    return EmbeddedServer().up().dsn

@@ -1,0 +1,343 @@
+"""A PostgreSQL server of idivm's own, kept under one folder, that outlives whoever started it.
+
+    home/
+      data/         the cluster, of one major version for its life
+      run/          the Unix socket, in a folder that nobody else may enter
+      log/          what the server says: one file a weekday, overwritten a week later
+      server.json   what a client needs to connect
+      password      the password for TCP, as a libpq password file
+
+Whoever makes, starts or stops the server holds the lock of the home, so that any number of
+processes may ask for it at once. The server inherits no lock, no terminal and no open file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import secrets
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from psycopg.conninfo import make_conninfo
+
+from orchestrator.errors import ServerError
+from orchestrator.server.binaries import Installation, find, installations
+from orchestrator.server.cluster import NAME, make_cluster
+from orchestrator.server.paths import home_directory
+from orchestrator.server.postmaster import (
+    Postmaster,
+    disown_recycled_pid,
+    is_alive,
+    running_postmaster,
+)
+from orchestrator.server.unprivileged import Account, may_enter, reachable, run_as, server_account
+
+_SOCKET_FOLDER_BYTES = 88
+"""What the tightest system limit for a socket's address leaves beside `/.s.PGSQL.65535`."""
+
+_PATIENCE = 120.0
+"""Seconds to wait for another process at the same home, or for a recovery after a crash."""
+
+_PORTS = range(20000, 32000)
+"""Below the ports that systems give to outgoing connections."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """How to reach a running server."""
+
+    socket_folder: Path
+    port: int
+    password: str
+    pid: int
+
+    @property
+    def dsn(self) -> str:
+        """For clients on libpq: through the private socket, without a password."""
+        return make_conninfo(host=str(self.socket_folder), port=self.port, dbname=NAME, user=NAME)
+
+    @property
+    def url(self) -> str:
+        """For every other client: over TCP, with the password in it."""
+        return f"postgresql://{NAME}:{self.password}@127.0.0.1:{self.port}/{NAME}"
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is known of an embedded server without starting it; no endpoint means it is down."""
+
+    home: Path
+    version: int | None
+    endpoint: Endpoint | None
+
+
+class EmbeddedServer:
+    """The PostgreSQL server that lives under one folder."""
+
+    def __init__(self, home: Path | str | None = None) -> None:
+        """Takes the folder, by default `IDIVM_HOME`; nothing is touched before `up`."""
+        self.home = Path(home).expanduser().absolute() if home else home_directory()
+        self.data = self.home / "data"
+        self.log = self.home / "log"
+
+    def up(self) -> Endpoint:
+        """Starts the server unless it runs, making its cluster first when there is none."""
+        with self._explained():
+            postmaster = running_postmaster(self.data)
+            if postmaster and postmaster.ready:
+                return self._endpoint(postmaster)
+            account = self._make_home()
+            with self._lock():
+                postmaster = running_postmaster(self.data)
+                if postmaster and postmaster.status == "stopping":
+                    self._await_exit(postmaster)
+                elif postmaster:
+                    postmaster = self._await_ready(postmaster.pid)
+                if postmaster is None or not postmaster.ready:
+                    postmaster = self._start(self._cluster(account), account)
+                return self._publish(postmaster)
+
+    def down(self) -> bool:
+        """Stops the server, ending its sessions; false when it did not run."""
+        with self._explained():
+            if not self.home.is_dir():
+                return False
+            with self._lock():
+                postmaster = running_postmaster(self.data)
+                if postmaster is None:
+                    return False
+                os.kill(postmaster.pid, signal.SIGINT)
+                self._await_exit(postmaster)
+                if postmaster.socket_folder != self.home / "run":
+                    shutil.rmtree(postmaster.socket_folder, ignore_errors=True)
+                return True
+
+    def status(self) -> Status:
+        """Where the server is, of which version, and how to reach it when it runs."""
+        with self._explained():
+            postmaster = running_postmaster(self.data)
+            ready = postmaster is not None and postmaster.ready
+            endpoint = self._endpoint(postmaster) if postmaster and ready else None
+            return Status(self.home, self._version(), endpoint)
+
+    def _cluster(self, account: Account) -> Installation:
+        version = self._version()
+        if version is not None and version not in {one.version for one in installations()}:
+            raise ServerError(
+                f"The data in {self.data} is of PostgreSQL {version}, which is not found here: "
+                f"install it (on Debian and Ubuntu the package postgresql-{version}), name the "
+                "folder of its programs in IDIVM_PG_BIN, or move the data away to begin afresh."
+            )
+        installation = reachable(find(version), account)
+        if version is None:
+            password = secrets.token_urlsafe(24)
+            self._write("password", f"*:*:*:{NAME}:{password}\n")
+            make_cluster(self.data, installation, account, password)
+        return installation
+
+    def _version(self) -> int | None:
+        if not self.data.exists() or not any(self.data.iterdir()):
+            return None
+        try:
+            return int((self.data / "PG_VERSION").read_text())
+        except (FileNotFoundError, ValueError):
+            raise ServerError(
+                f"{self.data} holds something other than PostgreSQL's data: move it away, or set "
+                "IDIVM_HOME to another folder."
+            ) from None
+
+    def _make_home(self) -> Account:
+        account = server_account(self.data, self.home)
+        if not self.home.exists():
+            self.home.mkdir(parents=True)
+            # Root's home lets the server's user through to the data, and shows nothing.
+            self.home.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        if not may_enter(account, self.home):
+            raise ServerError(
+                f"{self.home} cannot hold the server: PostgreSQL does not run as root but as user "
+                f"{account.name}, who may not enter that folder; set IDIVM_HOME to one that all "
+                "users may enter, or call idivm as an ordinary user."
+            )
+        for folder in (self.log, self.home / "run"):
+            if not folder.is_dir():
+                folder.mkdir(mode=0o700)
+                account.own(folder)
+        return account
+
+    def _start(self, installation: Installation, account: Account) -> Postmaster:
+        disown_recycled_pid(self.data)
+        give_up = time.monotonic() + _PATIENCE
+        while True:
+            port = self._port()
+            pid = self._launch(installation, account, port)
+            if postmaster := self._await_ready(pid):
+                return postmaster
+            # Another program may have taken the port meanwhile; and after a crash the sessions of
+            # the dead server hold its memory until they notice.
+            words = self._last_words(pid)
+            again = not _is_free(port) or "shared memory block" in words
+            if not again or time.monotonic() > give_up:
+                raise ServerError(
+                    f"PostgreSQL {installation.version} did not start, it says: {words} "
+                    f"(its log is in {self.log})."
+                )
+            time.sleep(0.1)
+
+    def _launch(self, installation: Installation, account: Account, port: int) -> int:
+        # unix_socket_directories is a list whose members may be quoted.
+        folder = str(self._socket_folder(account)).replace('"', '""')
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(port),
+            "unix_socket_directories": f'"{folder}"',
+        }
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        # The shell leaves at once, so that the server is nobody's child and nobody's zombie.
+        detach = 'log=$1; shift; "$@" </dev/null >"$log" 2>&1 & echo $!'
+        program = [installation.program("postgres"), "-D", str(self.data), *options]
+        shell = ["/bin/sh", "-c", detach, "sh", str(self.log / "start.log")]
+        return int(run_as(account, [*shell, *program], cwd=self.home).stdout)
+
+    def _await_ready(self, pid: int) -> Postmaster | None:
+        give_up = time.monotonic() + _PATIENCE
+        while time.monotonic() < give_up:
+            postmaster = running_postmaster(self.data)
+            if postmaster and postmaster.ready:
+                return postmaster
+            if not is_alive(pid):
+                return None
+            time.sleep(0.02)
+        raise ServerError(
+            f"PostgreSQL is still starting after {_PATIENCE:.0f} seconds: look at its log in "
+            f"{self.log}, and try again when it is ready."
+        )
+
+    def _await_exit(self, postmaster: Postmaster) -> None:
+        give_up = time.monotonic() + _PATIENCE
+        while is_alive(postmaster.pid):
+            if time.monotonic() > give_up:
+                raise ServerError(
+                    f"PostgreSQL (process {postmaster.pid}) did not stop within {_PATIENCE:.0f} "
+                    f"seconds: look at its log in {self.log}, and try again."
+                )
+            time.sleep(0.02)
+
+    def _last_words(self, pid: int) -> str:
+        said = []
+        for path in sorted(self.log.glob("*.log"), key=lambda log: log.stat().st_mtime):
+            for line in path.read_text(errors="replace").splitlines():
+                if path.name == "start.log" or f"[{pid}]" in line:
+                    said.append(line)
+        fatal = [line for line in said if "FATAL" in line or "PANIC" in line]
+        return (fatal or said or ["nothing"])[-1]
+
+    def _socket_folder(self, account: Account) -> Path:
+        folder = self.home / "run"
+        # libpq reads a comma as the end of a host's name.
+        if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES and "," not in str(folder):
+            return folder
+        last = Path(str(self._published("socket_folder") or "/nonexistent"))
+        if last.is_dir() and not last.is_symlink():
+            found = last.stat()
+            if (found.st_uid, found.st_mode & 0o777) == (account.uid, 0o700):
+                return last
+        folder = Path(tempfile.mkdtemp(prefix="idivm-", dir="/tmp"))
+        account.own(folder)
+        return folder
+
+    def _port(self) -> int:
+        last = self._published("port")
+        if isinstance(last, int) and _is_free(last):
+            return last
+        return next(port for port in random.sample(_PORTS, len(_PORTS)) if _is_free(port))
+
+    def _endpoint(self, postmaster: Postmaster) -> Endpoint:
+        password = (self.home / "password").read_text().strip().rpartition(":")[2]
+        return Endpoint(postmaster.socket_folder, postmaster.port, password, postmaster.pid)
+
+    def _publish(self, postmaster: Postmaster) -> Endpoint:
+        endpoint = self._endpoint(postmaster)
+        description = {
+            "dsn": endpoint.dsn,
+            "url": endpoint.url,
+            "socket_folder": str(endpoint.socket_folder),
+            "host": "127.0.0.1",
+            "port": endpoint.port,
+            "dbname": NAME,
+            "user": NAME,
+            "password": endpoint.password,
+            "version": self._version(),
+        }
+        self._write("server.json", json.dumps(description, indent=2) + "\n")
+        return endpoint
+
+    def _published(self, field: str) -> object:
+        try:
+            description = json.loads((self.home / "server.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        return description.get(field) if isinstance(description, dict) else None
+
+    def _write(self, name: str, text: str) -> None:
+        file, temporary = tempfile.mkstemp(prefix=f".{name}-", dir=self.home)
+        with os.fdopen(file, "w") as stream:
+            stream.write(text)
+            if os.geteuid() == 0:
+                owner = self.home.stat()
+                os.fchown(file, owner.st_uid, owner.st_gid)
+        Path(temporary).replace(self.home / name)
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        folder = os.open(self.home, os.O_RDONLY)
+        try:
+            give_up = time.monotonic() + _PATIENCE
+            while True:
+                try:
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > give_up:
+                        raise ServerError(
+                            f"Another process has been starting or stopping the server in "
+                            f"{self.home} for {_PATIENCE:.0f} seconds: end it, and try again."
+                        ) from None
+                    time.sleep(0.05)
+            yield
+        finally:
+            os.close(folder)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except PermissionError as error:
+            raise ServerError(
+                f"{error.filename or self.home} belongs to another user: set IDIVM_HOME to a "
+                "folder of your own."
+            ) from error
+        except OSError as error:
+            raise ServerError(
+                f"The embedded server cannot use {error.filename or self.home}: "
+                f"{error.strerror or error}."
+            ) from error
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

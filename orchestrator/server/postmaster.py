@@ -1,0 +1,98 @@
+"""What `postmaster.pid` in a data directory tells, and whether its server really is alive."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+_PID_FILE = "postmaster.pid"
+_NO_PROCESS = 2**31 - 1
+"""More than any system numbers its processes to."""
+
+_PROCESSES = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Postmaster:
+    """A running server, as its data directory describes it."""
+
+    pid: int
+    port: int
+    socket_folder: Path
+    status: str
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes connections."""
+        return self.status == "ready"
+
+
+def running_postmaster(data: Path) -> Postmaster | None:
+    """The live server of a data directory; a pid file left by a dead one counts for nothing."""
+    lines = _pid_file_lines(data)
+    pid = _number(lines, 0)
+    if not is_postmaster(pid, data):
+        return None
+    # The file grows line by line while the server starts.
+    folder = Path(lines[4]) if len(lines) > 4 else data
+    return Postmaster(pid, _number(lines, 3), folder, lines[7].strip() if len(lines) > 7 else "")
+
+
+def disown_recycled_pid(data: Path) -> None:
+    """Makes a dead server's pid file harmless when its number now belongs to another process.
+
+    PostgreSQL would take that process for its predecessor and refuse to start. The file itself must
+    stay: the shared memory it names is how PostgreSQL notices orphans that still write to the data.
+    """
+    lines = _pid_file_lines(data)
+    pid = _number(lines, 0)
+    if pid and is_alive(pid) and not is_postmaster(pid, data):
+        lines[0] = str(_NO_PROCESS)
+        # Root writes into another user's folder here, who must not lead it elsewhere by a link.
+        file = os.open(data / _PID_FILE, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
+        with os.fdopen(file, "w") as pid_file:
+            pid_file.write("\n".join(lines) + "\n")
+
+
+def is_postmaster(pid: int, data: Path) -> bool:
+    """Whether a process is the server of this data directory."""
+    if pid <= 0 or not is_alive(pid):
+        return False
+    if not _PROCESSES.is_dir():
+        shown = subprocess.run(["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True)
+        return b"postgres" in shown.stdout and os.fsencode(data) in shown.stdout
+    process = _PROCESSES / str(pid)
+    try:
+        program = Path(os.fsdecode((process / "cmdline").read_bytes().split(b"\0")[0]))
+        # The server works inside its data directory, which stays true when that is moved.
+        return "postgres" in program.name and (process / "cwd").samefile(data)
+    except OSError:
+        return False  # gone meanwhile, or another user's
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process exists and is more than an unreaped entry in the process table."""
+    try:
+        os.kill(pid, 0)
+        # The state follows the program's name, which is in parentheses and may hold some itself.
+        stat = (_PROCESSES / str(pid) / "stat").read_text(errors="replace")
+        return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:
+        return not _PROCESSES.is_dir()
+    except PermissionError:
+        return True
+
+
+def _pid_file_lines(data: Path) -> list[str]:
+    try:
+        return (data / _PID_FILE).read_text().splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _number(lines: list[str], index: int) -> int:
+    return int(lines[index]) if len(lines) > index and lines[index].strip().isdigit() else 0
