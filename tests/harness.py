@@ -1,0 +1,181 @@
+"""Throw-away PostgreSQL servers for tests, and databases in them that cost milliseconds."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import itertools
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import testing.postgresql
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from orchestrator.errors import ServerError
+from orchestrator.server import Installation, find
+from orchestrator.server.paths import cache_directory
+from orchestrator.server.unprivileged import reachable, run_as, server_account
+
+VERSIONS = (18, 16, 15)
+"""The PostgreSQL versions that idivm is tested on, the one for everything first."""
+
+_INITDB = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--lc-ctype=C.UTF-8")
+_FAST = (
+    "-h 127.0.0.1 -F -c logging_collector=off -c synchronous_commit=off -c full_page_writes=off "
+    "-c shared_buffers=64MB -c max_prepared_transactions=10 -c wal_level=minimal "
+    "-c max_wal_senders=0 -c jit=off"
+)
+
+# What runs below a folder is stopped and removed once the write end of this pipe is closed, in
+# whatever way the process that holds it came to its end.
+_JANITOR = """
+cat >/dev/null
+find "$1" -name postmaster.pid -exec sh -c 'kill -QUIT "$(head -n 1 "$1")"' sh {} ';'
+for attempt in 1 2 3 4 5 6 7 8 9 10; do
+    rm -rf "$1" && break
+    sleep 1
+done
+"""
+
+
+def found_versions() -> dict[int, Installation]:
+    """Those of the tested versions that this machine has, the preferred one first."""
+    found = {}
+    for version in VERSIONS:
+        try:
+            found[version] = find(version)
+        except ServerError:
+            continue
+    return found
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder that servers' users may enter; nothing in it survives this process."""
+    folder = Path(tempfile.mkdtemp(prefix="idivm-test-", dir="/tmp"))
+    folder.chmod(0o755)
+    janitor = subprocess.Popen(
+        ["/bin/sh", "-c", _JANITOR, "sh", str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield folder
+    finally:
+        assert janitor.stdin is not None
+        janitor.stdin.close()
+        janitor.wait()
+
+
+class TestServer(testing.postgresql.Postgresql):  # type: ignore[misc]
+    """A server of one version, run as an ordinary user, over a copy of a cached cluster."""
+
+    __test__ = False
+
+    def __init__(self, installation: Installation, folder: Path) -> None:
+        self.version = installation.version
+        self.account = server_account()
+        self.installation = reachable(installation, self.account)
+        self._numbers = itertools.count(1)
+        self._template: str | None = None
+        folder.mkdir()
+        self.account.own(folder)
+        wrapped = {name: str(self._wrapper(folder, name)) for name in ("initdb", "postgres")}
+        super().__init__(base_dir=str(folder), postgres_args=_FAST, **wrapped)
+
+    def setup(self) -> None:
+        """Copies the cached cluster, as the user that will run it."""
+        template = _template_cluster(self.installation)
+        done = run_as(self.account, ["cp", "-R", template, f"{self.base_dir}/data"])
+        assert done.returncode == 0, done.stdout
+        run_as(self.account, ["mkdir", f"{self.base_dir}/tmp"])
+
+    def conninfo(self, database: str) -> str:
+        """The connection string of a database, as superuser over the server's socket."""
+        return make_conninfo(
+            host=f"{self.base_dir}/tmp",
+            port=self.settings["port"],
+            user="postgres",
+            dbname=database,
+        )
+
+    @contextmanager
+    def database(self, *, migrated: bool) -> Iterator[str]:
+        """A fresh database, with or without idivm's catalog; yields its connection string."""
+        template = self._migrated() if migrated else "template1"
+        name = f"test_{next(self._numbers)}"
+        self._admin(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+                sql.Identifier(name), sql.Identifier(template)
+            )
+        )
+        try:
+            yield self.conninfo(name)
+        finally:
+            self._admin(
+                sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+            )
+
+    def _migrated(self) -> str:
+        if self._template is None:
+            from orchestrator.runtime.migrate import migrate
+
+            name = "idivm_template"
+            self._admin(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            with psycopg.connect(self.conninfo(name), autocommit=True) as connection:
+                migrate(connection)
+            self._template = name
+        return self._template
+
+    def _admin(self, statement: sql.Composed) -> None:
+        with psycopg.connect(self.conninfo("postgres"), autocommit=True) as connection:
+            connection.execute(statement)
+
+    def _wrapper(self, folder: Path, name: str) -> Path:
+        command = [
+            sys.executable,
+            "-m",
+            "orchestrator.server.unprivileged",
+            self.installation.program(name),
+        ]
+        wrapper = folder / name
+        wrapper.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+        wrapper.chmod(0o755)
+        return wrapper
+
+
+def _template_cluster(installation: Installation) -> Path:
+    """A cluster made once for each build of PostgreSQL and kept between test runs."""
+    account = server_account()
+    version = run_as(account, [installation.program("postgres"), "--version"]).stdout
+    key = hashlib.sha256(f"{version}{_INITDB}".encode()).hexdigest()[:12]
+    folder = cache_directory() / "test-clusters"
+    folder.mkdir(parents=True, exist_ok=True)
+    template = folder / f"{installation.version}-{key}"
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not template.is_dir():
+            staging = Path(tempfile.mkdtemp(dir=folder))
+            account.own(staging)
+            initdb = [installation.program("initdb"), "--no-sync", "--wal-segsize=1", *_INITDB]
+            try:
+                done = run_as(account, [*initdb, "-D", str(staging)])
+                assert done.returncode == 0, done.stdout
+                staging.rename(template)
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
+    finally:
+        os.close(lock)
+    return template
