@@ -1,10 +1,27 @@
 """idivm: SQL views that stay up to date by themselves inside PostgreSQL."""
 
-from orchestrator.api import CheckReport, Orchestrator, StatementResult, connect
-from orchestrator.errors import IdivmError
-from orchestrator.runtime.catalog import ViewInfo
-from orchestrator.runtime.explain import Explanation
-from orchestrator.runtime.refresh import RefreshReport
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrator.api import CheckReport, Orchestrator, StatementResult, connect
+    from orchestrator.errors import IdivmError
+    from orchestrator.runtime.catalog import ViewInfo
+    from orchestrator.runtime.explain import Explanation
+    from orchestrator.runtime.refresh import RefreshReport
+
+_HOMES = {
+    "CheckReport": "orchestrator.api",
+    "Explanation": "orchestrator.runtime.explain",
+    "IdivmError": "orchestrator.errors",
+    "Orchestrator": "orchestrator.api",
+    "RefreshReport": "orchestrator.runtime.refresh",
+    "StatementResult": "orchestrator.api",
+    "ViewInfo": "orchestrator.runtime.catalog",
+    "connect": "orchestrator.api",
+}
 
 __all__ = [
     "CheckReport",
@@ -16,3 +33,10 @@ __all__ = [
     "ViewInfo",
     "connect",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Importing one room must not load all of them.
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 from psycopg.errors import Diagnostic
-from psycopg.sql import SQL
+from psycopg.sql import SQL, Identifier
 
 from orchestrator.errors import NameTakenError, NotFoundError, ServerError, UsageError
 from orchestrator.frontend.options import parse_options
@@ -49,9 +49,10 @@ class CheckReport:
 
     view: str
     equal: bool
-    rows: int
-    missing: list[str]
-    surplus: list[str]
+    missing: int
+    surplus: int
+    missing_rows: tuple[str, ...] = ()
+    surplus_rows: tuple[str, ...] = ()
 
 
 def connect(dsn: str | None = None) -> Orchestrator:
@@ -261,5 +262,15 @@ class Orchestrator:
 
     def _compare(self, view_id: int) -> CheckReport:
         view = catalog.view_by_id(self.connection, view_id)
-        result = check.compare_view(self.connection, view)
-        return CheckReport(view.name, result.equal, result.rows, result.missing, result.surplus)
+        for name, value in view.settings.items():
+            self.connection.execute("SELECT set_config(%s, %s, true)", [name, value])
+        definition = Identifier("idivm_def", f"v{view.id}")
+        result = check.compare(self.connection, view=SQL(view.name), definition=definition)
+        return CheckReport(
+            view.name,
+            result.equal,
+            result.missing,
+            result.surplus,
+            result.missing_samples,
+            result.surplus_samples,
+        )

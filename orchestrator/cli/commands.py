@@ -55,13 +55,24 @@ def list_views(options: argparse.Namespace) -> int:
     if options.json:
         _print_json([_summary(view) for view in views])
     elif not views:
-        print("No maintained views yet; create one with: idivm sql -c 'CREATE VIEW name AS SELECT ...'")
+        print(
+            "No maintained views yet; create one with: idivm sql -c 'CREATE VIEW name AS SELECT ...'"
+        )
     else:
         rows = [
-            (v.name, v.strategy, v.maintain, f"{v.pending:,}", _ago(v.refreshed_at), ", ".join(v.sources))
+            (
+                v.name,
+                v.strategy,
+                v.maintain,
+                f"{v.pending:,}",
+                _ago(v.refreshed_at),
+                ", ".join(v.sources),
+            )
             for v in views
         ]
-        _print_table(("view", "strategy", "maintain", "pending", "refreshed", "reads"), rows, right={3})
+        _print_table(
+            ("view", "strategy", "maintain", "pending", "refreshed", "reads"), rows, right={3}
+        )
     return 0
 
 
@@ -75,11 +86,17 @@ def status(options: argparse.Namespace) -> int:
     for view in views:
         mean = view.total_seconds / view.refreshes * 1000 if view.refreshes else 0.0
         facts = [
-            ("state", "up to date" if view.status == "ready" and not view.pending else _behind(view)),
+            (
+                "state",
+                "up to date" if view.status == "ready" and not view.pending else _behind(view),
+            ),
             ("strategy", f"{view.strategy}, {view.maintain}"),
             ("reads", ", ".join(view.sources) or "no table"),
             ("pending changes", f"{view.pending:,}"),
-            ("last refresh", f"{_ago(view.refreshed_at)}, {view.changed:,} rows in {view.seconds * 1000:,.1f} ms"),
+            (
+                "last refresh",
+                f"{_ago(view.refreshed_at)}, {view.changed:,} rows in {view.seconds * 1000:,.1f} ms",
+            ),
             ("refreshes", f"{view.refreshes:,}, {mean:,.1f} ms on average"),
             ("rows", f"about {view.rows:,}"),
             ("size", f"{_size(view.bytes)} of content, {_size(view.log_bytes)} of change logs"),
@@ -99,7 +116,10 @@ def explain(options: argparse.Namespace) -> int:
     if options.json:
         _print_json(explanation.to_json())
         return 0
-    wanted = [name for name in ("plan", "why", "script") if getattr(options, name)] or ["plan", "why"]
+    wanted = [name for name in ("plan", "why", "script") if getattr(options, name)] or [
+        "plan",
+        "why",
+    ]
     print(f"{explanation.view}: strategy {explanation.strategy}, {explanation.maintain}")
     for name in wanted:
         print(f"\n{getattr(explanation, name)}")
@@ -114,10 +134,18 @@ def check(options: argparse.Namespace) -> int:
         _print_json([dataclasses.asdict(report) for report in reports])
     else:
         for report in reports:
-            print(f"{report.view}: {'equal' if report.equal else 'DIFFERENT'}, {report.rows:,} rows")
-            for sign, rows in (("missing", report.missing), ("surplus", report.surplus)):
+            if report.equal:
+                print(f"{report.view}: equal")
+                continue
+            print(
+                f"{report.view}: DIFFERENT, {report.missing:,} rows missing, {report.surplus:,} too many"
+            )
+            for sign, rows in (
+                ("missing ", report.missing_rows),
+                ("too many", report.surplus_rows),
+            ):
                 for row in rows:
-                    print(f"  {sign}: {row}")
+                    print(f"  {sign}  {row}")
     return 0 if all(report.equal for report in reports) else 1
 
 
@@ -230,11 +258,15 @@ def _print_result(result: StatementResult) -> None:
 
 
 def _print_table(
-    names: Sequence[str], rows: Iterable[Sequence[str]], right: frozenset[int] | set[int] = frozenset()
+    names: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    right: frozenset[int] | set[int] = frozenset(),
 ) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for number, name in enumerate(names):
-        table.add_column(Text(name), justify="right" if number in right else "left", overflow="fold")
+        table.add_column(
+            Text(name), justify="right" if number in right else "left", overflow="fold"
+        )
     for row in rows:
         table.add_row(*(Text(value) for value in row))
     width = None if sys.stdout.isatty() else 10_000

@@ -33,18 +33,24 @@ def build_parser() -> argparse.ArgumentParser:
         help="the database (default: $IDIVM_DSN, then $DATABASE_URL, then the embedded server)",
     )
     common.add_argument("--json", action="store_true", help="print JSON for programs")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND", parser_class=_Parser)
+    verbs = parser.add_subparsers(
+        dest="verb", required=True, metavar="COMMAND", parser_class=_Parser
+    )
 
     def verb(name: str, text: str, run: Any) -> argparse.ArgumentParser:
         sub = verbs.add_parser(name, help=text, description=text, parents=[common])
         sub.set_defaults(run=run)
         return sub
 
-    sub = verb("sql", "run SQL; CREATE VIEW, DROP VIEW and REFRESH act on maintained views", commands.sql)
+    sub = verb(
+        "sql", "run SQL; CREATE VIEW, DROP VIEW and REFRESH act on maintained views", commands.sql
+    )
     sub.add_argument("-c", dest="text", metavar="SQL", help="the SQL to run")
     sub.add_argument("file", nargs="?", help="a file of SQL (- or nothing: standard input)")
 
-    sub = verb("refresh", "bring views up to date, all by default, in one snapshot", commands.refresh)
+    sub = verb(
+        "refresh", "bring views up to date, all by default, in one snapshot", commands.refresh
+    )
     sub.add_argument("views", nargs="*", metavar="VIEW")
 
     verb("list", "list the maintained views", commands.list_views)
@@ -58,13 +64,17 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--script", action="store_true", help="the SQL that maintains the view")
     sub.add_argument("--why", action="store_true", help="why this strategy and not another")
 
-    sub = verb("check", "refresh views and compare each with its query's own answer", commands.check)
+    sub = verb(
+        "check", "refresh views and compare each with its query's own answer", commands.check
+    )
     sub.add_argument("views", nargs="*", metavar="VIEW")
 
     sub = verb("drop", "drop a maintained view", commands.drop)
     sub.add_argument("view", metavar="VIEW")
     sub.add_argument("--cascade", action="store_true", help="drop what reads it as well")
-    sub.add_argument("--if-exists", action="store_true", help="do nothing when there is no such view")
+    sub.add_argument(
+        "--if-exists", action="store_true", help="do nothing when there is no such view"
+    )
 
     verb("up", "start the embedded server", commands.up)
     verb("down", "stop the embedded server", commands.down)

@@ -78,9 +78,7 @@ def widen_source(source: Captured, added: Sequence[SourceColumn]) -> Iterator[Co
         yield SQL("ALTER TABLE {} {}").format(
             source.log(segment),
             SQL(", ").join(
-                SQL("ADD COLUMN {} {}").format(
-                    Identifier(f"{side}_{column.attnum}"), _type(column)
-                )
+                SQL("ADD COLUMN {} {}").format(Identifier(f"{side}_{column.attnum}"), _type(column))
                 for side in "on"
                 for column in added
             ),
@@ -93,9 +91,7 @@ def capture_member(source: Captured, member: Composable, number: int) -> Iterato
     yield SQL(
         "CREATE OR REPLACE FUNCTION {}(t {}) RETURNS {} LANGUAGE sql IMMUTABLE\n"
         "BEGIN ATOMIC SELECT ROW({})::{}; END"
-    ).format(
-        source.log(f"_pick_{number}"), member, source.view, _row_values(source), source.view
-    )
+    ).format(source.log(f"_pick_{number}"), member, source.view, _row_values(source), source.view)
     for operation, body in _capture_bodies(source, number).items():
         yield SQL(
             "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
@@ -168,7 +164,9 @@ def _view_columns(source: Captured) -> Composable:
 def _row_values(source: Captured) -> Composable:
     if not source.columns:
         return SQL("true")
-    return SQL(", ").join(SQL("t.{}").format(Identifier(column.name)) for column, _ in source.columns)
+    return SQL(", ").join(
+        SQL("t.{}").format(Identifier(column.name)) for column, _ in source.columns
+    )
 
 
 def _log_columns(source: Captured, sides: str) -> Composed:
@@ -252,14 +250,16 @@ def _paired_update(source: Captured, pick: Identifier) -> Callable[[Identifier],
 
     def key_columns(row: sql.SQL) -> Composed:
         return SQL(", ").join(
-            SQL("({}).{} AS {}").format(row, Identifier(name), Identifier(f"k{number}"))
-            for number, (_, name) in enumerate(keys)
+            SQL("({}).{} AS {}" if column.hashed_key else "ROW(({}).{}) AS {}").format(
+                row, Identifier(name), Identifier(f"k{number}")
+            )
+            for number, (column, name) in enumerate(keys)
         )
 
     def same(number: int, column: SourceColumn) -> Composed:
-        key = Identifier(f"k{number}")
-        form = "o.{0} = n.{0}" if column.hashed_key else "ROW(o.{0}) *= ROW(n.{0})"
-        return SQL(form).format(key)
+        return SQL("o.{0} = n.{0}" if column.hashed_key else "o.{0} *= n.{0}").format(
+            Identifier(f"k{number}")
+        )
 
     condition = SQL(" AND ").join(same(number, column) for number, (column, _) in enumerate(keys))
     first = Identifier("k0")
@@ -353,7 +353,11 @@ def _read_side(source: Captured) -> Iterator[Composed]:
         source.view,
         body.format(
             pending=pending.format(
-                old=images["o"], new=images["n"], group=group, log=source.log(), id=Literal(source.id)
+                old=images["o"],
+                new=images["n"],
+                group=group,
+                log=source.log(),
+                id=Literal(source.id),
             )
         ),
     )

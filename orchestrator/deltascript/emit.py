@@ -41,16 +41,17 @@ def create_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
     for state in plan.states:
         table = names.state(state.role)
         row, nth = Identifier(state.identity.row), Identifier(state.identity.nth)
-        yield SQL("CREATE TABLE {} AS SELECT d.*, ''::bytea AS {}, 0 AS {} FROM {} AS d WITH NO DATA").format(
-            table, row, nth, names.definition
-        )
+        yield SQL(
+            "CREATE TABLE {} AS SELECT d.*, ''::bytea AS {}, 0 AS {} FROM {} AS d WITH NO DATA"
+        ).format(table, row, nth, names.definition)
         yield SQL("ALTER TABLE {} ADD PRIMARY KEY ({}, {})").format(table, row, nth)
 
 
 def create_program(plan: MaintenancePlan, names: Names) -> Composed:
     """The refresh function: the Δ-script as plpgsql, run with the settings of the view's creator."""
     settings = SQL("").join(
-        SQL("SET {} = {}\n").format(Identifier(name), Literal(value)) for name, value in plan.settings
+        SQL("SET {} = {}\n").format(Identifier(name), Literal(value))
+        for name, value in plan.settings
     )
     return SQL(
         "CREATE OR REPLACE FUNCTION {}(since idivm.watermark, rebuild boolean) RETURNS bigint\n"
@@ -58,7 +59,9 @@ def create_program(plan: MaintenancePlan, names: Names) -> Composed:
     ).format(names.refresh, settings, function_body(_program(plan, names)))
 
 
-def create_relation(plan: MaintenancePlan, names: Names, relation: Composable, replace: bool) -> Iterator[Composed]:
+def create_relation(
+    plan: MaintenancePlan, names: Names, relation: Composable, replace: bool
+) -> Iterator[Composed]:
     """The statements that create what users read.
 
     The condition folds to true when a query is planned. It makes the relation depend on the

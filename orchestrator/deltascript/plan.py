@@ -112,7 +112,5 @@ class MaintenancePlan:
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values, for the catalog and `explain --json`."""
         value = asdict(self)
-        value["script"] = [
-            {"step": type(step).__name__, **asdict(step)} for step in self.script
-        ]
+        value["script"] = [{"step": type(step).__name__, **asdict(step)} for step in self.script]
         return value

@@ -96,7 +96,9 @@ def parse_name(text: str) -> QualifiedName:
     reader = _Reader(text, _tokenize(text))
     name = reader.qualified_name()
     if not reader.done:
-        raise UsageError(f"{text!r} is not the name of a view; write schema.name, with quotes as in SQL.")
+        raise UsageError(
+            f"{text!r} is not the name of a view; write schema.name, with quotes as in SQL."
+        )
     return name
 
 
@@ -202,7 +204,9 @@ class _Reader:
                 start = self.at
                 while not self.done and not (self.peek(",") or self.peek(")")):
                     self.at += 1
-                value = self.tokens[start].text if self.at == start + 1 else self.text(start, self.at)
+                value = (
+                    self.tokens[start].text if self.at == start + 1 else self.text(start, self.at)
+                )
             else:
                 value = "on"
             yield key, value
@@ -261,7 +265,9 @@ def _create_view(
         raise UsageError(f"The query is missing after AS in: {text[:120]}")
     if recursive:
         if columns is None:
-            raise UsageError("CREATE RECURSIVE VIEW needs a list of column names after the view's name.")
+            raise UsageError(
+                "CREATE RECURSIVE VIEW needs a list of column names after the view's name."
+            )
         listing = ", ".join(sql.Identifier(column).as_string(None) for column in columns)
         itself = sql.Identifier(name.name).as_string(None)
         query = f"WITH RECURSIVE {itself} ({listing}) AS ({query}) SELECT {listing} FROM {itself}"

@@ -99,9 +99,7 @@ def view_by_id(connection: Connection[Any], view_id: int) -> ViewInfo:
 
 def relation_oid(connection: Connection[Any], name: Composable) -> int | None:
     """The relation that a name means on this connection's search path."""
-    row = connection.execute(
-        "SELECT to_regclass(%s)::oid", [name.as_string(connection)]
-    ).fetchone()
+    row = connection.execute("SELECT to_regclass(%s)::oid", [name.as_string(connection)]).fetchone()
     assert row is not None
     oid: int | None = row[0]
     return oid
@@ -114,7 +112,9 @@ def view_named(connection: Connection[Any], name: Composable) -> ViewInfo:
     if view is None:
         shown = name.as_string(connection)
         if oid is None:
-            raise NotFoundError(f"There is no view {shown}; `idivm list` shows the maintained ones.")
+            raise NotFoundError(
+                f"There is no view {shown}; `idivm list` shows the maintained ones."
+            )
         raise NotFoundError(
             f"{shown} is not maintained by idivm; `idivm list` shows the views that are."
         )
@@ -275,3 +275,12 @@ def members_without_triggers(connection: Connection[Any]) -> list[str]:
         """
     )
     return [row[0] for row in rows.fetchall()]
+
+
+def invalidate_readers(connection: Connection[Any], source_id: int) -> None:
+    """Has the next refresh rebuild the views that read a source."""
+    connection.execute(
+        "UPDATE idivm.views SET status = 'invalid' WHERE status = 'ready'"
+        " AND id IN (SELECT view FROM idivm.view_sources WHERE source = %s)",
+        [source_id],
+    )

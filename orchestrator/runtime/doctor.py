@@ -76,7 +76,9 @@ def _views(connection: Connection[Any]) -> list[Finding]:
         Finding(
             f"view {view.name}",
             True,
-            "will be rebuilt by its next refresh" if view.status == "invalid" else f"{view.pending:,} changes pending",
+            "will be rebuilt by its next refresh"
+            if view.status == "invalid"
+            else f"{view.pending:,} changes pending",
         )
         for view in catalog.all_views(connection)
     ]

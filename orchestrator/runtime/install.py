@@ -99,9 +99,7 @@ def _placed(connection: Connection[Any], name: QualifiedName) -> Identifier:
     return Identifier(row[0], name.name)
 
 
-def _replaced(
-    connection: Connection[Any], new: NewView, relation: Identifier
-) -> ViewInfo | None:
+def _replaced(connection: Connection[Any], new: NewView, relation: Identifier) -> ViewInfo | None:
     oid = catalog.relation_oid(connection, relation)
     if oid is None:
         return None
@@ -223,7 +221,9 @@ def _publish(
     """Makes the content readable under the view's name; its readers wait for the commit at most."""
     try:
         with connection.transaction():
-            for statement in emit.create_relation(plan, names, relation, replace=replaced is not None):
+            for statement in emit.create_relation(
+                plan, names, relation, replace=replaced is not None
+            ):
                 connection.execute(statement)
     except InvalidTableDefinition:
         # The columns differ. Only a view that nothing reads can then make room.

@@ -78,5 +78,3 @@ def in_one_cut(
     raise DatabaseError(
         f"Other sessions refreshed the same views {ATTEMPTS} times in between; try again later."
     )
-
-

@@ -39,7 +39,7 @@ def ensure_source(connection: Connection[Any], source: Source) -> int:
 def sync_members(connection: Connection[Any]) -> None:
     """Puts capture on partitions and heirs that came, and takes it off those that went.
 
-    Until then the views that read them are recomputed at every refresh.
+    Until then the views that read them are rebuilt at every refresh; afterwards, once more.
     """
     for source_id in catalog.sources_with_other_members(connection):
         with connection.transaction():
@@ -48,6 +48,8 @@ def sync_members(connection: Connection[Any]) -> None:
             for member in catalog.lost_members(connection, source_id):
                 _release(connection, captured, member)
             _capture_members(connection, captured)
+            # What the tables held when they came or went was logged by nobody.
+            catalog.invalidate_readers(connection, source_id)
 
 
 def _create(connection: Connection[Any], source: Source) -> int:

@@ -25,8 +25,6 @@ def choose(problem: Problem, wanted: str) -> MaintenancePlan:
         if wanted != "auto"
         else "it applies to every query; each refresh costs as much as the query"
     )
-    moving = "".join(
-        f"; {cause}, so that every refresh recomputes" for cause in problem.moving[:1]
-    )
+    moving = "".join(f"; {cause}, so that every refresh recomputes" for cause in problem.moving[:1])
     reasons = (Reason(recompute.NAME, True, because + moving),)
     return STRATEGIES[recompute.NAME](problem, reasons)

@@ -1,0 +1,396 @@
+"""Refreshing under the watermark protocol: nothing lost, nothing applied twice, nobody waits."""
+
+import threading
+
+import psycopg
+import pytest
+from psycopg import IsolationLevel
+
+from orchestrator.errors import DatabaseError, IdivmError
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def shop(orc):
+    """A table `t`, a view `sums` over it, and a view `big` over that view."""
+    orc.execute(
+        """
+        CREATE TABLE t (id int PRIMARY KEY, grp text, n int);
+        INSERT INTO t SELECT i, 'g' || i % 3, i FROM generate_series(1, 30) AS i;
+        CREATE VIEW sums AS SELECT grp, sum(n) AS total, count(*) AS rows FROM t GROUP BY grp;
+        CREATE VIEW big AS SELECT grp, total FROM sums WHERE total > 100
+        """
+    )
+    return orc
+
+
+def equal(orc):
+    return {report.view: report.equal for report in orc.check()}
+
+
+def content(orc, name="sums"):
+    return sorted(orc.execute(f"TABLE {name}")[0].rows, key=str)
+
+
+def test_a_refresh_applies_what_was_logged(shop):
+    before = content(shop)
+    shop.execute("UPDATE t SET n = n + 1000 WHERE id = 1")
+    assert content(shop) == before
+    assert {r.view: r.changed for r in shop.refresh()} == {"sums": 2, "big": 2}
+    assert content(shop) != before
+    assert equal(shop) == {"sums": True, "big": True}
+
+
+def test_refreshing_the_upper_view_refreshes_the_lower(shop):
+    shop.execute("UPDATE t SET n = n + 1000 WHERE id = 1")
+    assert [report.view for report in shop.refresh("big")] == ["sums", "big"]
+    assert shop.refresh()[0].changed == 0
+
+
+def test_a_refresh_with_nothing_pending_writes_nothing(shop, connect):
+    watcher = connect()
+    shop.refresh()
+    lsn = "SELECT pg_current_wal_insert_lsn()"
+    before = watcher.execute(lsn).fetchone()
+    shop.refresh()
+    with shop.connection.transaction():
+        shop.connection.execute("SELECT * FROM idivm.refresh('sums', 'big')")
+        assert shop.connection.execute("SELECT pg_current_xact_id_if_assigned()").fetchone() == (
+            None,
+        )
+    assert watcher.execute(lsn).fetchone() == before
+
+
+def test_rows_that_stay_are_not_rewritten(shop):
+    places = "SELECT grp, s.ctid::text FROM idivm_state.sums_1 AS s ORDER BY grp"
+    before = dict(shop.execute(places)[0].rows)
+    shop.execute("UPDATE t SET n = 0 WHERE id = 3")
+    shop.refresh()
+    after = dict(shop.execute(places)[0].rows)
+    assert [grp for grp in before if before[grp] != after[grp]] == ["g0"]
+
+
+def test_a_change_that_commits_late_is_not_lost(shop, connect):
+    late = connect(autocommit=False)
+    late.execute("UPDATE t SET n = 500 WHERE id = 2")
+    shop.execute("UPDATE t SET n = 7 WHERE id = 1")
+    shop.refresh()
+    late.commit()
+    assert {view.name: view.pending for view in shop.views()}["sums"] == 1
+    assert [r.changed for r in shop.refresh()] == [2, 2]
+    assert equal(shop) == {"sums": True, "big": True}
+
+
+def test_a_rolled_back_change_leaves_nothing(shop, connect):
+    other = connect(autocommit=False)
+    other.execute("UPDATE t SET n = 500")
+    other.rollback()
+    other.execute("UPDATE t SET n = 1 WHERE id = 1")
+    with other.transaction(force_rollback=True):
+        other.execute("DELETE FROM t")
+    other.commit()
+    assert {view.name: view.pending for view in shop.views()}["sums"] == 0
+    shop.execute("UPDATE t SET n = 2 WHERE id = 1")
+    assert equal(shop) == {"sums": True, "big": True}
+
+
+@pytest.mark.parametrize(
+    "level",
+    [IsolationLevel.READ_COMMITTED, IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE],
+)
+def test_a_transaction_may_refresh_after_its_own_changes(shop, connect, level):
+    writer = connect(autocommit=False)
+    writer.isolation_level = level
+    writer.execute("UPDATE t SET n = 1000 WHERE id = 1")
+    writer.execute("SELECT idivm.refresh('big')")
+    writer.execute("INSERT INTO t VALUES (100, 'own', 7)")
+    assert writer.execute("SELECT count(*) FROM big").fetchone() == (3,)
+    writer.execute("SELECT idivm.refresh('sums')")
+    assert writer.execute("SELECT total FROM sums WHERE grp = 'own'").fetchone() == (7,)
+    writer.execute("DELETE FROM t WHERE id = 100")
+    writer.commit()
+    assert content(shop, "sums")[-1][0] == "own"
+    assert {view.name: view.pending for view in shop.views()} == {"sums": 1, "big": 1}
+    assert [r.changed for r in shop.refresh()] == [1, 0]
+    assert equal(shop) == {"sums": True, "big": True}
+
+
+def test_a_refresh_that_is_rolled_back_did_not_happen(shop, connect):
+    writer = connect(autocommit=False)
+    writer.execute("SAVEPOINT a")
+    writer.execute("UPDATE t SET n = 1000 WHERE id = 1")
+    writer.execute("SELECT idivm.refresh('big')")
+    writer.execute("ROLLBACK TO a")
+    writer.execute("UPDATE t SET n = 1 WHERE id = 2")
+    writer.commit()
+    assert equal(shop) == {"sums": True, "big": True}
+
+
+def test_plain_sql_refreshes_as_well(shop):
+    shop.execute("UPDATE t SET n = 1000 WHERE id = 1; CALL idivm.refresh_all()")
+    assert {view.pending for view in shop.views()} == {0}
+    shop.execute("UPDATE t SET n = 1000 WHERE id = 2; CALL idivm.refresh_all('public.big')")
+    assert {view.pending for view in shop.views()} == {0}
+    assert equal(shop) == {"sums": True, "big": True}
+    with pytest.raises(IdivmError, match="t is not a view that idivm maintains"):
+        shop.execute("SELECT idivm.refresh('t')")
+
+
+def test_a_refresh_in_a_stale_snapshot_fails_and_corrupts_nothing(shop, connect):
+    stale = connect(autocommit=False)
+    stale.isolation_level = IsolationLevel.REPEATABLE_READ
+    stale.execute("SELECT 1 FROM t")
+    shop.execute("UPDATE t SET n = 1000 WHERE id = 1")
+    late = connect(autocommit=False)
+    stale_two = connect(autocommit=False)
+    stale_two.isolation_level = IsolationLevel.REPEATABLE_READ
+    stale_two.execute("SELECT 1 FROM t")
+    late.execute("UPDATE t SET n = 50 WHERE id = 2")
+    late.commit()
+    shop.refresh()
+    stale.execute("SELECT idivm.refresh('sums')")
+    stale.rollback()
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        stale_two.execute("SELECT idivm.refresh('sums')")
+    stale_two.rollback()
+    assert equal(shop) == {"sums": True, "big": True}
+
+
+def test_a_log_that_was_collected_under_a_snapshot_is_noticed(shop, connect):
+    shop.execute("UPDATE t SET n = 1000 WHERE id = 1")
+    stale = connect(autocommit=False)
+    stale.isolation_level = IsolationLevel.REPEATABLE_READ
+    stale.execute("SELECT 1")
+    shop.refresh()
+    shop.execute("SELECT idivm.collect(1); SELECT idivm.collect(1)")
+    with pytest.raises(psycopg.errors.SerializationFailure, match="collected"):
+        stale.execute("SELECT idivm.refresh('sums')")
+
+
+def test_two_refreshes_of_a_view_take_turns(shop, connect):
+    first = connect(autocommit=False)
+    shop.execute("UPDATE t SET n = 1000 WHERE id = 1")
+    first.execute("SELECT idivm.refresh('big')")
+    second = connect()
+    second.execute("SET lock_timeout = '1ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        second.execute("SELECT idivm.refresh('sums')")
+    first.commit()
+    second.execute("SELECT idivm.refresh('sums')")
+    assert equal(shop) == {"sums": True, "big": True}
+
+
+def test_writers_do_not_wait_for_a_refresh(shop, connect):
+    refresher = connect(autocommit=False)
+    refresher.isolation_level = IsolationLevel.REPEATABLE_READ
+    shop.execute("UPDATE t SET n = 1000 WHERE id = 1")
+    refresher.execute("SELECT idivm.refresh('big')")
+    shop.execute(
+        "SET lock_timeout = '1ms'; UPDATE t SET n = 2 WHERE id = 1; INSERT INTO t VALUES (99, 'w', 1); RESET lock_timeout"
+    )
+    refresher.commit()
+    assert equal(shop) == {"sums": True, "big": True}
+
+
+def test_readers_of_a_group_see_one_cut(shop, connect):
+    reader = connect(autocommit=False)
+    reader.isolation_level = IsolationLevel.REPEATABLE_READ
+    totals = dict(reader.execute("SELECT grp, total FROM sums").fetchall())
+    shop.execute("UPDATE t SET n = 1000 WHERE id = 1")
+    shop.refresh()
+    assert dict(reader.execute("SELECT grp, total FROM big").fetchall()) == totals
+    reader.rollback()
+    assert dict(reader.execute("SELECT grp, total FROM big").fetchall())["g1"] > 1000
+
+
+def test_a_diamond_is_refreshed_bottom_up(shop):
+    shop.execute(
+        "CREATE VIEW left_side AS SELECT grp, total FROM sums WHERE total > 0;"
+        "CREATE VIEW right_side AS SELECT grp, rows FROM sums;"
+        "CREATE VIEW top AS SELECT l.grp, l.total, r.rows, t.n FROM left_side l JOIN right_side r USING (grp)"
+        " LEFT JOIN t ON t.id = r.rows;"
+        "UPDATE t SET n = -5 WHERE id = 10; DELETE FROM t WHERE id = 11"
+    )
+    assert [r.view for r in shop.refresh("top")] == ["sums", "left_side", "right_side", "top"]
+    assert all(equal(shop).values())
+
+
+def test_a_view_over_a_plain_view_follows_the_tables_below(shop):
+    shop.connection.execute("CREATE VIEW plain AS SELECT id, n FROM t WHERE n > 5")
+    shop.execute(
+        "CREATE VIEW over_plain AS SELECT count(*) AS c FROM plain; DELETE FROM t WHERE id > 28"
+    )
+    assert equal(shop)["over_plain"]
+    assert content(shop, "over_plain") == [(23,)]
+
+
+def test_what_moves_by_itself_is_refreshed_every_time(shop):
+    shop.execute("CREATE VIEW clock AS SELECT id, now() AS at FROM t WHERE id = 1")
+    before = content(shop, "clock")
+    shop.refresh("clock")
+    assert content(shop, "clock") != before
+    assert "now" in shop.explain("clock").why
+
+
+def test_settings_of_the_creator_hold_in_every_refresh(shop):
+    shop.execute(
+        "CREATE TABLE moments (id int PRIMARY KEY, at timestamptz); INSERT INTO moments VALUES (1, '2026-01-01 23:30+00');"
+        "SET timezone = 'Asia/Tokyo'; CREATE VIEW days AS SELECT id, at::date AS day, at::text AS shown FROM moments;"
+        "SET timezone = 'UTC'; INSERT INTO moments VALUES (2, '2026-01-01 23:30+00')"
+    )
+    assert equal(shop)["days"]
+    assert {row[1:] for row in content(shop, "days")} == {content(shop, "days")[0][1:]}
+
+
+def test_partitions_are_followed(orc):
+    orc.execute(
+        """
+        CREATE TABLE p (id int, part int, v text, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
+        CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+        CREATE TABLE p2 PARTITION OF p FOR VALUES IN (2);
+        INSERT INTO p VALUES (1, 1, 'a'), (2, 2, 'b');
+        CREATE VIEW vp AS SELECT part, count(*) AS c, max(v) AS m FROM p GROUP BY part;
+        INSERT INTO p VALUES (3, 1, 'c'); INSERT INTO p1 VALUES (4, 1, 'd'); UPDATE p SET part = 2 WHERE id = 1
+        """
+    )
+    assert equal(orc) == {"vp": True}
+    orc.execute("TRUNCATE p1")
+    assert equal(orc) == {"vp": True}
+    orc.execute(
+        "CREATE TABLE p3 (v text, part int NOT NULL, id int NOT NULL); INSERT INTO p3 VALUES ('x', 3, 9);"
+        "ALTER TABLE p ATTACH PARTITION p3 FOR VALUES IN (3)"
+    )
+    orc.execute("CALL idivm.refresh_all()")
+    assert (3, 1, "x") in content(orc, "vp")
+    assert equal(orc) == {"vp": True}
+    orc.execute("INSERT INTO p3 VALUES ('y', 3, 10); UPDATE p SET part = 3 WHERE id = 2")
+    assert {view.pending for view in orc.views()} == {3}
+    assert equal(orc) == {"vp": True}
+    orc.execute("ALTER TABLE p DETACH PARTITION p3")
+    assert equal(orc) == {"vp": True}
+    orc.execute("INSERT INTO p3 VALUES ('z', 3, 11)")
+    assert {view.pending for view in orc.views()} == {0}
+
+
+def test_heirs_are_followed(orc):
+    orc.execute(
+        """
+        CREATE TABLE parent (id int PRIMARY KEY, v text);
+        CREATE TABLE child (extra int) INHERITS (parent);
+        CREATE VIEW family AS SELECT id, v FROM parent;
+        INSERT INTO parent VALUES (1, 'p'); INSERT INTO child VALUES (2, 'c', 0), (1, 'same', 0);
+        UPDATE parent SET v = v || '!'; DELETE FROM child WHERE id = 2; UPDATE child SET extra = 9
+        """
+    )
+    assert equal(orc) == {"family": True}
+
+
+class TestCollection:
+    def log_bytes(self, orc):
+        return orc.views()[0].log_bytes
+
+    def fill(self, orc, rounds=3):
+        for _ in range(rounds):
+            orc.execute("UPDATE t SET n = n + 1 FROM generate_series(1, 1)")
+            orc.execute(
+                "INSERT INTO t SELECT i, 'g0', i FROM generate_series(1000, 6000) i; DELETE FROM t WHERE id >= 1000"
+            )
+
+    def test_a_consumed_log_is_freed(self, shop):
+        self.fill(shop)
+        grown = self.log_bytes(shop)
+        for _ in range(3):
+            shop.execute("UPDATE t SET n = n + 1 WHERE id = 1")
+            shop.refresh()
+        assert self.log_bytes(shop) < grown / 10
+        assert equal(shop) == {"sums": True, "big": True}
+
+    def test_what_a_lagging_view_needs_is_kept(self, shop):
+        shop.execute("CREATE VIEW lagging AS SELECT id, n FROM t")
+        self.fill(shop)
+        shop.execute("UPDATE t SET n = 12345 WHERE id = 1")
+        for _ in range(3):
+            shop.refresh("sums")
+            shop.execute("UPDATE t SET n = n + 1 WHERE id = 2")
+        assert shop.execute("SELECT n FROM lagging WHERE id = 1")[0].rows != [(12345,)]
+        shop.refresh("lagging")
+        assert shop.execute("SELECT n FROM lagging WHERE id = 1")[0].rows == [(12345,)]
+        assert all(equal(shop).values())
+
+    def test_an_open_writer_keeps_its_segment(self, shop, connect):
+        writer = connect(autocommit=False)
+        writer.execute("UPDATE t SET n = 4321 WHERE id = 1")
+        shop.execute("INSERT INTO t SELECT i, 'g0', i FROM generate_series(1000, 6000) i")
+        for _ in range(3):
+            shop.refresh()
+            shop.execute("UPDATE t SET n = n + 1 WHERE id = 2")
+        writer.commit()
+        assert equal(shop) == {"sums": True, "big": True}
+        assert (
+            shop.execute("SELECT sum(n) FROM t WHERE grp = 'g1'")[0].rows
+            == shop.execute("SELECT total FROM sums WHERE grp = 'g1'")[0].rows
+        )
+
+    def test_nothing_is_collected_in_an_old_snapshot(self, shop, connect):
+        old = connect(autocommit=False)
+        old.isolation_level = IsolationLevel.REPEATABLE_READ
+        old.execute("SELECT 1")
+        self.fill(shop)
+        assert old.execute("SELECT idivm.collect(1)").fetchone() == (0,)
+
+
+def test_creation_waits_for_open_writers_and_loses_nothing(shop, connect):
+    writer = connect(autocommit=False)
+    writer.execute("CREATE TABLE fresh (id int PRIMARY KEY, v int)")
+    writer.execute("INSERT INTO fresh VALUES (1, 1)")
+    writer.commit()
+    writer.execute("UPDATE fresh SET v = 2")
+    failures = []
+
+    def create():
+        try:
+            shop.execute("CREATE VIEW of_fresh AS SELECT v FROM fresh")
+        except IdivmError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=create)
+    thread.start()
+    watcher = connect()
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'fresh'::regclass"
+    while watcher.execute(waiting).fetchone() == (0,):
+        assert thread.is_alive(), failures
+    writer.execute("INSERT INTO fresh VALUES (2, 5)")
+    writer.commit()
+    thread.join()
+    assert not failures
+    assert content(shop, "of_fresh") == [(2,), (5,)]
+    assert equal(shop)["of_fresh"]
+
+
+def test_a_terminated_refresh_leaves_the_old_state(shop, connect):
+    shop.execute("UPDATE t SET n = 1000 WHERE id = 1")
+    before = content(shop)
+    victim = connect(autocommit=False)
+    victim.execute("SELECT idivm.refresh('big')")
+    shop.connection.execute("SELECT pg_terminate_backend(%s)", [victim.info.backend_pid])
+    with pytest.raises(psycopg.OperationalError):
+        victim.execute("SELECT 1")
+    assert content(shop) == before
+    assert equal(shop) == {"sums": True, "big": True}
+
+
+def test_a_refresh_inside_a_transaction_is_pointed_to_sql(shop):
+    with shop.connection.transaction(), pytest.raises(IdivmError, match=r"idivm\.refresh"):
+        shop.refresh()
+
+
+def test_an_error_while_refreshing_is_said_and_undone(orc):
+    orc.execute(
+        "CREATE TABLE d (id int PRIMARY KEY, n int); INSERT INTO d VALUES (1, 1); CREATE VIEW inverse AS SELECT 10 / n AS q FROM d; INSERT INTO d VALUES (2, 0)"
+    )
+    with pytest.raises(DatabaseError, match="division by zero"):
+        orc.refresh()
+    assert content(orc, "inverse") == [(10,)]
+    orc.execute("UPDATE d SET n = 5 WHERE id = 2")
+    assert equal(orc) == {"inverse": True}
