@@ -19,9 +19,9 @@ import json
 import os
 import random
 import secrets
-import shutil
 import signal
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ from orchestrator.server.cluster import NAME, make_cluster
 from orchestrator.server.paths import home_directory
 from orchestrator.server.postmaster import (
     Postmaster,
-    disown_recycled_pid,
+    disown_dead_server,
     is_alive,
     running_postmaster,
 )
@@ -44,6 +44,9 @@ from orchestrator.server.unprivileged import Account, may_enter, reachable, run_
 
 _SOCKET_FOLDER_BYTES = 88
 """What the tightest system limit for a socket's address leaves beside `/.s.PGSQL.65535`."""
+
+_SHORT = "idivm-"
+"""How folders for sockets begin that lie in /tmp because the home's own path is too long."""
 
 _PATIENCE = 120.0
 """Seconds to wait for another process at the same home, or for a recovery after a crash."""
@@ -114,13 +117,13 @@ class EmbeddedServer:
                 return False
             with self._lock():
                 postmaster = running_postmaster(self.data)
-                if postmaster is None:
-                    return False
-                os.kill(postmaster.pid, signal.SIGINT)
-                self._await_exit(postmaster)
-                if postmaster.socket_folder != self.home / "run":
-                    shutil.rmtree(postmaster.socket_folder, ignore_errors=True)
-                return True
+                if postmaster:
+                    os.kill(postmaster.pid, signal.SIGINT)
+                    self._await_exit(postmaster)
+                if folder := self._short_folder(server_account(self.data, self.home)):
+                    _clear_sockets(folder)
+                    folder.rmdir()
+                return postmaster is not None
 
     def status(self) -> Status:
         """Where the server is, of which version, and how to reach it when it runs."""
@@ -175,7 +178,7 @@ class EmbeddedServer:
         return account
 
     def _start(self, installation: Installation, account: Account) -> Postmaster:
-        disown_recycled_pid(self.data)
+        disown_dead_server(self.data)
         give_up = time.monotonic() + _PATIENCE
         while True:
             port = self._port()
@@ -194,8 +197,11 @@ class EmbeddedServer:
             time.sleep(0.1)
 
     def _launch(self, installation: Installation, account: Account, port: int) -> int:
+        sockets = self._socket_folder(account)
+        # A dead server leaves its lock on the socket, whose number may be another process's now.
+        _clear_sockets(sockets)
         # unix_socket_directories is a list whose members may be quoted.
-        folder = str(self._socket_folder(account)).replace('"', '""')
+        folder = str(sockets).replace('"', '""')
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(port),
@@ -246,14 +252,20 @@ class EmbeddedServer:
         # libpq reads a comma as the end of a host's name.
         if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES and "," not in str(folder):
             return folder
-        last = Path(str(self._published("socket_folder") or "/nonexistent"))
-        if last.is_dir() and not last.is_symlink():
-            found = last.stat()
-            if (found.st_uid, found.st_mode & 0o777) == (account.uid, 0o700):
-                return last
-        folder = Path(tempfile.mkdtemp(prefix="idivm-", dir="/tmp"))
+        if last := self._short_folder(account):
+            return last
+        folder = Path(tempfile.mkdtemp(prefix=_SHORT, dir="/tmp"))
         account.own(folder)
         return folder
+
+    def _short_folder(self, account: Account) -> Path | None:
+        """The folder in /tmp that held the last socket, if it is there and still private."""
+        last = Path(str(self._published("socket_folder")))
+        if last.parent != Path("/tmp") or not last.name.startswith(_SHORT) or not last.exists():
+            return None
+        found = last.lstat()
+        private = found.st_uid == account.uid and found.st_mode == stat.S_IFDIR | 0o700
+        return last if private else None
 
     def _port(self) -> int:
         last = self._published("port")
@@ -331,6 +343,11 @@ class EmbeddedServer:
                 f"The embedded server cannot use {error.filename or self.home}: "
                 f"{error.strerror or error}."
             ) from error
+
+
+def _clear_sockets(folder: Path) -> None:
+    for path in folder.glob(".s.PGSQL.*"):
+        path.unlink()
 
 
 def _is_free(port: int) -> bool:

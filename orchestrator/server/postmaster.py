@@ -40,15 +40,16 @@ def running_postmaster(data: Path) -> Postmaster | None:
     return Postmaster(pid, _number(lines, 3), folder, lines[7].strip() if len(lines) > 7 else "")
 
 
-def disown_recycled_pid(data: Path) -> None:
-    """Makes a dead server's pid file harmless when its number now belongs to another process.
+def disown_dead_server(data: Path) -> None:
+    """Makes the pid file of a dead server harmless, whoever bears its number now.
 
-    PostgreSQL would take that process for its predecessor and refuse to start. The file itself must
-    stay: the shared memory it names is how PostgreSQL notices orphans that still write to the data.
+    PostgreSQL would take another process of that number, or the unreaped remains of the server, for
+    a living predecessor and refuse to start. The file itself must stay: the shared memory it names
+    is how PostgreSQL notices orphans that still write to the data.
     """
     lines = _pid_file_lines(data)
     pid = _number(lines, 0)
-    if pid and is_alive(pid) and not is_postmaster(pid, data):
+    if pid and not is_postmaster(pid, data):
         lines[0] = str(_NO_PROCESS)
         # Root writes into another user's folder here, who must not lead it elsewhere by a link.
         file = os.open(data / _PID_FILE, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)

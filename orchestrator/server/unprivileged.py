@@ -1,11 +1,12 @@
 """Runs PostgreSQL's programs as another user where the caller is root, whom PostgreSQL refuses.
 
 `python -m orchestrator.server.unprivileged PROGRAM ARGUMENT...` becomes that program: same process,
-less power.
+less power, and out of reach of the terminal's signals.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import pwd
@@ -122,6 +123,8 @@ def main(arguments: list[str]) -> None:
         os.setgroups([])
         os.setgid(account.gid)
         os.setuid(account.uid)
+    with contextlib.suppress(PermissionError):  # it leads a session already
+        os.setsid()
     os.execv(arguments[0], arguments)
 
 
