@@ -239,7 +239,10 @@ BEGIN
     END IF;
 
     FOREACH view_id IN ARRAY ordered LOOP
-        SELECT v.moving INTO moves FROM idivm.views v WHERE v.id = view_id AND v.status <> 'building';
+        -- One that a DROP ... CASCADE took apart is left to idivm.sweep().
+        SELECT v.moving INTO moves
+        FROM idivm.views v JOIN pg_class c ON c.oid = v.definition
+        WHERE v.id = view_id AND v.status <> 'building';
         CONTINUE WHEN NOT FOUND;
         started := clock_timestamp();
         kind := idivm.pending_kind(view_id);

@@ -160,6 +160,7 @@ class Orchestrator:
     def views(self) -> list[ViewInfo]:
         """Every maintained view."""
         with explained("Listing views"):
+            install.sweep(self.connection)
             return catalog.all_views(self.connection)
 
     def view(self, name: str) -> ViewInfo:
@@ -177,7 +178,7 @@ class Orchestrator:
     def check(self, *names: str) -> list[CheckReport]:
         """Refreshes the named views, or all, and compares each with its query's own answer."""
         with explained("Checking"):
-            sources.sync_members(self.connection)
+            self._tidy()
             ids = catalog.view_ids(self.connection, [parse_name(name).identifier for name in names])
 
             def compare() -> list[CheckReport]:
@@ -222,9 +223,14 @@ class Orchestrator:
         with explained(f"Creating {statement.name}"):
             return install.create_view(self.connection, new)
 
+    def _tidy(self) -> None:
+        """Follows what plain SQL did meanwhile: dropped tables and views, new partitions."""
+        install.sweep(self.connection)
+        sources.sync_members(self.connection)
+
     def _refresh(self, names: list[QualifiedName]) -> list[RefreshReport]:
         with explained("Refreshing"):
-            sources.sync_members(self.connection)
+            self._tidy()
             ids = catalog.view_ids(self.connection, [name.identifier for name in names])
             return refresh.refresh(self.connection, ids)
 

@@ -16,8 +16,6 @@ from rich.text import Text
 from orchestrator.api import Orchestrator, connect
 from orchestrator.errors import IdivmError
 
-CUSTOMERS, PRODUCTS, ORDERS = 2_000, 500, 60_000
-
 SCHEMA = """
 CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL, country text NOT NULL);
 CREATE TABLE products (id int PRIMARY KEY, name text NOT NULL, price numeric(8,2) NOT NULL);
@@ -26,15 +24,15 @@ CREATE TABLE lines (order_id int REFERENCES orders, product int REFERENCES produ
                     quantity int NOT NULL, PRIMARY KEY (order_id, product));
 """
 
-FILL = f"""
+FILL = """
 INSERT INTO customers
 SELECT i, 'Customer ' || i, (ARRAY['Austria', 'Brazil', 'Canada', 'Denmark', 'Egypt', 'France'])[1 + i % 6]
-FROM generate_series(1, {CUSTOMERS}) AS i;
-INSERT INTO products SELECT i, 'Product ' || i, 5 + i % 90 + 0.99 FROM generate_series(1, {PRODUCTS}) AS i;
-INSERT INTO orders SELECT i, 1 + (i * 7) % {CUSTOMERS}, date '2026-01-01' + i % 90
-FROM generate_series(1, {ORDERS}) AS i;
-INSERT INTO lines SELECT i, 1 + (i * 13 + n * 101) % {PRODUCTS}, 1 + (i + n) % 4
-FROM generate_series(1, {ORDERS}) AS i, generate_series(1, 3) AS n;
+FROM generate_series(1, 2000) AS i;
+INSERT INTO products SELECT i, 'Product ' || i, 5 + i % 90 + 0.99 FROM generate_series(1, 500) AS i;
+INSERT INTO orders SELECT i, 1 + (i * 7) % 2000, date '2026-01-01' + i % 90
+FROM generate_series(1, 60000) AS i;
+INSERT INTO lines SELECT i, 1 + (i * 13 + n * 101) % 500, 1 + (i + n) % 4
+FROM generate_series(1, 60000) AS i, generate_series(1, 3) AS n;
 ANALYZE;
 """
 
@@ -55,7 +53,7 @@ class Tour:
     def __init__(self, orchestrator: Orchestrator) -> None:
         """Takes the connection to tour on."""
         self.orchestrator = orchestrator
-        self.console = Console(highlight=False)
+        self.console = Console(highlight=False, soft_wrap=True)
         self.step = 0
 
     def say(self, title: str, text: str = "") -> None:
@@ -107,7 +105,7 @@ def tour(orchestrator: Orchestrator) -> None:
     guide = Tour(orchestrator)
     connection = orchestrator.connection
 
-    guide.say("A shop: four ordinary tables", f"  {ORDERS:,} orders with {ORDERS * 3:,} lines.")
+    guide.say("A shop: four ordinary tables", "  60,000 orders with 180,000 lines.")
     guide.run(SCHEMA.strip())
     guide.run(FILL, show=False)
 
@@ -187,6 +185,7 @@ def main() -> int:
 
     print("idivm: a tour of about a minute, on a PostgreSQL server of its own.")
     with tempfile.TemporaryDirectory(prefix="idivm-demo-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)  # as root the server runs as another user, who must get in
         server = EmbeddedServer(Path(folder) / "home")
         try:
             with connect(server.up().dsn) as orchestrator:

@@ -189,13 +189,6 @@ def doctor(options: argparse.Namespace) -> int:
     return 0 if all(finding.fine for finding in findings) else 1
 
 
-def add_benchmarks(parser: argparse.ArgumentParser) -> None:
-    """Adds the measurements as verbs of `idivm bench`."""
-    from orchestrator.bench.names import add_arguments
-
-    add_arguments(parser)
-
-
 def _open(options: argparse.Namespace) -> Orchestrator:
     return connect(options.dsn)
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from orchestrator.bench import names
 from orchestrator.cli import commands
 from orchestrator.errors import IdivmError
 
@@ -27,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="idivm",
         description="SQL views that stay up to date by themselves inside PostgreSQL.",
     )
-    common = argparse.ArgumentParser(add_help=False)
+    common = _Parser(add_help=False)
     common.add_argument(
         "--dsn",
         help="the database (default: $IDIVM_DSN, then $DATABASE_URL, then the embedded server)",
@@ -81,7 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
     verb("doctor", "diagnose an installation and remove leftovers", commands.doctor)
 
     sub = verbs.add_parser("bench", help="run a measurement", description="Run a measurement.")
-    commands.add_benchmarks(sub)
+    names.add_arguments(sub, common)
     return parser
 
 

@@ -31,6 +31,7 @@ class QualifiedName:
         return sql.Identifier(*([self.schema] if self.schema else []), self.name)
 
     def __str__(self) -> str:
+        """The name as it is written in SQL."""
         return self.identifier.as_string(None)
 
 
@@ -120,9 +121,8 @@ def _split(tokens: Sequence[Token]) -> Iterator[list[Token]]:
     statement: list[Token] = []
     atomic = 0
     for before, token in zip([None, *tokens], tokens, strict=False):
-        if before is not None and _word(before) == "BEGIN" and _word(token) == "ATOMIC":
-            atomic += 1
-        elif atomic and _word(token) == "CASE":
+        opens = before is not None and _word(before) == "BEGIN" and _word(token) == "ATOMIC"
+        if opens or (atomic and _word(token) == "CASE"):
             atomic += 1
         elif atomic and _word(token) == "END":
             atomic -= 1
@@ -268,9 +268,13 @@ def _create_view(
             raise UsageError(
                 "CREATE RECURSIVE VIEW needs a list of column names after the view's name."
             )
-        listing = ", ".join(sql.Identifier(column).as_string(None) for column in columns)
-        itself = sql.Identifier(name.name).as_string(None)
-        query = f"WITH RECURSIVE {itself} ({listing}) AS ({query}) SELECT {listing} FROM {itself}"
+        listing = sql.SQL(", ").join(map(sql.Identifier, columns))
+        recursion = sql.SQL("WITH RECURSIVE {0} ({1}) AS ({2}) SELECT {1} FROM {0}")
+        query = recursion.format(
+            sql.Identifier(name.name),
+            listing,
+            sql.SQL(query),
+        ).as_string(None)
     return CreateView(text, name, query, columns, options, replace, if_not_exists)
 
 

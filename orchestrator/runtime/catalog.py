@@ -183,18 +183,17 @@ def load_source(connection: Connection[Any], source_id: int) -> Captured:
     )
 
 
-_SAME_MEMBERS = """
-    (SELECT array_agg(m.member::oid ORDER BY m.member::oid) FROM idivm.source_members m WHERE m.source = s.id)
-    IS NOT DISTINCT FROM
-    (SELECT array_agg(d::oid ORDER BY d::oid) FROM idivm.descendants(s.relation) d)
-"""
-
-
 def sources_with_other_members(connection: Connection[Any]) -> list[int]:
     """The sources whose partitions or heirs are not those that carry capture."""
     rows = connection.execute(
-        "SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation"
-        f" WHERE NOT ({_SAME_MEMBERS}) ORDER BY s.id"
+        """
+        SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation
+        WHERE (SELECT array_agg(m.member::oid ORDER BY m.member::oid)
+               FROM idivm.source_members m WHERE m.source = s.id)
+              IS DISTINCT FROM
+              (SELECT array_agg(d::oid ORDER BY d::oid) FROM idivm.descendants(s.relation) d)
+        ORDER BY s.id
+        """
     )
     return [row[0] for row in rows.fetchall()]
 
@@ -284,3 +283,35 @@ def invalidate_readers(connection: Connection[Any], source_id: int) -> None:
         " AND id IN (SELECT view FROM idivm.view_sources WHERE source = %s)",
         [source_id],
     )
+
+
+def orphans(connection: Connection[Any]) -> list[str]:
+    """Objects in idivm's schemas, and capture triggers, that belong to no view of the catalog."""
+    rows = connection.execute(
+        """
+        WITH owned(base) AS (
+            SELECT 's' || id FROM idivm.sources
+        )
+        SELECT c.oid::regclass::text
+        FROM pg_class c
+        WHERE c.relnamespace = ANY (ARRAY['idivm_def', 'idivm_log', 'idivm_state']::regnamespace[])
+          AND c.relkind IN ('r', 'v', 'S')
+          AND c.oid NOT IN (SELECT definition FROM idivm.views WHERE definition IS NOT NULL)
+          AND c.oid NOT IN (SELECT state FROM idivm.views WHERE state IS NOT NULL)
+          AND NOT EXISTS (SELECT FROM owned WHERE c.relname = base OR c.relname LIKE base || '\\_%')
+        UNION ALL
+        SELECT p.oid::regprocedure::text
+        FROM pg_proc p
+        WHERE p.pronamespace = ANY (ARRAY['idivm_log', 'idivm_state']::regnamespace[])
+          AND p.proname NOT IN (SELECT 'refresh_' || id FROM idivm.views)
+          AND NOT EXISTS (SELECT FROM owned WHERE p.proname LIKE base || '\\_%')
+        UNION ALL
+        SELECT format('trigger %s on %s', t.tgname, t.tgrelid::regclass)
+        FROM pg_trigger t
+        WHERE t.tgname ~ '^idivm_[0-9]+_' AND NOT EXISTS (
+            SELECT FROM idivm.source_members m
+            WHERE m.member = t.tgrelid AND t.tgname LIKE 'idivm\\_' || m.source || '\\_%')
+        ORDER BY 1
+        """
+    )
+    return [row[0] for row in rows.fetchall()]

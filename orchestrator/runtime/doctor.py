@@ -30,6 +30,14 @@ def examine(connection: Connection[Any]) -> list[Finding]:
             f"removed what was left of {swept} views" if swept else "none",
         )
     )
+    orphans = catalog.orphans(connection)
+    findings.append(
+        Finding(
+            "orphans",
+            not orphans,
+            f"{', '.join(orphans)} belong to no view; drop them" if orphans else "none",
+        )
+    )
     behind = catalog.sources_with_other_members(connection)
     sources.sync_members(connection)
     findings.append(

@@ -23,7 +23,7 @@ from psycopg.sql import SQL, Composable, Identifier
 from orchestrator.deltascript import emit
 from orchestrator.deltascript.emit import Names
 from orchestrator.deltascript.plan import MaintenancePlan
-from orchestrator.errors import NameTakenError, UsageError
+from orchestrator.errors import NameTakenError, UnsupportedError, UsageError
 from orchestrator.frontend.options import ViewOptions
 from orchestrator.frontend.statements import QualifiedName
 from orchestrator.runtime import catalog, planning, sources
@@ -149,9 +149,17 @@ def _install(
     if new.columns is not None:
         listing = SQL(" ({})").format(SQL(", ").join(map(Identifier, new.columns)))
     # The query is the user's own text: PostgreSQL parses it here and nowhere else.
-    connection.execute(
-        SQL("CREATE VIEW {}{} AS {}").format(names.definition, listing, SQL(new.query))  # type: ignore[arg-type]
-    )
+    try:
+        connection.execute(
+            SQL("CREATE VIEW {}{} AS {}").format(names.definition, listing, SQL(new.query))
+        )
+    except InvalidTableDefinition as error:
+        if "temporary" not in (error.diag.message_primary or ""):
+            raise
+        raise UnsupportedError(
+            f"{new.name} reads a temporary table, which no other session can see;"
+            " make the table a permanent one."
+        ) from error
     plan = planning.plan_view(connection, names.definition, new.options)
     connection.execute(
         "INSERT INTO idivm.views (id, name, definition, strategy, maintain, moving, query, options, settings, plan)"

@@ -11,7 +11,6 @@ from psycopg.errors import SerializationFailure
 from psycopg.pq import TransactionStatus
 
 from orchestrator.errors import DatabaseError, UsageError
-from orchestrator.runtime import catalog
 
 ATTEMPTS = 20
 

@@ -1,0 +1,37 @@
+"""The measurements by name: `idivm bench NAME`, each with its own options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+
+def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentParser) -> None:
+    """Adds every measurement as a verb; its code is loaded when it runs."""
+    names = parser.add_subparsers(dest="bench", required=True, metavar="NAME")
+
+    def bench(name: str, text: str, run: Callable[[argparse.Namespace], int]) -> Any:
+        sub = names.add_parser(name, help=text, description=text, parents=[common])
+        sub.set_defaults(run=run)
+        return sub
+
+    sub = bench("capture", "what capture costs the writers, and an idle refresh", _capture)
+    sub.add_argument("--seconds", type=float, default=10, help="length of one pgbench run")
+    sub.add_argument("--rows", type=int, default=100_000, help="rows of a bulk statement")
+    sub.add_argument("--repeat", type=int, default=5, help="runs of each side")
+    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+
+    sub = bench("fuzz", "random views and changes against the oracle", _fuzz)
+    sub.add_argument("--minutes", type=float, default=1, help="how long to go on")
+    sub.add_argument("--seed", type=int, help="the first seed (default: a fresh one)")
+    sub.add_argument("--strategy", action="append", help="a strategy to test (default: all)")
+    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+
+
+def _capture(options: argparse.Namespace) -> int:
+    raise NotImplementedError(options)
+
+
+def _fuzz(options: argparse.Namespace) -> int:
+    raise NotImplementedError(options)
