@@ -1,0 +1,88 @@
+"""CREATE OR REPLACE keeps the name readable, its grants and its readers."""
+
+import pytest
+
+from orchestrator.errors import DatabaseError
+from orchestrator.runtime import catalog
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def base(orc):
+    orc.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text, w int); INSERT INTO t VALUES (1, 'a', 5), (2, 'b', 6);"
+        "CREATE VIEW v AS SELECT id, v FROM t"
+    )
+    return orc
+
+
+def test_the_same_columns_keep_what_reads_the_view(base):
+    base.connection.execute("CREATE VIEW reader AS SELECT count(*) AS c FROM v")
+    oid = base.view("v").oid
+    base.execute("CREATE OR REPLACE VIEW v AS SELECT id, v || '!' AS v FROM t WHERE id > 1")
+    assert base.view("v").oid == oid
+    assert base.execute("TABLE v")[0].rows == [(2, "b!")]
+    assert base.execute("TABLE reader")[0].rows == [(1,)]
+    base.execute("INSERT INTO t VALUES (3, 'c', 7)")
+    assert base.check("v")[0].equal
+    assert len(base.views()) == 1
+    assert catalog.orphans(base.connection) == []
+
+
+def test_columns_may_be_added(base):
+    base.execute("CREATE OR REPLACE VIEW v AS SELECT id, v, w FROM t; UPDATE t SET w = 50 WHERE id = 1")
+    assert base.check("v")[0].equal
+    assert (1, "a", 50) in base.execute("TABLE v")[0].rows
+
+
+def test_other_columns_keep_the_grants(base):
+    base.execute(
+        "DROP ROLE IF EXISTS idivm_test_granted; CREATE ROLE idivm_test_granted;"
+        "GRANT SELECT ON v TO idivm_test_granted WITH GRANT OPTION; GRANT SELECT ON v TO PUBLIC"
+    )
+    base.execute("CREATE OR REPLACE VIEW v AS SELECT w, id FROM t")
+    assert base.execute("SELECT w, id FROM v ORDER BY id")[0].rows == [(5, 1), (6, 2)]
+    granted = base.execute(
+        "SELECT grantee::regrole::text, is_grantable FROM pg_class, aclexplode(relacl) WHERE oid = 'v'::regclass"
+        " AND grantee <> relowner ORDER BY 1"
+    )
+    assert granted[0].rows == [("-", False), ("idivm_test_granted", True)]
+    base.execute("DROP VIEW v; DROP ROLE idivm_test_granted")
+
+
+def test_other_columns_are_refused_while_a_plain_view_reads_them(base):
+    base.connection.execute("CREATE VIEW reader AS SELECT v FROM v")
+    with pytest.raises(DatabaseError, match="other objects depend on it"):
+        base.execute("CREATE OR REPLACE VIEW v AS SELECT id FROM t")
+    base.execute("INSERT INTO t VALUES (3, 'c', 7)")
+    assert base.check("v")[0].equal
+    assert catalog.orphans(base.connection) == []
+
+
+def test_readers_see_the_old_or_the_new_content_throughout(base, connect):
+    reader = connect(autocommit=False)
+    assert reader.execute("SELECT count(*) FROM v").fetchone() == (2,)
+    reader.commit()
+    # A reader that holds the view delays the swap only, and reads on.
+    reader.execute("SELECT 1 FROM v")
+    base.execute("SET lock_timeout = '1ms'")
+    with pytest.raises(DatabaseError, match="lock timeout"):
+        base.execute("CREATE OR REPLACE VIEW v AS SELECT id, v FROM t WHERE id > 1")
+    assert reader.execute("SELECT count(*) FROM v").fetchone() == (2,)
+    reader.commit()
+    base.execute("RESET lock_timeout; CREATE OR REPLACE VIEW v AS SELECT id, v FROM t WHERE id > 1")
+    assert reader.execute("SELECT count(*) FROM v").fetchone() == (1,)
+    assert catalog.orphans(base.connection) == []
+
+
+def test_a_maintained_view_may_follow_a_dropped_one_of_its_name(base):
+    base.execute("DROP VIEW v; CREATE VIEW v AS SELECT w FROM t; INSERT INTO t VALUES (3, 'c', 7)")
+    assert base.check("v")[0].equal
+    assert catalog.orphans(base.connection) == []
+
+
+def test_if_not_exists_leaves_the_view_alone(base):
+    result = base.execute("CREATE MATERIALIZED VIEW IF NOT EXISTS v AS SELECT w FROM t")
+    assert "skipping" in result[0].message
+    assert base.view("v").query == "SELECT id, v FROM t"

@@ -1,0 +1,137 @@
+"""The command line: what it prints for people and programs, and how it exits."""
+
+import json
+
+import pytest
+
+from orchestrator.cli.main import main
+
+
+@pytest.fixture
+def idivm(dsn, capsys):
+    """Runs the command line on a fresh database; gives status, output and errors."""
+
+    def run(verb, *arguments):
+        try:
+            status = main([verb, "--dsn", dsn, *arguments])
+        except SystemExit as stop:
+            status = stop.code
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
+def shop(idivm):
+    status, _, errors = idivm(
+        "sql",
+        "-c",
+        "CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 10), (2, 20);"
+        "CREATE VIEW total AS SELECT sum(n) AS s FROM t; UPDATE t SET n = 11 WHERE id = 1",
+    )
+    assert (status, errors) == (0, "")
+    return idivm
+
+
+def test_sql_prints_rows_and_messages(shop):
+    status, out, _ = shop("sql", "-c", "SELECT id, n AS number FROM t ORDER BY id; CREATE VIEW w AS SELECT n FROM t")
+    assert status == 0
+    assert "number" in out
+    assert "(2 rows)" in out
+    assert "CREATE VIEW w: deferred, strategy recompute" in out
+
+
+def test_sql_reads_a_file(shop, tmp_path):
+    script = tmp_path / "script.sql"
+    script.write_text("SELECT 'from a file' AS x;")
+    assert "from a file" in shop("sql", str(script))[1]
+    status, _, errors = shop("sql", str(tmp_path / "missing.sql"))
+    assert status == 2
+    assert "No such file" in errors
+
+
+def test_what_ran_before_an_error_is_printed(shop):
+    status, out, errors = shop("sql", "-c", "SELECT 42 AS answer; SELECT broken")
+    assert status == 2
+    assert "42" in out
+    assert errors.startswith("idivm: ")
+    assert len(errors.strip().splitlines()) == 1
+
+
+def test_refresh_reports_each_view(shop):
+    assert json.loads(shop("refresh", "--json")[1]) == [
+        {"view": "total", "changed": 2, "seconds": pytest.approx(0, abs=60)}
+    ]
+    assert "total" in shop("refresh", "total")[1]
+
+
+def test_list_and_status(shop):
+    (listed,) = json.loads(shop("list", "--json")[1])
+    assert (listed["name"], listed["strategy"], listed["pending"], listed["sources"]) == (
+        "total",
+        "recompute",
+        1,
+        ["t"],
+    )
+    assert "stale by 1 changes" in shop("status", "total")[1]
+    shop("refresh")
+    assert "up to date" in shop("status")[1]
+    assert shop("status", "nowhere")[0] == 2
+
+
+def test_list_of_nothing_says_how_to_begin(idivm):
+    assert "CREATE VIEW" in idivm("list")[1]
+
+
+def test_explain(shop):
+    status, out, _ = shop("explain", "total")
+    assert status == 0
+    assert "captured:" in out
+    assert "recompute" in out
+    assert "difference AS MATERIALIZED" in shop("explain", "total", "--script")[1]
+    assert "it applies to every query" in shop("explain", "total", "--why")[1]
+    explained = json.loads(shop("explain", "total", "--json")[1])
+    assert explained["strategy"] == "recompute"
+    assert explained["plan"]["sources"][0]["columns"][0]["name"] == "id"
+
+
+def test_check_finds_a_difference(shop):
+    assert shop("check")[0] == 0
+    shop("sql", "-c", "UPDATE idivm_state.total_1 SET s = 99")
+    status, out, _ = shop("check", "total")
+    assert status == 1
+    assert "DIFFERENT" in out
+    assert "99" in out
+
+
+def test_drop(shop):
+    assert shop("drop", "total")[0] == 0
+    assert shop("drop", "total")[0] == 2
+    assert shop("drop", "total", "--if-exists")[0] == 0
+
+
+def test_doctor_finds_a_disabled_trigger(shop):
+    status, out, _ = shop("doctor")
+    assert status == 0, out
+    shop("sql", "-c", "ALTER TABLE t DISABLE TRIGGER USER")
+    status, out, _ = shop("doctor")
+    assert status == 1
+    assert "triggers of t are missing or disabled" in out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], [], ["explain"], ["bench"], ["bench", "nonsense"], ["sql", "--nonsense"]]
+)
+def test_bad_usage_is_one_line_and_status_two(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_errors_are_json_where_json_was_asked_for(shop):
+    status, out, errors = shop("explain", "nowhere", "--json")
+    assert status == 2
+    assert "nowhere" in json.loads(out)["error"]
+    assert errors == ""
