@@ -1,0 +1,237 @@
+"""The oracle: does a view show the rows of its definition, as bags, in the snapshot at hand?
+
+Rows are compared by the text image of each column, so that types without equality (json, xml,
+point) take part, 1.0 is not 1.00, NULL equals NULL and every duplicate counts. The image is printed
+under the settings in force, because the definition's own answer may depend on them.
+
+A column whose type holds float4 or float8 anywhere (arrays, composites, ranges, geometry) may
+drift when a sum is maintained: in it, and only in it, numbers are equal within a tolerance. What
+a query itself turns into text or json is compared to the letter.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
+
+SAMPLES = 5
+"""How many missing and surplus rows a result shows."""
+
+ABSOLUTE = 1e-9
+"""Floats nearer to each other than this are equal, which matters around zero."""
+
+RELATIVE = {"float4": 1e-5, "float8": 1e-9}
+"""Floats are equal when they differ by at most this part of the greater one."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Whether two relations are equal as bags; `missing` rows only the definition has."""
+
+    equal: bool
+    missing: int
+    surplus: int
+    missing_samples: tuple[str, ...] = ()
+    surplus_samples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Column:
+    name: str
+    type: str
+    tolerance: float | None
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row that one side has more often, with the numbers in which it may be off."""
+
+    image: str
+    numbers: tuple[float, ...]
+    tolerances: tuple[float, ...]
+
+    def near(self, other: _Row) -> bool:
+        pairs = zip(self.numbers, other.numbers, self.tolerances, strict=True)
+        return all(math.isclose(a, b, rel_tol=t, abs_tol=ABSOLUTE) for a, b, t in pairs)
+
+
+def compare(
+    connection: Connection[Any], *, view: Composable, definition: Composable
+) -> CheckResult:
+    """Compares a relation with its definition; both are read by one statement."""
+    shown, wanted = _columns(connection, view), _columns(connection, definition)
+    if [column.type for column in shown] != [column.type for column in wanted]:
+        return CheckResult(False, 1, 1, (_heading(wanted),), (_heading(shown),))
+    drifting = [column.tolerance for column in wanted if column.tolerance is not None]
+    cursor = connection.execute(
+        SQL(_DIFFERENCE).format(
+            _images(definition, wanted),
+            _images(view, shown),
+            SQL("true") if drifting else SQL("place <= {}").format(Literal(SAMPLES)),
+        )
+    )
+    rows: list[tuple[str, str, list[str], int, int]] = cursor.fetchall()
+    if drifting:
+        return _result(*_unmatched(rows, drifting))
+    sides = [[row for row in rows if (row[3] > 0) == missing] for missing in (True, False)]
+    missing, surplus = (abs(side[0][4]) if side else 0 for side in sides)
+    samples = (_samples(row[0] for row in side for _ in range(abs(row[3]))) for side in sides)
+    return CheckResult(not rows, missing, surplus, *samples)
+
+
+# For every row image the number of copies that the definition has more than the view, the total
+# of its side, and no more rows than are shown unless floats are to be matched.
+_DIFFERENCE = """
+    SELECT image, exact, drifting, net, total
+    FROM (
+        SELECT image, exact, drifting, net, (sum(net) OVER side)::bigint AS total,
+               row_number() OVER (side ORDER BY image COLLATE "C") AS place
+        FROM (
+            SELECT image, exact, drifting, sum(sign) AS net
+            FROM (SELECT 1 AS sign, d.* FROM ({}) AS d UNION ALL SELECT -1, v.* FROM ({}) AS v) AS both_sides
+            GROUP BY image, exact, drifting HAVING sum(sign) <> 0
+        ) AS difference
+        WINDOW side AS (PARTITION BY net > 0)
+    ) AS numbered
+    WHERE {}
+    ORDER BY place
+"""
+
+
+def _images(relation: Composable, columns: Sequence[_Column]) -> Composed:
+    """Each row as one text, as the text of its exact columns, and as texts of the drifting ones."""
+    named = [(SQL("r.{}").format(Identifier(c.name)), c.tolerance is None) for c in columns]
+    exact = [name for name, is_exact in named if is_exact]
+    drifting = [SQL("ROW({})::text").format(name) for name, is_exact in named if not is_exact]
+    row = SQL("ROW({})::text")
+    return SQL(
+        "SELECT {} AS image, {} AS exact, ARRAY[{}]::text[] AS drifting FROM {} AS r"
+    ).format(
+        row.format(SQL(", ").join(name for name, _ in named)),
+        row.format(SQL(", ").join(exact)) if drifting else SQL("''"),
+        SQL(", ").join(drifting),
+        relation,
+    )
+
+
+def _columns(connection: Connection[Any], relation: Composable) -> list[_Column]:
+    rows = connection.execute(
+        """
+        WITH RECURSIVE part(attnum, type) AS (
+            SELECT a.attnum, a.atttypid FROM pg_attribute a
+            WHERE a.attrelid = %(relation)s::regclass AND a.attnum > 0 AND NOT a.attisdropped
+          UNION
+            SELECT part.attnum, inner_type.oid
+            FROM part JOIN pg_type t ON t.oid = part.type
+            CROSS JOIN LATERAL (
+                SELECT t.typelem AS oid UNION ALL SELECT t.typbasetype
+                UNION ALL SELECT a.atttypid FROM pg_attribute a
+                          WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+                UNION ALL SELECT r.rngsubtype FROM pg_range r WHERE t.oid IN (r.rngtypid, r.rngmultitypid)
+            ) AS inner_type WHERE inner_type.oid <> 0
+        ), drift AS (
+            SELECT attnum, bool_or(type = 'float4'::regtype) AS coarse FROM part
+            WHERE type IN ('float4'::regtype, 'float8'::regtype, 'path'::regtype, 'polygon'::regtype, 'circle'::regtype)
+            GROUP BY attnum
+        )
+        SELECT a.attname, concat_ws(' ', format_type(a.atttypid, a.atttypmod),
+                                    'COLLATE ' || nullif(a.attcollation, 0)::regcollation),
+               CASE WHEN drift.coarse THEN 'float4' WHEN NOT drift.coarse THEN 'float8' END
+        FROM pg_attribute a LEFT JOIN drift ON drift.attnum = a.attnum
+        WHERE a.attrelid = %(relation)s::regclass AND a.attnum > 0 AND NOT a.attisdropped
+        ORDER BY a.attnum
+        """,
+        {"relation": relation.as_string(connection)},
+    )
+    return [
+        _Column(name, type_name, RELATIVE[drift] if drift else None)
+        for name, type_name, drift in rows.fetchall()
+    ]
+
+
+def _heading(columns: Iterable[_Column]) -> str:
+    return f"columns ({', '.join(f'{column.name} {column.type}' for column in columns)})"
+
+
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]\d+)?")
+
+
+def _unmatched(
+    rows: Iterable[tuple[str, str, list[str], int, int]], tolerances: Sequence[float]
+) -> tuple[list[str], list[str]]:
+    """The images that find no partner on the other side, of the definition and of the view."""
+    groups: dict[tuple[str, ...], tuple[list[_Row], list[_Row]]] = defaultdict(lambda: ([], []))
+    for image, exact, drifting, net, _ in rows:
+        found = [_NUMBER.findall(text) for text in drifting]
+        row = _Row(
+            image,
+            tuple(float(number) for numbers in found for number in numbers),
+            tuple(t for numbers, t in zip(found, tolerances, strict=True) for _ in numbers),
+        )
+        like = (exact, *(_NUMBER.sub("#", text) for text in drifting))
+        groups[like][0 if net > 0 else 1].extend([row] * abs(net))
+    missing: list[str] = []
+    surplus: list[str] = []
+    for wanted, shown in groups.values():
+        left, over = _match(wanted, shown)
+        missing += left
+        surplus += over
+    return missing, surplus
+
+
+def _match(wanted: list[_Row], shown: list[_Row]) -> tuple[list[str], list[str]]:
+    """Pairs rows that are near each other, as many as can be; gives the images of the others."""
+    wanted, shown = (sorted(side, key=lambda row: row.numbers) for side in (wanted, shown))
+    firsts = [row.numbers[:1] for row in shown]
+    partner: dict[int, int] = {}
+
+    def candidates(row: _Row) -> list[int]:
+        if not row.numbers:
+            return list(range(len(shown)))
+        first = row.numbers[0]
+        # The other may be the greater one: twice the tolerance is more than enough to look at.
+        reach = ABSOLUTE + 2 * row.tolerances[0] * abs(first)
+        window = range(
+            bisect_left(firsts, (first - reach,)), bisect_right(firsts, (first + reach,))
+        )
+        return [at for at in window if row.near(shown[at])]
+
+    def place(number: int, tried: set[int]) -> bool:
+        places = [at for at in candidates(wanted[number]) if at not in tried]
+        for at in places:
+            if at not in partner:
+                partner[at] = number
+                return True
+        for at in places:
+            if at in tried:
+                continue
+            tried.add(at)
+            if place(partner[at], tried):
+                partner[at] = number
+                return True
+        return False
+
+    left = [row.image for number, row in enumerate(wanted) if not place(number, set())]
+    return left, [row.image for at, row in enumerate(shown) if at not in partner]
+
+
+def _result(missing: list[str], surplus: list[str]) -> CheckResult:
+    return CheckResult(
+        not missing and not surplus,
+        len(missing),
+        len(surplus),
+        _samples(sorted(missing)),
+        _samples(sorted(surplus)),
+    )
+
+
+def _samples(images: Iterable[str]) -> tuple[str, ...]:
+    return tuple(image for image, _ in zip(images, range(SAMPLES), strict=False))
