@@ -18,6 +18,9 @@ from orchestrator.server import EmbeddedServer
 if TYPE_CHECKING:
     from orchestrator.api import Orchestrator
 
+_FAILED_STEPS = "IDIVM_FAILED_STEPS"
+"""Where `run` leaves the names of the checks that failed before the tests."""
+
 Connect = Callable[..., "psycopg.Connection[Any]"]
 
 
@@ -59,7 +62,7 @@ def pytest_terminal_summary(
         terminalreporter.write_line(f"PostgreSQL {_enumerated(others)} for integration tests")
     if not config.getoption("--pg") and (missing := set(VERSIONS) - set(versions)):
         terminalreporter.write_line(f"PostgreSQL {_enumerated(sorted(missing))} not found")
-    if failed := os.environ.get("IDIVM_FAILED_STEPS"):
+    if failed := os.environ.get(_FAILED_STEPS):
         terminalreporter.write_line(f"failed before the tests: {failed}", red=True)
 
 
@@ -79,7 +82,7 @@ def _surroundings(scratch: Path) -> Iterator[None]:
     """Keeps every test away from the servers of whoever runs it."""
     with pytest.MonkeyPatch.context() as patch:
         for name in os.environ:
-            if name.startswith("PG") or name in ("DATABASE_URL", "IDIVM_DSN"):
+            if name.startswith("PG") or name in ("DATABASE_URL", "IDIVM_DSN", _FAILED_STEPS):
                 patch.delenv(name)
         patch.setenv("IDIVM_HOME", str(scratch / "home"))
         yield

@@ -41,7 +41,7 @@ _JANITOR = """
 cat >/dev/null
 find "$1" -name postmaster.pid -exec sh -c 'kill -QUIT "$(head -n 1 "$1")"' sh {} ';'
 for attempt in 1 2 3 4 5 6 7 8 9 10; do
-    rm -rf "$1" && break
+    chmod -R u+rwX "$1"; rm -rf "$1" && break
     sleep 1
 done
 """

@@ -177,7 +177,8 @@ def test_a_checkout_that_cannot_be_written_is_left_alone(scratch: Path) -> None:
     # The backend may count, but nothing else may be written.
     (checkout.folder / "built").touch(0o666)
     (checkout.folder / "built").chmod(0o666)
-    checkout.folder.chmod(0o555)
+    for folder in (checkout.folder / "orchestrator", checkout.folder):
+        folder.chmod(0o555)
     before = sorted(checkout.folder.rglob("*"))
     identity = {"user": account.uid, "group": account.gid} if os.geteuid() == 0 else {}
     surroundings = {"XDG_CACHE_HOME": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}

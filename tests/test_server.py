@@ -149,7 +149,7 @@ def test_a_starter_killed_halfway_does_no_harm(embed: Embed) -> None:
     starter = start_elsewhere(server, start_new_session=True)
     while not any(server.home.glob("data*")) and starter.poll() is None:
         pass
-    os.killpg(starter.pid, signal.SIGKILL)
+    starter.kill()
     starter.communicate()
     assert answer(server.up().dsn, "SELECT 1") == 1
     assert [path.name for path in server.home.glob("data*")] == ["data"]

@@ -78,7 +78,9 @@ def _named() -> Installation | None:
     folder = os.environ.get("IDIVM_PG_BIN")
     if not folder:
         return None
-    installation = _inspect(Path(folder).expanduser())
+    bindir = Path(folder).expanduser().absolute()
+    shipped = (one for one in _bundled() if one.bindir == bindir)
+    installation = next(shipped, None) or _inspect(bindir)
     if installation is None:
         raise ServerError(
             f"IDIVM_PG_BIN is {folder}, where the programs {', '.join(_PROGRAMS)} are not all "
@@ -130,7 +132,7 @@ def _inspect(bindir: Path) -> Installation | None:
     except OSError:
         return None
     version = re.search(r"\(PostgreSQL\) (\d+)", answer.stdout)
-    return Installation(bindir.absolute(), int(version[1])) if version else None
+    return Installation(bindir, int(version[1])) if version else None
 
 
 def _complete(bindir: Path) -> bool:
