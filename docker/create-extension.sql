@@ -1,0 +1,2 @@
+-- Run once, in the database that POSTGRES_DB names, when the data is initialised.
+CREATE EXTENSION idivm;
