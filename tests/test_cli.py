@@ -35,7 +35,9 @@ def shop(idivm):
 
 
 def test_sql_prints_rows_and_messages(shop):
-    status, out, _ = shop("sql", "-c", "SELECT id, n AS number FROM t ORDER BY id; CREATE VIEW w AS SELECT n FROM t")
+    status, out, _ = shop(
+        "sql", "-c", "SELECT id, n AS number FROM t ORDER BY id; CREATE VIEW w AS SELECT n FROM t"
+    )
     assert status == 0
     assert "number" in out
     assert "(2 rows)" in out
@@ -121,7 +123,8 @@ def test_doctor_finds_a_disabled_trigger(shop):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["nonsense"], [], ["explain"], ["bench"], ["bench", "nonsense"], ["sql", "--nonsense"]]
+    "arguments",
+    [["nonsense"], [], ["explain"], ["bench"], ["bench", "nonsense"], ["sql", "--nonsense"]],
 )
 def test_bad_usage_is_one_line_and_status_two(arguments, capsys):
     with pytest.raises(SystemExit) as stop:

@@ -23,7 +23,9 @@ def ordinary(plain_dsn, connect):
         )
     )
     yield make_conninfo(plain_dsn, user=role)
-    admin.execute(psycopg.sql.SQL("REASSIGN OWNED BY {} TO postgres").format(psycopg.sql.Identifier(role)))
+    admin.execute(
+        psycopg.sql.SQL("REASSIGN OWNED BY {} TO postgres").format(psycopg.sql.Identifier(role))
+    )
     admin.execute(psycopg.sql.SQL("DROP OWNED BY {}").format(psycopg.sql.Identifier(role)))
     admin.execute(psycopg.sql.SQL("DROP ROLE {}").format(psycopg.sql.Identifier(role)))
 

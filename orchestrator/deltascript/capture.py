@@ -64,7 +64,7 @@ def create_source(source: Captured) -> Iterator[Composed]:
             ),
         )
     yield SQL("CREATE SEQUENCE {}").format(source.log("_seq"))
-    yield from _read_side(source)
+    yield from read_side(source)
 
 
 def widen_source(source: Captured, added: Sequence[SourceColumn]) -> Iterator[Composed]:
@@ -72,8 +72,6 @@ def widen_source(source: Captured, added: Sequence[SourceColumn]) -> Iterator[Co
     yield SQL("CREATE OR REPLACE VIEW {} AS SELECT {} FROM {} AS t").format(
         source.view, _view_columns(source), source.relation
     )
-    yield SQL("DROP FUNCTION {}").format(source.log("_net"))
-    yield SQL("DROP VIEW {}").format(source.log())
     for segment in ("_a", "_b"):
         yield SQL("ALTER TABLE {} {}").format(
             source.log(segment),
@@ -83,7 +81,7 @@ def widen_source(source: Captured, added: Sequence[SourceColumn]) -> Iterator[Co
                 for column in added
             ),
         )
-    yield from _read_side(source)
+    yield from read_side(source)
 
 
 def capture_member(source: Captured, member: Composable, number: int) -> Iterator[Composed]:
@@ -283,8 +281,9 @@ def _paired_update(source: Captured, pick: Identifier) -> Callable[[Identifier],
     )
 
 
-def _read_side(source: Captured) -> Iterator[Composed]:
-    yield SQL("CREATE VIEW {} AS SELECT * FROM {} UNION ALL SELECT * FROM {}").format(
+def read_side(source: Captured) -> Iterator[Composed]:
+    """The statements that create or replace the log as one relation and its net effect."""
+    yield SQL("CREATE OR REPLACE VIEW {} AS SELECT * FROM {} UNION ALL SELECT * FROM {}").format(
         source.log(), source.log("_a"), source.log("_b")
     )
     images = {
@@ -345,7 +344,7 @@ def _read_side(source: Captured) -> Iterator[Composed]:
             "    GROUP BY i.image::text HAVING sum(i.sign) <> 0"
         )
     yield SQL(
-        "CREATE FUNCTION {}(since idivm.watermark) RETURNS TABLE (old {}, new {}, times bigint)\n"
+        "CREATE OR REPLACE FUNCTION {}(since idivm.watermark) RETURNS TABLE (old {}, new {}, times bigint)\n"
         "LANGUAGE sql STABLE\nBEGIN ATOMIC\n    {};\nEND"
     ).format(
         source.log("_net"),

@@ -276,6 +276,24 @@ def members_without_triggers(connection: Connection[Any]) -> list[str]:
     return [row[0] for row in rows.fetchall()]
 
 
+def has_heirs(connection: Connection[Any], source_id: int) -> bool:
+    """Whether other tables inherit from a source that is not partitioned."""
+    row = connection.execute(
+        "SELECT c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)"
+        " FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation WHERE s.id = %s",
+        [source_id],
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
+def clear_key(connection: Connection[Any], source_id: int) -> None:
+    """Records that a source has no key any more."""
+    connection.execute("UPDATE idivm.sources SET keyed = false WHERE id = %s", [source_id])
+    connection.execute(
+        "UPDATE idivm.source_columns SET in_key = false WHERE source = %s", [source_id]
+    )
+
+
 def invalidate_readers(connection: Connection[Any], source_id: int) -> None:
     """Has the next refresh rebuild the views that read a source."""
     connection.execute(

@@ -48,6 +48,8 @@ def sync_members(connection: Connection[Any]) -> None:
             for member in catalog.lost_members(connection, source_id):
                 _release(connection, captured, member)
             _capture_members(connection, captured)
+            if captured.keyed and catalog.has_heirs(connection, source_id):
+                _forget_key(connection, source_id)
             # What the tables held when they came or went was logged by nobody.
             catalog.invalidate_readers(connection, source_id)
 
@@ -71,6 +73,15 @@ def _widen(connection: Connection[Any], source_id: int, added: Sequence[SourceCo
     captured = Captured(source_id, before.relation, (*before.columns, *_shown(added, taken)))
     _run(connection, capture.widen_source(captured, added))
     _record_columns(connection, captured)
+    for member in catalog.members(connection, source_id):
+        _run(connection, capture.capture_member(captured, member.name, member.number))
+
+
+def _forget_key(connection: Connection[Any], source_id: int) -> None:
+    """An heir may repeat a key of the table above: from now on rows are told apart by content."""
+    catalog.clear_key(connection, source_id)
+    captured = catalog.load_source(connection, source_id)
+    _run(connection, capture.read_side(captured))
     for member in catalog.members(connection, source_id):
         _run(connection, capture.capture_member(captured, member.name, member.number))
 

@@ -286,6 +286,22 @@ def test_heirs_are_followed(orc):
     assert equal(orc) == {"family": True}
 
 
+def test_a_key_does_not_outlive_the_first_heir(orc):
+    orc.execute(
+        """
+        CREATE TABLE parent (id int PRIMARY KEY, v text);
+        INSERT INTO parent VALUES (1, 'p');
+        CREATE VIEW family AS SELECT id, v FROM parent;
+        CREATE TABLE child () INHERITS (parent);
+        INSERT INTO child VALUES (1, 'c')
+        """
+    )
+    assert equal(orc) == {"family": True}
+    orc.execute("UPDATE parent SET v = CASE v WHEN 'p' THEN 'c' ELSE 'q' END")
+    assert orc.views()[0].pending == 4
+    assert equal(orc) == {"family": True}
+
+
 class TestCollection:
     def log_bytes(self, orc):
         return orc.views()[0].log_bytes

@@ -31,7 +31,9 @@ def test_the_same_columns_keep_what_reads_the_view(base):
 
 
 def test_columns_may_be_added(base):
-    base.execute("CREATE OR REPLACE VIEW v AS SELECT id, v, w FROM t; UPDATE t SET w = 50 WHERE id = 1")
+    base.execute(
+        "CREATE OR REPLACE VIEW v AS SELECT id, v, w FROM t; UPDATE t SET w = 50 WHERE id = 1"
+    )
     assert base.check("v")[0].equal
     assert (1, "a", 50) in base.execute("TABLE v")[0].rows
 
