@@ -99,8 +99,9 @@ class EmbeddedServer:
             postmaster = running_postmaster(self.data)
             if postmaster and postmaster.ready:
                 return self._endpoint(postmaster)
-            account = self._make_home()
+            self.home.mkdir(parents=True, exist_ok=True)
             with self._lock():
+                account = self._prepare_home()
                 postmaster = running_postmaster(self.data)
                 if postmaster and postmaster.status == "stopping":
                     self._await_exit(postmaster)
@@ -159,10 +160,9 @@ class EmbeddedServer:
                 "IDIVM_HOME to another folder."
             ) from None
 
-    def _make_home(self) -> Account:
+    def _prepare_home(self) -> Account:
         account = server_account(self.data, self.home)
-        if not self.home.exists():
-            self.home.mkdir(parents=True)
+        if not any(self.home.iterdir()):
             # Root's home lets the server's user through to the data, and shows nothing.
             self.home.chmod(0o711 if os.geteuid() == 0 else 0o700)
         if not may_enter(account, self.home):
