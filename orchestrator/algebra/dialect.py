@@ -1,0 +1,241 @@
+"""How sqlglot reads and writes the queries that PostgreSQL prints.
+
+sqlglot's own PostgreSQL dialect translates: it knows functions by meaning and types by kind, so
+that it can write them in other dialects. Here a query must come out as it went in. Every function
+stays a name with arguments, every type the text that PostgreSQL wrote, every operator its symbol.
+
+>>> write(parse('SELECT (t.a)::timestamp(3) without time zone AS x, (b !~~ "My f"(1))'))
+'SELECT (t.a)::timestamp(3) without time zone AS x, (b !~~ "My f"(1))'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, TypeAlias
+
+from sqlglot import exp
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.errors import SqlglotError
+from sqlglot.generators.postgres import PostgresGenerator
+from sqlglot.parsers.postgres import PostgresParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+Tree: TypeAlias = exp.Expr
+"""A sqlglot tree. Trees are mutable, so that whoever keeps one hands out copies."""
+
+_REGEXPS: dict[type[exp.Expr], str] = {exp.RegexpLike: "~", exp.RegexpILike: "~*"}
+
+_INTERVAL_FIELDS = frozenset({"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "TO"})
+
+
+class Canonical(Postgres):
+    """The dialect of `pg_get_viewdef`."""
+
+    class Parser(PostgresParser):
+        """Reads without translating."""
+
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: PostgresParser.FUNCTION_PARSERS[name]
+            for name in ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION", "OVERLAY")
+        }
+
+        def _parse_function(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+            # A quoted name never begins special syntax: "substring"(a, 1).
+            if self._curr and self._curr.token_type == TokenType.IDENTIFIER:
+                kwargs["anonymous"] = True
+            return super()._parse_function(*args, **kwargs)
+
+        def _parse_unnest(self, with_alias: bool = True) -> exp.Unnest | None:
+            return None
+
+        def _parse_dcolon(self) -> exp.Expr | None:
+            return exp.DataType(this=exp.DType.USERDEFINED, kind=self._type_text())
+
+        def _type_text(self) -> str:
+            # The grammar of format_type: a name, sizes, time zone or interval fields, brackets.
+            words = [self._next_word()]
+            while self._match(TokenType.DOT):
+                words[-1] += "." + self._next_word()
+            if words[0].upper() == "DOUBLE" and self._match_text_seq("PRECISION"):
+                words.append("precision")
+            elif words[0].upper() in ("CHARACTER", "BIT") and self._match_text_seq("VARYING"):
+                words.append("varying")
+            while self._curr and words[0].upper() == "INTERVAL" and self._is_interval_field():
+                words.append(self._next_word())
+            if self._match(TokenType.L_PAREN):
+                sizes = [self._next_word()]
+                while self._match(TokenType.COMMA):
+                    sizes.append(self._next_word())
+                self._match_r_paren()
+                words[-1] += f"({','.join(sizes)})"
+            for zone in ("WITH", "WITHOUT"):
+                if self._match_text_seq(zone, "TIME", "ZONE"):
+                    words += [zone.lower(), "time", "zone"]
+            while self._match_pair(TokenType.L_BRACKET, TokenType.R_BRACKET):
+                words[-1] += "[]"
+            return " ".join(words)
+
+        def _is_interval_field(self) -> bool:
+            return self._curr.text.upper() in _INTERVAL_FIELDS
+
+        def _next_word(self) -> str:
+            token = self._curr
+            if not token:
+                self.raise_error("A type is missing")
+            self._advance()
+            if token.token_type == TokenType.IDENTIFIER:
+                return '"' + token.text.replace('"', '""') + '"'
+            return token.text
+
+    class Generator(PostgresGenerator):
+        """Writes what was read."""
+
+        def __init__(self, **options: Any) -> None:
+            """Takes sqlglot's options; names of functions keep their case."""
+            super().__init__(**{"normalize_functions": False, **options})
+
+        def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:
+            """The double colon."""
+            return f"{self.sql(expression, 'this')}::{self.sql(expression, 'to')}"
+
+        def like_sql(self, expression: exp.Like) -> str:
+            """`~~` or `!~~`."""
+            return self._match_sql(expression)
+
+        def ilike_sql(self, expression: exp.ILike) -> str:
+            """`~~*` or `!~~*`."""
+            return self._match_sql(expression)
+
+        def not_sql(self, expression: exp.Not) -> str:
+            """NOT, or the `!` of a regular expression's operator."""
+            # PostgreSQL writes NOT with parentheses around its operand; without them it was `!~`.
+            if type(expression.this) in _REGEXPS:
+                return self.binary(expression.this, "!" + _REGEXPS[type(expression.this)])
+            return super().not_sql(expression)
+
+        def _match_sql(self, expression: exp.Like | exp.ILike) -> str:
+            symbol = "~~" if isinstance(expression, exp.Like) else "~~*"
+            return self.binary(
+                expression, "!" + symbol if expression.args.get("negate") else symbol
+            )
+
+
+_DIALECT = Canonical()
+_SILENT = frozenset({TokenType.ALIAS, TokenType.LATERAL})
+"""Words that PostgreSQL and sqlglot do not write alike, without a difference in meaning."""
+
+
+class UnreadableError(Exception):
+    """sqlglot cannot read a text, or would write it differently."""
+
+    def __init__(self, where: str) -> None:
+        """Keeps the fragment that is to blame."""
+        super().__init__(where)
+        self.where = where
+
+
+def parse(text: str) -> Tree:
+    """The tree of a query, read without regard to whether it can be written again."""
+    tokens = [token for token in _DIALECT.tokenize(text) if token.token_type != TokenType.LATERAL]
+    [tree] = _DIALECT.parser().parse(tokens, text)
+    if tree is None:
+        raise UnreadableError(text[:80])
+    return tree
+
+
+def read(text: str) -> Tree:
+    """The tree of a query that PostgreSQL printed, if sqlglot understands every token of it.
+
+    The tree is written again and compared token by token; a construct that sqlglot drops or turns
+    into another is thus found here, and not as a wrong result.
+
+    LATERAL is left out: PostgreSQL gives every alias a name of its own wherever it is visible, so
+    that a reference to a table further left cannot mean anything else.
+
+    >>> read("SELECT t.ts AT LOCAL AS x FROM s.t")
+    Traceback (most recent call last):
+    orchestrator.algebra.dialect.UnreadableError: SELECT t.ts AT LOCAL AS x FROM s.t
+    """
+    try:
+        tree = parse(text)
+        written = list(_signature(write(tree)))
+    except (SqlglotError, ValueError, AttributeError) as error:
+        raise UnreadableError(_around(text, error)) from error
+    original = list(_signature(text))
+    for (token, start), (other, _) in zip(original, written, strict=False):
+        if token != other:
+            raise UnreadableError(" ".join(text[max(0, start - 20) : start + 60].split()))
+    if len(original) != len(written):
+        raise UnreadableError(" ".join(text[-80:].split()))
+    return tree
+
+
+def write(tree: Tree, pretty: bool = False) -> str:
+    """The text of a tree."""
+    return tree.sql(dialect=_DIALECT, pretty=pretty)
+
+
+def _signature(text: str) -> Iterator[tuple[tuple[str, str], int]]:
+    for token in _DIALECT.tokenize(text):
+        if token.token_type not in _SILENT:
+            yield _meaning(token), token.start
+
+
+_SPELLED = frozenset({TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER})
+
+
+def _meaning(token: Token) -> tuple[str, str]:
+    if token.token_type in _SPELLED:
+        return token.token_type.name, token.text
+    return "", token.text.upper()
+
+
+def _around(text: str, error: Exception) -> str:
+    """The part of a text that an error of sqlglot points to."""
+    found = getattr(error, "errors", None)
+    if found and found[0].get("highlight"):
+        parts = (found[0]["start_context"][-20:], found[0]["highlight"], found[0]["end_context"])
+        return " ".join("".join(parts).split())[:80]
+    return " ".join(text.split())[:80]
+
+
+# Words that cannot stand as a name without quotes. PostgreSQL 18's reserved ones.
+_RESERVED_WORDS = """
+    all analyse analyze and any array as asc asymmetric authorization binary both case cast check
+    collate collation column concurrently constraint create cross current_catalog current_date
+    current_role current_schema current_time current_timestamp current_user default deferrable desc
+    distinct do else end except false fetch for foreign freeze from full grant group having ilike in
+    initially inner intersect into is isnull join lateral leading left like limit localtime
+    localtimestamp natural not notnull null offset on only or order outer overlaps placing primary
+    references returning right select session_user similar some symmetric system_user table
+    tablesample then to trailing true union unique user using variadic verbose when where window
+    with
+    between bigint bit boolean char character coalesce dec decimal exists extract float greatest
+    grouping inout int integer interval json json_array json_arrayagg json_exists json_object
+    json_objectagg json_query json_scalar json_serialize json_table json_value least merge_action
+    national nchar none normalize nullif numeric out overlay position precision real row setof
+    smallint substring time timestamp treat trim values varchar xmlattributes xmlconcat xmlelement
+    xmlexists xmlforest xmlnamespaces xmlparse xmlpi xmlroot xmlserialize xmltable
+"""
+_RESERVED = frozenset(_RESERVED_WORDS.split())
+
+
+def identifier(name: str) -> exp.Identifier:
+    """A name as a tree, in quotes where PostgreSQL needs them.
+
+    >>> [write(identifier(name)) for name in ("price", "Price", "order", "a b", "day")]
+    ['price', '"Price"', '"order"', '"a b"', 'day']
+    """
+    plain = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
+    quoted = not (plain and name == name.lower() and name not in _RESERVED)
+    return exp.Identifier(this=name, quoted=quoted)
+
+
+def reference(name: str, table: str | None = None) -> exp.Column:
+    """A column as a tree.
+
+    >>> write(reference("Price", "p"))
+    'p."Price"'
+    """
+    return exp.Column(this=identifier(name), table=identifier(table) if table else None)

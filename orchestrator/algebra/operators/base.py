@@ -1,0 +1,151 @@
+"""What every operator of the algebra offers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.dependencies import Columns, Dependencies, Keys, minimal_keys
+from orchestrator.algebra.scalar import Scalar
+
+if TYPE_CHECKING:
+    from orchestrator.algebra.dialect import Tree
+    from orchestrator.algebra.rendering import Block, Renderer
+
+Self = TypeVar("Self", bound="Operator")
+
+
+class Operator(ABC):
+    """An immutable node of a plan. Its rows are a bag.
+
+    A subclass is a frozen dataclass. It says what it is made of, and derives from its inputs what
+    is known of its rows; the derived facts are computed once.
+    """
+
+    symbol: ClassVar[str]
+    """How the paper writes the operator."""
+
+    @property
+    @abstractmethod
+    def children(self) -> tuple[Operator, ...]:
+        """The inputs, from left to right."""
+
+    @abstractmethod
+    def with_children(self: Self, children: tuple[Operator, ...]) -> Self:
+        """The same operator over other inputs."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[Column, ...]:
+        """The schema."""
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """The operator's own expressions."""
+        return ()
+
+    def map_scalars(self: Self, change: Callable[[Scalar], Scalar]) -> Self:
+        """The same operator with its own expressions changed."""
+        return self
+
+    @property
+    def mentions(self) -> Columns:
+        """Columns that the operator names outside its expressions, as grouping columns."""
+        return frozenset()
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """The operator and its parameters in one line."""
+
+    @abstractmethod
+    def identified(self: Self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
+        """The ID inference rule (papers/idivm.txt, table 1): the operator over inputs that show
+        their IDs, showing its own; columns are added where one is missing."""
+
+    @abstractmethod
+    def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
+        """The operator as SQL; `outer` holds what columns of queries around it are called."""
+
+    @property
+    def references(self) -> Columns:
+        """The columns that the operator itself reads."""
+        return self.mentions.union(*(scalar.references for scalar in self.scalars))
+
+    @cached_property
+    def outer_columns(self) -> Columns:
+        """The columns that come from no operator below: those of a query around this one."""
+        own = self.references.difference(*(child.columns for child in self.children))
+        return own.union(*(child.outer_columns for child in self.children))
+
+    @cached_property
+    def not_null(self) -> Columns:
+        """The columns that never hold NULL."""
+        return self._not_null() & frozenset(self.columns)
+
+    @cached_property
+    def dependencies(self) -> Dependencies:
+        """The functional dependencies that hold in every result."""
+        known = self._dependencies()
+        whole = frozenset(self.columns)
+        items = [(key, whole) for key in self._keys()]
+        return known | Dependencies.of(items)
+
+    @cached_property
+    def keys(self) -> Keys:
+        """Sets of columns on which no two rows agree; an empty one means at most one row."""
+        return minimal_keys(self._keys(), self.dependencies)
+
+    def _not_null(self) -> Columns:
+        return frozenset()
+
+    def _dependencies(self) -> Dependencies:
+        return Dependencies()
+
+    def _keys(self) -> Keys:
+        return frozenset()
+
+    def with_outer(self, replacements: Mapping[Column, Scalar]) -> Operator:
+        """The plan with columns of the query around it replaced."""
+        if not self.outer_columns & replacements.keys():
+            return self
+        children = tuple(child.with_outer(replacements) for child in self.children)
+        return self.with_children(children).map_scalars(
+            lambda scalar: scalar.substitute(replacements)
+        )
+
+
+@dataclass(frozen=True)
+class Identified:
+    """A plan together with the columns that identify its rows."""
+
+    operator: Operator
+    ids: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class SortKey:
+    """One column of an ORDER BY."""
+
+    column: Column
+    descending: bool = False
+    nulls_first: bool = False
+
+    def __str__(self) -> str:
+        """As in ORDER BY."""
+        nulls = "" if self.nulls_first == self.descending else " nulls "
+        place = nulls and ("first" if self.nulls_first else "last")
+        return f"{self.column}{' desc' if self.descending else ''}{nulls}{place}"
+
+
+def listed(items: object) -> str:
+    """Some things, separated by commas.
+
+    >>> listed((1, 2))
+    '1, 2'
+    """
+    return ", ".join(map(str, items))  # type: ignore[call-overload]

@@ -1,0 +1,104 @@
+"""A reference to a common table expression: a shared subplan under fresh column identities.
+
+ID = ID of the subplan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from sqlglot import exp
+
+from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.dependencies import Columns, Dependencies, Keys
+from orchestrator.algebra.dialect import Tree, identifier, reference
+from orchestrator.algebra.operators.base import Identified, Operator
+from orchestrator.algebra.operators.recursive import RecursiveScan
+from orchestrator.algebra.operators.set_operation import Branch, renamed_columns, renamed_keys
+from orchestrator.algebra.rendering import Block, Renderer
+from orchestrator.algebra.traversal import walk
+
+
+@dataclass(frozen=True)
+class CteScan(Operator):
+    """The rows of a shared subplan."""
+
+    name: str
+    """Unique in the plan, and the same in all references to one expression."""
+    shared: Branch
+    outputs: tuple[Column, ...]
+
+    symbol: ClassVar[str] = "cte"
+
+    @property
+    def children(self) -> tuple[Operator, ...]:
+        """The shared subplan."""
+        return (self.shared.input,)
+
+    def with_children(self, children: tuple[Operator, ...]) -> CteScan:
+        """The reference to another subplan."""
+        [child] = children
+        return replace(self, shared=replace(self.shared, input=child))
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns under their new identities."""
+        return self.outputs
+
+    @property
+    def mentions(self) -> Columns:
+        """The subplan's columns."""
+        return frozenset(self.shared.columns)
+
+    @property
+    def label(self) -> str:
+        """The name and the columns."""
+        return f"cte {self.name} → {' '.join(map(str, self.outputs))}"
+
+    def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
+        """ID = ID of the subplan, under new identities."""
+        [below] = inputs
+        inner, outputs = list(self.shared.columns), list(self.outputs)
+        for column in below.ids:
+            if column not in inner:
+                inner.append(column)
+                outputs.append(replace(column, symbol=symbols.fresh(column.symbol)))
+        ids = tuple(outputs[inner.index(column)] for column in below.ids)
+        shared = Branch(below.operator, tuple(inner))
+        return Identified(CteScan(self.name, shared, tuple(outputs)), ids)
+
+    def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
+        """A name from WITH; a subplan that reads rows of another query stays in place."""
+        plan = self.shared.input
+        if plan.outer_columns or _open(plan):
+            block = renderer.nested(renderer.block(plan, outer))
+            return Block(
+                block.items,
+                {new: block.outputs[old] for old, new in self.shared.renamed(self.outputs)},
+            )
+        columns = tuple(dict.fromkeys(self.shared.columns))
+        if not renderer.is_shared(self.name):
+            renderer.shared(self.name, columns, renderer.query(plan, {}, columns))
+        alias = renderer.symbols.fresh(self.name)
+        item = exp.Table(this=identifier(self.name), alias=exp.TableAlias(this=identifier(alias)))
+        return Block(
+            (item,),
+            {new: reference(old.symbol, alias) for old, new in self.shared.renamed(self.outputs)},
+        )
+
+    def _not_null(self) -> Columns:
+        return renamed_columns(self.shared, self.outputs, self.shared.input.not_null)
+
+    def _dependencies(self) -> Dependencies:
+        return self.shared.input.dependencies.renamed(self.shared.renamed(self.outputs))
+
+    def _keys(self) -> Keys:
+        return renamed_keys(self.shared, self.outputs)
+
+
+def _open(plan: Operator) -> list[Operator]:
+    """The references of a plan to a recursion that is not part of it."""
+    closed = {getattr(one, "name", "") for one in walk(plan) if one.symbol == "μ"}
+    return [one for one in walk(plan) if isinstance(one, RecursiveScan) and one.name not in closed]

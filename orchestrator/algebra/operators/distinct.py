@@ -1,0 +1,50 @@
+"""δ(R): duplicate elimination.
+
+ID(δ(R)) = all columns. (The paper reads it as γ over all columns.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from sqlglot import exp
+
+from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.dependencies import Keys
+from orchestrator.algebra.dialect import Tree
+from orchestrator.algebra.operators.base import Identified
+from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.unary import Unary
+from orchestrator.algebra.rendering import Block, Renderer
+
+
+@dataclass(frozen=True)
+class Distinct(Unary):
+    """Each row once."""
+
+    symbol: ClassVar[str] = "δ"
+
+    @property
+    def label(self) -> str:
+        """δ."""
+        return "δ"
+
+    def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
+        """ID(δ(R)) = all columns; IDs added below are cut off again."""
+        [below] = inputs
+        source = below.operator
+        if source.columns != self.columns:
+            source = Projection(source, tuple(Item.kept(column) for column in self.columns))
+        return Identified(Distinct(source), self.columns)
+
+    def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
+        """SELECT DISTINCT."""
+        block = renderer.block(self.input, outer)
+        if not block.ungrouped:
+            block = renderer.nested(block)
+        return replace(block, distinct=exp.Distinct())
+
+    def _keys(self) -> Keys:
+        return self.input.keys | {frozenset(self.columns)}

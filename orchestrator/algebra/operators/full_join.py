@@ -1,0 +1,59 @@
+"""R ⟗_φ S: R ⋈_φ S, and the rows of either side without a partner padded with NULLs.
+
+ID(R ⟗ S) = ID(R) ∪ ID(S). A padded row of R and one of S differ in the IDs, unless the IDs of
+both may be NULL altogether.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.dependencies import Dependencies, Keys
+from orchestrator.algebra.dialect import Tree
+from orchestrator.algebra.operators.base import Identified
+from orchestrator.algebra.operators.joining import (
+    Binary,
+    join_blocks,
+    padded_side,
+    surviving,
+)
+from orchestrator.algebra.rendering import Block, Renderer
+from orchestrator.algebra.unsupported import NotModelledError
+
+
+@dataclass(frozen=True)
+class FullJoin(Binary):
+    """The matching pairs, and every other row of both sides."""
+
+    symbol: ClassVar[str] = "⟗"
+
+    def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
+        """ID(R ⟗ S) = ID(R) ∪ ID(S)."""
+        left, right = inputs
+        made = replace(self, left=left.operator, right=right.operator)
+        marked = left.operator.not_null & set(left.ids) or right.operator.not_null & set(right.ids)
+        if not marked:
+            raise NotModelledError("a full join of sides whose IDs may all be NULL", self.label)
+        return Identified(made, (*left.ids, *right.ids))
+
+    def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
+        """A FULL JOIN in FROM."""
+        left = padded_side(renderer, self.left, outer)
+        right = padded_side(renderer, self.right, outer)
+        names = {**outer, **left.outputs, **right.outputs}
+        return join_blocks(renderer, left, right, renderer.tree(self.condition, names), "FULL")
+
+    def _dependencies(self) -> Dependencies:
+        left = surviving(self.left.dependencies, self.left.not_null)
+        return left | surviving(self.right.dependencies, self.right.not_null)
+
+    def _keys(self) -> Keys:
+        return frozenset(
+            one | other
+            for one in self.left.keys
+            for other in self.right.keys
+            if one & self.left.not_null or other & self.right.not_null
+        )

@@ -1,0 +1,105 @@
+"""The rows that set-returning functions give (a function in FROM, ROWS FROM).
+
+ID = the ordinal number of the row. Arguments may be columns of a query further out, or of the left
+side of a dependent join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from sqlglot import exp
+
+from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.dependencies import Columns, Keys
+from orchestrator.algebra.dialect import Tree, identifier, reference
+from orchestrator.algebra.operators.base import Identified, Operator, listed
+from orchestrator.algebra.rendering import Block, Renderer
+from orchestrator.algebra.scalar import Scalar
+from orchestrator.algebra.unsupported import NotModelledError
+
+
+@dataclass(frozen=True)
+class FunctionScan(Operator):
+    """The results of one function, or of several side by side."""
+
+    calls: tuple[Scalar, ...]
+    alias: str
+    outputs: tuple[Column, ...]
+    types: tuple[str, ...] = ()
+    """The types of a column definition list, as a function that returns `record` needs."""
+    ordinality: Column | None = None
+    """The column of WITH ORDINALITY, behind the outputs."""
+
+    symbol: ClassVar[str] = "function"
+
+    @property
+    def children(self) -> tuple[Operator, ...]:
+        """None."""
+        return ()
+
+    def with_children(self, children: tuple[Operator, ...]) -> FunctionScan:
+        """Itself."""
+        return self
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The functions' columns, then the ordinal number."""
+        return self.outputs if self.ordinality is None else (*self.outputs, self.ordinality)
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """The calls."""
+        return self.calls
+
+    def map_scalars(self, change: Callable[[Scalar], Scalar]) -> FunctionScan:
+        """Changes the calls."""
+        return replace(self, calls=tuple(change(call) for call in self.calls))
+
+    @property
+    def label(self) -> str:
+        """The calls and the columns."""
+        names = " ".join(map(str, self.columns))
+        return f"{listed(self.calls)} → {names}"
+
+    def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
+        """The ordinal number."""
+        if self.ordinality is not None:
+            return Identified(self, (self.ordinality,))
+        if self.types:
+            raise NotModelledError(
+                "a function with a column definition list has no IDs", self.label
+            )
+        number = Column(symbols.fresh("nth"), "bigint", "integer_ops", exact=True)
+        return Identified(replace(self, ordinality=number), (number,))
+
+    def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
+        """Functions in FROM."""
+        calls = [renderer.tree(call, outer) for call in self.calls]
+        item = (
+            _table(calls[0]) if len(calls) == 1 else exp.Table(rows_from=list(map(_table, calls)))
+        )
+        names: list[Tree] = [identifier(column.symbol) for column in self.columns]
+        if self.types:
+            names = [
+                exp.ColumnDef(this=name, kind=exp.DataType(this=exp.DType.USERDEFINED, kind=kind))
+                for name, kind in zip(names, self.types, strict=True)
+            ]
+        item.set("ordinality", self.ordinality is not None)
+        item.set("alias", exp.TableAlias(this=identifier(self.alias), columns=names))
+        outputs = {c: reference(c.symbol, self.alias) for c in self.columns}
+        return Block((item,), outputs)
+
+    def _not_null(self) -> Columns:
+        return frozenset() if self.ordinality is None else frozenset({self.ordinality})
+
+    def _keys(self) -> Keys:
+        return frozenset() if self.ordinality is None else frozenset({frozenset({self.ordinality})})
+
+
+def _table(call: Tree) -> exp.Table:
+    if isinstance(call, exp.Dot):
+        return exp.Table(this=call.expression, db=call.this)
+    return exp.Table(this=call)

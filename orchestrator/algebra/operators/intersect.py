@@ -1,0 +1,20 @@
+"""R ∩ S: rows that both sides have; with ALL, as often as the side that has them less often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from orchestrator.algebra.dependencies import Columns
+from orchestrator.algebra.operators.set_operation import TwoBranches, renamed_columns
+
+
+@dataclass(frozen=True)
+class Intersection(TwoBranches):
+    """The rows of both sides."""
+
+    symbol: ClassVar[str] = "∩"
+
+    def _not_null(self) -> Columns:
+        left = renamed_columns(self.left, self.outputs, self.left.input.not_null)
+        return left | renamed_columns(self.right, self.outputs, self.right.input.not_null)

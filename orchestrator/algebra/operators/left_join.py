@@ -1,0 +1,75 @@
+"""R ⟕_φ S: R ⋈_φ S, and the rows of R without a partner padded with NULLs.
+
+ID(R ⟕ S) = ID(R) ∪ ID(S); the IDs of S are NULL in padded rows. One row of R is padded at most
+once and never besides a partner, so that this is a key. A RIGHT JOIN is a left one turned round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.dependencies import Columns, Dependencies, Keys
+from orchestrator.algebra.dialect import Tree
+from orchestrator.algebra.operators.base import Identified
+from orchestrator.algebra.operators.joining import (
+    Binary,
+    join_blocks,
+    padded_side,
+    product,
+    surviving,
+    united_ids,
+)
+from orchestrator.algebra.predicates import equated_only
+from orchestrator.algebra.rendering import Block, Renderer
+
+
+@dataclass(frozen=True)
+class LeftJoin(Binary):
+    """The matching pairs, and every other row of the left side."""
+
+    symbol: ClassVar[str] = "⟕"
+
+    def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
+        """ID(R ⟕ S) = ID(R) ∪ ID(S)."""
+        left, right = inputs
+        made = replace(self, left=left.operator, right=right.operator)
+        return Identified(made, united_ids(left, right, made.dependencies))
+
+    def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
+        """A LEFT JOIN in FROM."""
+        left = renderer.plain(self.left, outer)
+        right = padded_side(renderer, self.right, outer)
+        names = {**outer, **left.outputs, **right.outputs}
+        return join_blocks(renderer, left, right, renderer.tree(self.condition, names), "LEFT")
+
+    def _not_null(self) -> Columns:
+        return self.left.not_null
+
+    def _dependencies(self) -> Dependencies:
+        matched = self.right.not_null | self.facts.not_null
+        known = self.left.dependencies | surviving(self.right.dependencies, matched)
+        return known | Dependencies.of(self._through_condition())
+
+    def _through_condition(self) -> list[tuple[Columns, Columns]]:
+        """Columns of R determine a column of S that the condition equates with one of them.
+
+        Whether there is a partner depends on the columns of R that the condition reads, by their
+        values where they are only compared, else by their images.
+        """
+        left = frozenset(self.left.columns)
+        read = self.condition.references & left
+        if self.condition.subqueries:
+            return []
+        if not all(c.exact or equated_only(self.condition, c) for c in read):
+            return []
+        found = []
+        for pair in self.facts.equal:
+            if len(set(pair) & left) == 1:
+                found.append((read, frozenset(pair) - left))
+        return found
+
+    def _keys(self) -> Keys:
+        return product(self.left.keys, self.right.keys)

@@ -1,0 +1,144 @@
+"""SCAN(R): the rows of a base relation.
+
+ID(R) = key(R), the best key that the catalog knows. Without a key there are no IDs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from sqlglot import exp
+
+from orchestrator.algebra import dialect
+from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.dependencies import Columns, Keys
+from orchestrator.algebra.dialect import Tree, identifier, reference
+from orchestrator.algebra.operators.base import Identified, Operator
+from orchestrator.algebra.rendering import Block, Renderer
+from orchestrator.algebra.unsupported import NotModelledError
+
+WHOLE_ROW = 0
+"""Stands where a column's number is expected, for the row as one value."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A foreign key: columns of a table that point to a key of another."""
+
+    columns: tuple[int, ...]
+    target: int
+    target_columns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A base relation, as far as the algebra is concerned."""
+
+    oid: int
+    schema: str
+    name: str
+    keys: tuple[tuple[int, ...], ...] = ()
+    """Column numbers of the keys, the best key first."""
+    not_null: frozenset[int] = frozenset()
+    foreign_keys: tuple[Reference, ...] = ()
+
+    def __str__(self) -> str:
+        """The name, with its schema unless that is public."""
+        return self.name if self.schema in ("public", "") else f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True)
+class ScanColumn:
+    """A column of a scan: its number and name in the table."""
+
+    column: Column
+    attnum: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Scan(Operator):
+    """The rows of a table under an alias that is unique in the plan."""
+
+    table: Table
+    alias: str
+    outputs: tuple[ScanColumn, ...]
+    only: bool = False
+    """Whether heirs are left out."""
+
+    symbol: ClassVar[str] = "scan"
+
+    @property
+    def children(self) -> tuple[Operator, ...]:
+        """None."""
+        return ()
+
+    def with_children(self, children: tuple[Operator, ...]) -> Scan:
+        """Itself."""
+        return self
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The scanned columns."""
+        return tuple(output.column for output in self.outputs)
+
+    @property
+    def label(self) -> str:
+        """The table, and the alias where it differs."""
+        only = "only " if self.only else ""
+        alias = "" if self.alias == self.table.name else f" {self.alias}"
+        return f"{only}{self.table}{alias}"
+
+    def at(self, attnum: int) -> Column | None:
+        """The column with this number in the table."""
+        return next((o.column for o in self.outputs if o.attnum == attnum), None)
+
+    def narrowed(self, columns: Columns) -> Scan:
+        """The scan of only these columns and the best key."""
+        key = self.table.keys[0] if self.table.keys else ()
+        kept = [o for o in self.outputs if o.column in columns or o.attnum in key]
+        return replace(self, outputs=tuple(kept))
+
+    def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
+        """ID(R) = key(R)."""
+        for key in self.table.keys:
+            columns = [self.at(attnum) for attnum in key]
+            if all(columns):
+                return Identified(self, tuple(column for column in columns if column))
+        raise NotModelledError("a table without a key has no IDs", f"{self.table}")
+
+    def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
+        """A table in FROM."""
+        item = exp.Table(
+            this=identifier(self.table.name),
+            db=identifier(self.table.schema) if self.table.schema else None,
+            alias=exp.TableAlias(this=identifier(self.alias)),
+            only=self.only,
+        )
+        outputs: dict[Column, Tree] = {
+            output.column: self._whole_row()
+            if output.attnum == WHOLE_ROW
+            else reference(output.name, self.alias)
+            for output in self.outputs
+        }
+        return Block((item,), outputs)
+
+    def _whole_row(self) -> Tree:
+        # The cast keeps the star from being expanded; a bare alias could be taken for a column.
+        star = exp.Paren(this=exp.Column(this=exp.Star(), table=identifier(self.alias)))
+        names = [dialect.write(identifier(name)) for name in (self.table.schema, self.table.name)]
+        kind = exp.DataType(this=exp.DType.USERDEFINED, kind=".".join(names))
+        return exp.Cast(this=star, to=kind)
+
+    def _not_null(self) -> Columns:
+        return frozenset(o.column for o in self.outputs if o.attnum in self.table.not_null)
+
+    def _keys(self) -> Keys:
+        found = []
+        for key in self.table.keys:
+            columns = [self.at(attnum) for attnum in key]
+            if all(columns):
+                found.append(frozenset(column for column in columns if column))
+        return frozenset(found)

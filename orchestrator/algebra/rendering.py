@@ -1,0 +1,222 @@
+"""From the algebra back to SQL: SELECT blocks that grow operator by operator.
+
+An operator adds its clause to the block of its input where SQL's order of evaluation allows it
+(FROM, WHERE, GROUP BY, HAVING, windows, SELECT, DISTINCT, ORDER BY, LIMIT), and otherwise makes
+the block a derived table first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from orchestrator.algebra import dialect
+from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.dialect import Tree, identifier, reference
+from orchestrator.algebra.operators.base import Operator, SortKey
+from orchestrator.algebra.plan import Plan
+from orchestrator.algebra.scalar import Scalar, unwrapped
+from orchestrator.algebra.traversal import walk
+
+Names = Mapping[Column, Tree]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A SELECT under construction; `outputs` says what each column is in terms of its FROM."""
+
+    items: tuple[Tree, ...]
+    """A table, then joins."""
+    outputs: Names
+    where: tuple[Tree, ...] = ()
+    group: Tree | None = None
+    having: tuple[Tree, ...] = ()
+    windowed: frozenset[Column] = frozenset()
+    distinct: Tree | None = None
+    order: Tree | None = None
+    limit: Mapping[str, Tree] = field(default_factory=dict)
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is nothing but FROM and WHERE yet."""
+        return self.ungrouped and self.group is None and not self.windowed
+
+    @property
+    def ungrouped(self) -> bool:
+        """Whether nothing that comes after grouping and windows is there."""
+        return self.distinct is None and self.order is None and not self.limit
+
+    @property
+    def from_only(self) -> bool:
+        """Whether the rows and columns are just those of FROM."""
+        columns_only = all(isinstance(tree, exp.Column) for tree in self.outputs.values())
+        return self.plain and not self.where and columns_only
+
+    def named(self, *columns: Column) -> bool:
+        """Whether some columns are columns of FROM and not computed."""
+        return all(isinstance(self.outputs[column], exp.Column) for column in columns)
+
+    def select(self, columns: Iterable[tuple[Column, str]]) -> exp.Select:
+        """The finished SELECT."""
+        query = exp.Select()
+        wanted = [_aliased(self.outputs[column], name) for column, name in columns]
+        query.set("expressions", wanted or [exp.alias_(exp.true(), "present")])
+        if self.items:
+            query.set("from_", exp.From(this=self.items[0].copy()))
+            query.set("joins", [item.copy() for item in self.items[1:]])
+        if self.where:
+            query.set("where", exp.Where(this=_all(self.where)))
+        if self.group is not None:
+            query.set("group", self.group.copy())
+        if self.having:
+            query.set("having", exp.Having(this=_all(self.having)))
+        if self.distinct is not None:
+            query.set("distinct", self.distinct.copy())
+        if self.order is not None:
+            query.set("order", self.order.copy())
+        for name, tree in self.limit.items():
+            query.set(name, tree.copy())
+        return query
+
+
+def order_clause(keys: Iterable[SortKey], names: Names) -> exp.Order:
+    """An ORDER BY."""
+    return exp.Order(
+        expressions=[
+            exp.Ordered(
+                this=names[key.column].copy(), desc=key.descending, nulls_first=key.nulls_first
+            )
+            for key in keys
+        ]
+    )
+
+
+def joined(items: tuple[Tree, ...]) -> Tree:
+    """The items of a FROM as one: with parentheses if they are several."""
+    if len(items) == 1:
+        return items[0].copy()
+    first = items[0].copy()
+    first.set("joins", [item.copy() for item in items[1:]])
+    return exp.Subquery(this=first)
+
+
+class Renderer:
+    """Renders one statement: hands out aliases and gathers shared queries for its WITH."""
+
+    def __init__(self, plan: Operator) -> None:
+        """Prepares for a plan."""
+        names = {alias for operator in walk(plan) for alias in [getattr(operator, "alias", "")]}
+        self.symbols = Symbols(names)
+        self._shared: dict[str, exp.CTE] = {}
+        self._recursive = False
+
+    def block(self, operator: Operator, outer: Names) -> Block:
+        """The block of a plan."""
+        return operator.render(self, outer)
+
+    def plain(self, operator: Operator, outer: Names) -> Block:
+        """The block of a plan, with nothing but FROM and WHERE."""
+        block = self.block(operator, outer)
+        return block if block.plain else self.nested(block)
+
+    def nested(self, block: Block) -> Block:
+        """The block as a derived table."""
+        return self.derived(
+            block.select((column, column.symbol) for column in block.outputs), block.outputs
+        )
+
+    def derived(self, query: Tree, columns: Iterable[Column]) -> Block:
+        """A derived table whose columns are called by their symbols."""
+        alias = self.symbols.fresh("q")
+        item = exp.Subquery(this=query, alias=exp.TableAlias(this=identifier(alias)))
+        return Block((item,), {column: reference(column.symbol, alias) for column in columns})
+
+    def query(self, operator: Operator, outer: Names, columns: Sequence[Column]) -> exp.Select:
+        """A plan as a query that returns some columns in this order, by their symbols.
+
+        A column may be asked for more than once.
+        """
+        block = self.block(operator, outer)
+        distinct_whole = isinstance(block.distinct, exp.Distinct) and not block.distinct.args.get(
+            "on"
+        )
+        if distinct_whole and set(columns) != set(block.outputs):
+            block = self.nested(block)
+        return block.select((column, column.symbol) for column in columns)
+
+    def tree(self, scalar: Scalar, names: Names) -> Tree:
+        """An expression in terms of what its columns are called."""
+        by_symbol = {column.symbol: tree for column, tree in names.items()}
+        queries = [
+            self.query(subquery.plan, names, subquery.columns) for subquery in scalar.subqueries
+        ]
+
+        def replaced(node: Tree) -> Tree:
+            if isinstance(node, exp.Parameter):
+                return queries[int(node.name) - 1]
+            if isinstance(node, exp.Column) and not node.table:
+                tree = by_symbol[node.name].copy()
+                return tree if isinstance(tree, _ATOMS) else exp.Paren(this=tree)
+            return node
+
+        return scalar.tree.transform(replaced)
+
+    def shared(
+        self, name: str, columns: Iterable[Column], query: Tree, recursive: bool = False
+    ) -> None:
+        """Puts a query into the statement's WITH."""
+        if name not in self._shared:
+            listed = [identifier(column.symbol) for column in columns]
+            alias = exp.TableAlias(this=identifier(name), columns=listed)
+            self._shared[name] = exp.CTE(this=query, alias=alias)
+            self._recursive = self._recursive or recursive
+
+    def is_shared(self, name: str) -> bool:
+        """Whether a query is in the WITH already."""
+        return name in self._shared
+
+    def with_shared(self, query: exp.Select) -> exp.Select:
+        """The statement with its WITH."""
+        if self._shared:
+            ctes = list(self._shared.values())
+            query.set("with_", exp.With(expressions=ctes, recursive=self._recursive))
+        return query
+
+
+_ATOMS = (exp.Column, exp.Literal, exp.Paren, exp.Anonymous, exp.Null, exp.Boolean, exp.Window)
+
+
+def to_sql(plan: Plan) -> exp.Select:
+    """The query of a plan, with the names that its view's columns have."""
+    renderer = Renderer(plan.root)
+    block = renderer.block(plan.root, {})
+    if isinstance(block.distinct, exp.Distinct) and list(plan.columns) != list(block.outputs):
+        block = renderer.nested(block)
+    query = block.select(zip(plan.columns, plan.names, strict=True))
+    return renderer.with_shared(query)
+
+
+def to_text(plan: Plan) -> str:
+    """The query of a plan as readable text."""
+    return dialect.write(to_sql(plan), pretty=True)
+
+
+def _aliased(tree: Tree, name: str) -> Tree:
+    return exp.Alias(this=tree.copy(), alias=identifier(name))
+
+
+def _all(conditions: tuple[Tree, ...]) -> Tree:
+    result: Tree | None = None
+    for condition in conditions:
+        bare = unwrapped(condition).copy()
+        part = exp.Paren(this=bare) if isinstance(bare, exp.Or) else bare
+        result = part if result is None else exp.And(this=result, expression=part)
+    assert result is not None
+    return result
+
+
+def with_condition(block: Block, *conditions: Tree) -> Block:
+    """The block with more conditions in its WHERE."""
+    return replace(block, where=(*block.where, *conditions))

@@ -1,0 +1,196 @@
+"""Scalar expressions: sqlglot trees made immutable, over columns with identities.
+
+>>> price, rate = Column("price", "numeric"), Column("rate", "numeric")
+>>> total = Scalar.read("price * rate", [price, rate])
+>>> total, sorted(map(str, total.references))
+(Scalar(price * rate), ['price', 'rate'])
+>>> total == Scalar.read("price  *  rate", [price, rate])
+True
+>>> total.substitute({rate: Scalar.read("1.2")})
+Scalar(price * 1.2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from orchestrator.algebra import dialect
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.dialect import Tree
+
+if TYPE_CHECKING:
+    from orchestrator.algebra.operators.base import Operator
+
+
+@dataclass(frozen=True)
+class Subquery:
+    """A query inside an expression; its plan may read columns of the query around it."""
+
+    plan: Operator
+    columns: tuple[Column, ...]
+    """The columns that the query returns, in order."""
+
+    @property
+    def correlated(self) -> frozenset[Column]:
+        """The columns of the query around it that the subquery reads."""
+        return self.plan.outer_columns
+
+
+@dataclass(frozen=True, repr=False)
+class Scalar:
+    """A scalar expression. Two are equal if their texts, columns and subqueries are.
+
+    In the text, `$1`, `$2`, ... stand for the subqueries.
+    """
+
+    sql: str
+    columns: frozenset[Column]
+    subqueries: tuple[Subquery, ...]
+    _tree: Tree = field(compare=False)
+
+    @staticmethod
+    def of(
+        tree: Tree, columns: Iterable[Column] = (), subqueries: tuple[Subquery, ...] = ()
+    ) -> Scalar:
+        """The expression of a tree whose columns are named by their symbols.
+
+        Of `columns` only those count that the tree names; of `subqueries` those it has a place
+        for, which are numbered anew.
+        """
+        tree = tree.copy()
+        used: list[Subquery] = []
+        for hole in list(tree.find_all(exp.Parameter)):
+            used.append(subqueries[int(hole.name) - 1])
+            hole.this.set("this", str(len(used)))
+        symbols = {column.name for column in tree.find_all(exp.Column)}
+        known = frozenset(column for column in columns if column.symbol in symbols)
+        return Scalar(dialect.write(tree), known, tuple(used), tree)
+
+    @staticmethod
+    def column(column: Column) -> Scalar:
+        """The expression that is a column."""
+        return Scalar.of(dialect.reference(column.symbol), [column])
+
+    @staticmethod
+    def read(text: str, columns: Iterable[Column] = ()) -> Scalar:
+        """The expression of a text that names columns by their symbols."""
+        select = dialect.parse(f"SELECT {text}")
+        return Scalar.of(select.expressions[0], columns)
+
+    def __repr__(self) -> str:
+        """The text."""
+        return f"Scalar({self.sql})"
+
+    def __str__(self) -> str:
+        """The text without parentheses around it."""
+        return dialect.write(unwrapped(self._tree))
+
+    @property
+    def tree(self) -> Tree:
+        """A copy of the tree, free to be changed."""
+        return self._tree.copy()
+
+    @cached_property
+    def references(self) -> frozenset[Column]:
+        """The columns that the expression reads, also from within its subqueries."""
+        return self.columns.union(*(subquery.correlated for subquery in self.subqueries))
+
+    @property
+    def as_column(self) -> Column | None:
+        """The column that the expression is nothing but."""
+        bare = unwrapped(self._tree)
+        if isinstance(bare, exp.Column):
+            return next(iter(self.columns), None)
+        return None
+
+    @property
+    def conjuncts(self) -> tuple[Scalar, ...]:
+        """The operands of an outermost AND.
+
+        >>> Scalar.read("((a = 1) AND ((b = 2) AND (c OR d)))").conjuncts
+        (Scalar(a = 1), Scalar(b = 2), Scalar(c OR d))
+        """
+        return tuple(self.part(tree) for tree in _conjuncts(self._tree))
+
+    def part(self, tree: Tree) -> Scalar:
+        """The expression of a part of this one's tree."""
+        return Scalar.of(tree, self.columns, self.subqueries)
+
+    def substitute(self, replacements: Mapping[Column, Scalar]) -> Scalar:
+        """The expression with columns replaced by expressions, also within subqueries.
+
+        A column that a subquery reads can only be replaced by a column.
+        """
+        if not self.references & replacements.keys():
+            return self
+        subqueries = [
+            Subquery(subquery.plan.with_outer(replacements), subquery.columns)
+            for subquery in self.subqueries
+        ]
+        columns = set(self.columns)
+        by_symbol = {column.symbol: scalar for column, scalar in replacements.items()}
+        offset: dict[str, int] = {}
+        for column, scalar in replacements.items():
+            columns |= scalar.columns
+            offset[column.symbol] = len(subqueries)
+            subqueries += scalar.subqueries
+
+        def replaced(node: Tree) -> Tree:
+            if not isinstance(node, exp.Column) or node.name not in by_symbol:
+                return node
+            tree = by_symbol[node.name].tree
+            for hole in tree.find_all(exp.Parameter):
+                hole.this.set("this", str(int(hole.name) + offset[node.name]))
+            return tree if isinstance(tree, _CLOSED) else exp.Paren(this=tree)
+
+        return Scalar.of(self.tree.transform(replaced), columns, tuple(subqueries))
+
+
+TRUE = Scalar.of(exp.true())
+
+_CLOSED = (exp.Column, exp.Literal, exp.Paren, exp.Cast, exp.Anonymous, exp.Parameter)
+"""Trees that stand in any place without parentheses."""
+
+
+def conjunction(scalars: Iterable[Scalar]) -> Scalar:
+    """The AND of some conditions; TRUE of none."""
+    parts = [scalar for scalar in scalars if scalar != TRUE]
+    if not parts:
+        return TRUE
+    result = parts[0]
+    for scalar in parts[1:]:
+        result = _both(result, scalar)
+    return result
+
+
+def _both(left: Scalar, right: Scalar) -> Scalar:
+    shifted = right.tree
+    for hole in shifted.find_all(exp.Parameter):
+        hole.this.set("this", str(int(hole.name) + len(left.subqueries)))
+    operands = [
+        exp.Paren(this=tree) if isinstance(tree, exp.Or | exp.Not) else tree
+        for tree in (left.tree, shifted)
+    ]
+    tree = exp.And(this=operands[0], expression=operands[1])
+    return Scalar.of(tree, left.columns | right.columns, left.subqueries + right.subqueries)
+
+
+def unwrapped(tree: Tree) -> Tree:
+    """A tree without the parentheses around it."""
+    while isinstance(tree, exp.Paren):
+        tree = tree.this
+    return tree
+
+
+def _conjuncts(tree: Tree) -> Iterator[Tree]:
+    bare = unwrapped(tree)
+    if isinstance(bare, exp.And):
+        yield from _conjuncts(bare.this)
+        yield from _conjuncts(bare.expression)
+    else:
+        yield bare

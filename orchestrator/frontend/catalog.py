@@ -1,0 +1,356 @@
+"""Every query on PostgreSQL's own catalog. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import dict_row
+from psycopg.sql import SQL
+
+from orchestrator.frontend import node_tree
+from orchestrator.frontend.facts import (
+    ForeignKey,
+    FunctionUse,
+    Key,
+    OutputColumn,
+    Relation,
+    RelationColumn,
+    StoredView,
+    UsedRelation,
+)
+from orchestrator.frontend.functions import Calls, calls_of, describe
+
+_FIRST_USER_OID = 16384
+"""Objects that PostgreSQL itself brings have smaller oids."""
+
+_ATTNUM_OFFSET = -7
+"""Column sets in stored query trees count from the first system column."""
+
+
+def maintained_views(connection: Connection[Any]) -> dict[int, int]:
+    """The relation of every maintained view with the view's number; empty without idivm's schema."""
+    row = connection.execute("SELECT to_regclass('idivm.views') IS NOT NULL").fetchone()
+    if row is None or not row[0]:
+        return {}
+    return dict(
+        connection.execute(
+            "SELECT relation::oid, id FROM idivm.views WHERE relation IS NOT NULL"
+        ).fetchall()
+    )
+
+
+@contextmanager
+def empty_search_path(connection: Connection[Any]) -> Iterator[None]:
+    """Lets PostgreSQL write names with their schema for a while.
+
+    The transaction is rolled back at the end, so that the caller's search path returns.
+    """
+    with connection.transaction(force_rollback=True):
+        connection.execute("SET LOCAL search_path = ''")
+        yield
+
+
+def stored_view(connection: Connection[Any], oid: int) -> StoredView:
+    """The text of a view and what its own query uses; views below it are not entered."""
+    with empty_search_path(connection):
+        row = connection.execute(
+            "SELECT pg_get_viewdef(c.oid), r.ev_action::text FROM pg_class c"
+            " JOIN pg_rewrite r ON r.ev_class = c.oid AND r.rulename = '_RETURN'"
+            " WHERE c.oid = %s::oid",
+            [oid],
+        ).fetchone()
+    if row is None:
+        raise LookupError(f"relation {oid} is not a view")
+    text, tree = row
+    return StoredView(
+        oid=oid,
+        text=text.strip().rstrip(";").rstrip(),
+        columns=output_columns(connection, oid),
+        uses=_used_relations(connection, oid, tree),
+        functions=_functions(connection, calls_of(tree)),
+    )
+
+
+def output_columns(connection: Connection[Any], oid: int) -> tuple[OutputColumn, ...]:
+    """The columns of a view with their types and collations."""
+    with empty_search_path(connection):
+        rows = connection.execute(
+            _PLAIN_TYPES
+            + SQL("""
+            SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.atttypid,
+                   format_type(plain.oid, coalesce(nullif(a.atttypmod, -1), plain.typmod)),
+                   quote_ident(n.nspname) || '.' || quote_ident(co.collname)
+            FROM pg_attribute a JOIN plain ON plain.type = a.atttypid
+            LEFT JOIN pg_collation co ON co.oid = a.attcollation
+            LEFT JOIN pg_namespace n ON n.oid = co.collnamespace
+            WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped
+            ORDER BY a.attnum
+            """),
+            [[oid], oid],
+        ).fetchall()
+    return tuple(OutputColumn(*row) for row in rows)
+
+
+_PLAIN_TYPES = SQL("""
+    WITH RECURSIVE unfolded(type, oid, typmod, depth) AS (
+        SELECT DISTINCT a.atttypid, a.atttypid, -1, 0
+        FROM pg_attribute a WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0
+      UNION ALL
+        SELECT u.type, t.typbasetype, t.typtypmod, u.depth + 1
+        FROM unfolded u JOIN pg_type t ON t.oid = u.oid AND t.typtype = 'd'
+    ), plain AS (
+        SELECT DISTINCT ON (type) type, oid, typmod FROM unfolded ORDER BY type, depth DESC
+    )
+""")
+"""The type below all domains, for every column type of some relations."""
+
+
+def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, Relation]:
+    """The facts about some relations."""
+    wanted = sorted(oids)
+    maintained = maintained_views(connection)
+    with empty_search_path(connection), connection.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(
+            """
+            SELECT c.oid, n.nspname AS schema, c.relname AS name, c.relkind::text,
+                   c.relpersistence::text AS persistence, pg_get_userbyid(c.relowner) AS owner,
+                   c.relrowsecurity AS row_security, c.relispartition AS is_partition,
+                   c.oid < %(first)s OR n.nspname = 'information_schema' AS system,
+                   ARRAY(SELECT inhrelid::bigint FROM pg_inherits
+                         WHERE inhparent = c.oid ORDER BY inhrelid) AS children,
+                   ARRAY(SELECT inhparent::bigint FROM pg_inherits
+                         WHERE inhrelid = c.oid ORDER BY inhseqno) AS parents
+            FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+            WHERE c.oid = ANY (%(oids)s::oid[])
+            """,
+            {"oids": wanted, "first": _FIRST_USER_OID},
+        ).fetchall()
+        columns = _columns(cursor, wanted)
+        keys = _keys(cursor, wanted)
+        foreign_keys = _foreign_keys(cursor, wanted)
+    return {
+        row["oid"]: Relation(
+            **{**row, "children": tuple(row["children"]), "parents": tuple(row["parents"])},
+            columns=tuple(columns[row["oid"]]),
+            keys=tuple(keys[row["oid"]]),
+            foreign_keys=tuple(foreign_keys[row["oid"]]),
+            maintained=maintained.get(row["oid"]),
+        )
+        for row in rows
+    }
+
+
+def _columns(cursor: Any, oids: list[int]) -> Mapping[int, list[RelationColumn]]:
+    # A column of a table with heirs is only as NOT NULL as the least of theirs. A constraint that
+    # was never validated (from version 18 on) promises nothing.
+    rows = cursor.execute(
+        _PLAIN_TYPES
+        + SQL("""
+        , tree(root, member) AS (
+            SELECT o, o FROM unnest(%s::oid[]) AS o
+          UNION
+            SELECT tree.root, i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.member
+        ), nullable AS (
+            SELECT DISTINCT tree.root, a.attname
+            FROM tree JOIN pg_attribute a ON a.attrelid = tree.member
+            WHERE NOT a.attnotnull OR EXISTS (
+                SELECT FROM pg_constraint k
+                WHERE k.conrelid = a.attrelid AND k.contype = 'n' AND NOT k.convalidated
+                  AND k.conkey = ARRAY[a.attnum])
+        )
+        SELECT a.attrelid, a.attnum, a.attname AS name,
+               format_type(a.atttypid, a.atttypmod) AS type, a.atttypid AS type_oid,
+               format_type(plain.oid, coalesce(nullif(a.atttypmod, -1), plain.typmod))
+                   AS plain_type,
+               nullable.root IS NULL AS not_null,
+               quote_ident(cn.nspname) || '.' || quote_ident(co.collname) AS collation,
+               coalesce(co.collisdeterministic, true) AS deterministic,
+               a.attgenerated::text AS generated, a.attidentity::text AS identity,
+               CASE WHEN eq.family IN ('text_ops', 'integer_ops', 'float_ops')
+                         AND eq.builtin AND coalesce(co.collisdeterministic, true)
+                    THEN eq.family
+                    ELSE eq.family || ' ' || plain.oid || coalesce(' ' || co.oid, '')
+               END AS equality,
+               coalesce(eq.exact AND coalesce(co.collisdeterministic, true), false) AS exact,
+               coalesce(eq.builtin, false) AS builtin_equality
+        FROM pg_attribute a
+        JOIN plain ON plain.type = a.atttypid
+        JOIN pg_type t ON t.oid = plain.oid
+        LEFT JOIN nullable ON nullable.root = a.attrelid AND nullable.attname = a.attname
+        LEFT JOIN pg_collation co ON co.oid = a.attcollation
+        LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace
+        LEFT JOIN LATERAL (
+            SELECT f.opfname AS family, opc.oid < 16384 AS builtin,
+                   t.oid <> 'bpchar'::regtype AND EXISTS (
+                       SELECT FROM pg_amproc p
+                       WHERE p.amprocfamily = f.oid AND p.amprocnum = 4
+                         AND p.amproclefttype = opc.opcintype AND p.amprocrighttype = opc.opcintype
+                         AND p.amproc::oid < 16384) AS exact
+            FROM pg_opclass opc
+            JOIN pg_opfamily f ON f.oid = opc.opcfamily
+            JOIN pg_am am ON am.oid = opc.opcmethod AND am.amname = 'btree'
+            WHERE opc.opcdefault AND opc.opcintype IN (
+                plain.oid,
+                CASE WHEN plain.oid = 'varchar'::regtype THEN 'text'::regtype
+                     WHEN t.typtype = 'e' THEN 'anyenum'::regtype
+                     WHEN t.typtype = 'r' THEN 'anyrange'::regtype
+                     WHEN t.typtype = 'm' THEN 'anymultirange'::regtype
+                     WHEN t.typtype = 'c' THEN 'record'::regtype
+                     WHEN t.typcategory = 'A' THEN 'anyarray'::regtype END)
+            ORDER BY opc.opcintype = plain.oid DESC LIMIT 1
+        ) AS eq ON true
+        WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+        ORDER BY a.attrelid, a.attnum
+        """),
+        [oids, oids, oids],
+    )
+    found: dict[int, list[RelationColumn]] = defaultdict(list)
+    for row in rows.fetchall():
+        found[row.pop("attrelid")].append(RelationColumn(**row))
+    return found
+
+
+def _keys(cursor: Any, oids: list[int]) -> Mapping[int, list[Key]]:
+    # An index can be unique in a sense of its own: under another operator class, or bytewise where
+    # the column's collation holds different texts equal. Those are no keys.
+    rows = cursor.execute(
+        """
+        SELECT i.indrelid, i.indexrelid AS index, c.relname AS name, i.indisprimary AS primary,
+               used.columns, used.width
+        FROM pg_index i
+        JOIN pg_class c ON c.oid = i.indexrelid
+        JOIN pg_am am ON am.oid = c.relam AND am.amname = 'btree'
+        CROSS JOIN LATERAL (
+            SELECT array_agg(k.attnum::integer ORDER BY k.nth) AS columns,
+                   sum(CASE WHEN t.typlen > 0 THEN t.typlen ELSE 32 END)::integer AS width,
+                   bool_and(a.attnotnull AND opc.opcdefault
+                            AND (coalesce(co.collisdeterministic, true)
+                                 OR i.indcollation[k.nth - 1] = a.attcollation)
+                            AND NOT EXISTS (
+                                SELECT FROM pg_constraint n
+                                WHERE n.conrelid = i.indrelid AND n.contype = 'n'
+                                  AND NOT n.convalidated AND n.conkey = ARRAY[a.attnum]))
+                   AS sound
+            FROM unnest(i.indkey) WITH ORDINALITY AS k(attnum, nth)
+            LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+            LEFT JOIN pg_type t ON t.oid = a.atttypid
+            LEFT JOIN pg_collation co ON co.oid = a.attcollation
+            LEFT JOIN pg_opclass opc ON opc.oid = i.indclass[k.nth - 1]
+            WHERE k.nth <= i.indnkeyatts
+        ) AS used
+        WHERE i.indrelid = ANY (%s::oid[]) AND i.indisunique AND i.indimmediate AND i.indisvalid
+          AND i.indisready AND i.indpred IS NULL AND i.indexprs IS NULL AND used.sound
+        ORDER BY i.indrelid, i.indisprimary DESC, c.relname
+        """,
+        [oids],
+    )
+    found: dict[int, list[Key]] = defaultdict(list)
+    for row in rows.fetchall():
+        found[row.pop("indrelid")].append(Key(**{**row, "columns": tuple(row["columns"])}))
+    return found
+
+
+def _foreign_keys(cursor: Any, oids: list[int]) -> Mapping[int, list[ForeignKey]]:
+    # A reference to a partitioned table is also recorded once for each of its partitions.
+    rows = cursor.execute(
+        """
+        SELECT k.conrelid, k.conname AS name, k.conkey AS columns, k.confrelid AS target,
+               k.confkey AS target_columns, k.convalidated AS validated,
+               k.condeferrable AS deferrable
+        FROM pg_constraint k
+        LEFT JOIN pg_constraint above ON above.oid = k.conparentid
+        WHERE k.contype = 'f' AND k.conrelid = ANY (%s::oid[])
+          AND above.conrelid IS DISTINCT FROM k.conrelid
+        ORDER BY k.conrelid, k.conname
+        """,
+        [oids],
+    )
+    found: dict[int, list[ForeignKey]] = defaultdict(list)
+    for row in rows.fetchall():
+        fixed = {name: tuple(row[name]) for name in ("columns", "target_columns")}
+        found[row.pop("conrelid")].append(ForeignKey(**{**row, **fixed}))
+    return found
+
+
+_SYSTEM_COLUMNS = {-1: "ctid", -2: "xmin", -3: "cmin", -4: "xmax", -5: "cmax", -6: "tableoid"}
+
+
+def _used_relations(connection: Connection[Any], view: int, tree: str) -> tuple[UsedRelation, ...]:
+    """The relations and columns below a view, from the dependency catalog and the stored tree.
+
+    The dependency catalog knows the columns by name but not a use of the row as a whole; the
+    stored query knows that as the column 0 among those it must be allowed to read.
+    """
+    columns: dict[int, set[int]] = defaultdict(set)
+    for oid, attnum in connection.execute(
+        "SELECT DISTINCT d.refobjid, d.refobjsubid FROM pg_rewrite r"
+        " JOIN pg_depend d ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid"
+        "  AND d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid <> r.ev_class"
+        " WHERE r.ev_class = %s::oid AND r.rulename = '_RETURN'",
+        [view],
+    ).fetchall():
+        columns[oid].add(attnum)
+    for node in node_tree.nodes(tree, "RANGETBLENTRY", "RTEPERMISSIONINFO"):
+        oid = node.oid("relid")
+        if oid and oid != view:
+            columns[oid] |= {number + _ATTNUM_OFFSET for number in node.oids("selectedCols")}
+            whole_row = -_ATTNUM_OFFSET in node.oids("selectedCols")
+            columns[oid] |= {_WHOLE_ROW} if whole_row else set()
+    return tuple(
+        UsedRelation(
+            oid=oid,
+            columns=frozenset(number for number in used if 0 < number < _WHOLE_ROW),
+            whole_row=_WHOLE_ROW in used,
+            system_columns=frozenset(_SYSTEM_COLUMNS[number] for number in used if number < 0),
+        )
+        for oid, used in sorted(columns.items())
+    )
+
+
+_WHOLE_ROW = 1 << 16
+"""Stands for the row as a whole; 0 stands for the relation."""
+
+
+def _functions(connection: Connection[Any], calls: Calls) -> tuple[FunctionUse, ...]:
+    """What a query calls, with the volatility of all that stands behind each call."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        operators = cursor.execute(
+            "SELECT o.oid, o.oprname AS name, n.nspname AS schema, o.oprcode::oid AS code"
+            " FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace"
+            " WHERE o.oid = ANY (%s::oid[])",
+            [sorted(calls.operators)],
+        ).fetchall()
+        types = cursor.execute(
+            "SELECT oid, typinput::oid AS input, typoutput::oid AS output FROM pg_type"
+            " WHERE oid = ANY (%s::oid[])",
+            [sorted(calls.read_types | calls.written_types)],
+        ).fetchall()
+        wanted = (
+            set(calls.functions)
+            | {row["code"] for row in operators}
+            | {row["input"] for row in types}
+            | {row["output"] for row in types}
+        )
+        functions = cursor.execute(
+            """
+            SELECT p.oid, n.nspname AS schema, p.proname AS name, p.prosrc AS body,
+                   p.provolatile::text, p.prokind::text, p.proretset AS returns_set,
+                   p.oid < %s AND n.nspname = 'pg_catalog' AS builtin,
+                   ARRAY(SELECT part::oid::bigint FROM pg_aggregate g, unnest(ARRAY[
+                             g.aggtransfn, g.aggfinalfn, g.aggmtransfn, g.aggminvtransfn,
+                             g.aggmfinalfn]) AS part
+                         WHERE g.aggfnoid = p.oid AND part::oid <> 0) AS parts
+            FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+            WHERE p.oid = ANY (%s::oid[]) OR p.oid IN (
+                SELECT part::oid FROM pg_aggregate g, unnest(ARRAY[
+                    g.aggtransfn, g.aggfinalfn, g.aggmtransfn, g.aggminvtransfn, g.aggmfinalfn])
+                    AS part
+                WHERE g.aggfnoid = ANY (%s::oid[]))
+            """,
+            [_FIRST_USER_OID, sorted(wanted), sorted(wanted)],
+        ).fetchall()
+    return describe(calls, functions, operators, types)

@@ -1,0 +1,186 @@
+"""What the catalog says of relations, columns, keys and functions: immutable values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True)
+class RelationColumn:
+    """A column of a relation."""
+
+    attnum: int
+    name: str
+    type: str
+    """The type as `format_type` writes it."""
+    type_oid: int
+    plain_type: str
+    """The type without domains."""
+    not_null: bool
+    """Whether the column can hold no NULL. A domain's NOT NULL does not count: an empty scalar
+    subquery gets past it."""
+    collation: str | None
+    deterministic: bool
+    """False for a collation under which different texts may be equal."""
+    generated: str
+    """`s` stored, `v` virtual, or empty."""
+    identity: str
+    """`a` always, `d` by default, or empty."""
+    equality: str | None
+    """The default equality of the type; columns that name the same one compare alike by `=`."""
+    exact: bool
+    """Whether values that are equal look equal too: true of integer, false of numeric (1.0, 1.00)."""
+    builtin_equality: bool
+    """Whether `=` of pg_catalog is the equality that keys of this type use."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """Columns that are unique at the end of every statement and never NULL."""
+
+    index: int
+    name: str
+    columns: tuple[int, ...]
+    primary: bool
+    width: int
+    """The bytes of a key value, as far as the types tell."""
+
+
+@dataclass(frozen=True)
+class ForeignKey:
+    """A reference from columns of one relation to a key of another."""
+
+    name: str
+    columns: tuple[int, ...]
+    target: int
+    target_columns: tuple[int, ...]
+    validated: bool
+    deferrable: bool
+
+
+_KINDS = {
+    "r": "table",
+    "p": "partitioned table",
+    "v": "view",
+    "m": "materialized view",
+    "f": "foreign table",
+    "S": "sequence",
+}
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table, a view or something like them."""
+
+    oid: int
+    schema: str
+    name: str
+    relkind: str
+    persistence: str
+    """`p` permanent, `u` unlogged, `t` temporary."""
+    owner: str
+    row_security: bool
+    system: bool
+    """A relation of PostgreSQL itself, on which no trigger can be created."""
+    columns: tuple[RelationColumn, ...]
+    keys: tuple[Key, ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    children: tuple[int, ...] = ()
+    """Partitions or heirs, one level down."""
+    parents: tuple[int, ...] = ()
+    is_partition: bool = False
+    maintained: int | None = None
+    """The number of the maintained view that users read as this relation."""
+
+    @property
+    def kind(self) -> str:
+        """The kind in words."""
+        return _KINDS.get(self.relkind, self.relkind)
+
+    @property
+    def qualified(self) -> str:
+        """Schema and name, for messages."""
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def has_heirs(self) -> bool:
+        """Whether other tables inherit from this one; its keys do not hold across them."""
+        return self.relkind == "r" and bool(self.children)
+
+    @property
+    def usable_keys(self) -> tuple[Key, ...]:
+        """The keys that hold for all rows that a query of the relation sees, the best first.
+
+        The primary key comes first, then the narrowest: fewest bytes, fewest columns.
+        """
+        if self.has_heirs:
+            return ()
+        return tuple(
+            sorted(
+                self.keys,
+                key=lambda key: (not key.primary, key.width, len(key.columns), key.name),
+            )
+        )
+
+    def column(self, attnum: int) -> RelationColumn:
+        """The column with this number."""
+        return next(column for column in self.columns if column.attnum == attnum)
+
+
+class Volatility(Enum):
+    """How long the result of a function for the same arguments stays."""
+
+    IMMUTABLE = "immutable"
+    SETTINGS = "settings"
+    """Stable, and depends on nothing but session settings such as the time zone."""
+    MOVING = "moving"
+    """Stable within a statement, and may be another one in the next."""
+    VOLATILE = "volatile"
+
+
+@dataclass(frozen=True)
+class FunctionUse:
+    """A function that a query calls, also through an operator, an aggregate or a cast."""
+
+    name: str
+    """As a message shows it: `now()`, `public.f()`."""
+    volatility: Volatility
+    schema: str = "pg_catalog"
+    proname: str = ""
+    role: str = "function"
+    """`function`, `aggregate`, `window`, `operator`, `cast`, `value` or `sampling`."""
+    returns_set: bool = False
+
+
+@dataclass(frozen=True)
+class OutputColumn:
+    """A column of a view's result."""
+
+    name: str
+    type: str
+    type_oid: int
+    plain_type: str
+    collation: str | None
+
+
+@dataclass(frozen=True)
+class UsedRelation:
+    """A relation in a view's own query, with the columns that the query reads."""
+
+    oid: int
+    columns: frozenset[int]
+    whole_row: bool
+    system_columns: frozenset[str]
+
+
+@dataclass(frozen=True)
+class StoredView:
+    """A view as PostgreSQL keeps it: its text and what its own query uses."""
+
+    oid: int
+    text: str
+    """`pg_get_viewdef` under an empty search path."""
+    columns: tuple[OutputColumn, ...]
+    uses: tuple[UsedRelation, ...]
+    functions: tuple[FunctionUse, ...]

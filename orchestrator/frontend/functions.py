@@ -1,0 +1,174 @@
+"""Which functions a stored query calls, directly or behind operators, aggregates and casts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.frontend import node_tree
+from orchestrator.frontend.facts import FunctionUse, Volatility
+from orchestrator.frontend.node_tree import Node
+from orchestrator.frontend.volatility import SQL_VALUE_FUNCTIONS, classify, worst
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The oids that a stored query names, by what they are."""
+
+    functions: frozenset[int]
+    operators: frozenset[int]
+    written_types: frozenset[int]
+    """Types whose values are turned into text by a cast."""
+    read_types: frozenset[int]
+    """Types whose values are read from text by a cast."""
+    plain: tuple[FunctionUse, ...]
+    """What has no entry of its own in the catalog: `CURRENT_DATE`, `TABLESAMPLE`."""
+
+
+_FUNCTION_FIELDS = {
+    "FUNCEXPR": ("funcid",),
+    "AGGREF": ("aggfnoid",),
+    "WINDOWFUNC": ("winfnoid",),
+    "WINDOWCLAUSE": ("startInRangeFunc", "endInRangeFunc"),
+    "TABLESAMPLECLAUSE": ("tsmhandler",),
+}
+
+_OPERATOR_FIELDS = {
+    "OPEXPR": ("opno",),
+    "DISTINCTEXPR": ("opno",),
+    "NULLIFEXPR": ("opno",),
+    "SCALARARRAYOPEXPR": ("opno",),
+    "SORTGROUPCLAUSE": ("eqop", "sortop"),
+}
+
+_TYPE_FIELDS = tuple(
+    re.findall(
+        r"\w+",
+        "vartype consttype paramtype funcresulttype aggtype wintype opresulttype resulttype casetype"
+        " array_typeid row_typeid coalescetype minmaxtype typeId type refrestype",
+    )
+)
+"""Where the nodes of an expression keep the type of its value."""
+
+_MARKERS = {
+    "NEXTVALUEEXPR": FunctionUse("nextval()", Volatility.VOLATILE, proname="nextval"),
+    "XMLEXPR": FunctionUse("XML functions", Volatility.SETTINGS, role="value"),
+    "JSONCONSTRUCTOREXPR": FunctionUse("JSON constructors", Volatility.SETTINGS, role="value"),
+    "JSONEXPR": FunctionUse("JSON query functions", Volatility.SETTINGS, role="value"),
+    "TABLEFUNC": FunctionUse("XMLTABLE or JSON_TABLE", Volatility.SETTINGS, role="value"),
+}
+
+
+def calls_of(tree: str) -> Calls:
+    """Everything that a stored query tree calls.
+
+    >>> calls = calls_of("{OPEXPR :opno 96 :args ({SQLVALUEFUNCTION :op 0 :type 1082})}")
+    >>> sorted(calls.operators), [use.name for use in calls.plain]
+    ([96], ['CURRENT_DATE'])
+    """
+    functions: set[int] = set()
+    operators: set[int] = set()
+    written: set[int] = set()
+    read: set[int] = set()
+    plain: dict[str, FunctionUse] = {}
+    for node in node_tree.nodes(tree):
+        functions |= {node.oid(name) for name in _FUNCTION_FIELDS.get(node.tag, ())}
+        operators |= {node.oid(name) for name in _OPERATOR_FIELDS.get(node.tag, ())}
+        if node.tag == "ROWCOMPAREEXPR":
+            operators |= set(node.oids("opnos"))
+        elif node.tag == "COERCEVIAIO":
+            read.add(node.oid("resulttype"))
+            written.add(_type_of(node.child("arg")))
+        for use in _markers(node):
+            plain[use.name] = use
+    nothing = {0}
+    return Calls(
+        frozenset(functions - nothing),
+        frozenset(operators - nothing),
+        frozenset(written - nothing),
+        frozenset(read - nothing),
+        tuple(plain.values()),
+    )
+
+
+def _markers(node: Node) -> Iterator[FunctionUse]:
+    if node.tag in _MARKERS:
+        yield _MARKERS[node.tag]
+    elif node.tag == "SQLVALUEFUNCTION":
+        name = SQL_VALUE_FUNCTIONS[node.oid("op")]
+        yield FunctionUse(name, Volatility.MOVING, role="value")
+    elif node.tag == "TABLESAMPLECLAUSE":
+        # With REPEATABLE the sample still follows the physical places of rows.
+        moves = node.child("repeatable") is not None
+        volatility = Volatility.MOVING if moves else Volatility.VOLATILE
+        yield FunctionUse("TABLESAMPLE", volatility, role="sampling")
+
+
+def _type_of(node: Node | None) -> int:
+    """The type of an expression's value; 0 where that takes more than its own node."""
+    if node is None:
+        return 0
+    if node.tag == "SCALARARRAYOPEXPR" or node.tag in ("BOOLEXPR", "NULLTEST", "BOOLEANTEST"):
+        return 16
+    for name in _TYPE_FIELDS:
+        if name in node.fields:
+            return node.oid(name)
+    return 0
+
+
+_KINDS = {"a": "aggregate", "w": "window"}
+
+
+def describe(
+    calls: Calls,
+    functions: Iterable[Mapping[str, Any]],
+    operators: Iterable[Mapping[str, Any]],
+    types: Iterable[Mapping[str, Any]],
+) -> tuple[FunctionUse, ...]:
+    """The calls with their names and volatilities, from the rows of the catalog."""
+    by_oid = {row["oid"]: row for row in functions}
+
+    def volatility(oid: int) -> Volatility:
+        row = by_oid.get(oid)
+        if row is None:
+            return Volatility.IMMUTABLE
+        own = classify(row["builtin"], row["name"], row["body"], row["provolatile"])
+        return worst(own, *(volatility(part) for part in row["parts"]))
+
+    def shown(oid: int) -> str:
+        row = by_oid[oid]
+        return f"{_prefix(row)}{row['name']}()"
+
+    uses = list(calls.plain)
+    for oid in sorted(calls.functions & by_oid.keys()):
+        row = by_oid[oid]
+        uses.append(
+            FunctionUse(
+                name=shown(oid),
+                volatility=volatility(oid),
+                schema=row["schema"],
+                proname=row["name"],
+                role=_KINDS.get(row["prokind"], "function"),
+                returns_set=row["returns_set"],
+            )
+        )
+    for row in operators:
+        found = volatility(row["code"])
+        behind = f" (function {shown(row['code'])})" if row["code"] in by_oid else ""
+        name = f"operator {_prefix(row)}{row['name']}{behind}"
+        uses.append(FunctionUse(name, found, row["schema"], row["name"], "operator"))
+    for row in types:
+        for kind, oids in (("input", calls.read_types), ("output", calls.written_types)):
+            if row["oid"] in oids and row[kind] in by_oid:
+                code = by_oid[row[kind]]
+                name = f"cast through {_prefix(code)}{code['name']}()"
+                uses.append(
+                    FunctionUse(name, volatility(row[kind]), code["schema"], code["name"], "cast")
+                )
+    return tuple(uses)
+
+
+def _prefix(row: Mapping[str, Any]) -> str:
+    return "" if row["schema"] == "pg_catalog" else f"{row['schema']}."
