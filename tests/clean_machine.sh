@@ -121,4 +121,4 @@ for whom in "${whoms[@]}"; do
         inside "$who" "$home" "$folder" ./run test
     fi
 done
-echo "== both commands work on a machine with nothing but Python"
+echo "== it works on a machine with nothing but Python"
