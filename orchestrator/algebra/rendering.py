@@ -204,6 +204,8 @@ def to_text(plan: Plan) -> str:
 
 
 def _aliased(tree: Tree, name: str) -> Tree:
+    if isinstance(tree, exp.Column) and tree.name == name:
+        return tree.copy()
     return exp.Alias(this=tree.copy(), alias=identifier(name))
 
 

@@ -114,9 +114,10 @@ class Scan(Operator):
         item = exp.Table(
             this=identifier(self.table.name),
             db=identifier(self.table.schema) if self.table.schema else None,
-            alias=exp.TableAlias(this=identifier(self.alias)),
             only=self.only,
         )
+        if self.alias != self.table.name:
+            item.set("alias", exp.TableAlias(this=identifier(self.alias)))
         outputs: dict[Column, Tree] = {
             output.column: self._whole_row()
             if output.attnum == WHOLE_ROW

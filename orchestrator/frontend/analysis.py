@@ -1,0 +1,198 @@
+"""What PostgreSQL knows of a definition view, as one value that needs no connection any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from psycopg import Connection
+
+from orchestrator.algebra import Plan, Unsupported
+from orchestrator.algebra.dependencies import has_key
+from orchestrator.frontend import catalog
+from orchestrator.frontend.build import QueryFacts, build
+from orchestrator.frontend.facts import (
+    FunctionUse,
+    Key,
+    OutputColumn,
+    Relation,
+    RelationColumn,
+    StoredView,
+    UsedRelation,
+    Volatility,
+)
+
+
+@dataclass(frozen=True)
+class SourceUse:
+    """A relation whose changes can be captured, with what the view reads of it."""
+
+    relation: Relation
+    columns: tuple[RelationColumn, ...]
+    """The columns that the view reads, in the order of the relation."""
+    key: Key | None
+    """The best key: the primary key, else the narrowest unique one without NULLs."""
+
+    @property
+    def captured(self) -> tuple[RelationColumn, ...]:
+        """The columns to capture: those that the view reads and those of the key."""
+        attnums = {column.attnum for column in self.columns}
+        attnums |= set(self.key.columns) if self.key else set()
+        return tuple(column for column in self.relation.columns if column.attnum in attnums)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A definition view taken apart."""
+
+    definition: int
+    text: str
+    """The canonical text: names resolved, `*` expanded, casts explicit."""
+    columns: tuple[OutputColumn, ...]
+    sources: tuple[SourceUse, ...]
+    inlined: tuple[Relation, ...]
+    """Plain views, which the plan has expanded."""
+    uncaptured: tuple[Relation, ...]
+    """Relations that change without a trigger: foreign tables, materialized views, catalogs."""
+    temporary: tuple[Relation, ...]
+    volatile: tuple[str, ...]
+    """Functions that give another result at every call."""
+    moving: tuple[str, ...]
+    """What may give another result in the next statement although no table changed: `now()`."""
+    settings: tuple[str, ...]
+    """Functions whose results depend on settings such as the time zone, and on nothing else."""
+    plan: Plan | None
+    unsupported: tuple[Unsupported, ...] = ()
+    """Why there is no plan."""
+
+    @property
+    def distinct(self) -> bool:
+        """Whether the view is known to have no two equal rows."""
+        if self.plan is None:
+            return False
+        root = self.plan.root
+        return has_key(root.keys, root.dependencies, self.plan.columns)
+
+
+def analyse(connection: Connection[Any], definition: int) -> Analysis:
+    """Everything that planning needs to know of a definition view, by its oid. Writes nothing."""
+    views, relations = _collect(connection, definition)
+    own = views[definition]
+    used = _merged(use for view in views.values() for use in view.uses)
+    functions = tuple(
+        {(f.name, f.role): f for view in views.values() for f in view.functions}.values()
+    )
+    leaves = [relations[oid] for oid in used if oid not in views]
+    temporary = tuple(r for r in leaves if r.persistence == "t")
+    captured = [r for r in leaves if r.persistence != "t" and _captures(r)]
+    uncaptured = tuple(r for r in leaves if r.persistence != "t" and not _captures(r))
+    volatile = _names(functions, Volatility.VOLATILE)
+    plan, unsupported = _plan(own, views, relations, functions, volatile)
+    return Analysis(
+        definition=definition,
+        text=own.text,
+        columns=own.columns,
+        sources=tuple(_source(relation, used[relation.oid]) for relation in captured),
+        inlined=tuple(relations[oid] for oid in views if oid != definition),
+        uncaptured=uncaptured,
+        temporary=temporary,
+        volatile=volatile,
+        moving=(*_names(functions, Volatility.MOVING), *_system_columns(used, relations)),
+        settings=_names(functions, Volatility.SETTINGS),
+        plan=plan,
+        unsupported=unsupported,
+    )
+
+
+def _collect(
+    connection: Connection[Any], definition: int
+) -> tuple[dict[int, StoredView], dict[int, Relation]]:
+    """The definition view with the plain views below it, and all relations that they use."""
+    views: dict[int, StoredView] = {}
+    relations: dict[int, Relation] = {}
+    pending = [definition]
+    while pending:
+        found = [catalog.stored_view(connection, oid) for oid in pending]
+        views.update((view.oid, view) for view in found)
+        new = {use.oid for view in found for use in view.uses} - relations.keys()
+        relations.update(catalog.relations(connection, new))
+        pending = [
+            oid
+            for oid in sorted(new)
+            if relations[oid].relkind == "v"
+            and relations[oid].maintained is None
+            and not relations[oid].system
+        ]
+    return views, relations
+
+
+def _merged(uses: Iterable[UsedRelation]) -> dict[int, UsedRelation]:
+    merged: dict[int, UsedRelation] = {}
+    for use in uses:
+        known = merged.get(use.oid, use)
+        merged[use.oid] = UsedRelation(
+            oid=use.oid,
+            columns=known.columns | use.columns,
+            whole_row=known.whole_row or use.whole_row,
+            system_columns=known.system_columns | use.system_columns,
+        )
+    return merged
+
+
+def _captures(relation: Relation) -> bool:
+    """Whether triggers can report the relation's changes; a maintained view reports its own."""
+    if relation.maintained is not None:
+        return True
+    return relation.relkind in ("r", "p") and not relation.system
+
+
+def _source(relation: Relation, use: UsedRelation) -> SourceUse:
+    columns = tuple(
+        column for column in relation.columns if use.whole_row or column.attnum in use.columns
+    )
+    key = relation.usable_keys[0] if relation.usable_keys else None
+    return SourceUse(relation, columns, key)
+
+
+def _names(functions: Iterable[FunctionUse], volatility: Volatility) -> tuple[str, ...]:
+    return tuple(sorted({f.name for f in functions if f.volatility is volatility}))
+
+
+def _system_columns(
+    used: Mapping[int, UsedRelation], relations: Mapping[int, Relation]
+) -> tuple[str, ...]:
+    # A row's place and its transactions change when VACUUM or an update rewrites it.
+    return tuple(
+        f"{name} of {relations[oid].qualified}"
+        for oid, use in used.items()
+        for name in sorted(use.system_columns - {"tableoid"})
+    )
+
+
+def _plan(
+    own: StoredView,
+    views: Mapping[int, StoredView],
+    relations: Mapping[int, Relation],
+    functions: tuple[FunctionUse, ...],
+    volatile: tuple[str, ...],
+) -> tuple[Plan | None, tuple[Unsupported, ...]]:
+    if volatile:
+        return None, tuple(Unsupported("a volatile function", name) for name in volatile)
+    facts = QueryFacts(
+        relations={(r.schema, r.name): r for r in relations.values()},
+        views={oid: view for oid, view in views.items() if oid != own.oid},
+        functions=functions,
+    )
+    try:
+        plan = build(own.text, facts)
+    except Exception as error:
+        # Whatever the algebra trips over, the view can be maintained by recomputation.
+        return None, (Unsupported(f"{INTERNAL} ({type(error).__name__}: {error})", own.text[:80]),)
+    if isinstance(plan, Unsupported):
+        return None, (plan,)
+    return replace(plan, names=tuple(column.name for column in own.columns)), ()
+
+
+INTERNAL = "the plan builder failed"
+"""How the reason of an Unsupported begins that is a mistake of the builder, not a limit of it."""

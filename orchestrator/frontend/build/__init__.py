@@ -1,0 +1,50 @@
+"""From the canonical text of a query to an algebra plan: one module for each family of constructs."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from orchestrator.algebra import Plan, Symbols, Unsupported
+from orchestrator.algebra.arrange import arrange_joins
+from orchestrator.algebra.dialect import Tree, UnreadableError, read
+from orchestrator.algebra.narrow import narrow_scans
+from orchestrator.algebra.unsupported import NotModelledError
+from orchestrator.frontend.build.context import Context, QueryFacts, Scope, not_modelled
+from orchestrator.frontend.build.ctes import with_clause
+from orchestrator.frontend.build.select import select
+from orchestrator.frontend.build.set_operations import set_operation, values
+
+
+def build(text: str, facts: QueryFacts) -> Plan | Unsupported:
+    """The plan of a query as PostgreSQL prints it, or what the algebra does not model of it."""
+    try:
+        tree = read(text)
+        texts = [tree, *(read(view.text) for view in facts.views.values())]
+        mentioned = frozenset(
+            column.name for one in texts for column in one.find_all(exp.Column, exp.Identifier)
+        )
+        plan = _query(Context(facts, Symbols(), mentioned, _query), tree, Scope())
+        if plan.root.outer_columns:
+            raise not_modelled("a column that its query does not have", text)
+    except UnreadableError as error:
+        return Unsupported("the text cannot be read back", error.where)
+    except NotModelledError as error:
+        return error.unsupported
+    return narrow_scans(arrange_joins(plan))
+
+
+def _query(context: Context, tree: Tree, scope: Scope) -> Plan:
+    """Any query: a SELECT, a set operation or VALUES, with or without parentheses."""
+    while isinstance(tree, exp.Subquery) and tree.is_wrapper:
+        tree = tree.this
+    inside = with_clause(context, tree, scope)
+    if isinstance(tree, exp.Select):
+        return select(context, tree, inside)
+    if isinstance(tree, exp.SetOperation):
+        return set_operation(context, tree, inside)
+    if isinstance(tree, exp.Values):
+        return values(context, tree, inside)
+    raise not_modelled("this form of query", tree)
+
+
+__all__ = ["QueryFacts", "build"]

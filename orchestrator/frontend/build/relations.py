@@ -1,0 +1,300 @@
+"""FROM: tables, views, functions, derived tables, and the joins between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from orchestrator.algebra import (
+    TRUE,
+    Column,
+    DependentJoin,
+    FullJoin,
+    FunctionScan,
+    Item,
+    Join,
+    LeftJoin,
+    Operator,
+    Projection,
+    Reference,
+    Scalar,
+    Scan,
+    ScanColumn,
+    Table,
+    Values,
+    conjunction,
+    dialect,
+)
+from orchestrator.algebra.dialect import Tree, reference
+from orchestrator.algebra.operators.scan import WHOLE_ROW
+from orchestrator.frontend.build.context import Context, Named, Scope, called, not_modelled
+from orchestrator.frontend.build.expressions import QUERIES, scalar
+from orchestrator.frontend.facts import Relation, RelationColumn
+
+Rows = tuple[Operator, Scope]
+"""Something in FROM: its rows, and the names that it brings into scope."""
+
+
+def from_clause(context: Context, query: exp.Select, scope: Scope) -> Rows:
+    """The FROM of a query; one row without columns where there is none."""
+    clause = query.args.get("from_")
+    if clause is None:
+        return Values(((),), ()), scope
+    if query.args.get("laterals"):
+        raise not_modelled("LATERAL VIEW", query)
+    first = clause.this
+    return _joined(context, first, query.args.get("joins") or [], scope)
+
+
+def _joined(context: Context, first: Tree, joins: Sequence[exp.Join], scope: Scope) -> Rows:
+    rows, names = _item(context, first, scope)
+    names = scope.beside(names)
+    for join in joins:
+        rows, names = _join(context, rows, names, join, scope)
+    return rows, names
+
+
+def _join(context: Context, left: Operator, names: Scope, join: exp.Join, scope: Scope) -> Rows:
+    """A join of what is there already with one more item, which may refer to it."""
+    right, brought = _item(context, join.this, names)
+    both = names.beside(brought)
+    kind = (join.side or join.kind or "").upper()
+    using = join.args.get("using")
+    if using:
+        conditions, merged = _using(context, names, brought, using, kind)
+        condition = conjunction(conditions)
+    elif join.args.get("on") is not None:
+        condition = scalar(context, join.args["on"], both)
+    else:
+        condition = TRUE
+    if condition.sql.upper() == "TRUE":
+        condition = TRUE
+    known = set(left.columns)
+    if right.outer_columns & known:
+        if kind not in ("", "INNER", "CROSS", "LEFT"):
+            raise not_modelled("a lateral reference across this kind of join", join)
+        rows: Operator = DependentJoin(left, right, condition, outer=kind == "LEFT")
+    elif kind in ("", "INNER", "CROSS"):
+        rows = Join(left, right, condition)
+    elif kind == "LEFT":
+        rows = LeftJoin(left, right, condition)
+    elif kind == "RIGHT":
+        rows = LeftJoin(right, left, condition)
+    elif kind == "FULL":
+        rows = FullJoin(left, right, condition)
+    else:
+        raise not_modelled("this kind of join", join)
+    if using:
+        return _with_merged(context, rows, both, merged)
+    return rows, both
+
+
+MergedColumn = Column | Scalar
+
+
+def _using(
+    context: Context, left: Scope, right: Scope, using: Sequence[Tree], kind: str
+) -> tuple[list[Scalar], list[tuple[str, MergedColumn]]]:
+    """The equalities of a USING, and what its columns are.
+
+    A merged column is that of the preserved side. A full join takes the one that is not NULL, and
+    so does a join of columns of different types, which gives them their common type.
+    """
+    conditions = []
+    merged: list[tuple[str, MergedColumn]] = []
+    for item in using:
+        name = item.name
+        one, other = left.column(None, name), right.column(None, name)
+        if one is None or other is None or one.equality is None or other.equality is None:
+            raise not_modelled("USING over columns of unknown equality", f"USING ({name})")
+        pair = (reference(one.symbol), reference(other.symbol))
+        conditions.append(Scalar.of(exp.EQ(this=pair[0], expression=pair[1]), [one, other]))
+        if kind != "FULL" and one.type == other.type:
+            merged.append((name, other if kind == "RIGHT" else one))
+        else:
+            both = exp.Anonymous(this="COALESCE", expressions=[tree.copy() for tree in pair])
+            merged.append((name, Scalar.of(both, [one, other])))
+    return conditions, merged
+
+
+def _with_merged(
+    context: Context, rows: Operator, names: Scope, merged: list[tuple[str, MergedColumn]]
+) -> Rows:
+    computed = []
+    known = dict(names.merged)
+    for name, column in merged:
+        if isinstance(column, Scalar):
+            like = min(column.columns, key=lambda c: c.symbol)
+            same = all(c.type == like.type for c in column.columns)
+            made = context.column(name, like=like if same else None)
+            computed.append(Item(made, column))
+            known[name] = made
+        else:
+            known[name] = column
+    if computed:
+        rows = Projection(rows, (*(Item.kept(column) for column in rows.columns), *computed))
+    return rows, replace(names, merged=known)
+
+
+def _item(context: Context, tree: Tree, scope: Scope) -> Rows:
+    """One item of FROM; `scope` holds what it may refer to."""
+    if tree.args.get("sample") or tree.args.get("pivots"):
+        raise not_modelled("TABLESAMPLE", tree)
+    if isinstance(tree, exp.Subquery) and not isinstance(tree.this, QUERIES):
+        return _parenthesised(context, tree, scope)
+    if isinstance(tree, exp.Subquery | exp.Values):
+        query = tree.this if isinstance(tree, exp.Subquery) else tree
+        plan = context.query(context, query, scope.inner())
+        named = tuple(zip(plan.names, plan.columns, strict=True))
+        return plan.root, _aliased(tree, named)
+    if isinstance(tree, exp.Table):
+        if isinstance(tree.this, exp.Identifier):
+            return _relation(context, tree, scope)
+        if isinstance(tree.this, exp.Values):
+            return _item(context, _moved_alias(tree), scope)
+        return _function(context, tree, scope)
+    raise not_modelled("this item of FROM", tree)
+
+
+def _moved_alias(tree: exp.Table) -> exp.Values:
+    values: exp.Values = tree.this.copy()
+    values.set("alias", tree.args["alias"].copy())
+    return values
+
+
+def _parenthesised(context: Context, tree: exp.Subquery, scope: Scope) -> Rows:
+    inner = tree.this
+    joins = inner.args.get("joins") or []
+    bare = inner.copy()
+    bare.set("joins", None)
+    outside = Scope(parent=scope)
+    rows, names = _joined(context, bare, joins, outside)
+    alias = tree.args.get("alias")
+    if alias is None:
+        return rows, replace(names, parent=None)
+    # An alias for the whole join hides the names inside; merged columns come first.
+    merged = [(name, column) for name, column in names.merged.items()]
+    rest = [
+        (name, column)
+        for named in names.tables.values()
+        for name, column in named
+        if name not in names.merged
+    ]
+    return rows, _aliased(tree, tuple(merged + rest))
+
+
+def _aliased(tree: Tree, named: Named) -> Scope:
+    alias = tree.args.get("alias")
+    if alias is None:
+        raise not_modelled("a derived table without an alias", tree)
+    return Scope(tables={alias.name: _renamed(named, alias)})
+
+
+def _renamed(named: Named, alias: Tree) -> Named:
+    names = [column.name for column in alias.args.get("columns") or []]
+    return tuple(
+        (names[position] if position < len(names) else name, column)
+        for position, (name, column) in enumerate(named)
+    )
+
+
+def _relation(context: Context, tree: exp.Table, scope: Scope) -> Rows:
+    schema, name = tree.db, tree.name
+    alias = tree.args.get("alias")
+    called_so = alias.name if alias is not None else name
+    shared = scope.cte(name) if not schema else None
+    if shared is not None:
+        rows, columns = shared.scan()
+        return rows, _named_scope(called_so, tuple(zip(shared.names, columns, strict=True)), alias)
+    relation = context.facts.relations.get((schema or "pg_catalog", name))
+    if relation is None:
+        raise not_modelled("a relation that the catalog does not show", tree)
+    stored = context.facts.views.get(relation.oid)
+    if stored is not None:
+        plan = context.query(context, dialect.read(stored.text), Scope())
+        names = [column.name for column in stored.columns]
+        return plan.root, _named_scope(
+            called_so, tuple(zip(names, plan.columns, strict=True)), alias
+        )
+    if relation.row_security:
+        raise not_modelled("row-level security decides which rows are seen", tree)
+    scan = _scan(context, relation, called_so, bool(tree.args.get("only")), alias)
+    names_of = {output.attnum: output.column for output in scan.outputs}
+    named = tuple(
+        (column.name, names_of[column.attnum])
+        for column in relation.columns
+        if column.attnum in names_of
+    )
+    found = _named_scope(called_so, named, alias)
+    return scan, replace(found, rows={called_so: names_of[WHOLE_ROW]})
+
+
+def _named_scope(name: str, named: Named, alias: Tree | None) -> Scope:
+    return Scope(tables={name: _renamed(named, alias) if alias is not None else named})
+
+
+def _scan(context: Context, relation: Relation, alias: str, only: bool, tree: Tree | None) -> Scan:
+    keys = relation.keys if only else relation.usable_keys
+    in_keys = {attnum for key in keys for attnum in key.columns}
+    renamed = tree is not None and tree.args.get("columns")
+    wanted = [
+        column
+        for column in relation.columns
+        if renamed or column.name in context.mentioned or column.attnum in in_keys
+    ]
+    table = Table(
+        oid=relation.oid,
+        schema=relation.schema,
+        name=relation.name,
+        keys=tuple(key.columns for key in keys),
+        not_null=frozenset(column.attnum for column in relation.columns if column.not_null),
+        foreign_keys=tuple(
+            Reference(key.columns, key.target, key.target_columns)
+            for key in relation.foreign_keys
+            if key.validated and not key.deferrable
+        ),
+    )
+    outputs = [
+        ScanColumn(_scan_column(context, column, alias), column.attnum, column.name)
+        for column in wanted
+    ]
+    row = Column(context.symbols.fresh(f"{alias}_row"), f"{relation.schema}.{relation.name}")
+    outputs.append(ScanColumn(row, WHOLE_ROW, ""))
+    return Scan(table, context.symbols.fresh(alias), tuple(outputs), only)
+
+
+def _scan_column(context: Context, column: RelationColumn, alias: str) -> Column:
+    symbol = context.symbols.fresh(column.name, f"{alias}_{column.name}")
+    equality = column.equality if column.builtin_equality else None
+    return Column(symbol, column.type, equality, column.exact)
+
+
+def _function(context: Context, tree: exp.Table, scope: Scope) -> Rows:
+    alias = tree.args.get("alias")
+    tables = tree.args.get("rows_from") or [tree]
+    calls = []
+    for table in tables:
+        call = exp.Dot(this=table.args["db"], expression=table.this) if table.db else table.this
+        if called(call) is None or (table is not tree and table.args.get("alias")):
+            raise not_modelled("this item of FROM", tree)
+        calls.append(scalar(context, call, scope))
+    if alias is None or not alias.args.get("columns"):
+        raise not_modelled("a function in FROM whose columns are not listed", tree)
+    columns, types = [], []
+    for item in alias.args["columns"]:
+        columns.append(context.column(item.name, f"{alias.name}_{item.name}"))
+        if isinstance(item, exp.ColumnDef):
+            types.append(dialect.write(item.args["kind"]))
+    names = [item.name for item in alias.args["columns"]]
+    number = None
+    if tree.args.get("ordinality"):
+        number = replace(columns.pop(), type="bigint", equality="integer_ops", exact=True)
+    if types and (number is not None or len(types) != len(names)):
+        raise not_modelled("a column definition list beside other columns", tree)
+    scan = FunctionScan(
+        tuple(calls), context.symbols.fresh(alias.name), tuple(columns), tuple(types), number
+    )
+    named = tuple(zip(names, scan.columns, strict=True))
+    return scan, Scope(tables={alias.name: named})

@@ -1,0 +1,134 @@
+"""WHERE: conditions on the rows, and subqueries that only ask whether a partner exists.
+
+`EXISTS (SELECT ... FROM s WHERE s.a = r.a)` becomes r ⋉ s, NOT EXISTS becomes r ▷ s, and
+`r.a IN (SELECT s.a ...)` a semijoin on r.a = s.a. NOT IN becomes an antisemijoin only where neither
+side can be NULL; everywhere else a subquery stays in its expression.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from orchestrator.algebra import (
+    TRUE,
+    Antisemijoin,
+    Column,
+    Distinct,
+    Item,
+    Operator,
+    Projection,
+    Scalar,
+    Selection,
+    Semijoin,
+    Sort,
+    Subquery,
+    conjunction,
+)
+from orchestrator.algebra.dialect import Tree
+from orchestrator.algebra.scalar import unwrapped
+
+
+def where(rows: Operator, condition: Scalar) -> Operator:
+    """The rows that satisfy a condition."""
+    plain: list[Scalar] = []
+    partners: list[Scalar] = []
+    for conjunct in condition.conjuncts:
+        (partners if conjunct.subqueries else plain).append(conjunct)
+    if plain:
+        rows = Selection(rows, conjunction(plain))
+    for conjunct in partners:
+        rows = _partner(rows, conjunct) or Selection(rows, conjunct)
+    return rows
+
+
+def _partner(rows: Operator, conjunct: Scalar) -> Operator | None:
+    tree = unwrapped(conjunct.tree)
+    negated = isinstance(tree, exp.Not)
+    if negated:
+        tree = unwrapped(tree.this)
+    if isinstance(tree, exp.Exists) and isinstance(tree.this, exp.Parameter):
+        [subquery] = conjunct.subqueries
+        inner, matching = _decorrelated(_bare(subquery.plan), set(rows.columns))
+    elif isinstance(tree, exp.In) and len(conjunct.subqueries) == 1:
+        operands = _operands(conjunct, tree)
+        if operands is None:
+            return None
+        [subquery] = conjunct.subqueries
+        if negated and not _all_known(rows, subquery, operands):
+            return None
+        inner, matching = _decorrelated(_ordered(subquery.plan), set(rows.columns))
+        equal = [
+            _equal(one, column) for one, column in zip(operands, subquery.columns, strict=True)
+        ]
+        matching = conjunction([*equal, matching])
+    else:
+        return None
+    if inner.outer_columns & set(rows.columns):
+        return None
+    kind = Antisemijoin if negated else Semijoin
+    return kind(rows, inner, matching)
+
+
+def _operands(conjunct: Scalar, tree: exp.In) -> list[Scalar] | None:
+    """The left side of IN, value by value."""
+    if tree.args.get("query") is None:
+        return None
+    left = unwrapped(tree.this)
+    parts = left.expressions if isinstance(left, exp.Tuple) or _is_row(left) else [left]
+    operands = [conjunct.part(part) for part in parts]
+    same_width = len(operands) == len(conjunct.subqueries[0].columns)
+    return operands if same_width and not any(o.subqueries for o in operands) else None
+
+
+def _is_row(tree: Tree) -> bool:
+    return isinstance(tree, exp.Anonymous) and str(tree.this).upper() == "ROW"
+
+
+def _all_known(rows: Operator, subquery: Subquery, operands: list[Scalar]) -> bool:
+    """Whether NOT IN cannot meet a NULL."""
+    left = [operand.as_column for operand in operands]
+    known = set(subquery.columns) <= subquery.plan.not_null
+    return known and all(column is not None and column in rows.not_null for column in left)
+
+
+def _equal(left: Scalar, right: Column) -> Scalar:
+    tree = exp.EQ(this=left.tree, expression=Scalar.column(right).tree)
+    return Scalar.of(tree, left.columns | {right})
+
+
+def _ordered(plan: Operator) -> Operator:
+    """A plan without what only orders its rows or drops duplicates."""
+    while isinstance(plan, Sort | Distinct):
+        plan = plan.input
+    return plan
+
+
+def _bare(plan: Operator) -> Operator:
+    """A plan without what does not decide whether there are rows."""
+    while isinstance(plan, Sort | Distinct | Projection):
+        plan = plan.input
+    return plan
+
+
+def _decorrelated(plan: Operator, outer: set[Column]) -> tuple[Operator, Scalar]:
+    """The plan without the conditions that read outer columns, and those conditions.
+
+    Where the conditions lie below a projection, it passes on the columns that they read.
+    """
+    if isinstance(plan, Projection) and plan.outer_columns & outer:
+        inner, matching = _decorrelated(plan.input, outer)
+        if inner is plan.input or any(s.references & outer for s in plan.scalars):
+            return plan, TRUE
+        needed = matching.references & (set(inner.columns) - set(plan.columns))
+        passed = tuple(Item.kept(column) for column in sorted(needed, key=str))
+        return Projection(inner, (*plan.items, *passed)), matching
+    if not isinstance(plan, Selection):
+        return plan, TRUE
+    inner, matching = _decorrelated(plan.input, outer)
+    inside: list[Scalar] = []
+    across = [matching]
+    for conjunct in plan.condition.conjuncts:
+        (across if conjunct.references & outer else inside).append(conjunct)
+    if any(s.subqueries for s in across):
+        return plan, TRUE
+    return (Selection(inner, conjunction(inside)) if inside else inner), conjunction(across)
