@@ -1,0 +1,184 @@
+"""A test case as a value: a schema, rows, views and steps, all of it finished SQL text.
+
+Text and not trees, so that a case kept as JSON stays the same whatever becomes of the generator.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, or a part of one: its statements, and its rows behind a common INSERT."""
+
+    name: str
+    ddl: tuple[str, ...]
+    insert: str = ""
+    rows: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class View:
+    """A view; a plain one stays PostgreSQL's own."""
+
+    name: str
+    query: str
+    options: tuple[tuple[str, str], ...] = ()
+    columns: tuple[str, ...] | None = None
+    plain: bool = False
+
+    @property
+    def mode(self) -> str:
+        """How it is maintained."""
+        return dict(self.options).get("maintain", "deferred")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement; `copy` is what it reads from STDIN, `refreshes` the view that it refreshes."""
+
+    sql: str
+    copy: str | None = None
+    refreshes: str | None = None
+
+    def savepoint(self, before: bool) -> bool:
+        """Whether a savepoint is set after the statement, given whether one was before."""
+        return self.sql.startswith("SAVEPOINT") or (before and not self.sql.startswith("RELEASE"))
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """Statements of one transaction; it ends by commit, by rollback, or with its backend ("crash")."""
+
+    statements: tuple[Statement, ...]
+    end: str = "commit"
+    isolation: str = "read committed"
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """Refreshes all views, or some: by "api", by "call" of the procedure, or by "check"."""
+
+    views: tuple[str, ...] = ()
+    how: str = "api"
+
+
+@dataclass(frozen=True)
+class Replace:
+    """CREATE OR REPLACE of a view."""
+
+    view: View
+
+
+@dataclass(frozen=True)
+class Recreate:
+    """Drops a view and creates it anew."""
+
+    view: View
+
+
+@dataclass(frozen=True)
+class Late:
+    """Opens a transaction on a second connection that later steps find uncommitted."""
+
+    statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class LateEnd:
+    """Ends the transaction of the second connection, by commit or by rollback."""
+
+    end: str = "commit"
+
+
+@dataclass(frozen=True)
+class Crash:
+    """A refresh (or, with `view`, a creation) cut short by a timeout or by killing its backend."""
+
+    how: str
+    milliseconds: int
+    view: View | None = None
+
+
+Step: TypeAlias = Transaction | Refresh | Replace | Recreate | Late | LateEnd | Crash
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything that a run needs besides a database."""
+
+    seed: int
+    schemas: tuple[str, ...]
+    types: tuple[str, ...]
+    tables: tuple[Table, ...]
+    views: tuple[View, ...]
+    steps: tuple[Step, ...]
+
+
+_KINDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        Case,
+        Table,
+        View,
+        Statement,
+        Transaction,
+        Refresh,
+        Replace,
+        Recreate,
+        Late,
+        LateEnd,
+        Crash,
+    )
+}
+
+
+def to_json(case: Case) -> str:
+    """A case as JSON text.
+
+    >>> case = Case(7, ("s",), (), (), (View("s.v", "SELECT 1"),), (Refresh(), LateEnd("rollback")))
+    >>> from_json(to_json(case)) == case
+    True
+    """
+    return json.dumps(_plain(case), indent=1, ensure_ascii=False) + "\n"
+
+
+def from_json(text: str) -> Case:
+    """The case that `to_json` wrote."""
+    case = _typed(json.loads(text))
+    assert isinstance(case, Case)
+    return case
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        given = {f.name: getattr(value, f.name) for f in fields(value)}
+        defaults = {f.name: f.default for f in fields(value) if f.default is not MISSING}
+        kept = {
+            name: _plain(item)
+            for name, item in given.items()
+            if name not in defaults or defaults[name] != item
+        }
+        return {"kind": type(value).__name__, **kept}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _KINDS[value["kind"]](
+            **{name: _typed(item) for name, item in value.items() if name != "kind"}
+        )
+    if isinstance(value, list):
+        return tuple(_typed(item) for item in value)
+    return value
+
+
+def maintained(views: Iterable[View]) -> list[View]:
+    """Those of the views that idivm maintains."""
+    return [view for view in views if not view.plain]

@@ -1,0 +1,124 @@
+"""From a seed to a case: the same seed always gives the same case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from psycopg.sql import Identifier
+
+from orchestrator.fuzz.case import Case, View, maintained
+from orchestrator.fuzz.changes import Writer
+from orchestrator.fuzz.forms import FORMS
+from orchestrator.fuzz.grammar import Grammar
+from orchestrator.fuzz.names import Names
+from orchestrator.fuzz.options import MODES, STRATEGIES
+from orchestrator.fuzz.schema import Model, Schema
+from orchestrator.fuzz.sources import Field, Relation
+from orchestrator.fuzz.steps import Story
+from orchestrator.fuzz.tables import make_schema
+
+
+def generate(
+    seed: int,
+    strategies: Sequence[str] = STRATEGIES,
+    modes: Sequence[str] = tuple(MODES),
+) -> Case:
+    """The case of a seed, its views spread over the strategies and modes.
+
+    >>> generate(7) == generate(7)
+    True
+    """
+    rng = Random(seed)
+    # Drawn apart, so that the schema, the queries and the changes do not depend on the lists.
+    options = Random(f"{seed} options")
+    names = Names(rng, rng.choice((0.0, 0.0, 0.1, 0.5)))
+    taken: set[str] = set()
+    schema = make_schema(rng, names, taken)
+    grammar = Grammar(rng, names, schema.enum, FORMS)
+    tables = [_relation(model) for model in schema.models]
+    grammar.sources.relations = [*tables]
+    maker = _ViewMaker(rng, options, names, taken, schema, grammar, strategies, modes)
+    for _ in range(rng.choice((1, 2, 2, 3, 4))):
+        maker.add()
+    if not maintained(maker.views):
+        maker.add(plain=False)
+    read = {name for view in maker.views for name in maker.names_in(view.query)}
+    free = [view for view in maintained(maker.views) if view.name not in read]
+    grammar.sources.relations = [*tables]
+    story = Story(rng, Writer(rng, schema.models), maintained(maker.views), free, maker.other)
+    return Case(
+        seed,
+        schema.schemas,
+        schema.types,
+        schema.tables,
+        tuple(maker.views),
+        tuple(story.steps()),
+    )
+
+
+def _relation(model: Model) -> Relation:
+    fields = tuple(
+        Field(column.name, column.type.family, column.type.keyable) for column in model.columns
+    )
+    primary = model.key_kind == "primary" and not model.inherited
+    return Relation(model.name, fields, model.unique, primary)
+
+
+class _ViewMaker:
+    def __init__(
+        self,
+        rng: Random,
+        options: Random,
+        names: Names,
+        taken: set[str],
+        schema: Schema,
+        grammar: Grammar,
+        strategies: Sequence[str],
+        modes: Sequence[str],
+    ) -> None:
+        self.rng = rng
+        self.options = options
+        self.names = names
+        self.schema = schema
+        self.grammar = grammar
+        self.strategies = strategies
+        self.modes = modes
+        self.taken = taken
+        self.views: list[View] = []
+
+    def add(self, plain: bool | None = None) -> None:
+        """Makes another view; those after it may read it."""
+        plain = self.rng.random() < 0.15 if plain is None else plain
+        name = Identifier(self.rng.choice(self.schema.schemas), self.names.relation(self.taken))
+        query = self.grammar.query()
+        fields, columns = query.fields, None
+        if not plain and self.rng.random() < 0.1:
+            taken: set[str] = set()
+            columns = tuple(self.names.column(f.family, taken) for f in fields)
+            fields = tuple(replace(f, name=c) for f, c in zip(fields, columns, strict=True))
+        self.views.append(
+            View(
+                name.as_string(None),
+                query.sql.as_string(None),
+                () if plain else self._options(),
+                columns,
+                plain,
+            )
+        )
+        relation = Relation(name, fields)
+        self.grammar.sources.relations += [relation] * self.rng.choice((0, 1, 1, 2))
+
+    def other(self, view: View) -> View:
+        """Another definition for a view, over tables alone."""
+        query = self.grammar.query().sql.as_string(None)
+        return replace(view, query=query, columns=None, options=self._options())
+
+    def names_in(self, query: str) -> list[str]:
+        """The views that a query reads."""
+        return [view.name for view in self.views if view.name in query]
+
+    def _options(self) -> tuple[tuple[str, str], ...]:
+        strategy, mode = self.options.choice(self.strategies), self.options.choice(self.modes)
+        return (("strategy", strategy), ("maintain", mode))

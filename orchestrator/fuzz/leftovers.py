@@ -1,0 +1,39 @@
+"""What idivm keeps in a database, to see that dropping all views leaves it as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import Connection
+from psycopg.sql import SQL, Identifier
+
+_OBJECTS = """
+    WITH mine AS (SELECT oid FROM pg_namespace WHERE nspname = 'idivm' OR nspname LIKE 'idivm\\_%')
+    SELECT 'relation ' || c.oid::regclass FROM pg_class c
+    WHERE c.relnamespace IN (SELECT oid FROM mine) AND c.relkind NOT IN ('i', 'c')
+    UNION ALL
+    SELECT 'function ' || p.oid::regprocedure FROM pg_proc p
+    WHERE p.pronamespace IN (SELECT oid FROM mine)
+    UNION ALL
+    SELECT 'type ' || t.oid::regtype FROM pg_type t
+    WHERE t.typnamespace IN (SELECT oid FROM mine) AND t.typrelid = 0 AND t.typelem = 0
+    UNION ALL
+    SELECT format('trigger %I on %s', t.tgname, t.tgrelid::regclass) FROM pg_trigger t
+    JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.pronamespace IN (SELECT oid FROM mine)
+"""
+
+
+def kept_objects(connection: Connection[Any]) -> set[str]:
+    """Everything of idivm in a database: relations, functions, triggers, the rows of its catalog."""
+    found = {row[0] for row in connection.execute(_OBJECTS).fetchall()}
+    tables = connection.execute(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'idivm'::regnamespace AND relkind = 'r'"
+    ).fetchall()
+    for (table,) in tables:
+        row = connection.execute(
+            SQL("SELECT count(*) FROM {}").format(Identifier("idivm", table))
+        ).fetchone()
+        assert row is not None
+        if row[0]:
+            found.add(f"{row[0]} rows in idivm.{table}")
+    return found

@@ -1,0 +1,9 @@
+"""The strategies and modes that cases are run with."""
+
+from __future__ import annotations
+
+STRATEGIES = ("auto", "recompute")
+"""Given to `CREATE VIEW ... WITH (strategy = ...)`."""
+
+MODES = {"deferred": False}
+"""Given to `WITH (maintain = ...)`; true where a view must be right after each commit by itself."""

@@ -1,0 +1,153 @@
+"""Prints a case as a script that a person can read, and replay with `idivm sql`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from psycopg.sql import SQL, Composable, Identifier, Literal
+
+from orchestrator.fuzz.case import (
+    Case,
+    Crash,
+    Late,
+    LateEnd,
+    Recreate,
+    Refresh,
+    Replace,
+    Statement,
+    Step,
+    Transaction,
+    View,
+)
+
+
+def script(case: Case, refused: Collection[tuple[int, int]] = ()) -> str:
+    """The case as SQL; what only a second connection can do stands in comments.
+
+    `refused` are the statements, by step and place, that PostgreSQL refused in the run: they and
+    what was rolled back with them are commented out, as a script ends at its first error.
+    """
+    return "\n".join(_lines(case, refused)) + "\n"
+
+
+def _lines(case: Case, refused: Collection[tuple[int, int]]) -> Iterator[str]:
+    yield f"-- seed {case.seed}"
+    for schema in case.schemas:
+        yield _text(SQL("CREATE SCHEMA {};").format(Identifier(schema)))
+    for statement in case.types:
+        yield f"{statement};"
+    for table in case.tables:
+        for statement in table.ddl:
+            yield f"{statement};"
+    for table in case.tables:
+        if table.rows:
+            yield f"{table.insert}"
+            yield ",\n".join(f"    {row}" for row in table.rows) + ";"
+    for view in case.views:
+        yield _view(view)
+    for number, step in enumerate(case.steps):
+        yield f"\n-- step {number}"
+        yield from _step(number, step, refused)
+    yield "\n-- the end"
+    yield _text(SQL("SELECT view, changed FROM idivm.refresh({});").format(_names(_all(case))))
+
+
+def _all(case: Case) -> tuple[str, ...]:
+    return tuple(view.name for view in case.views if not view.plain)
+
+
+def _view(view: View, replace: bool = False) -> str:
+    head = SQL("CREATE {}VIEW {}").format(SQL("OR REPLACE " if replace else ""), SQL(view.name))
+    if view.columns is not None:
+        head = SQL("{} ({})").format(head, SQL(", ").join(map(Identifier, view.columns)))
+    if view.plain:
+        # By itself the statement would be taken for that of a maintained view.
+        plain = SQL("{} AS {}").format(head, SQL(view.query)).as_string(None)
+        body = Literal(f"BEGIN EXECUTE {Literal(plain).as_string(None)}; END")
+        return _text(SQL("DO {};").format(body))
+    options = SQL(", ").join(
+        SQL("{} = {}").format(SQL(name), SQL(value)) for name, value in view.options
+    )
+    given = SQL(" WITH ({})").format(options) if view.options else SQL("")
+    return _text(SQL("{}{} AS\n  {};").format(head, given, SQL(view.query)))
+
+
+def _step(number: int, step: Step, refused: Collection[tuple[int, int]]) -> Iterator[str]:
+    if isinstance(step, Transaction):
+        yield from _transaction(number, step, refused)
+    elif isinstance(step, Refresh):
+        yield _refresh(step)
+    elif isinstance(step, Replace):
+        yield _view(step.view, replace=True)
+    elif isinstance(step, Recreate):
+        yield _text(SQL("DROP VIEW {};").format(SQL(step.view.name)))
+        yield _view(step.view)
+    elif isinstance(step, Late):
+        yield "-- a second connection does this, without a commit yet:"
+        lines = ["BEGIN;", *(_statement(statement) for statement in step.statements)]
+        yield from _commented("\n".join(lines).split("\n"))
+    elif isinstance(step, LateEnd):
+        yield f"-- the second connection: {step.end.upper()};"
+    elif isinstance(step, Crash):
+        what = "a refresh of all views" if step.view is None else _view(step.view, replace=True)
+        yield f"-- a third connection, cut short by {step.how} after {step.milliseconds} ms:"
+        yield from _commented(what.split("\n"))
+
+
+def _transaction(
+    number: int, step: Transaction, refused: Collection[tuple[int, int]]
+) -> Iterator[str]:
+    yield f"BEGIN ISOLATION LEVEL {step.isolation.upper()};"
+    savepoint = False
+    for at, statement in enumerate(step.statements):
+        if (number, at) not in refused:
+            yield _statement(statement)
+            savepoint = statement.savepoint(savepoint)
+            continue
+        yield from _commented(["refused:", *_statement(statement).split("\n")])
+        if not savepoint:
+            yield "ROLLBACK;"
+            return
+        yield "ROLLBACK TO SAVEPOINT sp;"
+    if step.end == "crash":
+        yield "-- the backend is terminated here"
+    yield "COMMIT;" if step.end == "commit" else "ROLLBACK;"
+
+
+def _statement(statement: Statement) -> str:
+    if statement.copy is None:
+        return f"{statement.sql};"
+    target = statement.sql.removeprefix("COPY ").removesuffix(" FROM STDIN")
+    rows = SQL(", ").join(
+        SQL("({})").format(SQL(", ").join(Literal(_uncopied(field)) for field in line.split("\t")))
+        for line in statement.copy.splitlines()
+    )
+    insert = SQL("-- as {}:\nINSERT INTO {} VALUES {};")
+    return _text(insert.format(SQL(statement.sql), SQL(target), rows))
+
+
+def _uncopied(field: str) -> str | None:
+    """A value from COPY's text format."""
+    return None if field == "\\N" else field.replace("\\\\", "\\")
+
+
+def _refresh(step: Refresh) -> str:
+    names = _names(step.views)
+    if step.how == "call":
+        return _text(SQL("CALL idivm.refresh_all({});").format(names))
+    if not step.views:
+        return "CALL idivm.refresh_all();"
+    listed = SQL(", ").join(SQL(name) for name in step.views)
+    return _text(SQL("REFRESH VIEW {};").format(listed))
+
+
+def _names(views: tuple[str, ...]) -> Composable:
+    return SQL(", ").join(Literal(name) for name in views)
+
+
+def _commented(lines: Iterable[str]) -> Iterator[str]:
+    return (f"-- {line}" for line in lines)
+
+
+def _text(statement: Composable) -> str:
+    return statement.as_string(None)

@@ -1,0 +1,194 @@
+"""Forms of SELECT without subqueries of their own.
+
+No query here leaves PostgreSQL a choice: LIMIT, DISTINCT ON and window functions have an order that
+is total up to equal rows, and only keyable expressions are grouped by or made distinct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psycopg.sql import SQL, Composable, Identifier
+
+from orchestrator.fuzz.aggregates import aggregate, window
+from orchestrator.fuzz.expressions import Expr
+from orchestrator.fuzz.grammar import Grammar, Query
+from orchestrator.fuzz.schema import listed
+from orchestrator.fuzz.sources import Field
+
+
+def plain(g: Grammar, depth: int) -> Query:
+    """Selection, projection and joins."""
+    clause = g.sources.joined(depth)
+    rest = SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope))
+    if len(clause.sources) == 1 and g.chance(0.15):
+        return Query(SQL("SELECT *{}").format(rest), clause.sources[0].relation.fields)
+    return g.select(g.outputs(clause.scope), rest)
+
+
+def distinct(g: Grammar, depth: int) -> Query:
+    """SELECT DISTINCT."""
+    clause = g.sources.joined(depth)
+    rest = SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope))
+    return g.select(g.outputs(clause.scope, safe=True), rest, SQL("DISTINCT "))
+
+
+def distinct_on(g: Grammar, depth: int) -> Query:
+    """DISTINCT ON with a total order."""
+    clause = g.sources.joined(depth)
+    keys = g.keys(clause)
+    if clause.order is None or not keys:
+        return distinct(g, depth)
+    key = g.rng.choice(keys).sql
+    down = SQL(g.rng.choice(("", " DESC", " NULLS FIRST")))
+    rest = SQL(" FROM {}{} ORDER BY {}{}, {}").format(
+        clause.sql, g.where(clause.scope, 0.3), key, down, clause.order
+    )
+    return g.select(g.outputs(clause.scope), rest, SQL("DISTINCT ON ({}) ").format(key))
+
+
+def grouped(g: Grammar, depth: int) -> Query:
+    """GROUP BY, sometimes with HAVING, sometimes without showing what it groups by."""
+    clause = g.sources.joined(depth)
+    scope = clause.scope
+    keys = g.some_keys(clause)
+    shown = [key for key in keys if g.chance(0.85)]
+    shown += [aggregate(g.rng, g.make, scope) for _ in range(g.rng.choice((0, 1, 1, 2, 3)))]
+    rest = SQL(" FROM {}{} GROUP BY {}{}").format(
+        clause.sql, g.where(scope, 0.35), listed([key.sql for key in keys]), _having(g, keys, scope)
+    )
+    return g.select(shown or keys, rest)
+
+
+def grouped_by_key(g: Grammar, depth: int) -> Query:
+    """GROUP BY of a primary key, showing columns that depend on it."""
+    clause = g.sources.joined(0)
+    first = clause.sources[0]
+    if not first.relation.primary:
+        return grouped(g, depth)
+    by = [SQL("{}.{}").format(first.alias, Identifier(name)) for name in first.relation.key]
+    shown = g.outputs(first.scope)
+    shown.append(aggregate(g.rng, g.make, clause.scope))
+    return g.select(shown, SQL(" FROM {} GROUP BY {}").format(clause.sql, listed(by)))
+
+
+def grouping_sets(g: Grammar, depth: int) -> Query:
+    """GROUPING SETS, ROLLUP and CUBE."""
+    clause = g.sources.joined(depth)
+    keys = g.some_keys(clause, 2)
+    by = listed([key.sql for key in keys])
+    each = listed([SQL("({})").format(key.sql) for key in keys])
+    sets = g.rng.choice(
+        (
+            SQL("ROLLUP ({})").format(by),
+            SQL("CUBE ({})").format(by),
+            SQL("GROUPING SETS ({}, ({}), ())").format(each, by),
+            SQL("GROUPING SETS ({}, ())").format(each),
+        )
+    )
+    shown = [*keys, Expr(SQL("GROUPING({})").format(by), "int")]
+    shown.append(aggregate(g.rng, g.make, clause.scope))
+    rest = SQL(" FROM {}{} GROUP BY {}").format(clause.sql, g.where(clause.scope, 0.3), sets)
+    return g.select(shown, rest)
+
+
+def scalar_aggregate(g: Grammar, depth: int) -> Query:
+    """Aggregates over everything: one row, even of nothing."""
+    clause = g.sources.joined(depth)
+    shown = [aggregate(g.rng, g.make, clause.scope) for _ in range(g.rng.choice((1, 2, 3)))]
+    rest = SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.4))
+    if g.chance(0.2):
+        rest = SQL("{} HAVING count(*) > {}").format(rest, g.make.constant("int").sql)
+    return g.select(shown, rest)
+
+
+def set_operation(g: Grammar, depth: int) -> Query:
+    """UNION, INTERSECT, EXCEPT, with or without ALL."""
+    operator = g.rng.choice(
+        ("UNION", "UNION ALL", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL")
+    )
+    left = _branch(g, depth, None)
+    parts: list[Composable] = [SQL("({})").format(left.sql)]
+    for _ in range(g.rng.choice((1, 1, 2))):
+        parts.append(SQL("({})").format(_branch(g, depth, left.fields).sql))
+    return Query(SQL(" " + operator + " ").join(parts), left.fields)
+
+
+def with_ties(g: Grammar, depth: int) -> Query:
+    """FETCH FIRST ... WITH TIES."""
+    clause = g.sources.joined(depth)
+    keys = g.keys(clause)
+    if not keys:
+        return plain(g, depth)
+    rest = SQL(" FROM {}{} ORDER BY {} FETCH FIRST {} ROWS WITH TIES").format(
+        clause.sql,
+        g.where(clause.scope, 0.3),
+        g.rng.choice(keys).sql,
+        SQL(str(g.rng.randint(1, 3))),
+    )
+    return g.select(g.outputs(clause.scope), rest)
+
+
+def limited(g: Grammar, depth: int) -> Query:
+    """ORDER BY and LIMIT with a total order."""
+    clause = g.sources.joined(depth)
+    if clause.order is None:
+        return plain(g, depth)
+    first = [
+        SQL("{}{}, ").format(key.sql, SQL(g.rng.choice(("", " DESC")))) for key in g.keys(clause)
+    ]
+    rest = SQL(" FROM {}{} ORDER BY {}{} LIMIT {}{}").format(
+        clause.sql,
+        g.where(clause.scope, 0.3),
+        g.rng.choice([SQL(""), *first]),
+        clause.order,
+        SQL(str(g.rng.randint(1, 4))),
+        SQL(" OFFSET 1") if g.chance(0.3) else SQL(""),
+    )
+    return g.select(g.outputs(clause.scope), rest)
+
+
+def windowed(g: Grammar, depth: int) -> Query:
+    """Window functions."""
+    clause = g.sources.joined(depth)
+    if clause.order is None:
+        return plain(g, depth)
+    shown = g.outputs(clause.scope)[:3]
+    shown += [
+        window(g.rng, g.make, clause.scope, clause.order) for _ in range(g.rng.choice((1, 1, 2)))
+    ]
+    return g.select(shown, SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.3)))
+
+
+def window_over_groups(g: Grammar, depth: int) -> Query:
+    """A window function over the groups of a GROUP BY."""
+    clause = g.sources.joined(depth)
+    keys = g.some_keys(clause)
+    by = listed([key.sql for key in keys])
+    shown = [
+        *keys,
+        Expr(SQL("rank() OVER (ORDER BY count(*), {})").format(by), "int"),
+        Expr(SQL("sum(count(*)) OVER (ORDER BY {})").format(by), "num", keyable=False),
+    ]
+    rest = SQL(" FROM {}{} GROUP BY {}").format(clause.sql, g.where(clause.scope, 0.3), by)
+    return g.select(shown, rest)
+
+
+def _having(g: Grammar, keys: Sequence[Expr], scope: Sequence[Expr]) -> Composable:
+    if g.chance(0.7):
+        return SQL("")
+    tested = aggregate(g.rng, g.make, scope)
+    if not tested.exact or g.chance(0.5):
+        return SQL(" HAVING count(*) > 1")
+    return SQL(" HAVING {}").format(g.make.condition([tested, *keys], 0))
+
+
+def _branch(g: Grammar, depth: int, like: Sequence[Field] | None) -> Query:
+    clause = g.sources.single(depth)
+    if like is None:
+        outputs = g.outputs(clause.scope, safe=True)
+    else:
+        safe = [e for e in clause.scope if e.safe]
+        made = [g.make.value(f.family, safe, 0) for f in like]
+        outputs = [e if e.keyable else g.make.constant(e.family) for e in made]
+    return g.select(outputs, SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.4)))

@@ -1,0 +1,169 @@
+"""Forms of SELECT that hold subqueries: conditions, outputs, LATERAL, WITH, VALUES."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from psycopg.sql import SQL, Composable, Composed, Identifier
+
+from orchestrator.fuzz.aggregates import aggregate
+from orchestrator.fuzz.expressions import Expr
+from orchestrator.fuzz.grammar import Grammar, Query, comparable_pairs
+from orchestrator.fuzz.schema import listed
+from orchestrator.fuzz.selects import distinct, grouped, plain
+from orchestrator.fuzz.sources import Field, From, Relation
+
+
+def subquery_condition(g: Grammar, depth: int) -> Query:
+    """EXISTS, IN, ANY, ALL and comparisons with a scalar subquery, correlated or not."""
+    taken: set[str] = set()
+    clause = g.sources.joined(depth, taken)
+    inner = g.sources.pick(taken)
+    condition = _tested(
+        g, clause, From(SQL("{} AS {}").format(inner.relation.sql, inner.alias), (inner,))
+    )
+    if g.chance(0.25):
+        joint = SQL("{} AND {}" if g.chance(0.5) else "{} OR {}")
+        condition = joint.format(condition, g.make.condition(clause.scope, 0))
+    rest = SQL(" FROM {} WHERE {}").format(clause.sql, condition)
+    return g.select(g.outputs(clause.scope), rest)
+
+
+def scalar_subquery(g: Grammar, depth: int) -> Query:
+    """A subquery among the outputs."""
+    taken: set[str] = set()
+    clause = g.sources.joined(depth, taken)
+    inner = g.sources.pick(taken)
+    scope = inner.scope
+    correlation = g.meeting(clause.scope, scope)
+    if inner.order and g.chance(0.4):
+        value = g.make.value(g.rng.choice(scope).family, scope, 0)
+        body = SQL("SELECT {} FROM {} AS {} WHERE {} ORDER BY {} LIMIT 1").format(
+            value.sql, inner.relation.sql, inner.alias, correlation, listed(inner.order)
+        )
+    else:
+        value = aggregate(g.rng, g.make, scope)
+        body = SQL("SELECT {} FROM {} AS {} WHERE {}").format(
+            value.sql, inner.relation.sql, inner.alias, correlation
+        )
+    shown = [*g.outputs(clause.scope)[:3], replace(value, sql=SQL("({})").format(body))]
+    return g.select(shown, SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.3)))
+
+
+def lateral(g: Grammar, depth: int) -> Query:
+    """A LATERAL subquery: the first rows, or an aggregate, for each row."""
+    taken: set[str] = set()
+    clause = g.sources.joined(depth, taken)
+    inner = g.sources.pick(taken)
+    correlation = g.meeting(clause.scope, inner.scope)
+    tail = SQL("FROM {} AS {} WHERE {}").format(inner.relation.sql, inner.alias, correlation)
+    if inner.order and g.chance(0.5):
+        body = g.select(
+            g.outputs(inner.scope)[:3],
+            SQL(" {} ORDER BY {} LIMIT {}").format(
+                tail, listed(inner.order), SQL(str(g.rng.randint(1, 2)))
+            ),
+        )
+    else:
+        body = g.select([aggregate(g.rng, g.make, inner.scope)], SQL(" {}").format(tail))
+    alias = Identifier(g.names.relation(taken))
+    scope = [
+        Expr(SQL("{}.{}").format(alias, Identifier(f.name)), f.family, f.keyable, f.exact)
+        for f in body.fields
+    ]
+    kind = SQL(
+        g.rng.choice(
+            ("{} CROSS JOIN LATERAL ({}) AS {}", "{} LEFT JOIN LATERAL ({}) AS {} ON true")
+        )
+    )
+    rest = SQL(" FROM {}{}").format(
+        kind.format(clause.sql, body.sql, alias), g.where([*clause.scope, *scope], 0.3)
+    )
+    return g.select([*g.outputs(clause.scope)[:3], *scope], rest)
+
+
+def cte(g: Grammar, depth: int) -> Query:
+    """WITH, its query read once or twice."""
+    if depth <= 0:
+        return plain(g, depth)
+    inner = g.query(depth - 1)
+    name = Identifier(g.names.relation(set()))
+    kept = SQL(g.rng.choice(("", "MATERIALIZED ", "NOT MATERIALIZED ")))
+    relations = g.sources.relations
+    # The outer query may read what the WITH defines, most of the time twice.
+    itself = Relation(name, inner.fields)
+    g.sources.relations = [itself, itself, *relations]
+    try:
+        outer = g.rng.choice((plain, grouped, subquery_condition, distinct))(g, 0)
+    finally:
+        g.sources.relations = relations
+    return Query(SQL("WITH {} AS {}({}) {}").format(name, kept, inner.sql, outer.sql), outer.fields)
+
+
+def recursive(g: Grammar, depth: int) -> Query:
+    """WITH RECURSIVE that walks along pairs of a relation."""
+    step = g.sources.pick({"walk"})
+    pairs = [
+        (a, b)
+        for a in step.scope
+        for b in step.scope
+        if a.sql != b.sql and a.family == b.family == "text" and a.safe and b.safe
+    ]
+    numbers = [e for e in step.scope if e.family == "int" and e.safe]
+    if pairs:
+        start, end = (SQL("{}::text").format(e.sql) for e in g.rng.choice(pairs))
+    elif len(numbers) > 1:
+        start, end = (SQL("{}::bigint").format(e.sql) for e in g.rng.sample(numbers, 2))
+    else:
+        return distinct(g, depth)
+    relation = SQL("{} AS {}").format(step.relation.sql, step.alias)
+    return Query(
+        SQL(
+            'WITH RECURSIVE "walk"("at") AS (SELECT {start} FROM {relation} UNION '
+            'SELECT {end} FROM {relation} JOIN "walk" ON "walk"."at" = {start}) '
+            'SELECT "at" FROM "walk"'
+        ).format(start=start, end=end, relation=relation),
+        (Field("at", "text" if pairs else "int"),),
+    )
+
+
+def values(g: Grammar, depth: int) -> Query:
+    """A VALUES list, by itself or joined with something."""
+    rows = listed(
+        [
+            SQL("({}, {})").format(g.make.constant("int").sql, g.make.constant("text").sql)
+            for _ in range(g.rng.randint(1, 4))
+        ]
+    )
+    fields = (Field("k", "int"), Field("v", "text"))
+    if g.chance(0.2):
+        return Query(SQL("SELECT * FROM (VALUES {}) AS given (k, v)").format(rows), fields)
+    relation = Relation(SQL("(SELECT * FROM (VALUES {}) AS given (k, v))").format(rows), fields)
+    relations = g.sources.relations
+    g.sources.relations = [relation, *relations]
+    try:
+        return g.rng.choice((plain, grouped, subquery_condition))(g, 0)
+    finally:
+        g.sources.relations = relations
+
+
+def _tested(g: Grammar, clause: From, inner: From) -> Composed:
+    """A condition on a subquery."""
+    shared = comparable_pairs(clause.scope, inner.scope)
+    if not shared or g.chance(0.35):
+        word = SQL(g.rng.choice(("EXISTS", "NOT EXISTS")))
+        condition = g.meeting(clause.scope, inner.scope)
+        return SQL("{} (SELECT FROM {} WHERE {})").format(word, inner.sql, condition)
+    a, b = g.rng.choice(shared)
+    if g.chance(0.2):
+        return SQL("{} >= (SELECT {} FROM {} WHERE {})").format(
+            g.make.value("int", clause.scope, 0).sql,
+            SQL("count(*)"),
+            inner.sql,
+            g.meeting(clause.scope, inner.scope),
+        )
+    test = SQL(g.rng.choice(("IN", "NOT IN", "= ANY", "<> ALL", "<= ALL", "> ANY")))
+    where: Composable = SQL("")
+    if g.chance(0.6):
+        where = SQL(" WHERE {}").format(g.make.condition(inner.scope, 0))
+    return SQL("{} {} (SELECT {} FROM {}{})").format(a.sql, test, b.sql, inner.sql, where)
