@@ -1,0 +1,90 @@
+"""Spark's failures as one sentence, in place of the traces of two languages."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from orchestrator.spark.errors import SparkError
+from orchestrator.spark.java import Java
+
+_CLASS = re.compile(r'^(Exception in thread "[^"]*" )?([\w.$]+(Exception|Error): )?')
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Keeps PySpark from logging to the terminal what it raises as well."""
+    from pyspark.logger import PySparkLogger
+
+    def foreign(record: logging.LogRecord) -> bool:
+        return Path(record.pathname).parent.name != "py4j"
+
+    root = logging.getLogger()
+    root.addFilter(foreign)
+    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.disabled = False
+        root.removeFilter(foreign)
+
+
+def not_started(error: Exception, log: Path, java: Java, master: str) -> SparkError:
+    """The sentence for a session that did not come up."""
+    return SparkError(
+        f"Spark does not start with master {master} on Java {java.version} ({java.program}): "
+        f"{_last_words(log) or _reason(error)}"
+    )
+
+
+def ended(status: int, log: Path) -> SparkError:
+    """The sentence for a JVM that ended before its session."""
+    words = _last_words(log)
+    return SparkError(
+        f"Spark's Java process ended before its work was done (status {status}"
+        f"{', ' if words else ''}{words}): try again, and if the machine lacks the memory for it, "
+        "with a smaller spark.driver.memory or fewer cores in the master, such as local[1]."
+    )
+
+
+def failed(error: Exception) -> SparkError | None:
+    """The sentence for what Spark raised; None if it is not Spark's.
+
+    It is made while the session lives: Spark's exceptions ask the JVM for their own words.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    known = isinstance(error, (PySparkException, Py4JError))
+    return SparkError(f"Spark failed: {_reason(error)}") if known else None
+
+
+def _reason(error: Exception) -> str:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PythonException
+
+    told = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
+    lines = str(told).strip().splitlines() or [type(error).__name__]
+    return lines[-1 if isinstance(error, PythonException) else 0]  # the end of a worker's trace
+
+
+def _last_words(log: Path) -> str:
+    """The end of Spark's log without warnings and traces, as a part of a sentence.
+
+    >>> from tempfile import NamedTemporaryFile
+    >>> with NamedTemporaryFile("w+") as log:
+    ...     lines = ["WARN A: b", "ERROR C: d.", "org.x.SparkException: no", "\\tat e.f", "Caused by: g"]
+    ...     print(*lines, sep="\\n", file=log, flush=True)
+    ...     _last_words(Path(log.name))
+    'ERROR C: d.; no'
+    """
+    lines = log.read_text(errors="replace").splitlines()
+    words = [line for line in lines if not re.match(r"\s|$|(\S+ )?WARN|Caused by:", line)]
+    return "; ".join(_CLASS.sub("", line).strip() for line in words[-2:])

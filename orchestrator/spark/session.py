@@ -1,0 +1,147 @@
+"""Spark sessions that start anywhere, print nothing, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.spark.errors import SparkError
+from orchestrator.spark.failures import ended, failed, not_started, unlogged
+from orchestrator.spark.java import find_java
+from orchestrator.spark.settings import environment, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FAREWELL = 60
+"""Seconds that a JVM may take over its end before it is killed."""
+
+
+@contextmanager
+def spark_session(
+    master: str = "local[*]", app: str = "idivm", **config: object
+) -> Iterator[SparkSession]:
+    """Runs Spark for a block, in a JVM of its own; `config` overrides any of Spark's settings.
+
+    What Spark raises leaves the block as a `SparkError`.
+    """
+    try:
+        import pyspark
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SparkError(
+            "PySpark is not installed, which bulk loads need: run pip install 'idivm[spark]'."
+        ) from error
+    if pyspark.SparkContext._gateway is not None:
+        raise SparkError(
+            "Spark runs already in this Python process, which can hold only one: "
+            "call idivm in a process of its own."
+        )
+    java = find_java()
+    with ExitStack() as stack:
+        folder = Path(
+            stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="idivm-spark-", ignore_cleanup_errors=True)
+            )
+        )
+        stack.enter_context(_unchanged(folder))
+        stack.enter_context(unlogged())
+        log = folder / "spark.log"
+        conf = pyspark.SparkConf(loadDefaults=False)
+        conf.setAll(list(settings(master, app, folder, config).items()))
+        home = java.home(folder / "java")
+        changes = environment(master, home, Path(pyspark.__file__).parent)
+        try:
+            with _environment(changes), log.open("wb") as output:
+                launch: Callable[..., Any] = launch_gateway  # which has no types of its own
+                gateway = launch(conf, {"stdout": output, "stderr": output})
+                stack.callback(_end, gateway)
+                session = SparkSession(pyspark.SparkContext(conf=conf, gateway=gateway))
+                stack.callback(_stop, session)
+        except Exception as error:
+            raise not_started(error, log, java, master) from error
+        try:
+            yield session
+        except Exception as error:
+            if (status := _status(gateway.proc, error)) is not None:
+                raise ended(status, log) from error
+            if sentence := failed(error):
+                raise sentence from error
+            raise
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
+    """Changes this process's environment for a block, since PySpark reads and hands on no other."""
+
+    def apply(values: Mapping[str, str | None]) -> None:
+        for name, value in values.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    before = {name: os.environ.get(name) for name in changes}
+    apply(changes)
+    try:
+        yield
+    finally:
+        apply(before)
+
+
+@contextmanager
+def _unchanged(folder: Path) -> Iterator[None]:
+    """Takes back what PySpark changes in this process: what Ctrl-C does, and the module path."""
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if main:
+            signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
+        sys.path[:] = [entry for entry in sys.path if not entry.startswith(f"{folder}{os.sep}")]
+
+
+def _stop(session: SparkSession) -> None:
+    # A JVM that has died cannot be stopped, and PySpark says so in several ways.
+    with suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session.stop()
+
+
+def _end(gateway: Any) -> None:
+    """Ends the JVM and makes PySpark forget it, so that another may start."""
+    from pyspark import SparkContext
+
+    with SparkContext._lock:
+        SparkContext._active_spark_context = None
+        SparkContext._gateway = SparkContext._jvm = None
+    gateway.close()
+    process: subprocess.Popen[bytes] = gateway.proc
+    if process.stdin:
+        process.stdin.close()  # at which the JVM ends
+    try:
+        process.wait(_FAREWELL)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _status(process: subprocess.Popen[bytes], error: Exception) -> int | None:
+    """The exit status of the JVM if it has ended; an error of the connection foretells its end."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    broken = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(5 if broken else 0)
+    return None

@@ -1,0 +1,117 @@
+"""What a Spark session is told: Spark's settings and the environment of its processes."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+_LOOPBACK = "127.0.0.1"
+_MIB = 2**20
+
+
+def settings(
+    master: str, app: str, folder: Path, config: Mapping[str, object] | None = None
+) -> dict[str, str]:
+    """Spark's settings for a session whose files all lie in `folder`; `config` overrides them.
+
+    >>> settings("local[2]", "doc", Path("/tmp/doc"), {"spark.ui.enabled": True})["spark.ui.enabled"]
+    'true'
+    """
+    arrow = all(map(find_spec, ("pyarrow", "pandas")))
+    options = [
+        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
+        f"-Djava.io.tmpdir={folder}",
+        f"-XX:ErrorFile={folder / 'crash.log'}",
+        "-XX:-UsePerfData",  # else every JVM keeps a file in /tmp
+    ]
+    if _nameless():
+        options.append(f"-Duser.home={folder}")
+    values: dict[str, object] = {
+        "spark.master": master,
+        "spark.app.name": app,
+        "spark.ui.enabled": False,
+        "spark.ui.showConsoleProgress": False,
+        "spark.driver.memory": f"{_driver_memory()}m",
+        "spark.driver.defaultJavaOptions": " ".join(map(_quoted, options)),
+        "spark.local.dir": folder,
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
+        # Without its packages Spark would warn and go on without Arrow.
+        "spark.sql.execution.arrow.pyspark.enabled": arrow,
+        "spark.sql.execution.pythonUDF.arrow.enabled": arrow,
+    }
+    if is_local(master):
+        values |= {
+            "spark.driver.bindAddress": _LOOPBACK,
+            "spark.driver.host": _LOOPBACK,
+            "spark.sql.shuffle.partitions": 4 * (os.cpu_count() or 1),
+        }
+    values |= config or {}
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in values.items()
+    }
+
+
+def environment(master: str, java_home: Path, package: Path) -> dict[str, str | None]:
+    """What differs in the environment of Spark's JVM and its Python workers; None is unset."""
+    changes: dict[str, str | None] = {
+        "JAVA_HOME": str(java_home),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # These would bring in another Spark of the caller's than the one started here.
+        "PYSPARK_GATEWAY_PORT": None,
+        "PYSPARK_SUBMIT_ARGS": None,
+        "SPARK_CONNECT_MODE_ENABLED": None,
+    }
+    if _nameless():
+        changes["SPARK_USER"] = str(os.geteuid())
+    if (package / "jars").is_dir():
+        changes["SPARK_HOME"] = str(package)
+    if is_local(master):
+        # The name of this machine may not resolve, or mean an address on a network.
+        changes["SPARK_LOCAL_IP"] = _LOOPBACK
+        changes["SPARK_LOCAL_HOSTNAME"] = None
+    elif python := os.environ.get("PYSPARK_PYTHON"):
+        changes["PYSPARK_PYTHON"] = python
+    return changes
+
+
+def is_local(master: str) -> bool:
+    """Whether all of Spark runs on this machine.
+
+    >>> is_local("local[*]"), is_local("spark://elsewhere:7077")
+    (True, False)
+    """
+    return master.partition("[")[0] in ("local", "local-cluster")
+
+
+def _driver_memory() -> int:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # no container, or one without a limit
+        memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return max(1024, min(memory // 4 // _MIB, 4096))
+
+
+def _nameless() -> bool:
+    """Whether the user is a mere number, as in some containers; Java then lacks name and home."""
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return True
+    return False
+
+
+def _quoted(option: str) -> str:
+    """An option in the way that Spark reads a list of them: split at spaces, with double quotes.
+
+    >>> print(_quoted('-Da=b "c"'))
+    "-Da=b \\"c\\""
+    """
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
