@@ -36,8 +36,13 @@ class Source:
     """A relation whose changes the view needs, with the columns to capture."""
 
     oid: int
-    relation: str
+    schema: str
+    name: str
     columns: tuple[SourceColumn, ...]
+
+    def __str__(self) -> str:
+        """Schema and name, for messages."""
+        return f"{self.schema}.{self.name}"
 
     @property
     def keyed(self) -> bool:
@@ -104,6 +109,8 @@ class MaintenancePlan:
     reasons: tuple[Reason, ...]
     algebra: str
     """The algebra plan in print, or what it does not model."""
+    algebra_tree: dict[str, Any]
+    """The same for programs."""
 
     def state(self, role: str) -> StateTable:
         """The state table of a role."""

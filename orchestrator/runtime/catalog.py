@@ -12,7 +12,7 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from orchestrator.deltascript.capture import Captured
-from orchestrator.deltascript.plan import SourceColumn
+from orchestrator.deltascript.plan import Source, SourceColumn
 from orchestrator.errors import NotFoundError
 
 
@@ -119,6 +119,26 @@ def view_named(connection: Connection[Any], name: Composable) -> ViewInfo:
             f"{shown} is not maintained by idivm; `idivm list` shows the views that are."
         )
     return view
+
+
+def stored_content(connection: Connection[Any], view_id: int) -> Source:
+    """The table that holds a view's content, with the hidden columns that tell its rows apart."""
+    row = connection.execute(
+        "SELECT c.oid, n.nspname, c.relname, v.plan FROM idivm.views v"
+        " JOIN pg_class c ON c.oid = v.state JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE v.id = %s",
+        [view_id],
+    ).fetchone()
+    assert row is not None
+    oid, schema, name, plan = row
+    (content,) = (state for state in plan["states"] if state["role"] == plan["content"])
+    identity = [content["identity"]["row"], content["identity"]["nth"]]
+    columns = connection.execute(
+        "SELECT attnum, attname, true, format_type(atttypid, atttypmod), true FROM pg_attribute"
+        " WHERE attrelid = %s::oid AND attname = ANY (%s) ORDER BY attnum",
+        [oid, identity],
+    ).fetchall()
+    return Source(oid, schema, name, tuple(SourceColumn(*column) for column in columns))
 
 
 def readers_of(connection: Connection[Any], view_id: int) -> list[tuple[int, str]]:

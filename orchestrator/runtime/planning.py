@@ -1,72 +1,107 @@
-"""From a definition view to its maintenance plan (provisional analysis)."""
+"""From a definition view in the database to its maintenance plan."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from psycopg import Connection
 from psycopg.sql import Identifier
 
+from orchestrator.algebra import printer
 from orchestrator.deltascript.plan import Column, MaintenancePlan, Source, SourceColumn
+from orchestrator.errors import UnsupportedError
+from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
+from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions
+from orchestrator.runtime import catalog
 from orchestrator.strategies.choose import choose
 from orchestrator.strategies.problem import Problem
+
+PINNED = (
+    "DateStyle",
+    "IntervalStyle",
+    "TimeZone",
+    "bytea_output",
+    "default_text_search_config",
+    "lc_monetary",
+    "lc_numeric",
+    "lc_time",
+    "xmlbinary",
+)
+"""Settings that results depend on; every refresh has them as the view's creator had."""
 
 
 def plan_view(
     connection: Connection[Any], definition: Identifier, options: ViewOptions
 ) -> MaintenancePlan:
-    """The plan of a definition view."""
+    """Analyses a definition view and chooses how to maintain it."""
+    oid = catalog.relation_oid(connection, definition)
+    assert oid is not None
+    analysis = analyse(connection, oid)
+    _refuse(analysis)
+    return choose(_problem(connection, analysis, options), options.strategy)
 
-    def rows(q: str, *a: object) -> list[Any]:
-        return connection.execute(q, a).fetchall()  # type: ignore[arg-type]
 
-    d = rows("select to_regclass(%s)::oid", definition.as_string(connection))[0][0]
-    cols = rows(
-        "select attname, format_type(atttypid,atttypmod) from pg_attribute where attrelid=%s and attnum>0 and not attisdropped order by attnum",
-        d,
-    )
-    rels: dict[int, set[int]] = {}
-    todo = [d]
-    while todo:
-        v = todo.pop()
-        for oid, sub, kind, st in rows(
-            """select distinct refobjid, refobjsubid, c.relkind, v.state::oid from pg_depend d join pg_rewrite r on r.oid=d.objid and d.classid='pg_rewrite'::regclass join pg_class c on c.oid=refobjid left join idivm.views v on v.relation=c.oid where r.ev_class=%s and refclassid='pg_class'::regclass and refobjid<>%s and deptype='n'""",
-            v,
-            v,
-        ):
-            if st:
-                rels.setdefault(st, set()).add(sub)
-            elif kind == "v":
-                todo.append(oid)
-            else:
-                rels.setdefault(oid, set()).add(sub)
-    srcs = []
-    for oid, subs in rels.items():
-        name = rows("select %s::oid::regclass::text", oid)[0][0]
-        keys = rows(
-            "select indkey::int2[] from pg_index where indrelid=%s and indisprimary and indimmediate",
-            oid,
+def _refuse(analysis: Analysis) -> None:
+    if analysis.volatile:
+        names = ", ".join(analysis.volatile)
+        raise UnsupportedError(
+            f"The query calls {names}, whose result changes with every call, so that no stored"
+            " content can be right; leave it out or compute it when the view is read."
         )
-        key = set(keys[0][0]) if keys else set()
-        cs = [
-            SourceColumn(n, a, n in key, bt or t, builtin)
-            for n, a, t, bt, builtin in rows(
-                "select attnum,attname,format_type(atttypid,atttypmod), (select format_type(typbasetype,typtypmod) from pg_type where oid=atttypid and typtype='d'), (select typnamespace::regnamespace::text='pg_catalog' from pg_type where oid=atttypid) from pg_attribute where attrelid=%s and attnum>0 and not attisdropped order by attnum",
-                oid,
-            )
-            if n in subs or 0 in subs or n in key
-        ]
-        srcs.append(Source(oid, name, tuple(cs)))
-    settings = rows(
-        "select name, setting from pg_settings where name in ('TimeZone','DateStyle','IntervalStyle')"
-    )
-    moving = (
-        ("now() changes",) if "now()" in rows("select pg_get_viewdef(%s::oid)", d)[0][0] else ()
-    )
-    return choose(
-        Problem(
-            tuple(Column(*x) for x in cols), tuple(srcs), (), moving, False, tuple(settings), "-"
+    if analysis.temporary:
+        names = ", ".join(relation.name for relation in analysis.temporary)
+        raise UnsupportedError(
+            f"The query reads the temporary table {names}, which no other session can see;"
+            " make it a permanent one."
+        )
+
+
+def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptions) -> Problem:
+    sources = tuple(_source(connection, use) for use in analysis.sources)
+    if analysis.plan is not None:
+        algebra, tree = printer.print_plan(analysis.plan), printer.to_json(analysis.plan)
+    else:
+        missing = [str(unsupported) for unsupported in analysis.unsupported]
+        algebra, tree = "not modelled: " + "; ".join(missing), {"unsupported": missing}
+    return Problem(
+        columns=tuple(Column(column.name, column.type) for column in analysis.columns),
+        sources=sources,
+        unkeyed=tuple(str(source) for source in sources if not source.keyed),
+        moving=(
+            *(f"{name} changes by itself" for name in analysis.moving),
+            *(
+                f"changes of the {relation.kind} {relation.qualified} cannot be captured"
+                for relation in analysis.uncaptured
+            ),
         ),
-        options.strategy,
+        distinct=analysis.distinct,
+        settings=_settings(connection),
+        algebra=algebra,
+        algebra_tree=tree,
+        maintain=options.maintain,
     )
+
+
+def _source(connection: Connection[Any], use: SourceUse) -> Source:
+    """A captured relation; a maintained view is captured where its content is stored."""
+    key = set(use.key.columns) if use.key else set()
+    columns = tuple(_column(column, column.attnum in key) for column in use.captured)
+    if use.relation.maintained is None:
+        return Source(use.relation.oid, use.relation.schema, use.relation.name, columns)
+    stored = catalog.stored_content(connection, use.relation.maintained)
+    return replace(stored, columns=(*columns, *stored.columns))
+
+
+def _column(column: RelationColumn, in_key: bool) -> SourceColumn:
+    hashed = in_key and column.builtin_equality
+    return SourceColumn(column.attnum, column.name, in_key, column.plain_type, hashed)
+
+
+def _settings(connection: Connection[Any]) -> tuple[tuple[str, str], ...]:
+    rows = connection.execute(
+        "SELECT name, setting FROM pg_settings WHERE name = ANY (%s) ORDER BY name", [list(PINNED)]
+    ).fetchall()
+    # All digits of a float, so that two values with the same image are the same.
+    return (*rows, ("extra_float_digits", "1"))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from psycopg import Connection
-from psycopg.sql import SQL, Composed
+from psycopg.sql import Composed, Identifier
 
 from orchestrator.deltascript import capture
 from orchestrator.deltascript.capture import Captured
@@ -60,7 +60,8 @@ def _create(connection: Connection[Any], source: Source) -> int:
         [source.oid, source.keyed],
     ).fetchone()
     assert row is not None
-    captured = Captured(row[0], SQL(source.relation), _shown(source.columns, {}))
+    relation = Identifier(source.schema, source.name)
+    captured = Captured(row[0], relation, _shown(source.columns, {}))
     _run(connection, capture.create_source(captured))
     _record_columns(connection, captured)
     _capture_members(connection, captured)

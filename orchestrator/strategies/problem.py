@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from orchestrator.deltascript.plan import Column, Source
 
@@ -22,4 +23,6 @@ class Problem:
     settings: tuple[tuple[str, str], ...]
     algebra: str
     """The algebra plan in print, or what it does not model."""
+    algebra_tree: dict[str, Any]
+    """The same for programs."""
     maintain: str = "deferred"

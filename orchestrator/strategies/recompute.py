@@ -39,4 +39,5 @@ def plan(problem: Problem, reasons: tuple[Reason, ...] = ()) -> MaintenancePlan:
         settings=problem.settings,
         reasons=reasons,
         algebra=problem.algebra,
+        algebra_tree=problem.algebra_tree,
     )
