@@ -11,7 +11,9 @@ from pathlib import Path
 from orchestrator.spark.errors import SparkError
 from orchestrator.spark.java import Java
 
-_CLASS = re.compile(r'^(Exception in thread "[^"]*" )?([\w.$]+(Exception|Error): )?')
+_PREFIX = re.compile(
+    r'^(\S+ ERROR [\w.$]+: )?(Exception in thread "[^"]*" )?([\w.$]+(Exception|Error): )?'
+)
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -80,11 +82,13 @@ def _last_words(log: Path) -> str:
 
     >>> from tempfile import NamedTemporaryFile
     >>> with NamedTemporaryFile("w+") as log:
-    ...     lines = ["WARN A: b", "ERROR C: d.", "org.x.SparkException: no", "\\tat e.f", "Caused by: g"]
+    ...     lines = ["9:30 WARN A: b", "9:30 ERROR C: d.", "a.b.SomeException: no", "\\tat e.f"]
     ...     print(*lines, sep="\\n", file=log, flush=True)
     ...     _last_words(Path(log.name))
-    'ERROR C: d.; no'
+    'd.; no'
     """
     lines = log.read_text(errors="replace").splitlines()
-    words = [line for line in lines if not re.match(r"\s|$|(\S+ )?WARN|Caused by:", line)]
-    return "; ".join(_CLASS.sub("", line).strip() for line in words[-2:])
+    words = [
+        line for line in lines if not re.match(r"\s|$|(\S+ )?WARN|Caused by:|Picked up ", line)
+    ]
+    return "; ".join(_PREFIX.sub("", line).strip() for line in words[-2:])

@@ -67,7 +67,7 @@ def environment(master: str, java_home: Path, package: Path) -> dict[str, str | 
         # These would bring in another Spark of the caller's than the one started here.
         "PYSPARK_GATEWAY_PORT": None,
         "PYSPARK_SUBMIT_ARGS": None,
-        "SPARK_CONNECT_MODE_ENABLED": None,
+        "SPARK_REMOTE": None,
     }
     if _nameless():
         changes["SPARK_USER"] = str(os.geteuid())

