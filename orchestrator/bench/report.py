@@ -1,0 +1,167 @@
+"""What a benchmark found: a table for people, a plot, and JSON, with bars that hold or do not."""
+
+from __future__ import annotations
+
+import json
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "=": operator.eq,
+}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A limit that a measured value must keep.
+
+    >>> Bar("bulk insert, times bare", 1.7, "<=", 1.8).holds
+    True
+    """
+
+    name: str
+    value: float
+    op: str
+    limit: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the value keeps the limit."""
+        return _OPERATORS[self.op](self.value, self.limit)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of one benchmark; every row has the same keys."""
+
+    bench: str
+    machine: dict[str, str]
+    rows: tuple[dict[str, Any], ...]
+    bars: tuple[Bar, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every bar holds."""
+        return all(bar.holds for bar in self.bars)
+
+    @property
+    def exit_status(self) -> int:
+        """What the command line answers: 1 when a bar does not hold."""
+        return 0 if self.holds else 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return {
+            "bench": self.bench,
+            "machine": self.machine,
+            "rows": list(self.rows),
+            "bars": [
+                {
+                    "name": bar.name,
+                    "value": bar.value,
+                    "op": bar.op,
+                    "limit": bar.limit,
+                    "holds": bar.holds,
+                }
+                for bar in self.bars
+            ],
+        }
+
+
+def progress(text: str) -> None:
+    """Tells a person who waits what is being measured; says nothing to a program or a file."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def show(report: Report, *, as_json: bool = False, plot_to: Path | None = None) -> int:
+    """Prints a report, draws it where matplotlib is there, and gives the exit status."""
+    progress("")
+    drawn = plot(report, plot_to) if plot_to is not None else None
+    if as_json:
+        print(json.dumps(report.to_json(), indent=2, ensure_ascii=False))
+        return report.exit_status
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200
+    console.print(f"[bold]{report.bench}[/bold]")
+    for name in ("server", "cpu", "cores", "memory"):
+        if name in report.machine:
+            console.print(Text(f"  {name}: {report.machine[name]}"))
+    described = ("server", "cpu", "cores", "memory", "system")
+    settings = [f"{k} = {v}" for k, v in report.machine.items() if k not in described]
+    console.print(Text(f"  settings: {', '.join(settings)}"))
+    console.print(_rows(report.rows))
+    console.print(_bars(report.bars))
+    if drawn is not None:
+        console.print(Text(f"plot: {drawn}"))
+    return report.exit_status
+
+
+def plot(report: Report, path: Path) -> Path | None:
+    """Draws every bar against its limit into a file; nothing where matplotlib is not there."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    if not report.bars:
+        return None
+    figure = Figure(figsize=(7, 0.9 * len(report.bars) + 0.6), layout="constrained")
+    figure.suptitle(f"{report.bench}: measured, and the limit as a line")
+    for bar, axes in zip(
+        report.bars, figure.subplots(len(report.bars), squeeze=False), strict=True
+    ):
+        axes[0].barh([0], [bar.value], color="tab:green" if bar.holds else "tab:red")
+        axes[0].axvline(bar.limit, color="black")
+        axes[0].set_xlim(0, 1.15 * max(bar.value, bar.limit) or 1)
+        axes[0].set_yticks([])
+        axes[0].set_title(
+            f"{bar.name}: {_number(bar.value)} {bar.op} {_number(bar.limit)}", fontsize=9
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def _rows(rows: Sequence[dict[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, value in (rows[0] if rows else {}).items():
+        table.add_column(Text(name), justify="left" if isinstance(value, str) else "right")
+    for row in rows:
+        table.add_row(*(Text(_number(value)) for value in row.values()))
+    return table
+
+
+def _bars(bars: Sequence[Bar]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("bar")
+    table.add_column("measured", justify="right")
+    table.add_column("limit", justify="right")
+    table.add_column("")
+    for bar in bars:
+        table.add_row(
+            Text(bar.name),
+            _number(bar.value),
+            f"{bar.op} {_number(bar.limit)}",
+            Text("holds", "green") if bar.holds else Text("DOES NOT HOLD", "bold red"),
+        )
+    return table
+
+
+def _number(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value if value is not None else "")

@@ -1,0 +1,62 @@
+"""The benchmark of capture, small: that it measures what it says, not how fast this machine is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+import orchestrator
+from orchestrator.bench import capture
+from orchestrator.bench.measure import durable_server
+from orchestrator.errors import NameTakenError, UsageError
+
+Connect = Callable[..., Connection[Any]]
+
+
+def test_measures_capture_and_leaves_nothing(pg_version: int) -> None:
+    """On one version: what it is made of is tested on all."""
+    told: list[str] = []
+    with durable_server(pg_version) as dsn:
+        report = capture.run(dsn=dsn, seconds=1, rows=500, repeat=1, say=told.append)
+        with psycopg.connect(dsn) as connection:
+            left = "SELECT to_regnamespace('idivm_bench'), (SELECT count(*) FROM idivm.sources)"
+            assert connection.execute(left).fetchone() == (None, 0)
+    assert {"captured", "bare"} == {text.rpartition(".")[2].strip('"') for text in told[:-1]}
+    one, many, update, insert, after_much, later = report.rows
+    assert one["measured"] == "single-row UPDATE, 1 client"
+    assert many["measured"] == f"single-row UPDATE, {4 * (os.cpu_count() or 1)} clients"
+    for row in (one, many, update, insert):
+        assert row["without capture"] > 0 and row["with capture"] > 0 and row["ratio"] > 0
+        assert row["buffers with"] > row["buffers without"]
+    assert after_much["with capture"] > 0 and later["with capture"] > 0
+    # Every row of the report has the same columns, as tables and programs expect.
+    assert len({tuple(row) for row in report.rows}) == 1
+    bars = {bar.name: bar for bar in report.bars}
+    for name in ("bytes of WAL", "rows written", "transaction numbers used"):
+        assert bars[f"idle refresh, {name}"].holds
+    limits = [(bar.op, bar.limit) for bar in report.bars[:4]]
+    assert limits == [(">=", 0.9), ("<=", 2.2), ("<=", 1.8), ("<", 2.0)]
+
+
+def test_refuses_a_server_without_durable_commits(dsn: str, connect: Connect) -> None:
+    with pytest.raises(UsageError, match="fsync is off"):
+        capture.run(dsn=dsn, seconds=1, rows=10, repeat=1)
+    assert connect().execute("SELECT to_regnamespace('idivm_bench')").fetchone() == (None,)
+
+
+def test_refuses_a_schema_that_is_there(dsn: str, connect: Connect) -> None:
+    connect().execute("CREATE SCHEMA idivm_bench; CREATE TABLE idivm_bench.mine ()")
+    with orchestrator.connect(dsn) as orc, pytest.raises(NameTakenError, match="idivm_bench"):
+        capture.prepare_tables(orc, 10).__enter__()
+    assert connect().execute("SELECT to_regclass('idivm_bench.mine')").fetchone() != (None,)
+
+
+@pytest.mark.parametrize("options", [{"rows": 0}, {"seconds": 0.5}, {"repeat": 0}, {"clients": 0}])
+def test_refuses_to_measure_nothing(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="--"):
+        capture.run(**options)
