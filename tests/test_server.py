@@ -100,6 +100,9 @@ def test_the_role_owns_its_database_and_little_else(embed: Embed) -> None:
     assert answer(endpoint.dsn, "SELECT pg_get_userbyid(datdba) = user FROM pg_database "
                   "WHERE datname = current_database()")  # fmt: skip
     assert answer(endpoint.dsn, "SHOW fsync") == "on"
+    # Not in a schema of the role's own name, which is that of idivm's catalog.
+    assert answer(endpoint.dsn, "CREATE SCHEMA AUTHORIZATION idivm") is None
+    assert answer(endpoint.dsn, "SELECT current_schema()::text") == "public"
 
 
 def test_tcp_asks_for_the_password_and_files_are_private(embed: Embed) -> None:
@@ -262,6 +265,7 @@ def test_a_home_that_the_servers_user_cannot_enter_is_refused(embed: Embed) -> N
     server.home.parent.chmod(0o700)
     with pytest.raises(ServerError, match="who may not enter that folder; set IDIVM_HOME"):
         server.up()
+    assert not server.home.exists()
 
 
 @as_root

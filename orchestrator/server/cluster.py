@@ -73,7 +73,9 @@ def _first_statements(password: str) -> str:
         sql.Identifier(NAME), sql.Literal(password)
     )
     database = sql.SQL("CREATE DATABASE {0} OWNER {0}").format(sql.Identifier(NAME))
-    return "".join(f"{statement.as_string()};\n\n" for statement in (role, database))
+    # Without this the role's tables would land in the schema of its own name: idivm's catalog.
+    path = sql.SQL("ALTER ROLE {} SET search_path = public").format(sql.Identifier(NAME))
+    return "".join(f"{statement.as_string()};\n\n" for statement in (role, database, path))
 
 
 def _run(account: Account, command: list[str], text: str = "") -> None:

@@ -162,10 +162,13 @@ class EmbeddedServer:
 
     def _prepare_home(self) -> Account:
         account = server_account(self.data, self.home)
-        if not any(self.home.iterdir()):
+        fresh = not any(self.home.iterdir())
+        if fresh:
             # Root's home lets the server's user through to the data, and shows nothing.
-            self.home.chmod(0o711 if os.geteuid() == 0 else 0o700)
+            self.home.chmod(0o700 if self.home.stat().st_uid == account.uid else 0o711)
         if not may_enter(account, self.home):
+            if fresh:
+                self.home.rmdir()
             raise ServerError(
                 f"{self.home} cannot hold the server: PostgreSQL does not run as root but as user "
                 f"{account.name}, who may not enter that folder; set IDIVM_HOME to one that all "
