@@ -49,6 +49,14 @@ class Canonical(Postgres):
         def _parse_unnest(self, with_alias: bool = True) -> exp.Unnest | None:
             return None
 
+        def _parse_types(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+            # In a column definition list a type follows the name; elsewhere, only a double colon
+            # precedes one.
+            if kwargs.get("schema"):
+                ends = (TokenType.COMMA, TokenType.R_PAREN)
+                return None if self._curr.token_type in ends else self._parse_dcolon()
+            return super()._parse_types(*args, **kwargs)
+
         def _parse_dcolon(self) -> exp.Expr | None:
             return exp.DataType(this=exp.DType.USERDEFINED, kind=self._type_text())
 
@@ -86,10 +94,12 @@ class Canonical(Postgres):
             self._advance()
             if token.token_type == TokenType.IDENTIFIER:
                 return '"' + token.text.replace('"', '""') + '"'
-            return token.text
+            return token.text.lower()
 
     class Generator(PostgresGenerator):
         """Writes what was read."""
+
+        MULTI_ARG_DISTINCT = True
 
         def __init__(self, **options: Any) -> None:
             """Takes sqlglot's options; names of functions keep their case."""
@@ -108,11 +118,20 @@ class Canonical(Postgres):
             return self._match_sql(expression)
 
         def not_sql(self, expression: exp.Not) -> str:
-            """NOT, or the `!` of a regular expression's operator."""
-            # PostgreSQL writes NOT with parentheses around its operand; without them it was `!~`.
+            """NOT, or what sqlglot reads as if it were: `!~`, IS NOT TRUE."""
+            # PostgreSQL writes NOT with parentheses around its operand.
             if type(expression.this) in _REGEXPS:
                 return self.binary(expression.this, "!" + _REGEXPS[type(expression.this)])
+            if isinstance(expression.this, exp.Is):
+                test = expression.this
+                return f"{self.sql(test, 'this')} IS NOT {self.sql(test, 'expression')}"
             return super().not_sql(expression)
+
+        def offset_limit_modifiers(
+            self, expression: exp.Expr, fetch: bool, limit: exp.Fetch | exp.Limit | None
+        ) -> list[str]:
+            """OFFSET goes first."""
+            return [self.sql(expression, "offset"), self.sql(limit)]
 
         def _match_sql(self, expression: exp.Like | exp.ILike) -> str:
             symbol = "~~" if isinstance(expression, exp.Like) else "~~*"
@@ -141,7 +160,19 @@ def parse(text: str) -> Tree:
     [tree] = _DIALECT.parser().parse(tokens, text)
     if tree is None:
         raise UnreadableError(text[:80])
-    return tree
+    return tree.transform(_bare_values)
+
+
+def _bare_values(node: Tree) -> Tree:
+    """VALUES beside a set operation, which sqlglot wraps into a SELECT."""
+    if not isinstance(node, exp.Select) or not isinstance(node.parent, exp.SetOperation):
+        return node
+    clause = node.args.get("from_")
+    if clause is None or not isinstance(clause.this, exp.Values) or clause.this.alias != "_values":
+        return node
+    values: Tree = clause.this.copy()
+    values.set("alias", None)
+    return values
 
 
 def read(text: str) -> Tree:
@@ -188,7 +219,8 @@ _SPELLED = frozenset({TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER})
 def _meaning(token: Token) -> tuple[str, str]:
     if token.token_type in _SPELLED:
         return token.token_type.name, token.text
-    return "", token.text.upper()
+    # IS UNKNOWN is IS NULL of a boolean, and read as such.
+    return "", "NULL" if token.token_type == TokenType.UNKNOWN else token.text.upper()
 
 
 def _around(text: str, error: Exception) -> str:

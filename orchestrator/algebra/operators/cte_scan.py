@@ -15,10 +15,9 @@ from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dependencies import Columns, Dependencies, Keys
 from orchestrator.algebra.dialect import Tree, identifier, reference
 from orchestrator.algebra.operators.base import Identified, Operator
-from orchestrator.algebra.operators.recursive import RecursiveScan
+from orchestrator.algebra.operators.recursive import open_recursions
 from orchestrator.algebra.operators.set_operation import Branch, renamed_columns, renamed_keys
 from orchestrator.algebra.rendering import Block, Renderer
-from orchestrator.algebra.traversal import walk
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class CteScan(Operator):
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
         """A name from WITH; a subplan that reads rows of another query stays in place."""
         plan = self.shared.input
-        if plan.outer_columns or _open(plan):
+        if plan.outer_columns or open_recursions(plan):
             block = renderer.nested(renderer.block(plan, outer))
             return Block(
                 block.items,
@@ -96,9 +95,3 @@ class CteScan(Operator):
 
     def _keys(self) -> Keys:
         return renamed_keys(self.shared, self.outputs)
-
-
-def _open(plan: Operator) -> list[Operator]:
-    """The references of a plan to a recursion that is not part of it."""
-    closed = {getattr(one, "name", "") for one in walk(plan) if one.symbol == "μ"}
-    return [one for one in walk(plan) if isinstance(one, RecursiveScan) and one.name not in closed]

@@ -1,6 +1,7 @@
 """δ(R): duplicate elimination.
 
-ID(δ(R)) = all columns. (The paper reads it as γ over all columns.)
+ID(δ(R)) = all columns. As the paper has it, δ(R) is γ over all columns of R once R carries IDs,
+which its result must not.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dependencies import Keys
 from orchestrator.algebra.dialect import Tree
 from orchestrator.algebra.operators.base import Identified
-from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.group import Grouping
 from orchestrator.algebra.operators.unary import Unary
 from orchestrator.algebra.rendering import Block, Renderer
+from orchestrator.algebra.unsupported import NotModelledError
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,11 @@ class Distinct(Unary):
         return "δ"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID(δ(R)) = all columns; IDs added below are cut off again."""
+        """ID(δ(R)) = all columns."""
         [below] = inputs
-        source = below.operator
-        if source.columns != self.columns:
-            source = Projection(source, tuple(Item.kept(column) for column in self.columns))
-        return Identified(Distinct(source), self.columns)
+        if not self.columns:
+            raise NotModelledError("a result without columns", self.label)
+        return Identified(Grouping(below.operator, self.columns), self.columns)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
         """SELECT DISTINCT."""

@@ -19,10 +19,10 @@ from orchestrator.algebra.operators.base import Identified, Operator
 from orchestrator.algebra.operators.set_operation import (
     Branch,
     branch_query,
-    cut,
     renamed_columns,
 )
 from orchestrator.algebra.rendering import Block, Renderer
+from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError
 
 
@@ -112,10 +112,8 @@ class Recursion(Operator):
         """ID = all columns."""
         if self.all:
             raise NotModelledError("a recursive UNION ALL has no IDs", self.label)
-        base, step = (
-            cut(branch, below) for branch, below in zip((self.base, self.step), inputs, strict=True)
-        )
-        return Identified(replace(self, base=base, step=step), self.outputs)
+        base, step = inputs
+        return Identified(self.with_children((base.operator, step.operator)), self.outputs)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
         """WITH RECURSIVE."""
@@ -142,3 +140,9 @@ class Recursion(Operator):
 
     def _keys(self) -> Keys:
         return frozenset() if self.all else frozenset({frozenset(self.outputs)})
+
+
+def open_recursions(plan: Operator) -> frozenset[str]:
+    """The recursions whose rows a plan reads without containing them."""
+    scanned = {one.name for one in walk(plan) if isinstance(one, RecursiveScan)}
+    return frozenset(scanned - {one.name for one in walk(plan) if isinstance(one, Recursion)})

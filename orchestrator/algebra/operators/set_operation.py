@@ -12,7 +12,6 @@ from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dependencies import Columns, Dependencies, Keys
 from orchestrator.algebra.dialect import Tree, identifier, reference
 from orchestrator.algebra.operators.base import Identified, Operator
-from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.rendering import Block, Renderer
 from orchestrator.algebra.unsupported import NotModelledError
 
@@ -69,14 +68,11 @@ class TwoBranches(Operator):
         return f"{self.symbol}{' all' if self.all else ''} → {names}"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID = all columns; IDs added below are cut off again."""
+        """ID = all columns."""
         if self.all:
             raise NotModelledError("which of equal rows remain is not determined", self.label)
-        branches = [
-            cut(branch, below)
-            for branch, below in zip((self.left, self.right), inputs, strict=True)
-        ]
-        return Identified(replace(self, left=branches[0], right=branches[1]), self.outputs)
+        left, right = inputs
+        return Identified(self.with_children((left.operator, right.operator)), self.outputs)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
         """INTERSECT or EXCEPT."""
@@ -91,14 +87,6 @@ class TwoBranches(Operator):
     def _keys(self) -> Keys:
         whole = frozenset() if self.all else frozenset({frozenset(self.outputs)})
         return renamed_keys(self.left, self.outputs) | whole
-
-
-def cut(branch: Branch, below: Identified) -> Branch:
-    """The branch over an input with IDs, without what the IDs added."""
-    if below.operator.columns == branch.input.columns:
-        return replace(branch, input=below.operator)
-    items = tuple(Item.kept(column) for column in dict.fromkeys(branch.columns))
-    return replace(branch, input=Projection(below.operator, items))
 
 
 def branch_query(renderer: Renderer, branch: Branch, outer: Mapping[Column, Tree]) -> Tree:

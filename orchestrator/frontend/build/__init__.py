@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlglot import exp
 
 from orchestrator.algebra import Plan, Symbols, Unsupported
@@ -20,9 +22,7 @@ def build(text: str, facts: QueryFacts) -> Plan | Unsupported:
     try:
         tree = read(text)
         texts = [tree, *(read(view.text) for view in facts.views.values())]
-        mentioned = frozenset(
-            column.name for one in texts for column in one.find_all(exp.Column, exp.Identifier)
-        )
+        mentioned = None if any(map(_counts_columns, texts)) else _names(texts)
         plan = _query(Context(facts, Symbols(), mentioned, _query), tree, Scope())
         if plan.root.outer_columns:
             raise not_modelled("a column that its query does not have", text)
@@ -31,6 +31,20 @@ def build(text: str, facts: QueryFacts) -> Plan | Unsupported:
     except NotModelledError as error:
         return error.unsupported
     return narrow_scans(arrange_joins(plan))
+
+
+def _counts_columns(tree: Tree) -> bool:
+    """Whether somewhere columns of a table are named by their position."""
+    return any(
+        isinstance(alias.parent, exp.Subquery) and alias.args.get("columns")
+        for alias in tree.find_all(exp.TableAlias)
+    )
+
+
+def _names(trees: Iterable[Tree]) -> frozenset[str]:
+    return frozenset(
+        name.name for tree in trees for name in tree.find_all(exp.Column, exp.Identifier)
+    )
 
 
 def _query(context: Context, tree: Tree, scope: Scope) -> Plan:

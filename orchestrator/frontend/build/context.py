@@ -46,6 +46,14 @@ class QueryFacts:
         """Schema and name of the functions that return sets."""
         return frozenset((u.schema, u.proname) for u in self.functions if u.returns_set)
 
+    @cached_property
+    def own_equality(self) -> bool:
+        """Whether a comparison by `=` may be that of an extension or a user."""
+        return any(
+            use.role == "operator" and use.proname == "=" and use.schema != "pg_catalog"
+            for use in self.functions
+        )
+
     def _named(self, role: str) -> frozenset[tuple[str, str]]:
         return frozenset((u.schema, u.proname) for u in self.functions if u.role == role)
 
@@ -123,8 +131,8 @@ class Context:
 
     facts: QueryFacts
     symbols: Symbols
-    mentioned: frozenset[str]
-    """Every column name in the texts; other columns of a table need not be scanned."""
+    mentioned: frozenset[str] | None
+    """Every column name in the texts, if no other columns of a table need to be scanned."""
     query: Callable[[Context, Tree, Scope], Plan]
     """Builds a whole query; the modules of this room call each other through it."""
 

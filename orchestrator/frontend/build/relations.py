@@ -107,11 +107,13 @@ def _using(
     for item in using:
         name = item.name
         one, other = left.column(None, name), right.column(None, name)
-        if one is None or other is None or one.equality is None or other.equality is None:
-            raise not_modelled("USING over columns of unknown equality", f"USING ({name})")
+        if one is None or other is None:
+            raise not_modelled("a name that cannot be resolved", f"USING ({name})")
+        if context.facts.own_equality and None in (one.equality, other.equality):
+            raise not_modelled("USING over types of unknown equality", f"USING ({name})")
         pair = (reference(one.symbol), reference(other.symbol))
         conditions.append(Scalar.of(exp.EQ(this=pair[0], expression=pair[1]), [one, other]))
-        if kind != "FULL" and one.type == other.type:
+        if kind != "FULL" and one.type is not None and one.type == other.type:
             merged.append((name, other if kind == "RIGHT" else one))
         else:
             both = exp.Anonymous(this="COALESCE", expressions=[tree.copy() for tree in pair])
@@ -127,8 +129,8 @@ def _with_merged(
     for name, column in merged:
         if isinstance(column, Scalar):
             like = min(column.columns, key=lambda c: c.symbol)
-            same = all(c.type == like.type for c in column.columns)
-            made = context.column(name, like=like if same else None)
+            known_type = like.type is not None and len({c.type for c in column.columns}) == 1
+            made = context.column(name, like=like if known_type else None)
             computed.append(Item(made, column))
             known[name] = made
         else:
@@ -242,7 +244,10 @@ def _scan(context: Context, relation: Relation, alias: str, only: bool, tree: Tr
     wanted = [
         column
         for column in relation.columns
-        if renamed or column.name in context.mentioned or column.attnum in in_keys
+        if renamed
+        or context.mentioned is None
+        or column.name in context.mentioned
+        or column.attnum in in_keys
     ]
     table = Table(
         oid=relation.oid,
