@@ -112,14 +112,16 @@ def show(report: Report, *, as_json: bool = False, plot_to: Path | None = None) 
 
 
 def plot(report: Report, path: Path) -> Path | None:
-    """Draws every bar against its limit into a file; nothing where matplotlib is not there."""
+    """Draws the bars with their limits into a file; nothing where matplotlib is not there."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         return None
-    if not report.bars:
+    # What must be exactly so has no length to show.
+    bars = [bar for bar in report.bars if bar.op != "="]
+    if not bars:
         return None
-    figure = Figure(figsize=(7, 0.9 * len(report.bars) + 0.6), layout="constrained")
+    figure = Figure(figsize=(7, 0.9 * len(bars) + 0.6), layout="constrained")
     figure.suptitle(f"{report.bench}: measured, and the limit as a line")
     for bar, axes in zip(
         report.bars, figure.subplots(len(report.bars), squeeze=False), strict=True
