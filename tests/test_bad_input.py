@@ -53,6 +53,8 @@ def base(orc):
         ("CREATE VIEW v AS INSERT INTO t VALUES (2) RETURNING id", IdivmError, "."),
         ("DROP VIEW nowhere", NotFoundError, "no view"),
         ("REFRESH VIEW t", NotFoundError, "not maintained"),
+        ("CREATE VIEW idivm.v AS SELECT 1 AS a", UsageError, "idivm's own"),
+        ("SET search_path = idivm_state; CREATE VIEW v AS SELECT 1 AS a", UsageError, "idivm's own"),
         ("SELECT 1; CREATE VIEW", UsageError, "name is missing"),
         ("BEGIN; CREATE VIEW v AS SELECT 1 AS a", UsageError, "outside a transaction"),
     ],

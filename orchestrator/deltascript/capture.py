@@ -19,6 +19,9 @@ SEGMENT_BITS = 32
 """A statement's number shifted right by this many bits tells, by its lowest bit, the log segment."""
 
 
+PLACEHOLDER = "present"
+
+
 @dataclass(frozen=True)
 class Captured:
     """A source as installed: its id, its table and the names its columns have in the source view."""
@@ -26,6 +29,8 @@ class Captured:
     id: int
     relation: Composable
     columns: tuple[tuple[SourceColumn, str], ...]
+    placeholder: bool = False
+    """Whether the source view begins with a column that stands for none, as for count(*)."""
 
     @property
     def keyed(self) -> bool:
@@ -151,20 +156,22 @@ def _type(column: SourceColumn) -> SQL:
 
 
 def _view_columns(source: Captured) -> Composable:
-    if not source.columns:
-        return SQL("true AS present")
-    return SQL(", ").join(
+    columns = [
         SQL("t.{} AS {}").format(Identifier(column.name), Identifier(name))
         for column, name in source.columns
+    ]
+    return SQL(", ").join(
+        [SQL("true AS {}").format(Identifier(PLACEHOLDER)), *columns][_skip(source) :]
     )
 
 
 def _row_values(source: Captured) -> Composable:
-    if not source.columns:
-        return SQL("true")
-    return SQL(", ").join(
-        SQL("t.{}").format(Identifier(column.name)) for column, _ in source.columns
-    )
+    columns = [SQL("t.{}").format(Identifier(column.name)) for column, _ in source.columns]
+    return SQL(", ").join([SQL("true"), *columns][_skip(source) :])
+
+
+def _skip(source: Captured) -> int:
+    return 0 if source.placeholder else 1
 
 
 def _log_columns(source: Captured, sides: str) -> Composed:
@@ -186,6 +193,7 @@ def _image_columns(source: Captured, sides: str) -> Composed:
 
 def _into_segment(source: Captured, insert: Callable[[Identifier], Composed]) -> Composed:
     return SQL(
+        "#variable_conflict use_column\n"
         "DECLARE\n"
         "    stmt bigint := nextval({});\n"
         "    tx xid8 := pg_current_xact_id();\n"
@@ -205,8 +213,8 @@ def _into_segment(source: Captured, insert: Callable[[Identifier], Composed]) ->
 
 def _capture_bodies(source: Captured, number: int) -> dict[str, Composed]:
     pick = source.log(f"_pick_{number}")
-    old = SQL("(SELECT {}(old_rows) AS old FROM old_rows) AS o").format(pick)
-    new = SQL("(SELECT {}(new_rows) AS new FROM new_rows) AS n").format(pick)
+    old = SQL("(SELECT {}(old_rows.*) AS old FROM old_rows) AS o").format(pick)
+    new = SQL("(SELECT {}(new_rows.*) AS new FROM new_rows) AS n").format(pick)
 
     def one_sided(side: str, operation: str, rows: Composed) -> Callable[[Identifier], Composed]:
         return lambda segment: SQL(
@@ -265,8 +273,8 @@ def _paired_update(source: Captured, pick: Identifier) -> Callable[[Identifier],
         "        INSERT INTO {segment} (seq, xid, op{columns})\n"
         "        SELECT stmt, tx, CASE WHEN o.{first} IS NULL THEN 'I' WHEN n.{first} IS NULL THEN 'D'"
         " ELSE 'U' END::\"char\"{images}\n"
-        "        FROM (SELECT r.old, {old_key} FROM (SELECT {pick}(old_rows) AS old FROM old_rows) AS r) AS o\n"
-        "        FULL JOIN (SELECT r.new, {new_key} FROM (SELECT {pick}(new_rows) AS new FROM new_rows) AS r) AS n\n"
+        "        FROM (SELECT r.old, {old_key} FROM (SELECT {pick}(old_rows.*) AS old FROM old_rows) AS r) AS o\n"
+        "        FULL JOIN (SELECT r.new, {new_key} FROM (SELECT {pick}(new_rows.*) AS new FROM new_rows) AS r) AS n\n"
         "          ON {condition}\n"
         "        WHERE (o.old *<> n.new) IS NOT FALSE"
     ).format(
@@ -289,11 +297,14 @@ def read_side(source: Captured) -> Iterator[Composed]:
     images = {
         side: SQL("ROW({})::{}").format(
             SQL(", ").join(
-                SQL("c.{}").format(Identifier(f"{side}_{column.attnum}"))
-                for column, _ in source.columns
-            )
-            if source.columns
-            else SQL("true"),
+                [
+                    SQL("true"),
+                    *(
+                        SQL("c.{}").format(Identifier(f"{side}_{column.attnum}"))
+                        for column, _ in source.columns
+                    ),
+                ][_skip(source) :]
+            ),
             source.view,
         )
         for side in "on"

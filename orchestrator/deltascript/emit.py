@@ -83,6 +83,7 @@ def create_relation(
 
 def _program(plan: MaintenancePlan, names: Names) -> Composed:
     return SQL(
+        "#variable_conflict use_column\n"
         "-- Keeps {} equal to the rows of {}; strategy {}.\n"
         "DECLARE\n    changed bigint := 0;\n    applied bigint;\nBEGIN\n{}    RETURN changed;\nEND"
     ).format(

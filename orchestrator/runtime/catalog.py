@@ -15,6 +15,8 @@ from orchestrator.deltascript.capture import Captured
 from orchestrator.deltascript.plan import Source, SourceColumn
 from orchestrator.errors import NotFoundError
 
+OWN_SCHEMAS = ("idivm", "idivm_def", "idivm_log", "idivm_state")
+
 
 @dataclass(frozen=True)
 class ViewInfo:
@@ -195,12 +197,15 @@ def load_source(connection: Connection[Any], source_id: int) -> Captured:
         [source_id],
     ).fetchall()
     row = connection.execute(
-        "SELECT relation::text FROM idivm.sources WHERE id = %s", [source_id]
+        "SELECT s.relation::text, count(a.attnum) > %s FROM idivm.sources s"
+        " JOIN pg_attribute a ON a.attrelid = to_regclass('idivm_def.s' || s.id) AND a.attnum > 0"
+        " WHERE s.id = %s GROUP BY s.relation",
+        [len(columns), source_id],
     ).fetchone()
     assert row is not None
-    return Captured(
-        source_id, SQL(row[0]), tuple((SourceColumn(*facts), shown) for *facts, shown in columns)
-    )
+    relation, placeholder = row
+    shown = tuple((SourceColumn(*facts), name) for *facts, name in columns)
+    return Captured(source_id, SQL(relation), shown, placeholder)
 
 
 def sources_with_other_members(connection: Connection[Any]) -> list[int]:

@@ -90,13 +90,22 @@ def sweep(connection: Connection[Any]) -> int:
 
 def _placed(connection: Connection[Any], name: QualifiedName) -> Identifier:
     if name.schema:
-        return Identifier(name.schema, name.name)
+        return _outside(name.schema, name)
     row = connection.execute("SELECT current_schema()").fetchone()
     if row is None or row[0] is None:
         raise UsageError(
             f"No schema to create {name} in: the search_path names none that exists; write schema.name."
         )
-    return Identifier(row[0], name.name)
+    return _outside(row[0], name)
+
+
+def _outside(schema: str, name: QualifiedName) -> Identifier:
+    if schema in catalog.OWN_SCHEMAS:
+        raise UsageError(
+            f"The schema {schema} is idivm's own; name another one for {name.name}, as in"
+            f" public.{name.name}, or put another one first in search_path."
+        )
+    return Identifier(schema, name.name)
 
 
 def _replaced(connection: Connection[Any], new: NewView, relation: Identifier) -> ViewInfo | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from psycopg import Connection
@@ -61,7 +62,9 @@ def _create(connection: Connection[Any], source: Source) -> int:
     ).fetchone()
     assert row is not None
     relation = Identifier(source.schema, source.name)
-    captured = Captured(row[0], relation, _shown(source.columns, {}))
+    captured = Captured(
+        row[0], relation, _shown(source.columns, set()), placeholder=not source.columns
+    )
     _run(connection, capture.create_source(captured))
     _record_columns(connection, captured)
     _capture_members(connection, captured)
@@ -70,8 +73,8 @@ def _create(connection: Connection[Any], source: Source) -> int:
 
 def _widen(connection: Connection[Any], source_id: int, added: Sequence[SourceColumn]) -> None:
     before = catalog.load_source(connection, source_id)
-    taken = {column.attnum: shown for column, shown in before.columns}
-    captured = Captured(source_id, before.relation, (*before.columns, *_shown(added, taken)))
+    taken = {shown for _, shown in before.columns} | {capture.PLACEHOLDER}
+    captured = replace(before, columns=(*before.columns, *_shown(added, taken)))
     _run(connection, capture.widen_source(captured, added))
     _record_columns(connection, captured)
     for member in catalog.members(connection, source_id):
@@ -88,13 +91,12 @@ def _forget_key(connection: Connection[Any], source_id: int) -> None:
 
 
 def _shown(
-    columns: Iterable[SourceColumn], taken: dict[int, str]
+    columns: Iterable[SourceColumn], taken: set[str]
 ) -> tuple[tuple[SourceColumn, str], ...]:
-    names = set(taken.values())
     shown = []
     for column in columns:
-        name = fresh_name(column.name, names)
-        names.add(name)
+        name = fresh_name(column.name, taken)
+        taken.add(name)
         shown.append((column, name))
     return tuple(shown)
 

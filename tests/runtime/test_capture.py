@@ -202,6 +202,25 @@ def test_a_second_view_widens_the_log(orc, net):
     assert (1, "seen") in orc.execute("TABLE wide")[0].rows
 
 
+def test_a_table_of_which_nothing_is_read_may_be_read_later(orc):
+    orc.execute(
+        """
+        CREATE TABLE bare (present int, a text);
+        CREATE VIEW how_many AS SELECT count(*) AS c FROM bare;
+        INSERT INTO bare VALUES (1, 'a'), (1, 'a'), (2, 'b');
+        """
+    )
+    assert orc.check("how_many")[0].equal
+    orc.execute("CREATE VIEW what AS SELECT present, a FROM bare; DELETE FROM bare WHERE a = 'b'")
+    assert all(report.equal for report in orc.check())
+    orc.execute(
+        "CREATE TABLE no_columns (); CREATE VIEW none AS SELECT count(*) AS c FROM no_columns"
+    )
+    orc.execute("INSERT INTO no_columns DEFAULT VALUES; INSERT INTO no_columns DEFAULT VALUES")
+    assert orc.check("none")[0].equal
+    assert orc.execute("TABLE none")[0].rows == [(2,)]
+
+
 def test_renames_are_followed(orc, net):
     orc.execute(
         """
