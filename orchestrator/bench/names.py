@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
 def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentParser) -> None:
     """Adds every measurement as a verb; its code is loaded when it runs."""
-    names = parser.add_subparsers(dest="bench", required=True, metavar="NAME")
+    names = parser.add_subparsers(
+        dest="bench", required=True, metavar="NAME", parser_class=type(parser)
+    )
 
     def bench(name: str, text: str, run: Callable[[argparse.Namespace], int]) -> Any:
         sub = names.add_parser(name, help=text, description=text, parents=[common])
@@ -20,18 +23,55 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--seconds", type=float, default=10, help="length of one pgbench run")
     sub.add_argument("--rows", type=int, default=100_000, help="rows of a bulk statement")
     sub.add_argument("--repeat", type=int, default=5, help="runs of each side")
+    sub.add_argument("--clients", type=int, help="clients of pgbench (default: twice the cores)")
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+    sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
 
     sub = bench("fuzz", "random views and changes against the oracle", _fuzz)
     sub.add_argument("--minutes", type=float, default=1, help="how long to go on")
     sub.add_argument("--seed", type=int, help="the first seed (default: a fresh one)")
+    sub.add_argument("--cases", type=int, help="stop after so many cases")
     sub.add_argument("--strategy", action="append", help="a strategy to test (default: all)")
+    sub.add_argument("--mode", action="append", help="a mode to test (default: all)")
+    sub.add_argument("--replay", type=Path, metavar="JSON", help="run this saved case instead")
+    sub.add_argument("--save", type=Path, metavar="FOLDER", help="keep failing cases here")
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
 
 
 def _capture(options: argparse.Namespace) -> int:
-    raise NotImplementedError(options)
+    from orchestrator.bench.capture import run
+    from orchestrator.bench.report import progress, show
+
+    report = run(
+        dsn=options.dsn,
+        seconds=options.seconds,
+        rows=options.rows,
+        repeat=options.repeat,
+        clients=options.clients,
+        pg=options.pg,
+        say=progress,
+    )
+    return show(report, as_json=options.json, plot_to=options.plot)
 
 
 def _fuzz(options: argparse.Namespace) -> int:
-    raise NotImplementedError(options)
+    from orchestrator.bench.fuzz import run
+    from orchestrator.bench.measure import durable_server
+
+    def on(dsn: str) -> int:
+        return run(
+            dsn=dsn,
+            minutes=options.minutes,
+            seed=options.seed,
+            cases=options.cases,
+            strategies=options.strategy,
+            modes=options.mode,
+            replay=options.replay,
+            save=options.save,
+            as_json=options.json,
+        )
+
+    if options.dsn:
+        return on(options.dsn)
+    with durable_server(options.pg) as dsn:
+        return on(dsn)
