@@ -123,9 +123,7 @@ def plot(report: Report, path: Path) -> Path | None:
         return None
     figure = Figure(figsize=(7, 0.9 * len(bars) + 0.6), layout="constrained")
     figure.suptitle(f"{report.bench}: measured, and the limit as a line")
-    for bar, axes in zip(
-        report.bars, figure.subplots(len(report.bars), squeeze=False), strict=True
-    ):
+    for bar, axes in zip(bars, figure.subplots(len(bars), squeeze=False), strict=True):
         axes[0].barh([0], [bar.value], color="tab:green" if bar.holds else "tab:red")
         axes[0].axvline(bar.limit, color="black")
         axes[0].set_xlim(0, 1.15 * max(bar.value, bar.limit) or 1)
