@@ -168,9 +168,9 @@ TEMPLATES: tuple[Template, ...] = (
         ("({} NOT IN ({}, {}))", ("=", "=", "=")),
         ("({} IS NULL)", ("*",)),
         ("({} IS NOT NULL)", ("*",)),
-        ("(({}, {}) = ({}, {}))", ("int", "text", "int", "text")),
-        ("(({}, {}) <= ({}, {}))", ("int", "text", "int", "text")),
-        ("(({}, {}) IN (({}, 'a'), (1, {})))", ("int", "text", "int", "text")),
+        ("(({}, {}) = ({}, {}))", ("=", "=", "=", "=")),
+        ("(({}, {}) <= ({}, {}))", ("=", "=", "=", "=")),
+        ("(({}, {}) NOT IN (({}, {}), (1, {})))", ("int", "=", "int", "=", "=")),
         ("({} LIKE 'a%')", ("text",)),
         ("({} ~ '^[ab]')", ("text",)),
         ("({} NOT ILIKE '%B')", ("text",)),
@@ -210,6 +210,9 @@ class Expressions:
             fitting = [t for t in TEMPLATES if _gives(t, family) and _reads(t, scope)]
             if fitting:
                 return self._filled(self.rng.choice(fitting), family, scope, depth - 1)
+        if family == "bool" and scope:
+            tests = [t for t in TEMPLATES if _tests(t) and _reads(t, scope)]
+            return self._filled(self.rng.choice(tests), family, scope, 0)
         return self.constant(family)
 
     def condition(self, scope: Sequence[Expr], depth: int = 1) -> Composable:
@@ -232,10 +235,13 @@ class Expressions:
             # The arguments are free: something that is in scope is worth more than constants.
             present = sorted({e.family for e in scope if e.exact and e.family in COMPARABLE})
             wild = self.rng.choice(present or ["int"])
-        arguments = [
-            self.value(wild if wanted in ("*", "=") else wanted, scope, depth)
-            for wanted in template.arguments
-        ]
+        arguments: list[Expr] = []
+        for wanted in template.arguments:
+            made = self.value(wild if wanted in ("*", "=") else wanted, scope, depth)
+            # To compare a column with itself says little.
+            if wanted == "=" and arguments and (self.rng.random() < 0.4 or made in arguments):
+                made = self.constant(wild)
+            arguments.append(made)
         return Expr(
             SQL(template.text).format(*(argument.sql for argument in arguments)),
             family,
@@ -247,6 +253,10 @@ def _gives(template: Template, family: str) -> bool:
     if template.family == "*":
         return True
     return template.family == family or (template.family == "=" and family in COMPARABLE)
+
+
+def _tests(template: Template) -> bool:
+    return template.family == "bool" and "bool" not in template.arguments
 
 
 def _reads(template: Template, scope: Sequence[Expr]) -> bool:

@@ -52,7 +52,7 @@ class Grammar:
         """True in this share of calls."""
         return self.rng.random() < share
 
-    def where(self, scope: Sequence[Expr], share: float = 0.6) -> Composed | SQL:
+    def where(self, scope: Sequence[Expr], share: float = 0.45) -> Composed | SQL:
         """A WHERE clause, or nothing."""
         return (
             SQL(" WHERE {}").format(self.make.condition(scope)) if self.chance(share) else SQL("")
@@ -92,9 +92,9 @@ class Grammar:
         chosen = self.rng.sample(keys, min(len(keys), count or self.rng.choice((1, 1, 2))))
         if self.chance(0.2):
             made = self.make.value(chosen[0].family, keys, 1)
-            # A number alone would mean an output by its place.
-            usable = made.keyable and not isinstance(made.sql, SQL)
-            chosen[0] = made if usable else chosen[0]
+            # A constant number would mean an output by its place.
+            if made.keyable and any(_within(key, made) for key in keys):
+                chosen[0] = made
         return chosen
 
     def meeting(self, outer: Sequence[Expr], inner: Sequence[Expr]) -> Composable:
@@ -119,3 +119,7 @@ def comparable_pairs(left: Sequence[Expr], right: Sequence[Expr]) -> list[tuple[
         for b in right
         if a.family == b.family and a.family in COMPARABLE and a.exact and b.exact
     ]
+
+
+def _within(part: Expr, whole: Expr) -> bool:
+    return part.sql.as_string(None) in whole.sql.as_string(None)

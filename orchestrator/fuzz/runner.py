@@ -150,9 +150,10 @@ class Runner:
         self.outcome.counts[f"views by {info.strategy}"] += 1
 
     def _valid(self, view: View) -> bool:
-        """Whether PostgreSQL itself takes the view and answers it."""
+        """Whether PostgreSQL itself takes the view and answers it soon."""
         try:
             with self.writer.transaction(force_rollback=True):
+                self.writer.execute("SET LOCAL statement_timeout = '1s'")
                 self.writer.execute(SQL("DROP VIEW IF EXISTS {}").format(SQL(view.name)))
                 self.writer.execute(_plain_view(view))
                 self.writer.execute(SQL("SELECT v::text FROM {} AS v").format(SQL(view.name)))

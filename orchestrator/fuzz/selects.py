@@ -186,9 +186,9 @@ def _having(g: Grammar, keys: Sequence[Expr], scope: Sequence[Expr]) -> Composab
 def _branch(g: Grammar, depth: int, like: Sequence[Field] | None) -> Query:
     clause = g.sources.single(depth)
     if like is None:
-        outputs = g.outputs(clause.scope, safe=True)
+        outputs = g.outputs(clause.scope, safe=True)[:2]
     else:
         safe = [e for e in clause.scope if e.safe]
         made = [g.make.value(f.family, safe, 0) for f in like]
         outputs = [e if e.keyable else g.make.constant(e.family) for e in made]
-    return g.select(outputs, SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.4)))
+    return g.select(outputs, SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.25)))

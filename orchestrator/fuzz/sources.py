@@ -129,9 +129,11 @@ class Sources:
         roll = self.rng.random()
         shared = self._shared(left, right)
         sources = (*left.sources, right)
-        if roll < 0.08 or not pairs:
+        if roll < 0.1 or not pairs:
             return From(SQL("{} CROSS JOIN {}").format(left.sql, _aliased(right)), sources)
-        kind = self.rng.choice((" JOIN", " JOIN", " LEFT JOIN", " RIGHT JOIN", " FULL JOIN"))
+        kind = self.rng.choice(
+            (" JOIN", " JOIN", " LEFT JOIN", " LEFT JOIN", " RIGHT JOIN", " FULL JOIN")
+        )
         if shared and roll < 0.2:
             names = self.rng.sample(shared, min(len(shared), self.rng.choice((1, 1, 2))))
             return From(
@@ -144,7 +146,7 @@ class Sources:
             return From(
                 SQL("{} NATURAL{} {}").format(left.sql, SQL(kind), _aliased(right)), sources
             )
-        chosen = self.rng.sample(pairs, 1 if self.rng.random() < 0.8 else min(2, len(pairs)))
+        chosen = self.rng.sample(pairs, 1 if self.rng.random() < 0.9 else min(2, len(pairs)))
         conditions = [SQL("{} = {}").format(a.sql, b.sql) for a, b in chosen]
         # A full join takes nothing but equalities.
         if kind != " FULL JOIN" and self.rng.random() < 0.2:

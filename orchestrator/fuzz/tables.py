@@ -248,7 +248,7 @@ class _TableMaker:
         """Rows that the keys and references of the table accept."""
         rows: list[Row] = []
         keys: set[tuple[str | None, ...]] = set()
-        for _ in range(self.rng.choice((0, 1, 4, 6, 8, 8, 10, 12))):
+        for _ in range(self.rng.choice((0, 1, 3, 5, 6, 8, 8, 10, 10, 12, 12, 14))):
             if rows and not model.key and self.chance(0.3):
                 rows.append(dict(self.rng.choice(rows)))
                 continue
@@ -266,7 +266,7 @@ class _TableMaker:
 
     def _resolved(self, model: Model, reference: Reference, row: Row, own: list[Row]) -> bool:
         targets: Sequence[Row] = own if reference.table.name == model.name else reference.table.rows
-        if targets and not (reference.columns[0].nullable and self.chance(0.2)):
+        if targets and not (reference.columns[0].nullable and self.chance(0.1)):
             target = self.rng.choice(targets)
             for column, key in zip(reference.columns, reference.table.key, strict=True):
                 row[column.name] = target[key.name]

@@ -1,0 +1,141 @@
+"""`idivm bench fuzz`: random views and changes against the oracle for as long as one likes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from orchestrator.api import default_dsn
+from orchestrator.errors import UsageError
+from orchestrator.fuzz.campaign import Finding, Totals, run_cases, summary
+from orchestrator.fuzz.case import Case, from_json, to_json
+from orchestrator.fuzz.generate import generate
+from orchestrator.fuzz.options import MODES, STRATEGIES
+
+FINDINGS = 5
+"""So many failures end a run: more of them mostly have the same cause."""
+
+
+def run(
+    *,
+    minutes: float = 1,
+    seed: int | None = None,
+    dsn: str | None = None,
+    strategies: Sequence[str] | None = None,
+    modes: Sequence[str] | None = None,
+    cases: int | None = None,
+    replay: Path | None = None,
+    save: Path | None = None,
+    as_json: bool = False,
+) -> int:
+    """Runs the cases of consecutive seeds and prints totals and failures; 1 if there were any.
+
+    `cases` limits their number, `replay` runs a saved case instead, and `save` names a folder where
+    the shrunken case of every failure is kept as JSON.
+    """
+    _known("strategy", strategies, STRATEGIES)
+    _known("mode", modes, tuple(MODES))
+    first = secrets.randbelow(10**9) if seed is None else seed
+    target = dsn or default_dsn()
+    given = (
+        iter([from_json(replay.read_text())])
+        if replay
+        else _cases(first, strategies or STRATEGIES, modes or tuple(MODES))
+    )
+    with psycopg.connect(target) as connection:
+        version = connection.info.parameter_status("server_version")
+    if not as_json:
+        print(f"fuzz: PostgreSQL {version}, seeds from {first}, {minutes:g} minutes", flush=True)
+    progress = _Progress(minutes, cases, quiet=as_json)
+    totals = run_cases(target, given, progress.go_on)
+    after = first + totals.counts["cases"]
+    if save is not None:
+        for finding in totals.findings:
+            save.mkdir(parents=True, exist_ok=True)
+            (save / f"seed_{finding.seed}.json").write_text(to_json(finding.case))
+    if as_json:
+        print(json.dumps(_report(totals, str(version), first, after), indent=2, ensure_ascii=False))
+    else:
+        for finding in totals.findings:
+            _show(finding)
+        for name, count in summary(totals.counts):
+            print(f"  {count:>9,} {name}")
+        print(f"  {len(totals.findings):>9,} failures; go on with --seed {after}")
+    return 1 if totals.findings else 0
+
+
+class _Progress:
+    """Decides when to stop, and shows now and then how far it is."""
+
+    def __init__(self, minutes: float, cases: int | None, quiet: bool) -> None:
+        self.start = self.shown = time.monotonic()
+        self.seconds = minutes * 60
+        self.cases = cases
+        self.quiet = quiet
+        self.found = 0
+
+    def go_on(self, totals: Totals) -> bool:
+        """Whether another case is to be run."""
+        now = time.monotonic()
+        if not self.quiet:
+            for finding in totals.findings[self.found :]:
+                print(f"fuzz: seed {finding.seed} failed: {finding.failure}", flush=True)
+            if now - self.shown > 60:
+                self.shown = now
+                print(f"fuzz: {totals.counts['cases']:,} cases", file=sys.stderr, flush=True)
+        self.found = len(totals.findings)
+        if self.cases is not None and totals.counts["cases"] >= self.cases:
+            return False
+        return self.found < FINDINGS and now - self.start < self.seconds
+
+
+def _cases(first: int, strategies: Sequence[str], modes: Sequence[str]) -> Iterator[Case]:
+    return (generate(seed, strategies, modes) for seed in itertools.count(first))
+
+
+def _known(what: str, given: Sequence[str] | None, known: Sequence[str]) -> None:
+    for name in given or ():
+        if name not in known:
+            raise UsageError(f"There is no {what} {name!r}; the fuzzer knows {', '.join(known)}.")
+
+
+def _show(finding: Finding) -> None:
+    print(f"\n== seed {finding.seed}: {finding.failure.kind}")
+    print(finding.script)
+    print(f"{finding.failure}\n")
+
+
+def _report(totals: Totals, version: str, first: int, after: int) -> dict[str, Any]:
+    return {
+        "bench": "fuzz",
+        "postgresql": version,
+        "first_seed": first,
+        "next_seed": after,
+        "counts": dict(summary(totals.counts)),
+        "failures": [
+            {
+                "seed": finding.seed,
+                "failure": str(finding.failure),
+                "script": finding.script,
+                "case": json.loads(to_json(finding.case)),
+            }
+            for finding in totals.findings
+        ],
+        "bars": [
+            {
+                "name": "differences",
+                "value": len(totals.findings),
+                "op": "<=",
+                "limit": 0,
+                "holds": not totals.findings,
+            }
+        ],
+    }

@@ -1,0 +1,101 @@
+"""Many cases in a row, with totals, and every failure shrunk before it is shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.sql import SQL, Identifier
+
+from orchestrator.fuzz.case import Case
+from orchestrator.fuzz.outcome import Failure
+from orchestrator.fuzz.runner import Runner
+from orchestrator.fuzz.script import script
+from orchestrator.fuzz.shrink import shrink
+
+FRESH_DATABASE = 200
+"""After so many cases a new database is taken, as much DDL makes catalogs slow."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A failure, its smallest case, and that case as a script."""
+
+    seed: int
+    case: Case
+    failure: Failure
+    script: str
+
+
+@dataclass
+class Totals:
+    """What a campaign has done so far."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+
+
+@contextmanager
+def scratch_database(dsn: str) -> Iterator[str]:
+    """A database of its own on the server of `dsn`, dropped at the end; yields its dsn."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        name = f"idivm_fuzz_{connection.info.backend_pid}"
+        target = Identifier(name)
+        drop = SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(target)
+        connection.execute(drop)
+        connection.execute(SQL("CREATE DATABASE {} TEMPLATE template0").format(target))
+        try:
+            yield make_conninfo(dsn, dbname=name)
+        finally:
+            connection.execute(drop)
+
+
+def run_cases(
+    dsn: str,
+    cases: Iterator[Case],
+    go_on: Callable[[Totals], bool],
+    tries: int = 500,
+) -> Totals:
+    """Runs cases in scratch databases on a server as long as `go_on` says so."""
+    totals = Totals()
+    while go_on(totals):
+        with scratch_database(dsn) as scratch:
+            runner = Runner(scratch)
+            try:
+                for _ in range(FRESH_DATABASE):
+                    if not go_on(totals):
+                        break
+                    _run(runner, next(cases), totals, tries)
+            except StopIteration:
+                break
+            finally:
+                runner.close()
+    return totals
+
+
+def _run(runner: Runner, case: Case, totals: Totals, tries: int) -> None:
+    outcome = runner.run(case)
+    totals.counts += outcome.counts
+    if outcome.failure is not None:
+        totals.findings.append(examined(runner, case, outcome.failure, tries))
+
+
+def examined(runner: Runner, case: Case, failure: Failure, tries: int = 500) -> Finding:
+    """A failure with the smallest case that shows it."""
+    smallest = shrink(case, lambda smaller: failure.same(runner.run(smaller).failure), tries)
+    outcome = runner.run(smallest)
+    # What depends on the moment of a crash may not show itself again.
+    shown = outcome.failure or failure
+    return Finding(case.seed, smallest, shown, script(smallest, outcome.refused))
+
+
+def summary(counts: Counter[str]) -> Sequence[tuple[str, int]]:
+    """The counts in the order in which a person wants them."""
+    first = ("cases", "views", "batches", "refreshes", "comparisons", "crashes")
+    return [(name, counts[name]) for name in first] + sorted(
+        (name, count) for name, count in counts.items() if name not in first
+    )

@@ -1,0 +1,195 @@
+"""Random cases against the product, cases that failed once, and faults planted on purpose."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import pytest
+from psycopg.sql import SQL, Identifier
+
+import orchestrator
+from orchestrator.fuzz.campaign import examined
+from orchestrator.fuzz.case import (
+    Case,
+    Crash,
+    Late,
+    LateEnd,
+    Refresh,
+    Statement,
+    Table,
+    Transaction,
+    View,
+    from_json,
+)
+from orchestrator.fuzz.generate import generate
+from orchestrator.fuzz.runner import Runner
+from orchestrator.fuzz.script import script
+
+pytestmark = pytest.mark.integration
+
+REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.json"))
+
+
+def holds(runner: Runner, case: Case) -> None:
+    """Fails with the smallest script that shows the failure of a case, if it fails."""
+    outcome = runner.run(case)
+    if outcome.failure is not None:
+        finding = examined(runner, case, outcome.failure, tries=150)
+        pytest.fail(f"seed {case.seed}: {outcome.failure}\n\n{finding.script}\n{finding.failure}")
+
+
+@pytest.mark.parametrize("seeds", [range(start, start + 5) for start in range(0, 25, 5)], ids=str)
+def test_fixed_seeds(runner: Runner, seeds: range) -> None:
+    for seed in seeds:
+        holds(runner, generate(seed))
+
+
+def test_a_fresh_seed(runner: Runner) -> None:
+    first = secrets.randbelow(10**9)
+    print(f"seeds {first} to {first + 4}")
+    for seed in range(first, first + 5):
+        holds(runner, generate(seed))
+
+
+@pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)
+def test_what_failed_once(runner: Runner, path: Path) -> None:
+    holds(runner, from_json(path.read_text()))
+
+
+def small_case(*steps: str | Transaction | Refresh | Late | LateEnd | Crash) -> Case:
+    """A table, a view, a plain view and a view over both, and these steps; text is committed."""
+    return Case(
+        0,
+        ("shop",),
+        (),
+        (
+            Table(
+                "shop.orders",
+                ("CREATE TABLE shop.orders (id integer PRIMARY KEY, what text, price numeric)",),
+                "INSERT INTO shop.orders VALUES",
+                ("(1, 'a', 1.0)", "(2, 'b', 2)", "(3, 'b', 3)"),
+            ),
+        ),
+        (
+            View("shop.sums", "SELECT what, sum(price) AS total FROM shop.orders GROUP BY what"),
+            View("shop.cheap", "SELECT * FROM shop.orders WHERE price < 3", plain=True),
+            View("shop.both", "SELECT id, total FROM shop.cheap JOIN shop.sums USING (what)"),
+        ),
+        tuple(Transaction((Statement(step),)) if isinstance(step, str) else step for step in steps),
+    )
+
+
+GOOD = {
+    "nothing happens": (),
+    "changes and a refresh": ("UPDATE shop.orders SET price = price + 1", Refresh()),
+    "a refused statement": ("INSERT INTO shop.orders VALUES (1, 'again', 1)",),
+    "copy": (
+        Transaction(
+            (Statement("COPY shop.orders (id, what) FROM STDIN", copy="7\t\\N\n8\ta\\\\b\n"),)
+        ),
+        Refresh(how="check"),
+    ),
+    "a refresh inside": (
+        Transaction(
+            (
+                Statement("DELETE FROM shop.orders WHERE id = 1"),
+                Statement("SELECT * FROM idivm.refresh('shop.both')", refreshes="shop.both"),
+                Statement("INSERT INTO shop.orders VALUES (9, 'b', 9)"),
+            )
+        ),
+        Refresh(how="call"),
+    ),
+    "a late commit": (
+        Late((Statement("UPDATE shop.orders SET what = 'late'"),)),
+        Refresh(),
+        "DELETE FROM shop.orders",
+        LateEnd(),
+        Refresh(("shop.sums",)),
+    ),
+    "a crash": (
+        Transaction((Statement("DELETE FROM shop.orders WHERE id = 1"),), "crash"),
+        "UPDATE shop.orders SET price = 10 WHERE id = 2",
+        Crash("terminate", 0),
+        Crash("timeout", 1),
+        Refresh(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_case_that_holds(runner: Runner, name: str) -> None:
+    outcome = runner.run(small_case(*GOOD[name]))
+    assert outcome.failure is None
+    assert outcome.counts["views"] == 2
+    assert outcome.counts["comparisons"] >= 4
+
+
+STATE = "(SELECT state FROM idivm.views WHERE relation = 'shop.sums'::regclass)"
+
+PLANTED = {
+    "a lost row": (
+        "difference",
+        f"DO $$ BEGIN EXECUTE format('DELETE FROM %s WHERE what = ''a''', {STATE}); END $$",
+    ),
+    "a duplicate": (
+        "difference",
+        "DO $$ BEGIN EXECUTE format("
+        f"'INSERT INTO %s SELECT what, total, ''x'', 7 FROM %1$s LIMIT 1', {STATE}); END $$",
+    ),
+    "a wrong value": (
+        "difference",
+        f"DO $$ BEGIN EXECUTE format('UPDATE %s SET total = 1.000 WHERE what = ''a''', {STATE}); END $$",
+    ),
+    "changes that are not captured": (
+        "difference",
+        "ALTER TABLE shop.orders DISABLE TRIGGER ALL; DELETE FROM shop.orders;"
+        " ALTER TABLE shop.orders ENABLE TRIGGER ALL",
+    ),
+    "a leftover": ("leftover", "CREATE TABLE idivm_state.forgotten ()"),
+    "a catalog without the view": ("catalog", "DELETE FROM idivm.views"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_is_found(runner: Runner, name: str) -> None:
+    kind, statement = PLANTED[name]
+    outcome = runner.run(small_case("DELETE FROM shop.orders WHERE id = 3", statement, Refresh()))
+    assert outcome.failure is not None
+    assert outcome.failure.kind == kind
+    assert runner.run(small_case()).failure is None, "the next case starts afresh"
+
+
+def test_a_fault_is_shrunk(runner: Runner) -> None:
+    fault = "ALTER TABLE shop.orders DISABLE TRIGGER ALL; DELETE FROM shop.orders"
+    case = small_case("UPDATE shop.orders SET id = -id", Refresh(), fault, Refresh(how="check"))
+    failure = runner.run(case).failure
+    assert failure is not None
+    finding = examined(runner, case, failure)
+    assert len(finding.case.views) == 1
+    assert len(finding.case.steps) == 1
+    assert [len(table.rows) for table in finding.case.tables] == [1]
+    assert fault in finding.script
+
+
+def test_a_script_replays(runner: Runner, dsn: str) -> None:
+    """What the second and third connection of a case do stands in comments: cases without them."""
+    plain = [
+        case
+        for case in map(generate, range(40))
+        if not any(isinstance(step, Late | Crash) for step in case.steps)
+    ]
+    replayed = 0
+    with orchestrator.connect(dsn) as orc:
+        for case in plain[:4]:
+            outcome = runner.run(case)
+            assert outcome.failure is None
+            orc.execute(script(case, outcome.refused))
+            reports = orc.check()
+            assert all(report.equal for report in reports)
+            replayed += len(reports)
+            for view in reversed(orc.views()):
+                orc.drop_view(view.name, cascade=True, if_exists=True)
+            for schema in case.schemas:
+                orc.connection.execute(SQL("DROP SCHEMA {} CASCADE").format(Identifier(schema)))
+    assert replayed > 4

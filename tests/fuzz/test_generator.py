@@ -1,0 +1,174 @@
+"""The generator: one seed, one case; every construct comes; PostgreSQL takes what it makes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+
+import psycopg
+import pytest
+from psycopg.sql import SQL, Composed, Identifier
+
+from orchestrator.fuzz.case import Case, from_json, to_json
+from orchestrator.fuzz.generate import generate
+
+SEEDS = range(150)
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    return [generate(seed) for seed in SEEDS]
+
+
+def test_a_seed_gives_the_same_case_in_every_process() -> None:
+    program = (
+        "import hashlib, orchestrator.fuzz.generate as g, orchestrator.fuzz.case as c\n"
+        "text = ''.join(c.to_json(g.generate(seed)) for seed in range(20))\n"
+        "print(hashlib.sha256(text.encode()).hexdigest())"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+def test_seeds_give_different_cases(cases: list[Case]) -> None:
+    assert len({case.views for case in cases}) == len(cases)
+
+
+def test_strategies_and_modes_change_nothing_but_options(cases: list[Case]) -> None:
+    for case in cases[:20]:
+        other = generate(case.seed, ["id"], ["eager"])
+        assert [view.query for view in other.views] == [view.query for view in case.views]
+        assert other.tables == case.tables
+        assert {view.options for view in other.views if not view.plain} == {
+            (("strategy", "id"), ("maintain", "eager"))
+        }
+
+
+def test_cases_survive_json(cases: list[Case]) -> None:
+    for case in cases:
+        assert from_json(to_json(case)) == case
+
+
+CONSTRUCTS = (
+    r"PARTITION OF",
+    r"INHERITS",
+    r"GENERATED ALWAYS AS \(",
+    r"AS IDENTITY",
+    r"ON DELETE CASCADE",
+    r"ON DELETE SET NULL",
+    r"ON UPDATE CASCADE",
+    r"DEFERRABLE",
+    r"CREATE INDEX",
+    r"CREATE TYPE",
+    r"CREATE DOMAIN",
+    r"é{31}",
+    r"n{63}",
+    r"LEFT JOIN",
+    r"RIGHT JOIN",
+    r"FULL JOIN",
+    r"CROSS JOIN",
+    r"NATURAL",
+    r"USING \(",
+    r"GROUP BY",
+    r"HAVING",
+    r"FILTER \(WHERE",
+    r"GROUPING SETS",
+    r"ROLLUP",
+    r"count\(DISTINCT",
+    r"SELECT DISTINCT ON",
+    r"UNION ALL",
+    r"INTERSECT",
+    r"EXCEPT ALL",
+    r"NOT EXISTS",
+    r"NOT IN \(SELECT",
+    r"<= ALL \(",
+    r"LATERAL \(",
+    r"unnest\(",
+    r"WITH RECURSIVE",
+    r"AS MATERIALIZED",
+    r"OVER \(",
+    r"LIMIT",
+    r"WITH TIES",
+    r"\(VALUES",
+    r"percentile_disc",
+    r"ON CONFLICT \(",
+    r"MERGE INTO",
+    r"COPY .* FROM STDIN",
+    r"TRUNCATE",
+    r"WITH one AS",
+    r"SAVEPOINT",
+    r"idivm\.refresh\(",
+    r'"isolation": "serializable"',
+    r'"end": "rollback"',
+    r'"end": "crash"',
+    r'"how": "call"',
+    r'"how": "check"',
+    r'"kind": "Late"',
+    r'"kind": "Replace"',
+    r'"kind": "Recreate"',
+    r'"how": "timeout"',
+    r'"how": "terminate"',
+    r'"plain": true',
+)
+
+
+def test_every_construct_comes(cases: list[Case]) -> None:
+    text = "".join(to_json(case) for case in cases)
+    assert [wanted for wanted in CONSTRUCTS if not re.search(wanted, text)] == []
+
+
+def test_views_stand_upon_views(cases: list[Case]) -> None:
+    def lower(case: Case, query: str) -> set[str]:
+        return {view.name for view in case.views if view.name in query}
+
+    read = [len(lower(case, view.query)) for case in cases for view in case.views]
+    assert Counter(read)[1] > 20
+    assert max(read) > 1
+
+
+@pytest.mark.integration
+def test_postgresql_takes_what_is_made(plain_dsn: str, cases: list[Case]) -> None:
+    counts: Counter[str] = Counter()
+    with psycopg.connect(plain_dsn, autocommit=True) as connection:
+        for case in cases[:60]:
+            with connection.transaction(force_rollback=True):
+                set_up(connection, case)
+                for view in case.views:
+                    counts["views"] += 1
+                    try:
+                        with connection.transaction():
+                            counts["with rows"] += has_rows(connection, view.name, view.query)
+                    except psycopg.Error:
+                        counts["refused"] += 1
+    assert counts["refused"] <= counts["views"] * 0.03
+    assert counts["with rows"] >= counts["views"] * 0.5
+
+
+def set_up(connection: psycopg.Connection[object], case: Case) -> None:
+    for schema in case.schemas:
+        connection.execute(SQL("CREATE SCHEMA {}").format(Identifier(schema)))
+    for statement in (*case.types, *(ddl for table in case.tables for ddl in table.ddl)):
+        connection.execute(SQL(statement))
+    for table in case.tables:
+        if table.rows:
+            rows = SQL(", ").join(SQL(row) for row in table.rows)
+            connection.execute(SQL("{} {}").format(SQL(table.insert), rows))
+
+
+def has_rows(connection: psycopg.Connection[object], name: str, query: str) -> bool:
+    create: Composed = SQL("CREATE VIEW {} AS {}").format(SQL(name), SQL(query))
+    connection.execute(create)
+    shown = connection.execute(SQL("SELECT v::text FROM {} AS v").format(SQL(name)))
+    return bool(shown.fetchall())
