@@ -1,15 +1,18 @@
 -- Refresh, collection and removal: the one loop that psql, pg_cron, the orchestrator and every
 -- strategy share. What is particular to a view is in its function idivm_state.refresh_<id>.
 
+-- A transaction is not listed in its own snapshots: whether it is visible in one depends on what
+-- later transactions, or subtransactions of its own, have ended. Its changes count by their numbers.
 CREATE FUNCTION idivm.is_pending(change_xid xid8, change_seq bigint, since idivm.watermark, source integer)
     RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT change_xid >= pg_snapshot_xmin(since.snapshot)
-       AND NOT pg_visible_in_snapshot(change_xid, since.snapshot)
-       AND (since.own_xid IS NULL
-            OR change_xid <> since.own_xid
-            OR change_seq > coalesce((since.own_marks ->> source::text)::bigint, 0));
+    SELECT CASE
+               WHEN change_xid = since.own_xid
+                   THEN change_seq > coalesce((since.own_marks ->> source::text)::bigint, 0)
+               ELSE change_xid >= pg_snapshot_xmin(since.snapshot)
+                    AND NOT pg_visible_in_snapshot(change_xid, since.snapshot)
+           END;
 END;
 COMMENT ON FUNCTION idivm.is_pending(xid8, bigint, idivm.watermark, integer) IS
     'whether a log row is yet to be consumed by a view with this watermark';

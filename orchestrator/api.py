@@ -25,12 +25,14 @@ from orchestrator.frontend.statements import (
     parse_name,
     parse_script,
 )
-from orchestrator.runtime import catalog, check, install, migrate, refresh, sources
+from orchestrator.runtime import catalog, check, doctor, install, migrate, refresh, sources
 from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.doctor import Finding
 from orchestrator.runtime.errors import explained
 from orchestrator.runtime.explain import Explanation, explain_view
 from orchestrator.runtime.install import NewView
 from orchestrator.runtime.refresh import RefreshReport
+from orchestrator.spark.java import describe
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,12 @@ class Orchestrator:
                 return [self._compare(view_id) for view_id in ids]
 
             return refresh.in_one_cut(self.connection, ids, compare)
+
+    def doctor(self) -> list[Finding]:
+        """Looks at server, catalog, capture and Java; removes leftovers and says so."""
+        with explained("Examining"):
+            findings = doctor.examine(self.connection)
+        return [*findings, Finding("java", *describe())]
 
     def drop_view(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
         """Drops a maintained view and everything that only it used."""

@@ -177,10 +177,8 @@ def down(options: argparse.Namespace) -> int:
 
 def doctor(options: argparse.Namespace) -> int:
     """`idivm doctor`."""
-    from orchestrator.runtime.doctor import examine
-
     with _open(options) as orchestrator:
-        findings = examine(orchestrator.connection)
+        findings = orchestrator.doctor()
     if options.json:
         _print_json([dataclasses.asdict(finding) for finding in findings])
     else:

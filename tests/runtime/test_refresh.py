@@ -116,6 +116,22 @@ def test_a_transaction_may_refresh_after_its_own_changes(shop, connect, level):
     assert equal(shop) == {"sums": True, "big": True}
 
 
+@pytest.mark.parametrize("ends", ["a savepoint of its own", "a later transaction"])
+def test_changes_after_a_refresh_in_the_same_transaction_are_not_lost(shop, connect, ends):
+    writer = connect(autocommit=False)
+    writer.execute("UPDATE t SET n = 500 WHERE id = 1")
+    if ends == "a later transaction":
+        shop.execute("CREATE TABLE other AS SELECT 1 AS x")
+    else:
+        with writer.transaction(force_rollback=True):
+            writer.execute("DELETE FROM t WHERE id = 9")
+    writer.execute("SELECT idivm.refresh('big')")
+    writer.execute("DELETE FROM t WHERE id > 20")
+    writer.commit()
+    assert {view.name: view.pending for view in shop.views()}["sums"] == 10
+    assert equal(shop) == {"sums": True, "big": True}
+
+
 def test_a_refresh_that_is_rolled_back_did_not_happen(shop, connect):
     writer = connect(autocommit=False)
     writer.execute("SAVEPOINT a")
