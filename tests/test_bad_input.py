@@ -54,7 +54,11 @@ def base(orc):
         ("DROP VIEW nowhere", NotFoundError, "no view"),
         ("REFRESH VIEW t", NotFoundError, "not maintained"),
         ("CREATE VIEW idivm.v AS SELECT 1 AS a", UsageError, "idivm's own"),
-        ("SET search_path = idivm_state; CREATE VIEW v AS SELECT 1 AS a", UsageError, "idivm's own"),
+        (
+            "SET search_path = idivm_state; CREATE VIEW v AS SELECT 1 AS a",
+            UsageError,
+            "idivm's own",
+        ),
         ("SELECT 1; CREATE VIEW", UsageError, "name is missing"),
         ("BEGIN; CREATE VIEW v AS SELECT 1 AS a", UsageError, "outside a transaction"),
     ],
