@@ -309,8 +309,41 @@ COMMENT ON FUNCTION idivm.refresh(text[]) IS
 
 -- Collection ---------------------------------------------------------------------------------
 
--- Empties the segment of a log that is not written, if every view has consumed it and no open
--- transaction has written to it, and moves the writers to it when theirs has grown.
+-- Empties a segment of a log if every view has consumed it and no open transaction has written to
+-- it; gives the bytes freed. A writer that comes late finds an empty segment and writes on.
+CREATE FUNCTION idivm.free_segment(source integer, segment regclass) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    bytes bigint := pg_relation_size(segment);
+    needed boolean;
+BEGIN
+    IF bytes = 0 THEN
+        RETURN 0;
+    END IF;
+    BEGIN
+        EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', segment);
+    EXCEPTION WHEN lock_not_available THEN
+        RETURN 0;
+    END;
+    EXECUTE format(
+        'SELECT EXISTS (SELECT FROM %s AS change
+                        JOIN idivm.view_sources vs ON vs.source = $1
+                        JOIN idivm.watermarks w ON w.view = vs.view
+                        WHERE idivm.is_pending(change.xid, change.seq, w.mark, $1))
+             OR EXISTS (SELECT FROM idivm.view_sources vs JOIN idivm.views v ON v.id = vs.view
+                        WHERE vs.source = $1 AND v.status = ''building'')', segment)
+    INTO needed USING source;
+    IF needed THEN
+        RETURN 0;
+    END IF;
+    EXECUTE format('TRUNCATE %s', segment);
+    RETURN bytes;
+END
+$$;
+
+-- Empties the segment that is not written, and once the other has grown to so many pages, moves
+-- the writers over and empties that one too if it can be.
 CREATE FUNCTION idivm.collect_source(source integer, pages integer DEFAULT 64) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -321,8 +354,7 @@ DECLARE
     last bigint;
     written regclass;
     other regclass;
-    needed boolean;
-    freed bigint := 0;
+    freed bigint;
 BEGIN
     -- What an older snapshot does not see it must not throw away.
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
@@ -332,28 +364,11 @@ BEGIN
     EXECUTE format('SELECT last_value FROM %s', numbers) INTO last;
     written := segments[1 + ((last >> 32) & 1)];
     other := segments[2 - ((last >> 32) & 1)];
-    IF pg_relation_size(other) > 0 THEN
-        BEGIN
-            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', other);
-        EXCEPTION WHEN lock_not_available THEN
-            RETURN 0;
-        END;
-        EXECUTE format(
-            'SELECT EXISTS (SELECT FROM %s AS change
-                            JOIN idivm.view_sources vs ON vs.source = $1
-                            JOIN idivm.watermarks w ON w.view = vs.view
-                            WHERE idivm.is_pending(change.xid, change.seq, w.mark, $1))
-                 OR EXISTS (SELECT FROM idivm.view_sources vs JOIN idivm.views v ON v.id = vs.view
-                            WHERE vs.source = $1 AND v.status = ''building'')', other)
-        INTO needed USING source;
-        IF needed THEN
-            RETURN 0;
-        END IF;
-        freed := pg_relation_size(other);
-        EXECUTE format('TRUNCATE %s', other);
-    END IF;
-    IF pg_relation_size(written) >= pages * current_setting('block_size')::bigint THEN
+    freed := idivm.free_segment(source, other);
+    IF pg_relation_size(other) = 0
+       AND pg_relation_size(written) >= pages * current_setting('block_size')::bigint THEN
         PERFORM setval(numbers, ((last >> 32) + 1) << 32);
+        freed := freed + idivm.free_segment(source, written);
     END IF;
     RETURN freed;
 END
