@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from psycopg import Connection, errors
-from psycopg.sql import SQL, Composable, Identifier
+from psycopg.sql import SQL, Composable, Identifier, Literal
 
 from orchestrator.algebra import Column, Operator, Plan
 from orchestrator.algebra.ids import ids_of
@@ -47,50 +48,61 @@ def complete_parts(plan: Operator) -> Iterator[Operator]:
         yield from complete_parts(child)
 
 
-def wrong_claims(connection: Connection[Any], operator: Operator) -> list[str]:
-    """The keys, NOT NULLs, equalities and dependencies that the data of one operator refute."""
+def wrong_claims(connection: Connection[Any], operator: Operator, ids: bool) -> list[str]:
+    """The keys, IDs, NOT NULLs, equalities and dependencies that one operator's rows refute."""
     rows = text_of(operator, operator.columns)
-    found = []
+    checks = list(_checks(operator))
+    if ids:
+        checks.append(("ids", _repeated(SQL("q"), ids_of(operator))))
+    try:
+        return _refuted(connection, rows, checks)
+    except errors.UndefinedFunction:
+        # json, for one, has no equality to compare by; the other claims still count.
+        found: list[str] = []
+        for check in checks:
+            with suppress(errors.UndefinedFunction):
+                found += _refuted(connection, rows, [check])
+        return found
+
+
+Check = tuple[str, Composable]
+"""A claim, and a query over `q` that returns rows if it is wrong."""
+
+
+def _checks(operator: Operator) -> Iterator[Check]:
     for key in operator.keys:
-        if _some(connection, _repeated(rows, sorted(key, key=str), SQL("*"))):
-            found.append(f"key {_shown(key)}")
+        yield f"key {_shown(key)}", _repeated(SQL("q"), sorted(key, key=str))
     for column in operator.not_null:
-        condition = SQL("num_nulls({}) > 0").format(_name(column))
-        if _some(connection, SQL("SELECT 1 FROM ({}) AS q WHERE {}").format(rows, condition)):
-            found.append(f"not null {column}")
+        yield (
+            f"not null {column}",
+            SQL("SELECT FROM q WHERE num_nulls({}) > 0").format(_name(column)),
+        )
     for pair in operator.dependencies.equal:
         one, other = (_name(column) for column in pair)
-        condition = SQL("{} IS DISTINCT FROM {}").format(one, other)
-        if _some(connection, SQL("SELECT 1 FROM ({}) AS q WHERE {}").format(rows, condition)):
-            found.append(f"equal {_shown(pair)}")
+        differ = SQL("SELECT FROM q WHERE {} IS DISTINCT FROM {}").format(one, other)
+        yield f"equal {_shown(pair)}", differ
     for item in operator.dependencies.items:
         for column in item.dependent:
             left = sorted(item.determinant, key=str)
-            pairs = SQL("SELECT DISTINCT {} FROM ({}) AS q").format(_names([*left, column]), rows)
-            if _some(connection, _repeated(pairs, left, SQL("*"))):
-                found.append(f"{_shown(item.determinant)} → {column}")
-    return found
+            pairs = SQL("(SELECT DISTINCT {} FROM q) AS p").format(_names([*left, column]))
+            yield f"{_shown(item.determinant)} → {column}", _repeated(pairs, left)
 
 
-def repeated_ids(connection: Connection[Any], operator: Operator) -> bool:
-    """Whether two rows of an operator share their IDs."""
-    rows = text_of(operator, operator.columns)
-    return _some(connection, _repeated(rows, ids_of(operator), SQL("*")))
-
-
-def _repeated(rows: Composable, by: Sequence[Column], counted: SQL) -> Composable:
+def _repeated(rows: Composable, by: Sequence[Column]) -> Composable:
     group = SQL("GROUP BY {}").format(_names(by)) if by else SQL("")
-    return SQL("SELECT 1 FROM ({}) AS q {} HAVING count(*) > 1").format(rows, group)
+    return SQL("SELECT FROM {} {} HAVING count(*) > 1").format(rows, group)
 
 
-def _some(connection: Connection[Any], query: Composable) -> bool:
-    try:
-        with connection.transaction(force_rollback=True):
-            connection.execute("SET LOCAL search_path = ''")
-            return connection.execute(query).fetchone() is not None
-    except errors.UndefinedFunction:
-        # json, for one, has no equality to compare by.
-        return False
+def _refuted(connection: Connection[Any], rows: Composable, checks: Sequence[Check]) -> list[str]:
+    if not checks:
+        return []
+    asked = SQL(" UNION ALL ").join(
+        SQL("SELECT {} WHERE EXISTS ({})").format(Literal(claim), query) for claim, query in checks
+    )
+    with connection.transaction(force_rollback=True):
+        connection.execute("SET LOCAL search_path = ''")
+        query = SQL("WITH q AS MATERIALIZED ({}) {}").format(rows, asked)
+        return [row[0] for row in connection.execute(query).fetchall()]
 
 
 def _name(column: Column) -> Composable:

@@ -222,7 +222,7 @@ def _replaced(one: Scalar, results: Sequence[tuple[Scalar, Column]]) -> Scalar:
     used: list[Column] = []
 
     def change(node: Tree) -> Tree:
-        if isinstance(node, exp.Paren | exp.Identifier | exp.DataType) or _has_window(node):
+        if isinstance(node, _NO_EXPRESSIONS) or _has_window(node):
             return node
         # Subqueries make equal texts of different expressions, so that the text alone decides
         # only that an expression is none of them.
@@ -235,6 +235,10 @@ def _replaced(one: Scalar, results: Sequence[tuple[Scalar, Column]]) -> Scalar:
 
     tree = one.tree.transform(change)
     return Scalar.of(tree, one.columns | set(used), one.subqueries)
+
+
+_NO_EXPRESSIONS = (exp.Paren, exp.Ordered, exp.Identifier, exp.DataType)
+"""Trees that may read like the expression within them."""
 
 
 def _has_window(node: Tree) -> bool:
