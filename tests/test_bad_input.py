@@ -119,10 +119,20 @@ def test_writing_to_a_view_is_refused(base):
 
 def test_used_columns_are_protected(base):
     base.execute("CREATE VIEW v AS SELECT v FROM t")
-    with pytest.raises(DatabaseError, match="other objects depend"):
+    with pytest.raises(DatabaseError, match="view v depends on it"):
         base.execute("ALTER TABLE t DROP COLUMN v")
-    with pytest.raises(DatabaseError, match="other objects depend"):
+    base.connection.execute("CREATE VIEW plain AS SELECT v FROM v")
+    with pytest.raises(DatabaseError) as caught:
         base.execute("DROP TABLE t")
+    assert "view v, view plain depend on it" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_copy_from_the_client_is_refused_and_the_session_lives_on(base):
+    with pytest.raises(UsageError, match="psql"):
+        base.execute("COPY t (id) FROM STDIN WITH (FORMAT csv)")
+    base.execute("COPY (SELECT 1) TO PROGRAM 'cat > /dev/null'")
+    assert base.execute("TABLE t")[0].rows == [(1, "a")]
 
 
 def test_a_dropped_table_takes_the_view_along(base):

@@ -76,7 +76,7 @@ def test_list_and_status(shop):
         1,
         ["t"],
     )
-    assert "stale by 1 changes" in shop("status", "total")[1]
+    assert "stale by 1 change" in shop("status", "total")[1]
     shop("refresh")
     assert "up to date" in shop("status")[1]
     assert shop("status", "nowhere")[0] == 2

@@ -93,10 +93,7 @@ def status(options: argparse.Namespace) -> int:
             ("strategy", f"{view.strategy}, {view.maintain}"),
             ("reads", ", ".join(view.sources) or "no table"),
             ("pending changes", f"{view.pending:,}"),
-            (
-                "last refresh",
-                f"{_ago(view.refreshed_at)}, {view.changed:,} rows in {view.seconds * 1000:,.1f} ms",
-            ),
+            ("last refresh", _last_refresh(view)),
             ("refreshes", f"{view.refreshes:,}, {mean:,.1f} ms on average"),
             ("rows", f"about {view.rows:,}"),
             ("size", f"{_size(view.bytes)} of content, {_size(view.log_bytes)} of change logs"),
@@ -217,7 +214,14 @@ def _summary(view: ViewInfo) -> dict[str, Any]:
 def _behind(view: ViewInfo) -> str:
     if view.status == "invalid":
         return "to be rebuilt by its next refresh"
-    return f"stale by {view.pending:,} changes"
+    return f"stale by {view.pending:,} change{'' if view.pending == 1 else 's'}"
+
+
+def _last_refresh(view: ViewInfo) -> str:
+    if not view.refreshes:
+        return f"none since it was created {_ago(view.created_at)}"
+    took = f"{view.changed:,} rows in {view.seconds * 1000:,.1f} ms"
+    return f"{_ago(view.refreshed_at)}, {took}"
 
 
 def _ago(moment: datetime | None) -> str:

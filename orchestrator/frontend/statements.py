@@ -235,7 +235,15 @@ def _parse(script: str, tokens: list[Token]) -> Statement:
             reader.take("WITH", "DATA")
             _expect_end(reader)
             return RefreshView(text, names)
+    if reader.peek("COPY") and _WITH_CLIENT & {_word(token) for token in tokens}:
+        raise UsageError(
+            "COPY from STDIN or to STDOUT passes data through the client, which idivm does not do;"
+            " use psql, cursor().copy() of psycopg, or a file on the server."
+        )
     return Other(text, _word(tokens[0]))
+
+
+_WITH_CLIENT = {"STDIN", "STDOUT"}
 
 
 def _create_view(

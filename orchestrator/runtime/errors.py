@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
+from psycopg.errors import DependentObjectsStillExist
 
 from orchestrator.errors import DatabaseError, IdivmError, ServerError
 
@@ -25,14 +27,34 @@ def explain(error: psycopg.Error, doing: str) -> IdivmError:
     """The sentence for an error of the database."""
     primary = error.diag.message_primary
     if primary is None:
-        lost = str(error).strip().splitlines()
-        return ServerError(
-            f"{doing}: the connection to PostgreSQL was lost ({lost[0] if lost else 'no reason given'});"
-            " whatever was not committed is undone, so try again."
-        )
-    parts = [f"{doing}: {primary}"]
-    if error.diag.message_detail:
-        parts.append(error.diag.message_detail)
-    if error.diag.message_hint:
-        parts.append(error.diag.message_hint)
-    return DatabaseError(". ".join(part.rstrip(".") for part in parts) + ".")
+        reason = _one_line(str(error)) or "no reason given"
+        if isinstance(error, psycopg.OperationalError):
+            return ServerError(
+                f"{doing}: the connection to PostgreSQL was lost ({reason});"
+                " whatever was not committed is undone, so try again."
+            )
+        return DatabaseError(f"{doing}: {reason}.")
+    detail = error.diag.message_detail or ""
+    if isinstance(error, DependentObjectsStillExist):
+        detail = _dependents(detail)
+    parts = [f"{doing}: {primary}", detail, error.diag.message_hint or ""]
+    sentence = ". ".join(_one_line(part).rstrip(".") for part in parts if part)
+    return DatabaseError(f"{sentence}.")
+
+
+def _dependents(detail: str) -> str:
+    """What depends on an object, without the objects behind maintained views.
+
+    >>> _dependents('''view idivm_def.v1 depends on table t
+    ... view v depends on type idivm_def.v1''')
+    'view v depends on it'
+    """
+    names = re.findall(r"^(\S.*?) depends on ", detail, re.MULTILINE)
+    shown = [name for name in names if not re.search(r"\bidivm_(def|log|state)\.", name)]
+    if not shown:
+        return detail
+    return f"{', '.join(shown)} {'depends' if len(shown) == 1 else 'depend'} on it"
+
+
+def _one_line(text: str) -> str:
+    return "; ".join(line.strip() for line in text.strip().splitlines() if line.strip())

@@ -209,6 +209,8 @@ def _fill(
                 connection.execute(statement)
             connection.execute(emit.create_program(plan, names))
             connection.execute(SQL("SELECT {}(NULL, true)").format(names.refresh))
+            for statement in emit.index_states(plan, names):
+                connection.execute(statement)
             connection.execute(
                 "INSERT INTO idivm.watermarks (view, mark, cluster, refreshed_at)"
                 " VALUES (%s, ROW(pg_current_snapshot(), NULL, NULL)::idivm.watermark, idivm.cluster(), now())",
