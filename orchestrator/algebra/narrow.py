@@ -1,29 +1,54 @@
-"""Scans only what a plan reads."""
+"""Keeps only the columns that something reads: in scans, beside the best key, and in projections."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.traversal import rewrite, walk
 
 
-def narrow_scans(plan: Plan) -> Plan:
-    """The plan whose scans keep the columns that something reads, and the best key.
+def narrow(plan: Plan) -> Plan:
+    """The plan without columns that nothing reads.
 
-    >>> from orchestrator.algebra.examples import running_example
-    >>> wide = running_example("did").root.input
-    >>> [str(column) for column in narrow_scans(Plan(wide, (), ())).root.columns]
+    >>> from orchestrator.algebra.examples import joined
+    >>> wide = joined()
+    >>> [str(column) for column in narrow(Plan(wide, (), ())).root.columns]
     ['pid', 'device', 'part', 'did', 'category']
     """
-    used = frozenset(plan.columns).union(*(one.references for one in walk(plan.root)))
-    used |= {
-        c for one in walk(plan.root) for s in one.scalars for q in s.subqueries for c in q.columns
-    }
+    used = _used(plan)
 
     def narrowed(operator: Operator) -> Operator:
-        return operator.narrowed(used) if isinstance(operator, Scan) else operator
+        if isinstance(operator, Scan):
+            return operator.narrowed(used)
+        if isinstance(operator, Projection):
+            kept = tuple(item for item in operator.items if item.column in used)
+            return replace(operator, items=kept)
+        return operator
 
     return replace(plan, root=rewrite(plan.root, narrowed))
+
+
+def _used(plan: Plan) -> frozenset[Column]:
+    """The columns that are read, but for those that a projection only passes on to nobody."""
+    operators = list(walk(plan.root))
+    used = set(plan.columns)
+    for operator in operators:
+        for scalar in operator.scalars:
+            for subquery in scalar.subqueries:
+                used |= set(subquery.columns)
+        if not isinstance(operator, Projection):
+            used |= operator.references
+    items = [item for one in operators if isinstance(one, Projection) for item in one.items]
+    grew = True
+    while grew:
+        before = len(used)
+        for item in items:
+            if item.column in used:
+                used |= item.scalar.references
+        grew = len(used) > before
+    return frozenset(used)

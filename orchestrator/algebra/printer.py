@@ -26,6 +26,7 @@ from orchestrator.algebra.operators.base import Operator, listed
 from orchestrator.algebra.operators.cte_scan import CteScan
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.plan import Plan
+from orchestrator.algebra.scalar import Scalar
 from orchestrator.algebra.unsupported import Unsupported
 
 _GAP = 5
@@ -69,14 +70,11 @@ def _tree(
     marks: Callable[[Operator], str] | None,
     printed: set[str],
 ) -> Lines:
-    label = f"scan {operator.label}" if isinstance(operator, Scan) else operator.label
+    shown, subqueries = _numbered(operator)
+    label = f"scan {shown.label}" if isinstance(shown, Scan) else shown.label
     yield f"{indent}{'└─ ' if last else '├─ '}{title}{label}", marks(operator) if marks else ""
     below = indent + ("   " if last else "│  ")
-    inner: list[tuple[str, Operator]] = [
-        (f"${number}: ", subquery.plan)
-        for scalar in operator.scalars
-        for number, subquery in enumerate(scalar.subqueries, 1)
-    ]
+    inner = [(f"${number}: ", plan) for number, plan in enumerate(subqueries, 1)]
     if not (isinstance(operator, CteScan) and operator.name in printed):
         inner += [("", child) for child in operator.children]
     if isinstance(operator, CteScan):
@@ -86,6 +84,18 @@ def _tree(
         yield from _tree(
             child, below, position == len(inner), name, None if name else marks, printed
         )
+
+
+def _numbered(operator: Operator) -> tuple[Operator, list[Operator]]:
+    """The operator with all its subqueries numbered through, and their plans."""
+    plans: list[Operator] = []
+
+    def numbered(scalar: Scalar) -> Scalar:
+        first = len(plans) + 1
+        plans.extend(subquery.plan for subquery in scalar.subqueries)
+        return scalar.numbered_from(first) if first > 1 and scalar.subqueries else scalar
+
+    return operator.map_scalars(numbered), plans
 
 
 def to_json(plan: Plan) -> dict[str, Any]:

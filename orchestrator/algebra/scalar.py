@@ -117,6 +117,13 @@ class Scalar:
         """
         return tuple(self.part(tree) for tree in _conjuncts(self._tree))
 
+    def numbered_from(self, number: int) -> Scalar:
+        """For display: the expression with its subqueries numbered from another number on."""
+        tree = self.tree
+        for hole in tree.find_all(exp.Parameter):
+            hole.this.set("this", str(int(hole.name) + number - 1))
+        return Scalar(dialect.write(tree), self.columns, self.subqueries, tree)
+
     def part(self, tree: Tree) -> Scalar:
         """The expression of a part of this one's tree."""
         return Scalar.of(tree, self.columns, self.subqueries)

@@ -325,9 +325,10 @@ def _functions(connection: Connection[Any], calls: Calls) -> tuple[FunctionUse, 
             [sorted(calls.operators)],
         ).fetchall()
         types = cursor.execute(
-            "SELECT oid, typinput::oid AS input, typoutput::oid AS output FROM pg_type"
+            "SELECT oid, typinput::oid AS input, typoutput::oid AS output,"
+            "       typtype = 'c' OR oid = 'record'::regtype AS is_row FROM pg_type"
             " WHERE oid = ANY (%s::oid[])",
-            [sorted(calls.read_types | calls.written_types)],
+            [sorted(calls.read_types | calls.written_types | {r for _, r in calls.results})],
         ).fetchall()
         wanted = (
             set(calls.functions)

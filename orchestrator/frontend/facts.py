@@ -151,6 +151,8 @@ class FunctionUse:
     role: str = "function"
     """`function`, `aggregate`, `window`, `operator`, `cast`, `value` or `sampling`."""
     returns_set: bool = False
+    returns_row: bool = False
+    """Whether some call returns a row of several columns."""
 
 
 @dataclass(frozen=True)

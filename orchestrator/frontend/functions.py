@@ -23,6 +23,8 @@ class Calls:
     """Types whose values are turned into text by a cast."""
     read_types: frozenset[int]
     """Types whose values are read from text by a cast."""
+    results: frozenset[tuple[int, int]]
+    """Function and type of the result, of every plain call."""
     plain: tuple[FunctionUse, ...]
     """What has no entry of its own in the catalog: `CURRENT_DATE`, `TABLESAMPLE`."""
 
@@ -72,12 +74,15 @@ def calls_of(tree: str) -> Calls:
     operators: set[int] = set()
     written: set[int] = set()
     read: set[int] = set()
+    results: set[tuple[int, int]] = set()
     plain: dict[str, FunctionUse] = {}
     for node in node_tree.nodes(tree):
         functions |= {node.oid(name) for name in _FUNCTION_FIELDS.get(node.tag, ())}
         operators |= {node.oid(name) for name in _OPERATOR_FIELDS.get(node.tag, ())}
         if node.tag == "ROWCOMPAREEXPR":
             operators |= set(node.oids("opnos"))
+        elif node.tag == "FUNCEXPR":
+            results.add((node.oid("funcid"), node.oid("funcresulttype")))
         elif node.tag == "COERCEVIAIO":
             read.add(node.oid("resulttype"))
             written.add(_type_of(node.child("arg")))
@@ -89,6 +94,7 @@ def calls_of(tree: str) -> Calls:
         frozenset(operators - nothing),
         frozenset(written - nothing),
         frozenset(read - nothing),
+        frozenset(results),
         tuple(plain.values()),
     )
 
@@ -129,6 +135,9 @@ def describe(
 ) -> tuple[FunctionUse, ...]:
     """The calls with their names and volatilities, from the rows of the catalog."""
     by_oid = {row["oid"]: row for row in functions}
+    types = list(types)
+    rows = {row["oid"] for row in types if row["is_row"]}
+    returning_rows = {function for function, result in calls.results if result in rows}
 
     def volatility(oid: int) -> Volatility:
         row = by_oid.get(oid)
@@ -152,6 +161,7 @@ def describe(
                 proname=row["name"],
                 role=_KINDS.get(row["prokind"], "function"),
                 returns_set=row["returns_set"],
+                returns_row=oid in returning_rows,
             )
         )
     for row in operators:

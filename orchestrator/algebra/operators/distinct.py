@@ -13,7 +13,7 @@ from typing import ClassVar
 from sqlglot import exp
 
 from orchestrator.algebra.columns import Column, Symbols
-from orchestrator.algebra.dependencies import Keys
+from orchestrator.algebra.dependencies import Columns, Keys
 from orchestrator.algebra.dialect import Tree
 from orchestrator.algebra.operators.base import Identified
 from orchestrator.algebra.operators.group import Grouping
@@ -27,6 +27,11 @@ class Distinct(Unary):
     """Each row once."""
 
     symbol: ClassVar[str] = "δ"
+
+    @property
+    def mentions(self) -> Columns:
+        """All columns: every one decides which rows are equal."""
+        return frozenset(self.columns)
 
     @property
     def label(self) -> str:

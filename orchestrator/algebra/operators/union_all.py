@@ -65,32 +65,38 @@ class UnionAll(Operator):
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
         """ID(R ∪ S) = ID(R) ∪ ID(S) ∪ {b}."""
-        branches = [
-            replace(branch, input=below.operator)
-            for branch, below in zip(self.branches, inputs, strict=True)
-        ]
         outputs = list(self.outputs)
         ids: list[Column] = []
-        for number, below in enumerate(inputs):
+        places: list[dict[Column, Column]] = []
+        for branch, below in zip(self.branches, inputs, strict=True):
+            # An ID that the branch does not show takes a column that another branch added for one
+            # of the same type, or a new one.
+            free = [column for column in outputs if column not in (*self.outputs, self.tag)]
+            place = {}
             for column in below.ids:
-                if column in branches[number].columns:
-                    ids.append(outputs[branches[number].columns.index(column)])
+                if column in branch.columns:
+                    ids.append(outputs[branch.columns.index(column)])
                     continue
-                added = replace(column, symbol=symbols.fresh(column.symbol))
-                outputs.append(added)
+                fitting = [one for one in free if _alike(one, column)]
+                added = fitting[0] if fitting else _renamed(column, symbols)
+                if fitting:
+                    free.remove(added)
+                else:
+                    outputs.append(added)
+                place[added] = column
                 ids.append(added)
-                branches = [
-                    _extended(branch, column if other == number else None, added, symbols)
-                    for other, branch in enumerate(branches)
-                ]
+            places.append(place)
         tag = self.tag
         if tag is None:
             tag = Column(symbols.fresh("b"), "integer", "integer_ops", exact=True)
             outputs.append(tag)
-            branches = [
-                _with_constant(branch, exp.Literal.number(number), tag, symbols)
-                for number, branch in enumerate(branches)
-            ]
+        new = outputs[len(self.outputs) :]
+        branches = [
+            _widened(replace(branch, input=below.operator), number, place, new, tag, symbols)
+            for number, (branch, below, place) in enumerate(
+                zip(self.branches, inputs, places, strict=True)
+            )
+        ]
         made = UnionAll(tuple(branches), tuple(outputs), tag)
         return Identified(made, tuple(dict.fromkeys((*ids, tag))))
 
@@ -128,17 +134,38 @@ class UnionAll(Operator):
         return found
 
 
-def _extended(branch: Branch, column: Column | None, added: Column, symbols: Symbols) -> Branch:
-    if column is not None:
-        return replace(branch, columns=(*branch.columns, column))
-    null: Tree = exp.Null()
-    if added.type is not None:
-        null = exp.Cast(this=null, to=exp.DataType(this=exp.DType.USERDEFINED, kind=added.type))
-    return _with_constant(branch, null, added, symbols)
+def _alike(one: Column, other: Column) -> bool:
+    return one.type == other.type is not None and one.equality == other.equality
 
 
-def _with_constant(branch: Branch, value: Tree, like: Column, symbols: Symbols) -> Branch:
-    column = replace(like, symbol=symbols.fresh(like.symbol))
-    kept = [Item.kept(other) for other in branch.input.columns]
-    below = Projection(branch.input, (*kept, Item(column, Scalar.of(value))))
-    return Branch(below, (*branch.columns, column))
+def _renamed(column: Column, symbols: Symbols) -> Column:
+    return replace(column, symbol=symbols.fresh(column.symbol))
+
+
+def _widened(
+    branch: Branch,
+    number: int,
+    place: Mapping[Column, Column],
+    new: list[Column],
+    tag: Column,
+    symbols: Symbols,
+) -> Branch:
+    """The branch with a column for each new output: an ID of its own, NULL, or its number."""
+    if not new:
+        return branch
+    columns = list(branch.columns)
+    items = [Item.kept(column) for column in branch.input.columns]
+    for output in new:
+        if output in place:
+            columns.append(place[output])
+            continue
+        value = exp.Literal.number(number) if output == tag else _null(output)
+        columns.append(_renamed(output, symbols))
+        items.append(Item(columns[-1], Scalar.of(value)))
+    return Branch(Projection(branch.input, tuple(items)), tuple(columns))
+
+
+def _null(column: Column) -> Tree:
+    if column.type is None:
+        return exp.Null()
+    return exp.Cast(this=exp.Null(), to=exp.DataType(this=exp.DType.USERDEFINED, kind=column.type))

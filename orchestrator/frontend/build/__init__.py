@@ -9,12 +9,13 @@ from sqlglot import exp
 from orchestrator.algebra import Plan, Symbols, Unsupported
 from orchestrator.algebra.arrange import arrange_joins
 from orchestrator.algebra.dialect import Tree, UnreadableError, read
-from orchestrator.algebra.narrow import narrow_scans
+from orchestrator.algebra.narrow import narrow
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.frontend.build.context import Context, QueryFacts, Scope, not_modelled
 from orchestrator.frontend.build.ctes import with_clause
 from orchestrator.frontend.build.select import select
 from orchestrator.frontend.build.set_operations import set_operation, values
+from orchestrator.frontend.build.set_returning import refuse_sets
 
 
 def build(text: str, facts: QueryFacts) -> Plan | Unsupported:
@@ -23,14 +24,16 @@ def build(text: str, facts: QueryFacts) -> Plan | Unsupported:
         tree = read(text)
         texts = [tree, *(read(view.text) for view in facts.views.values())]
         mentioned = None if any(map(_counts_columns, texts)) else _names(texts)
-        plan = _query(Context(facts, Symbols(), mentioned, _query), tree, Scope())
+        context = Context(facts, Symbols(), mentioned, _query)
+        plan = _query(context, tree, Scope())
+        refuse_sets(context, plan)
         if plan.root.outer_columns:
             raise not_modelled("a column that its query does not have", text)
     except UnreadableError as error:
         return Unsupported("the text cannot be read back", error.where)
     except NotModelledError as error:
         return error.unsupported
-    return narrow_scans(arrange_joins(plan))
+    return narrow(arrange_joins(plan))
 
 
 def _counts_columns(tree: Tree) -> bool:

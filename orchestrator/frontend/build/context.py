@@ -47,6 +47,11 @@ class QueryFacts:
         return frozenset((u.schema, u.proname) for u in self.functions if u.returns_set)
 
     @cached_property
+    def row_returning(self) -> frozenset[tuple[str, str]]:
+        """Schema and name of the functions that return rows of several columns."""
+        return frozenset((u.schema, u.proname) for u in self.functions if u.returns_row)
+
+    @cached_property
     def own_equality(self) -> bool:
         """Whether a comparison by `=` may be that of an extension or a user."""
         return any(
@@ -165,6 +170,19 @@ def called(tree: Tree) -> tuple[str, str] | None:
 
 def _name(call: exp.Anonymous) -> str:
     return call.this.lower() if isinstance(call.this, str) else call.name
+
+
+def set_calls(context: Context, scalar: Scalar) -> list[Tree]:
+    """The outermost calls of set-returning functions in an expression."""
+    found: list[Tree] = []
+    pending = [scalar.tree]
+    while pending:
+        tree = pending.pop()
+        if called(tree) in context.facts.set_returning:
+            found.append(tree)
+        else:
+            pending.extend(reversed(list(tree.iter_expressions())))
+    return found
 
 
 def same(scalars: list[Scalar], wanted: Scalar) -> int | None:

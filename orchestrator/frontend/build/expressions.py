@@ -11,12 +11,17 @@ from orchestrator.frontend.build.context import Context, Scope, not_modelled
 QUERIES = (exp.Select, exp.SetOperation, exp.Values)
 
 
+_SYSTEM_COLUMNS = frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
+
+
 def scalar(context: Context, tree: Tree, scope: Scope) -> Scalar:
     """An expression of the query's text over the columns in scope."""
     columns: list[Column] = []
     subqueries: list[Subquery] = []
 
     def column(found: Column | None, node: Tree) -> Tree:
+        if found is None and node.name in _SYSTEM_COLUMNS:
+            raise not_modelled("a system column", node)
         if found is None:
             raise not_modelled("a name that cannot be resolved", node)
         columns.append(found)

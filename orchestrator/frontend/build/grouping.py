@@ -45,7 +45,7 @@ def group(
     """The groups of a query, and how an expression over its rows reads over the groups.
 
     `scalars` are all expressions that are evaluated over the groups; `hints` proposes a name for
-    the column of an aggregate.
+    the column of an aggregate or a grouping expression.
     """
     clause = query.args.get("group")
     if clause is not None and set(_used(clause)) - {"expressions"}:
@@ -54,7 +54,7 @@ def group(
     sets = _Sets(context, scope)
     alternatives = [sets.read(item) for item in items]
     calls = _calls(context, rows, scalars)
-    columns, rows = _columns_for(context, rows, sets.keys)
+    columns, rows = _columns_for(context, rows, sets.keys, hints)
     aggregates = [_aggregate(context, call, hints(call)) for call in calls]
     results = [(call, made.column) for call, made in zip(calls, aggregates, strict=True)]
     grouped = list(zip(sets.keys, columns, strict=True))
@@ -132,7 +132,10 @@ class _Sets:
 
 
 def _columns_for(
-    context: Context, rows: Operator, keys: Sequence[Scalar]
+    context: Context,
+    rows: Operator,
+    keys: Sequence[Scalar],
+    hints: Callable[[Scalar], str],
 ) -> tuple[list[Column], Operator]:
     """A column for each grouping expression; what is not one is computed below."""
     columns: list[Column] = []
@@ -141,7 +144,7 @@ def _columns_for(
         column = key.as_column
         if column is None or column not in rows.columns:
             kind = type_of(key)
-            column = typed(context.symbols.fresh("key"), kind)
+            column = typed(context.symbols.fresh(hints(key) or "key"), kind)
             computed.append(Item(column, key))
         columns.append(column)
     if computed:

@@ -69,7 +69,7 @@ def _join(context: Context, left: Operator, names: Scope, join: exp.Join, scope:
         condition = scalar(context, join.args["on"], both)
     else:
         condition = TRUE
-    if condition.sql.upper() == "TRUE":
+    if str(condition).upper() == "TRUE":
         condition = TRUE
     known = set(left.columns)
     if right.outer_columns & known:

@@ -22,10 +22,11 @@ from orchestrator.algebra import (
     SortKey,
 )
 from orchestrator.algebra.dialect import Tree
-from orchestrator.frontend.build.context import Context, Scope, called, not_modelled, same
+from orchestrator.frontend.build.context import Context, Scope, not_modelled, same
 from orchestrator.frontend.build.expressions import scalar
 from orchestrator.frontend.build.grouping import group, has_groups
 from orchestrator.frontend.build.relations import from_clause
+from orchestrator.frontend.build.set_returning import with_sets
 from orchestrator.frontend.build.types import type_of, typed
 from orchestrator.frontend.build.unnest import where
 from orchestrator.frontend.build.windows import named_windows, sort_key, windows, with_named
@@ -92,10 +93,10 @@ def select(context: Context, query: exp.Select, scope: Scope) -> Plan:
 
     everything = [*(o.scalar for o in grouped), *grouped_order, *grouped_on]
     rows, over_windows = windows(context, rows, everything, window_hint)
-    final = [_Output(o.name, over_windows(o.scalar)) for o in grouped]
-    sort_scalars = [over_windows(one) for one in grouped_order]
-    on_scalars = [over_windows(one) for one in grouped_on]
-    _refuse_sets(context, [*(o.scalar for o in final), *sort_scalars])
+    rows, over_sets = with_sets(context, rows, [over_windows(o.scalar) for o in grouped])
+    final = [_Output(o.name, over_sets(over_windows(o.scalar))) for o in grouped]
+    sort_scalars = [over_sets(over_windows(one)) for one in grouped_order]
+    on_scalars = [over_sets(over_windows(one)) for one in grouped_on]
 
     columns, items = _items(context, rows, final)
     shown = tuple(dict.fromkeys(columns))
@@ -119,13 +120,16 @@ def select(context: Context, query: exp.Select, scope: Scope) -> Plan:
 def _name(tree: Tree) -> str:
     if isinstance(tree, exp.Alias | exp.Column):
         return tree.alias or tree.name
-    return "?column?"
+    return _NAMELESS
 
 
 def _scalar(context: Context, tree: Tree, names: Scope, named: dict[str, exp.Window]) -> Scalar:
     inner = tree.this if isinstance(tree, exp.Alias) else tree
     return scalar(context, with_named(inner, named), names)
 
+
+_NAMELESS = "?column?"
+"""How PostgreSQL calls a column without a name."""
 
 Ordered = list[tuple[Tree, Scalar]]
 
@@ -188,7 +192,8 @@ def _items(
         elif earlier is not None:
             column = columns[earlier]
         else:
-            column = typed(context.symbols.fresh(output.name), type_of(output.scalar))
+            wanted = "value" if output.name == _NAMELESS else output.name
+            column = typed(context.symbols.fresh(wanted), type_of(output.scalar))
             items[column] = Item(column, output.scalar)
         columns.append(column)
     return columns, list(items.values())
@@ -245,10 +250,3 @@ def limited(
         # LIMIT ALL, or LIMIT NULL.
         return Limit(rows, keys, None, start)
     return Limit(rows, keys, scalar(context, limit.expression, scope), start)
-
-
-def _refuse_sets(context: Context, scalars: Sequence[Scalar]) -> None:
-    for one in scalars:
-        for node in one.tree.find_all(exp.Anonymous, exp.Dot):
-            if called(node) in context.facts.set_returning:
-                raise not_modelled("a set-returning function in the SELECT list", node)
