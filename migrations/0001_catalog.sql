@@ -72,6 +72,21 @@ CREATE TABLE idivm.view_sources (
 );
 CREATE INDEX ON idivm.view_sources (source);
 
+CREATE TABLE idivm.inlined_views (
+    view        integer NOT NULL REFERENCES idivm.views ON DELETE CASCADE,
+    relation    regclass NOT NULL,
+    signature   text NOT NULL,
+    PRIMARY KEY (view, relation)
+);
+COMMENT ON TABLE idivm.inlined_views IS 'the plain views that a maintained view reads, and what they were when it was planned';
+
+CREATE FUNCTION idivm.signature(relation regclass) RETURNS text
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT md5(ev_action::text) FROM pg_rewrite WHERE ev_class = relation AND rulename = '_RETURN';
+END;
+COMMENT ON FUNCTION idivm.signature(regclass) IS 'changes when a view is replaced, and not when something is renamed';
+
 CREATE TYPE idivm.watermark AS (
     snapshot    pg_snapshot,
     own_xid     xid8,

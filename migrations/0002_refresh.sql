@@ -66,7 +66,8 @@ BEGIN ATOMIC
 END;
 
 -- What is pending for a view: NULL nothing, 'C' changes, 'R' something after which its states
--- must be computed anew (a TRUNCATE, a partition that came or went, another cluster).
+-- must be computed anew (a TRUNCATE, a partition that came or went, a plain view below that was
+-- replaced, another cluster).
 CREATE FUNCTION idivm.pending_kind(view_id integer) RETURNS "char"
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -78,7 +79,9 @@ DECLARE
 BEGIN
     SELECT * INTO v FROM idivm.views WHERE id = view_id;
     SELECT * INTO w FROM idivm.watermarks WHERE view = view_id;
-    IF v.status = 'invalid' OR w.cluster <> idivm.cluster() THEN
+    IF v.status = 'invalid' OR w.cluster <> idivm.cluster()
+       OR EXISTS (SELECT FROM idivm.inlined_views i
+                  WHERE i.view = view_id AND i.signature IS DISTINCT FROM idivm.signature(i.relation)) THEN
         RETURN 'R';
     END IF;
     IF EXISTS (
@@ -465,6 +468,16 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION idivm.forget_unused_source(unused integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM idivm.view_sources vs WHERE vs.source = unused) THEN
+        PERFORM idivm.forget_source(unused);
+    END IF;
+END
+$$;
+
 -- Removes a view and what only it used; the public relation too unless it is to be kept.
 CREATE FUNCTION idivm.forget(view_id integer, keep_relation boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -492,9 +505,7 @@ BEGIN
     lost := ARRAY(SELECT vs.source FROM idivm.view_sources vs WHERE vs.view = view_id);
     DELETE FROM idivm.views WHERE id = view_id;
     FOREACH unused IN ARRAY lost LOOP
-        IF NOT EXISTS (SELECT FROM idivm.view_sources vs WHERE vs.source = unused) THEN
-            PERFORM idivm.forget_source(unused);
-        END IF;
+        PERFORM idivm.forget_unused_source(unused);
     END LOOP;
     IF EXISTS (SELECT FROM pg_class c WHERE c.oid = v.state) THEN
         EXECUTE format('DROP TABLE %s', v.state);

@@ -232,9 +232,11 @@ class Orchestrator:
             return install.create_view(self.connection, new)
 
     def _tidy(self) -> None:
-        """Follows what plain SQL did meanwhile: dropped tables and views, new partitions."""
+        """Follows what plain SQL did meanwhile: tables dropped, partitions added, views replaced."""
         install.sweep(self.connection)
         sources.sync_members(self.connection)
+        for view in catalog.views_to_replan(self.connection):
+            install.replan(self.connection, view)
 
     def _refresh(self, names: list[QualifiedName]) -> list[RefreshReport]:
         with explained("Refreshing"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -89,6 +90,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and gives its exit status: 0 success, 1 a finding, 2 bad input."""
     options = build_parser().parse_args(arguments)
+    # What is wrong with a connection is said once, by the error that follows.
+    logging.getLogger("psycopg").setLevel(logging.CRITICAL)
     try:
         status: int = options.run(options)
         sys.stdout.flush()

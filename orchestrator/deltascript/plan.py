@@ -102,6 +102,8 @@ class MaintenancePlan:
     script: tuple[Step, ...]
     content: str
     """The role of the state table that the view reads."""
+    inlined: tuple[int, ...]
+    """The plain views, by oid, whose queries the plan has expanded."""
     moving: tuple[str, ...]
     """Functions whose results change by themselves; with any, every refresh runs the script."""
     settings: tuple[tuple[str, str], ...]

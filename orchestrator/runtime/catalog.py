@@ -46,6 +46,8 @@ class ViewInfo:
     rows: int
     bytes: int
     log_bytes: int
+    base: str | None
+    """What the names of its state tables begin with."""
 
 
 _VIEWS = SQL("""
@@ -56,7 +58,8 @@ _VIEWS = SQL("""
            w.refreshed_at, coalesce(w.refreshes, 0) AS refreshes, coalesce(w.changed, 0) AS changed,
            coalesce(w.seconds, 0) AS seconds, coalesce(w.total_seconds, 0) AS total_seconds,
            coalesce(greatest(c.reltuples, 0), 0)::bigint AS rows,
-           coalesce(pg_total_relation_size(c.oid), 0) AS bytes, used.log_bytes
+           coalesce(pg_total_relation_size(c.oid), 0) AS bytes, used.log_bytes,
+           left(c.relname, -length('_' || v.id)) AS base
     FROM idivm.views v
     LEFT JOIN idivm.watermarks w ON w.view = v.id
     LEFT JOIN pg_class c ON c.oid = v.state
@@ -141,6 +144,23 @@ def stored_content(connection: Connection[Any], view_id: int) -> Source:
         [oid, identity],
     ).fetchall()
     return Source(oid, schema, name, tuple(SourceColumn(*column) for column in columns))
+
+
+def sources_of(connection: Connection[Any], view_id: int) -> set[int]:
+    """The captured tables of a view."""
+    rows = connection.execute("SELECT source FROM idivm.view_sources WHERE view = %s", [view_id])
+    return {row[0] for row in rows.fetchall()}
+
+
+def views_to_replan(connection: Connection[Any]) -> list[ViewInfo]:
+    """The views of which a plain view below was replaced since they were planned."""
+    return _views(
+        connection,
+        SQL(
+            "v.status <> 'building' AND EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = v.id"
+            " AND i.signature IS DISTINCT FROM idivm.signature(i.relation))"
+        ),
+    )
 
 
 def readers_of(connection: Connection[Any], view_id: int) -> list[tuple[int, str]]:

@@ -24,7 +24,7 @@ from orchestrator.deltascript import emit
 from orchestrator.deltascript.emit import Names
 from orchestrator.deltascript.plan import MaintenancePlan
 from orchestrator.errors import NameTakenError, UnsupportedError, UsageError
-from orchestrator.frontend.options import ViewOptions
+from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.frontend.statements import QualifiedName
 from orchestrator.runtime import catalog, planning, sources
 from orchestrator.runtime.catalog import ViewInfo
@@ -171,26 +171,59 @@ def _install(
         ) from error
     plan = planning.plan_view(connection, names.definition, new.options)
     connection.execute(
-        "INSERT INTO idivm.views (id, name, definition, strategy, maintain, moving, query, options, settings, plan)"
-        " VALUES (%s, %s, %s::regclass, %s, %s, %s, %s, %s, %s, %s)",
+        "INSERT INTO idivm.views (id, name, definition, strategy, maintain, query, options)"
+        " VALUES (%s, %s, %s::regclass, %s, %s, %s, %s)",
         [
             names.id,
             relation.as_string(connection),
             names.definition.as_string(connection),
             plan.strategy,
             plan.maintain,
-            bool(plan.moving),
             new.query,
             json.dumps(new.options.to_json()),
-            json.dumps(dict(plan.settings)),
-            json.dumps(plan.to_json()),
         ],
     )
+    _use(connection, names.id, plan)
+    return plan
+
+
+def replan(connection: Connection[Any], view: ViewInfo) -> None:
+    """Plans a view anew whose plain views were replaced; the next refresh rebuilds its content."""
+    assert view.base is not None
+    names = Names(view.id, view.base)
+    with _held(connection, view.id), connection.transaction():
+        options = parse_options(view.options.items())
+        plan = planning.plan_view(connection, names.definition, options)
+        before = catalog.sources_of(connection, view.id)
+        _use(connection, view.id, plan)
+        connection.execute(emit.create_program(plan, names))
+        for source_id in before - catalog.sources_of(connection, view.id):
+            connection.execute("SELECT idivm.forget_unused_source(%s)", [source_id])
+        connection.execute("UPDATE idivm.views SET status = 'invalid' WHERE id = %s", [view.id])
+
+
+def _use(connection: Connection[Any], view_id: int, plan: MaintenancePlan) -> None:
+    """Records a view's plan and captures what it reads."""
+    connection.execute(
+        "UPDATE idivm.views SET strategy = %s, moving = %s, settings = %s, plan = %s WHERE id = %s",
+        [
+            plan.strategy,
+            bool(plan.moving),
+            json.dumps(dict(plan.settings)),
+            json.dumps(plan.to_json()),
+            view_id,
+        ],
+    )
+    connection.execute("DELETE FROM idivm.inlined_views WHERE view = %s", [view_id])
+    connection.execute(
+        "INSERT INTO idivm.inlined_views SELECT %s, r, idivm.signature(r) FROM unnest(%s::oid[]) AS r",
+        [view_id, list(plan.inlined)],
+    )
+    connection.execute("DELETE FROM idivm.view_sources WHERE view = %s", [view_id])
     # In one order for everybody, so that two creations do not wait for each other.
     for source in sorted(plan.sources, key=lambda source: source.oid):
         source_id = sources.ensure_source(connection, source)
-        connection.execute("INSERT INTO idivm.view_sources VALUES (%s, %s)", [names.id, source_id])
-    return plan
+        connection.execute("INSERT INTO idivm.view_sources VALUES (%s, %s)", [view_id, source_id])
 
 
 def _fill(

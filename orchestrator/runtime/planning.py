@@ -69,6 +69,7 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         columns=tuple(Column(column.name, column.type) for column in analysis.columns),
         sources=sources,
         unkeyed=tuple(str(source) for source in sources if not source.keyed),
+        inlined=tuple(relation.oid for relation in analysis.inlined),
         moving=(
             *(f"{name} changes by itself" for name in analysis.moving),
             *(

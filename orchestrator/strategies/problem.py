@@ -16,6 +16,8 @@ class Problem:
     sources: tuple[Source, ...]
     unkeyed: tuple[str, ...]
     """Captured relations without a key."""
+    inlined: tuple[int, ...]
+    """The plain views, by oid, that the query reads."""
     moving: tuple[str, ...]
     """What may change the content while no captured table changes: now(), a foreign table."""
     distinct: bool

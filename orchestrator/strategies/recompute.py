@@ -35,6 +35,7 @@ def plan(problem: Problem, reasons: tuple[Reason, ...] = ()) -> MaintenancePlan:
         states=(StateTable("content", problem.columns, identity),),
         script=(ReplaceContent("content"),),
         content="content",
+        inlined=problem.inlined,
         moving=problem.moving,
         settings=problem.settings,
         reasons=reasons,

@@ -241,6 +241,24 @@ def test_a_view_over_a_plain_view_follows_the_tables_below(shop):
     assert content(shop, "over_plain") == [(23,)]
 
 
+def test_a_plain_view_below_may_be_replaced(shop):
+    shop.connection.execute("CREATE TABLE more (id int PRIMARY KEY, n int)")
+    shop.connection.execute("CREATE VIEW plain AS SELECT id, n FROM t WHERE n > 5")
+    shop.execute(
+        "CREATE VIEW over_plain AS SELECT count(*) AS c FROM plain; CREATE VIEW top AS SELECT c FROM over_plain"
+    )
+    shop.connection.execute("ALTER VIEW over_plain RENAME TO renamed")
+    shop.connection.execute("CREATE OR REPLACE VIEW plain AS SELECT id, n FROM more")
+    shop.execute("CALL idivm.refresh_all()")
+    assert content(shop, "top") == [(0,)]
+    assert equal(shop)["renamed"]
+    shop.execute("INSERT INTO more VALUES (1, 1)")
+    assert {view.name: view.pending for view in shop.views()}["renamed"] == 1
+    assert all(equal(shop).values())
+    assert content(shop, "top") == [(1,)]
+    assert shop.refresh()[-1].changed == 0
+
+
 def test_what_moves_by_itself_is_refreshed_every_time(shop):
     shop.execute("CREATE VIEW clock AS SELECT id, now() AS at FROM t WHERE id = 1")
     before = content(shop, "clock")
