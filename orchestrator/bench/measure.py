@@ -7,6 +7,8 @@ import platform
 import secrets
 import shutil
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -193,19 +195,32 @@ def require_durable_commits(connection: Connection[Any]) -> None:
 
 @contextmanager
 def durable_server(version: int | None = None) -> Iterator[str]:
-    """A fresh server of its own, with PostgreSQL's durable commits; gone with all data afterwards."""
+    """A fresh server of its own, with PostgreSQL's durable commits; gone with all data afterwards.
+
+    A process of its own takes it away once this one has let go of it, in whatever way it ended.
+    """
     installation = find(version)
     folder = cache_directory()
     folder.mkdir(parents=True, exist_ok=True)
     home = folder / f"bench-{secrets.token_hex(4)}"
-    server = EmbeddedServer(home)
+    janitor = subprocess.Popen(
+        [sys.executable, "-m", "orchestrator.bench.measure", home],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
     try:
         with _environment("IDIVM_PG_BIN", str(installation.bindir)):
-            dsn = server.up().dsn
+            dsn = EmbeddedServer(home).up().dsn
         yield dsn
     finally:
-        server.down()
-        shutil.rmtree(home, ignore_errors=True)
+        janitor.communicate()
+
+
+def _take_away(home: Path) -> None:
+    """Waits for the end of the input, then stops the server in a folder and removes the folder."""
+    sys.stdin.read()
+    EmbeddedServer(home).down()
+    shutil.rmtree(home, ignore_errors=True)
 
 
 @contextmanager
@@ -219,3 +234,7 @@ def _environment(name: str, value: str) -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = before
+
+
+if __name__ == "__main__":
+    _take_away(Path(sys.argv[1]))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
+from psycopg.conninfo import conninfo_to_dict
 
 from orchestrator.bench.measure import (
     Paired,
@@ -107,3 +111,20 @@ def test_a_server_of_its_own_is_durable_and_leaves_nothing(pg_version: int) -> N
     assert not home.exists()
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(dsn)
+
+
+def test_a_killed_measurement_leaves_no_server() -> None:
+    program = """
+import os, signal
+from orchestrator.bench.measure import durable_server
+with durable_server() as dsn:
+    print(dsn, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    # The output ends when the last process that holds it has ended.
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert done.returncode == -signal.SIGKILL
+    home = Path(conninfo_to_dict(done.stdout)["host"]).parent
+    assert home.name.startswith("bench-") and not home.exists()
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(done.stdout)
