@@ -83,9 +83,13 @@ class Recreate:
 
 @dataclass(frozen=True)
 class Late:
-    """Opens a transaction on a second connection that later steps find uncommitted."""
+    """Opens a transaction on a second connection that later steps find uncommitted.
+
+    A prepared one belongs to no connection any more.
+    """
 
     statements: tuple[Statement, ...]
+    prepared: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,24 @@ class Crash:
     view: View | None = None
 
 
-Step: TypeAlias = Transaction | Refresh | Replace | Recreate | Late | LateEnd | Crash
+@dataclass(frozen=True)
+class Alone:
+    """A statement outside of a transaction: DDL, VACUUM, collection of the logs."""
+
+    statement: Statement
+
+
+@dataclass(frozen=True)
+class Storm:
+    """Writers and refreshers all at once; what they do meanwhile depends on who comes first."""
+
+    writers: tuple[tuple[Transaction, ...], ...]
+    refreshes: tuple[Refresh, ...]
+
+
+Step: TypeAlias = (
+    Transaction | Refresh | Replace | Recreate | Late | LateEnd | Crash | Alone | Storm
+)
 
 
 @dataclass(frozen=True)
@@ -117,6 +138,8 @@ class Case:
     tables: tuple[Table, ...]
     views: tuple[View, ...]
     steps: tuple[Step, ...]
+    settings: tuple[str, ...] = ()
+    """How the writer's session differs from that of the views' creator."""
 
 
 _KINDS: dict[str, type] = {
@@ -133,6 +156,8 @@ _KINDS: dict[str, type] = {
         Late,
         LateEnd,
         Crash,
+        Alone,
+        Storm,
     )
 }
 

@@ -20,6 +20,7 @@ from orchestrator.fuzz.schema import (
     literal,
     row_values,
 )
+from orchestrator.fuzz.values import INTEGER
 
 
 class Writer:
@@ -269,7 +270,7 @@ def through_part(w: Writer, model: Model) -> Composed | None:
     """A change of a partition or an heir by its own name."""
     if not model.parts:
         return None
-    part = replace(model, name=w.rng.choice(model.parts), inherited=False)
+    part = replace(model, path=w.rng.choice(model.parts), inherited=False)
     change = w.rng.choice((insert, insert, update, delete, update_key))
     if model.inherited:
         part = replace(part, key=(), key_kind="none")
@@ -302,6 +303,22 @@ CHANGES: tuple[Change, ...] = (
     through_part,
 )
 """Every kind of change; one that stands here twice comes twice as often."""
+
+
+def burst_of(model: Model) -> tuple[Statement, Statement] | None:
+    """Statements that insert many rows, and delete them; None if no column can number them."""
+    key = next(
+        (c for c in model.key or model.columns if c.type == INTEGER and not c.identity), None
+    )
+    others = [c for c in model.written if c != key and (c in model.key or not c.nullable)]
+    if key is None or any(reference.columns[0] in others for reference in model.references):
+        return None
+    values = [SQL("g"), *(literal(c.type.pool[0]) for c in others)]
+    insert_many = SQL("{} SELECT {} FROM generate_series(100001, 101200) AS g").format(
+        insert_head(model.name, [key, *others], overriding=True), listed(values)
+    )
+    delete_many = SQL("DELETE FROM {} WHERE {} > 100000").format(model.name, key.sql)
+    return Statement(insert_many.as_string(None)), Statement(delete_many.as_string(None))
 
 
 def _moved(column: Column, distance: int) -> Composed:

@@ -19,6 +19,22 @@ from orchestrator.fuzz.sources import Field, Relation
 from orchestrator.fuzz.steps import Story
 from orchestrator.fuzz.tables import make_schema
 
+SETTINGS = (
+    ("SET TimeZone = 'America/New_York'", "SET TimeZone = 'Asia/Kathmandu'"),
+    ("SET DateStyle = 'German'", "SET DateStyle = 'SQL, DMY'"),
+    ("SET IntervalStyle = 'iso_8601'", "SET IntervalStyle = 'sql_standard'"),
+    ("SET extra_float_digits = -15", "SET extra_float_digits = 0"),
+    ("SET bytea_output = 'escape'",),
+    ("SET search_path = ''", "SET search_path = idivm_log, idivm_def, idivm"),
+    ("SET plan_cache_mode = force_generic_plan",),
+    ("SET enable_hashjoin = off", "SET enable_sort = off", "SET enable_nestloop = off"),
+    ("SET standard_conforming_strings = off",),
+    ("SET default_transaction_isolation = 'repeatable read'",),
+    ("SET constraint_exclusion = on",),
+    ("SET transform_null_equals = on",),
+)
+"""Settings of the writer that its changes, and refreshes by it, must not depend on."""
+
 
 def generate(
     seed: int,
@@ -55,6 +71,7 @@ def generate(
         schema.tables,
         tuple(maker.views),
         tuple(story.steps()),
+        tuple(rng.choice(values) for values in rng.sample(SETTINGS, rng.choice((0, 0, 1, 2, 3)))),
     )
 
 

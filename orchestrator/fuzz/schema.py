@@ -11,6 +11,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from orchestrator.fuzz.case import Table
 from orchestrator.fuzz.values import ColumnType, fresh_value
+from orchestrator.sqltext import fitted_name
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
@@ -47,19 +48,31 @@ class Reference:
 class Model:
     """What the generator knows of a table.
 
-    `key` holds the columns of its primary key or of a unique key without NULL. `parts` are the
-    partitions or heirs that can be written directly.
+    `path` is its schema and its name. `key` holds the columns of its primary key or of a unique
+    key without NULL. `parts` are the partitions, within `bounds`, or heirs that can be written
+    directly.
     """
 
-    name: Identifier
+    path: tuple[str, str]
     columns: tuple[Column, ...]
     key: tuple[Column, ...] = ()
     key_kind: str = "none"
     partitioned_by: str | None = None
     inherited: bool = False
-    parts: tuple[Identifier, ...] = ()
+    parts: tuple[tuple[str, str], ...] = ()
+    bounds: tuple[Composable, ...] = ()
     references: tuple[Reference, ...] = ()
     rows: tuple[Row, ...] = ()
+
+    @property
+    def name(self) -> Identifier:
+        """Its name in SQL."""
+        return Identifier(*self.path)
+
+    @property
+    def key_name(self) -> Identifier:
+        """The name of the constraint that is its key."""
+        return Identifier(fitted_name(self.path[1], " key"))
 
     @property
     def written(self) -> tuple[Column, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
 from orchestrator.fuzz.case import (
+    Alone,
     Case,
     Crash,
     Late,
@@ -16,6 +17,7 @@ from orchestrator.fuzz.case import (
     Replace,
     Statement,
     Step,
+    Storm,
     Transaction,
     View,
 )
@@ -45,6 +47,7 @@ def _lines(case: Case, refused: Collection[tuple[int, int]]) -> Iterator[str]:
             yield ",\n".join(f"    {row}" for row in table.rows) + ";"
     for view in case.views:
         yield _view(view)
+    yield from (f"{setting};" for setting in case.settings)
     for number, step in enumerate(case.steps):
         yield f"\n-- step {number}"
         yield from _step(number, step, refused)
@@ -82,8 +85,21 @@ def _step(number: int, step: Step, refused: Collection[tuple[int, int]]) -> Iter
     elif isinstance(step, Recreate):
         yield _text(SQL("DROP VIEW {};").format(SQL(step.view.name)))
         yield _view(step.view)
+    elif isinstance(step, Alone):
+        refused_one = (number, 0) in refused
+        lines = _statement(step.statement).split("\n")
+        yield from _commented(["refused:", *lines]) if refused_one else lines
+    elif isinstance(step, Storm):
+        yield "-- all at once:"
+        for at, writer in enumerate(step.writers):
+            yield f"-- writer {at}"
+            for transaction in writer:
+                yield from _commented("\n".join(_transaction(-1, transaction, ())).split("\n"))
+        yield "-- and beside them"
+        yield from _commented(_refresh(refresh) for refresh in step.refreshes)
     elif isinstance(step, Late):
-        yield "-- a second connection does this, without a commit yet:"
+        kind = "and prepares it" if step.prepared else "without a commit yet"
+        yield f"-- a second connection does this, {kind}:"
         lines = ["BEGIN;", *(_statement(statement) for statement in step.statements)]
         yield from _commented("\n".join(lines).split("\n"))
     elif isinstance(step, LateEnd):

@@ -57,6 +57,7 @@ class _Shrinker:
             self.try_case(simpler)
         for number in range(len(self.case.views)):
             self.simpler_view(number)
+        self.fewer(self.case.settings, lambda case, kept: replace(case, settings=kept))
         self.fewer(self.case.types, lambda case, kept: replace(case, types=kept))
         self.fewer(self.case.schemas, lambda case, kept: replace(case, schemas=kept))
         return self.case != before

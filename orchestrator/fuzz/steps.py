@@ -9,6 +9,7 @@ from random import Random
 from psycopg.sql import SQL, Literal
 
 from orchestrator.fuzz.case import (
+    Alone,
     Crash,
     Late,
     LateEnd,
@@ -17,10 +18,12 @@ from orchestrator.fuzz.case import (
     Replace,
     Statement,
     Step,
+    Storm,
     Transaction,
     View,
 )
-from orchestrator.fuzz.changes import Writer
+from orchestrator.fuzz.changes import Writer, burst_of
+from orchestrator.fuzz.schema_changes import schema_change
 
 
 @dataclass
@@ -88,7 +91,9 @@ def late_commit(story: Story) -> list[Step]:
         return [LateEnd(story.rng.choice(("commit", "commit", "commit", "rollback")))]
     story.late = True
     statements = [story.writer.statement() for _ in range(story.rng.choice((1, 1, 2)))]
-    return [Late(tuple(statements)), *batch_and_refresh(story)]
+    if story.chance(0.1):
+        statements.append(_refresh_inside(story))
+    return [Late(tuple(statements), story.chance(0.2)), *batch_and_refresh(story)]
 
 
 def other_definition(story: Story) -> list[Step]:
@@ -100,6 +105,54 @@ def other_definition(story: Story) -> list[Step]:
         return [Recreate(view)]
     other = story.again(view)
     return [Replace(other) if story.chance(0.6) else Recreate(other)]
+
+
+def ddl(story: Story) -> list[Step]:
+    """DDL on a table, and what undoes it, with changes and refreshes in between."""
+    steps: list[Step] = []
+    for statement in schema_change(story.rng, story.writer.models):
+        steps += [statement, *story.rng.choice((transaction, batch_and_refresh))(story)]
+    return [*steps, *refresh_all(story)]
+
+
+def collect(story: Story) -> list[Step]:
+    """Collection of the logs, with segments that are full at once."""
+    pages = SQL(str(story.rng.choice((0, 0, 1))))
+    statement = Statement(SQL("SELECT idivm.collect({})").format(pages).as_string(None))
+    return [
+        *transaction(story),
+        Alone(statement),
+        *story.rng.choice((refresh_all, transaction))(story),
+    ]
+
+
+def burst(story: Story) -> list[Step]:
+    """Many rows that come and go, together or apart."""
+    model = story.rng.choice(story.writer.models)
+    pair = burst_of(model)
+    if pair is None:
+        return transaction(story)
+    if story.chance(0.5):
+        return [Transaction(pair), *transaction(story), *refresh_all(story)]
+    return [Transaction(pair[:1]), *transaction(story), Transaction(pair[1:]), *refresh_all(story)]
+
+
+def storm(story: Story) -> list[Step]:
+    """Writers and refreshers at the same time."""
+    if story.late:
+        return transaction(story)
+    writers = []
+    for _ in range(story.rng.choice((1, 2, 3))):
+        steps = [step for _ in range(story.rng.randint(1, 4)) for step in transaction(story)]
+        quiet = [s for s in steps if isinstance(s, Transaction) and s.end != "crash"]
+        writers.append(tuple(quiet))
+    refreshes = tuple(
+        step
+        for _ in range(story.rng.randint(1, 4))
+        for step in refresh_all(story)
+        if isinstance(step, Refresh)
+    )
+    return [Storm(tuple(writers), refreshes)]
 
 
 def crash(story: Story) -> list[Step]:
@@ -121,6 +174,10 @@ STEPS: tuple[Callable[[Story], list[Step]], ...] = (
     refresh_some,
     late_commit,
     other_definition,
+    ddl,
+    collect,
+    burst,
+    storm,
     crash,
 )
 """Every kind of step; one that stands here twice comes twice as often."""

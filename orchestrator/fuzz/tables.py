@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from psycopg.sql import SQL, Composable, Composed, Identifier
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from orchestrator.fuzz.case import Table
 from orchestrator.fuzz.names import Names
@@ -20,6 +20,7 @@ from orchestrator.fuzz.schema import (
     any_value,
     insert_head,
     listed,
+    literal,
     row_values,
 )
 from orchestrator.fuzz.values import (
@@ -61,11 +62,11 @@ def make_schema(rng: Random, names: Names, relations: set[str]) -> Schema:
     taken = {"public", "pg_class"}
     schemas = tuple(names.relation(taken) for _ in range(rng.choice((1, 1, 2, 3))))
 
-    def qualified() -> Identifier:
-        return Identifier(rng.choice(schemas), names.relation(relations))
+    def qualified() -> tuple[str, str]:
+        return rng.choice(schemas), names.relation(relations)
 
-    enum_ddl, enum = enum_type(qualified())
-    domain_ddl, domain = domain_type(qualified(), rng)
+    enum_ddl, enum = enum_type(Identifier(*qualified()))
+    domain_ddl, domain = domain_type(Identifier(*qualified()), rng)
     maker = _TableMaker(rng, names, (*TYPES, enum, domain))
     for number in range(rng.choice((1, 2, 2, 3, 3, 4, 5))):
         maker.add(qualified, number)
@@ -90,7 +91,7 @@ class _TableMaker:
     def chance(self, share: float) -> bool:
         return self.rng.random() < share
 
-    def add(self, qualified: Callable[[], Identifier], number: int) -> None:
+    def add(self, qualified: Callable[[], tuple[str, str]], number: int) -> None:
         """Makes the next table, with its parts and rows."""
         taken: set[str] = set()
         key_kind = self.rng.choice(
@@ -110,9 +111,12 @@ class _TableMaker:
         if model.partitioned_by:
             parts = [qualified() for _ in range(3)]
             ddl += [s.as_string(None) for s in self._partitions(model, parts)]
-            model = replace(model, parts=tuple(parts[: len(ddl) - 1]))
+            bounds = _BOUNDS[model.partitioned_by or ""]
+            model = replace(model, parts=tuple(parts[: len(bounds)]), bounds=bounds)
         if self.chance(0.3):
             ddl.append(self._index(model).as_string(None))
+        if self.models and self.chance(0.12):
+            ddl += [s.as_string(None) for s in self._trigger(model, Identifier(*qualified()))]
         heirs: list[Table] = []
         if shape == "inherited":
             model, heir = self._heir(model, qualified())
@@ -193,9 +197,12 @@ class _TableMaker:
     def _create(self, model: Model) -> Composed:
         lines = [self._definition(column) for column in model.columns]
         if model.key:
-            kind = SQL("PRIMARY KEY ({}){}" if model.key_kind != "unique" else "UNIQUE ({}){}")
+            kind = SQL("UNIQUE" if model.key_kind == "unique" else "PRIMARY KEY")
             deferrable = SQL(" DEFERRABLE" if model.key_kind == "deferrable" else "")
-            lines.append(kind.format(listed([column.sql for column in model.key]), deferrable))
+            columns = listed([column.sql for column in model.key])
+            lines.append(
+                SQL("CONSTRAINT {} {} ({}){}").format(model.key_name, kind, columns, deferrable)
+            )
         lines += [
             SQL("FOREIGN KEY ({}) REFERENCES {} ({}) {}").format(
                 listed([column.sql for column in reference.columns]),
@@ -224,11 +231,11 @@ class _TableMaker:
             extra.append(SQL(" GENERATED ALWAYS AS ({}) STORED").format(column.computed))
         return SQL("{} {}{}").format(column.sql, column.type.sql, SQL("").join(extra))
 
-    def _partitions(self, model: Model, names: Sequence[Identifier]) -> list[Composed]:
+    def _partitions(self, model: Model, paths: Sequence[tuple[str, str]]) -> list[Composed]:
         assert model.partitioned_by
         return [
-            SQL("CREATE TABLE {} PARTITION OF {} {}").format(name, model.name, bound)
-            for name, bound in zip(names, _BOUNDS[model.partitioned_by], strict=False)
+            SQL("CREATE TABLE {} PARTITION OF {} {}").format(Identifier(*path), model.name, bound)
+            for path, bound in zip(paths, _BOUNDS[model.partitioned_by], strict=False)
         ]
 
     def _index(self, model: Model) -> Composed:
@@ -237,12 +244,33 @@ class _TableMaker:
             return SQL("ANALYZE {}").format(model.name)
         return SQL("CREATE INDEX ON {} ({})").format(model.name, column.sql)
 
-    def _heir(self, model: Model, name: Identifier) -> tuple[Model, Table]:
+    def _trigger(self, model: Model, name: Identifier) -> list[Composed]:
+        """A trigger of the user's that changes an earlier table."""
+        other = self.rng.choice(self.models)
+        column = self.rng.choice(other.columns)
+        acts = [SQL("DELETE FROM {} WHERE {} IS NULL").format(other.name, column.sql)]
+        if column.computed is None and not column.identity and column not in other.key:
+            value = literal(any_value(self.rng, column))
+            acts.append(SQL("UPDATE {} SET {} = {}").format(other.name, column.sql, value))
+        body = SQL("BEGIN {}; RETURN NEW; END").format(self.rng.choice(acts))
+        when = SQL(self.rng.choice(("AFTER INSERT", "AFTER UPDATE", "AFTER INSERT OR UPDATE")))
+        each = SQL(self.rng.choice(("ROW", "STATEMENT")))
+        return [
+            SQL("CREATE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql AS {}").format(
+                name, Literal(body.as_string(None))
+            ),
+            SQL("CREATE TRIGGER own {} ON {} FOR EACH {} EXECUTE FUNCTION {}()").format(
+                when, model.name, each, name
+            ),
+        ]
+
+    def _heir(self, model: Model, path: tuple[str, str]) -> tuple[Model, Table]:
+        name = Identifier(*path)
         rows = self._rows(model, keys_known=False)
         columns = tuple(c for c in model.columns if c.computed is None)
         ddl = [SQL("CREATE TABLE {} (own_col text) INHERITS ({})").format(name, model.name)]
         heir = _table(name, [s.as_string(None) for s in ddl], columns, rows)
-        return replace(model, inherited=True, parts=(name,)), heir
+        return replace(model, inherited=True, parts=(path,)), heir
 
     def _rows(self, model: Model, keys_known: bool = True) -> list[Row]:
         """Rows that the keys and references of the table accept."""

@@ -1,0 +1,143 @@
+"""Random DDL on the tables that views read, with what undoes it after some more steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TypeAlias
+
+from psycopg.sql import SQL, Composed, Identifier
+
+from orchestrator.fuzz.case import Alone, Statement
+from orchestrator.fuzz.schema import Column, Model, listed
+
+Made: TypeAlias = "tuple[Composed, ...] | None"
+"""Statements to be run one after the other with other steps in between; None: not applicable."""
+
+
+def schema_change(rng: Random, models: Sequence[Model]) -> list[Alone]:
+    """A random change of a table that it fits, and what undoes it."""
+    change = rng.choice(SCHEMA_CHANGES)
+    fitting = [made for model in models if (made := change(rng, model))]
+    chosen = rng.choice(fitting or [rewritten(rng, models[0])])
+    return [Alone(Statement(statement.as_string(None))) for statement in chosen]
+
+
+def table_renamed(rng: Random, model: Model) -> Made:
+    """Another name for a while: statements that use the old one are refused meanwhile."""
+    other = "renamed for a while"
+    return (
+        SQL("ALTER TABLE {} RENAME TO {}").format(model.name, Identifier(other)),
+        SQL("ALTER TABLE {} RENAME TO {}").format(
+            Identifier(model.path[0], other), Identifier(model.path[1])
+        ),
+    )
+
+
+def column_renamed(rng: Random, model: Model) -> Made:
+    """Two columns of one type swap their names, or one has another name for a while."""
+    column = rng.choice(model.columns)
+    alter = SQL("ALTER TABLE {} RENAME COLUMN {} TO {}")
+    other = Identifier("renamed for a while")
+    twins = [c for c in model.columns if _twins(column, c)]
+    if not twins:
+        return (
+            alter.format(model.name, column.sql, other),
+            alter.format(model.name, other, column.sql),
+        )
+    twin = rng.choice(twins)
+    return (
+        alter.format(model.name, column.sql, other),
+        alter.format(model.name, twin.sql, column.sql),
+        alter.format(model.name, other, twin.sql),
+    )
+
+
+def part_moved(rng: Random, model: Model) -> Made:
+    """A partition or an heir leaves its table for a while."""
+    if not model.parts:
+        return None
+    place = rng.randrange(len(model.parts))
+    part = Identifier(*model.parts[place])
+    if model.inherited:
+        return (
+            SQL("ALTER TABLE {} NO INHERIT {}").format(part, model.name),
+            SQL("ALTER TABLE {} INHERIT {}").format(part, model.name),
+        )
+    return (
+        SQL("ALTER TABLE {} DETACH PARTITION {}").format(model.name, part),
+        SQL("ALTER TABLE {} ATTACH PARTITION {} {}").format(model.name, part, model.bounds[place]),
+    )
+
+
+def heir_added(rng: Random, model: Model) -> Made:
+    """An heir that did not exist before, with the rows of its parent."""
+    if model.partitioned_by:
+        return None
+    heir = Identifier(model.path[0], "late heir")
+    return (
+        SQL("CREATE TABLE {} () INHERITS ({})").format(heir, model.name),
+        SQL("INSERT INTO {} ({columns}) SELECT {columns} FROM ONLY {}").format(
+            heir, model.name, columns=_stored(model)
+        ),
+        SQL("DROP TABLE {}").format(heir),
+    )
+
+
+def partition_added(rng: Random, model: Model) -> Made:
+    """Another partition, for values that no other takes."""
+    if model.partitioned_by != "LIST":
+        return None
+    added = Identifier(model.path[0], "late partition")
+    return (
+        SQL("CREATE TABLE {} PARTITION OF {} FOR VALUES IN (7, 40, 50)").format(added, model.name),
+        SQL("DROP TABLE {}").format(added),
+    )
+
+
+def key_dropped(rng: Random, model: Model) -> Made:
+    """The key goes for good: rows that repeat it may come."""
+    if not model.key:
+        return None
+    return (
+        SQL("ALTER TABLE {} DROP CONSTRAINT {} CASCADE").format(model.name, model.key_name),
+        SQL("INSERT INTO {} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {}").format(
+            model.name, model.name, columns=_stored(model)
+        ),
+    )
+
+
+def rewritten(rng: Random, model: Model) -> tuple[Composed, ...]:
+    """What leaves the rows as they are: a rewrite, a column more, statistics."""
+    extra = Identifier("extra")
+    texts = rng.choice(
+        (
+            ("VACUUM FULL {}",),
+            ("ANALYZE {}",),
+            ("REINDEX TABLE {}",),
+            ("ALTER TABLE {} ADD COLUMN {} integer DEFAULT 7", "ALTER TABLE {} DROP COLUMN {}"),
+            ("ALTER TABLE {} SET UNLOGGED", "ALTER TABLE {} SET LOGGED"),
+        )
+    )
+    return tuple(SQL(text).format(model.name, extra) for text in texts)
+
+
+SCHEMA_CHANGES: tuple[Callable[[Random, Model], Made], ...] = (
+    table_renamed,
+    column_renamed,
+    part_moved,
+    part_moved,
+    heir_added,
+    partition_added,
+    key_dropped,
+    rewritten,
+)
+"""Every kind of DDL on a table."""
+
+
+def _twins(one: Column, other: Column) -> bool:
+    return one != other and one.type == other.type and one.computed is other.computed is None
+
+
+def _stored(model: Model) -> Composed:
+    return listed([column.sql for column in model.columns if column.computed is None])

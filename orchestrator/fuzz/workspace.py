@@ -1,0 +1,192 @@
+"""The database of a runner: its connections, and the oracle over its views."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import psycopg
+from psycopg import Connection, IsolationLevel
+from psycopg.pq import TransactionStatus
+from psycopg.sql import SQL, Identifier, Literal
+
+from orchestrator.api import connect
+from orchestrator.fuzz.case import Case
+from orchestrator.fuzz.leftovers import kept_objects
+from orchestrator.fuzz.outcome import CaseError, NoAnswerError, failed
+from orchestrator.runtime.check import compare
+
+_PATIENCE = "30s"
+"""A statement that takes longer hangs."""
+
+PREPARED = "idivm fuzz"
+"""The name of the second connection's transaction once it is prepared."""
+
+
+class Workspace:
+    """An orchestrator, a writer, and a second connection for transactions that stay open."""
+
+    def __init__(self, dsn: str) -> None:
+        """Takes a database in which nothing but idivm's catalog is kept, if that."""
+        self.dsn = dsn
+        self.lock_timeout = "0"
+        self.prepared = False
+        self._open()
+
+    def _open(self) -> None:
+        self.orc = connect(self.dsn)
+        self.settle(self.orc.connection)
+        self.writer = self.connection()
+        self.second = self.connection()
+        self.objects = kept_objects(self.orc.connection)
+
+    def connection(self, settings: Sequence[str] = ()) -> Connection[Any]:
+        """Another connection, with settings of its own."""
+        opened: Connection[Any] = psycopg.connect(self.dsn, autocommit=True)
+        self.settle(opened, settings)
+        return opened
+
+    def settle(self, connection: Connection[Any], settings: Sequence[str] = ()) -> None:
+        """Makes a connection quick, and patient within bounds."""
+        for setting in (
+            *settings,
+            "SET synchronous_commit = off",
+            "SET deadlock_timeout = '20ms'",
+            f"SET statement_timeout = '{_PATIENCE}'",
+            f"SET lock_timeout = '{self.lock_timeout}'",
+        ):
+            connection.execute(SQL(setting))
+
+    def close(self) -> None:
+        """Closes all connections."""
+        for connection in (self.writer, self.second, self.orc.connection):
+            connection.close()
+
+    def new_writer(self, settings: Sequence[str]) -> None:
+        """Replaces the writer, with settings that differ from those of the views' creator."""
+        self.writer.close()
+        self.writer = self.connection(settings)
+
+    def kill(self, connection: Connection[Any]) -> None:
+        """Ends a connection's backend, and waits until it has given up its locks."""
+        pid = connection.info.backend_pid
+        self.orc.connection.execute("SELECT pg_terminate_backend(%s)", [pid])
+        self.await_end(pid)
+        connection.close()
+
+    def await_end(self, pid: int) -> None:
+        """Waits until there is no such backend any more."""
+        gone = "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = %s"
+        tick = threading.Event()
+        while self.orc.connection.execute(gone, [pid]).fetchone() != (True,):
+            tick.wait(0.001)
+
+    # The transaction that stays open -------------------------------------------------------------
+
+    @property
+    def late(self) -> bool:
+        """Whether the second connection has a transaction open."""
+        return self.prepared or self.second.info.transaction_status != TransactionStatus.IDLE
+
+    def prepare_late(self) -> None:
+        """Prepares the second connection's transaction for commit, where the server allows it."""
+        allowed = self.second.execute("SHOW max_prepared_transactions").fetchone()
+        if allowed != ("0",):
+            self.second.execute(SQL("PREPARE TRANSACTION {}").format(Literal(PREPARED)))
+            self.prepared = True
+
+    def end_late(self, end: str) -> None:
+        """Ends the second connection's transaction; raises what PostgreSQL has against it."""
+        suffix = SQL(" PREPARED {}").format(Literal(PREPARED)) if self.prepared else SQL("")
+        verb = SQL("COMMIT" if end == "commit" else "ROLLBACK")
+        self.prepared = False
+        self.second.execute(SQL("{}{}").format(verb, suffix))
+
+    def wait_for_locks(self, at_most: str) -> None:
+        """While the second connection holds locks, nobody is to wait for them long."""
+        self.lock_timeout = at_most
+        for connection in (self.orc.connection, self.writer):
+            connection.execute(SQL("SET lock_timeout = {}").format(Literal(at_most)))
+
+    # The oracle ----------------------------------------------------------------------------------
+
+    def compare(self, names: Sequence[str]) -> int:
+        """Compares views with their definitions in one snapshot; the number compared."""
+        connection = self.orc.connection
+        connection.isolation_level = IsolationLevel.REPEATABLE_READ
+        try:
+            with connection.transaction():
+                self.compare_within(connection, names)
+        except psycopg.Error as error:
+            self.need_answers(names)
+            raise failed("compare", error) from error
+        finally:
+            connection.isolation_level = None
+        return len(names)
+
+    def compare_within(self, connection: Connection[Any], names: Iterable[str]) -> None:
+        """The same in the transaction that a connection has open."""
+        for name in names:
+            definition, settings = self._definition(name)
+            for setting in settings.items():
+                connection.execute("SELECT set_config(%s, %s, true)", setting)
+            result = compare(connection, view=SQL(name), definition=definition)
+            if not result.equal:
+                lines = [
+                    f"{name}: {result.missing} rows missing, {result.surplus} rows too many",
+                    *(f"  missing  {row}" for row in result.missing_samples),
+                    *(f"  surplus  {row}" for row in result.surplus_samples),
+                ]
+                raise CaseError("difference", "", "\n".join(lines))
+
+    def need_answers(self, names: Iterable[str]) -> None:
+        """Raises `NoAnswerError` if the query of a view raises an error by itself."""
+        for name in names:
+            definition, _ = self._definition(name)
+            try:
+                self.orc.connection.execute(SQL("SELECT d::text FROM {} AS d").format(definition))
+            except psycopg.Error as error:
+                raise NoAnswerError(str(error)) from error
+
+    def _definition(self, name: str) -> tuple[SQL, dict[str, str]]:
+        row = self.orc.connection.execute(
+            SQL(
+                "SELECT definition::text, settings FROM idivm.views WHERE relation = {}::regclass"
+            ).format(Literal(name))
+        ).fetchone()
+        if row is None:
+            raise CaseError("catalog", "", f"idivm does not know the view {name}")
+        return SQL(row[0]), row[1]
+
+    # Cleaning ------------------------------------------------------------------------------------
+
+    def leftovers(self) -> list[str]:
+        """What of idivm is there that was not there at first."""
+        return sorted(kept_objects(self.orc.connection) - self.objects)
+
+    def clean(self, case: Case) -> None:
+        """Drops what a case has made; nothing of idivm may be left by now."""
+        with self.orc.connection.transaction():
+            self._drop_schemas(self.orc.connection, case.schemas)
+
+    def start_afresh(self, case: Case) -> None:
+        """Drops what a case has made, idivm's catalog as well, and connects anew."""
+        self.close()
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            if self.prepared:
+                self.prepared = False
+                connection.execute(SQL("ROLLBACK PREPARED {}").format(Literal(PREPARED)))
+            mine = connection.execute(
+                "SELECT nspname FROM pg_namespace WHERE nspname = 'idivm' OR nspname LIKE 'idivm\\_%'"
+            ).fetchall()
+            with connection.transaction():
+                self._drop_schemas(connection, [*case.schemas, *(row[0] for row in mine)])
+        self.lock_timeout = "0"
+        self._open()
+
+    @staticmethod
+    def _drop_schemas(connection: Connection[Any], schemas: Iterable[str]) -> None:
+        connection.execute("SET LOCAL client_min_messages = warning")
+        for schema in schemas:
+            connection.execute(SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(Identifier(schema)))
