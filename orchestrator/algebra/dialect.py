@@ -127,6 +127,13 @@ class Canonical(Postgres):
                 return f"{self.sql(test, 'this')} IS NOT {self.sql(test, 'expression')}"
             return super().not_sql(expression)
 
+        def windowspec_sql(self, expression: exp.WindowSpec) -> str:
+            """A frame, with BETWEEN only where its end is written."""
+            written = super().windowspec_sql(expression)
+            if expression.args.get("end"):
+                return written
+            return written.replace(" BETWEEN ", " ", 1).replace(" AND CURRENT ROW", "", 1)
+
         def offset_limit_modifiers(
             self, expression: exp.Expr, fetch: bool, limit: exp.Fetch | exp.Limit | None
         ) -> list[str]:

@@ -34,7 +34,6 @@ _FUNCTION_FIELDS = {
     "AGGREF": ("aggfnoid",),
     "WINDOWFUNC": ("winfnoid",),
     "WINDOWCLAUSE": ("startInRangeFunc", "endInRangeFunc"),
-    "TABLESAMPLECLAUSE": ("tsmhandler",),
 }
 
 _OPERATOR_FIELDS = {

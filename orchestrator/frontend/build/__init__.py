@@ -15,7 +15,7 @@ from orchestrator.frontend.build.context import Context, QueryFacts, Scope, not_
 from orchestrator.frontend.build.ctes import with_clause
 from orchestrator.frontend.build.select import select
 from orchestrator.frontend.build.set_operations import set_operation, values
-from orchestrator.frontend.build.set_returning import refuse_sets
+from orchestrator.frontend.build.validate import validate
 
 
 def build(text: str, facts: QueryFacts) -> Plan | Unsupported:
@@ -26,9 +26,7 @@ def build(text: str, facts: QueryFacts) -> Plan | Unsupported:
         mentioned = None if any(map(_counts_columns, texts)) else _names(texts)
         context = Context(facts, Symbols(), mentioned, _query)
         plan = _query(context, tree, Scope())
-        refuse_sets(context, plan)
-        if plan.root.outer_columns:
-            raise not_modelled("a column that its query does not have", text)
+        validate(context, plan)
     except UnreadableError as error:
         return Unsupported("the text cannot be read back", error.where)
     except NotModelledError as error:

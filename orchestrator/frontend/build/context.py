@@ -153,6 +153,13 @@ def not_modelled(reason: str, where: Tree | str) -> NotModelledError:
     return NotModelledError(reason, " ".join(text.split()))
 
 
+def only_known(tree: Tree, *names: str) -> None:
+    """Refuses a tree with parts that the caller does not read."""
+    for name, value in tree.args.items():
+        if value and name not in names:
+            raise not_modelled(f"the clause {name.strip('_').upper()}", tree)
+
+
 def called(tree: Tree) -> tuple[str, str] | None:
     """Schema and name of the function that a tree calls, if it is a call.
 

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from orchestrator.algebra import Branch, Column, CteScan, Operator, Plan, Recursion, RecursiveScan
 from orchestrator.algebra.dialect import Tree
-from orchestrator.frontend.build.context import Context, Scope, Shared, not_modelled
+from orchestrator.frontend.build.context import Context, Scope, Shared, not_modelled, only_known
 
 
 def with_clause(context: Context, query: Tree, scope: Scope) -> Scope:
@@ -16,9 +16,9 @@ def with_clause(context: Context, query: Tree, scope: Scope) -> Scope:
     clause = query.args.get("with_")
     if clause is None:
         return scope
+    only_known(clause, "expressions", "recursive")
     for cte in clause.expressions:
-        if cte.args.get("search") or cte.args.get("key_expressions"):
-            raise not_modelled("SEARCH or CYCLE", cte)
+        only_known(cte, "this", "alias", "materialized")
         name = cte.alias
         recursive = bool(clause.args.get("recursive")) and _mentions(cte.this, name)
         made = _recursive(context, cte, scope) if recursive else _plain(context, cte, scope)

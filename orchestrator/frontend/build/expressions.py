@@ -40,6 +40,9 @@ def scalar(context: Context, tree: Tree, scope: Scope) -> Scalar:
             return node
         if isinstance(node.this, exp.Star):
             return column(scope.row(node.table) if node.table else None, node)
+        if not node.this.args.get("quoted") and node.name != node.name.lower():
+            # PostgreSQL puts a name with capitals in quotes; this is a word of some syntax.
+            raise not_modelled("a keyword where a column is expected", node.parent or node)
         return column(scope.column(node.table or None, node.name), node)
 
     made = tree.copy().transform(resolved)

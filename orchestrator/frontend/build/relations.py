@@ -29,7 +29,14 @@ from orchestrator.algebra import (
 )
 from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.algebra.operators.scan import WHOLE_ROW
-from orchestrator.frontend.build.context import Context, Named, Scope, called, not_modelled
+from orchestrator.frontend.build.context import (
+    Context,
+    Named,
+    Scope,
+    called,
+    not_modelled,
+    only_known,
+)
 from orchestrator.frontend.build.expressions import QUERIES, scalar
 from orchestrator.frontend.facts import Relation, RelationColumn
 
@@ -58,6 +65,7 @@ def _joined(context: Context, first: Tree, joins: Sequence[exp.Join], scope: Sco
 
 def _join(context: Context, left: Operator, names: Scope, join: exp.Join, scope: Scope) -> Rows:
     """A join of what is there already with one more item, which may refer to it."""
+    only_known(join, "this", "side", "kind", "on", "using")
     right, brought = _item(context, join.this, names)
     both = names.beside(brought)
     kind = (join.side or join.kind or "").upper()
@@ -142,8 +150,7 @@ def _with_merged(
 
 def _item(context: Context, tree: Tree, scope: Scope) -> Rows:
     """One item of FROM; `scope` holds what it may refer to."""
-    if tree.args.get("sample") or tree.args.get("pivots"):
-        raise not_modelled("TABLESAMPLE", tree)
+    only_known(tree, *_KNOWN)
     if isinstance(tree, exp.Subquery) and not isinstance(tree.this, QUERIES):
         return _parenthesised(context, tree, scope)
     if isinstance(tree, exp.Subquery | exp.Values):
@@ -158,6 +165,12 @@ def _item(context: Context, tree: Tree, scope: Scope) -> Rows:
             return _item(context, _moved_alias(tree), scope)
         return _function(context, tree, scope)
     raise not_modelled("this item of FROM", tree)
+
+
+_KNOWN = (
+    "this", "expressions", "db", "alias", "joins", "only", "ordinality", "rows_from", "order",
+    "limit", "offset", "with_",
+)  # fmt: skip
 
 
 def _moved_alias(tree: exp.Table) -> exp.Values:

@@ -22,7 +22,7 @@ from orchestrator.algebra import (
     SortKey,
 )
 from orchestrator.algebra.dialect import Tree
-from orchestrator.frontend.build.context import Context, Scope, not_modelled, same
+from orchestrator.frontend.build.context import Context, Scope, only_known, same
 from orchestrator.frontend.build.expressions import scalar
 from orchestrator.frontend.build.grouping import group, has_groups
 from orchestrator.frontend.build.relations import from_clause
@@ -31,11 +31,9 @@ from orchestrator.frontend.build.types import type_of, typed
 from orchestrator.frontend.build.unnest import where
 from orchestrator.frontend.build.windows import named_windows, sort_key, windows, with_named
 
-_KNOWN = frozenset(
-    {
-        "with_", "expressions", "from_", "joins", "where", "group", "having", "windows", "distinct",
-        "order", "limit", "offset",
-    }
+_KNOWN = (
+    "with_", "expressions", "from_", "joins", "where", "group", "having", "windows", "distinct",
+    "order", "limit", "offset",
 )  # fmt: skip
 
 
@@ -49,9 +47,7 @@ class _Output:
 
 def select(context: Context, query: exp.Select, scope: Scope) -> Plan:
     """The plan of one SELECT; `scope` holds the queries around it and its WITH."""
-    unknown = [name for name, value in query.args.items() if value and name not in _KNOWN]
-    if unknown:
-        raise not_modelled(f"the clause {unknown[0].strip('_').upper()}", query)
+    only_known(query, *_KNOWN)
     rows, names = from_clause(context, query, scope)
     named = named_windows(query)
     if query.args.get("where"):

@@ -18,19 +18,15 @@ from orchestrator.algebra import (
     Values,
 )
 from orchestrator.algebra.dialect import Tree
-from orchestrator.frontend.build.context import Context, Scope, not_modelled
+from orchestrator.frontend.build.context import Context, Scope, not_modelled, only_known
 from orchestrator.frontend.build.expressions import scalar
 from orchestrator.frontend.build.select import limited
 from orchestrator.frontend.build.windows import sort_key
 
-_KNOWN = frozenset({"with_", "this", "expression", "distinct", "order", "limit", "offset"})
-
 
 def set_operation(context: Context, query: exp.SetOperation, scope: Scope) -> Plan:
     """The plan of a set operation; its columns are called as those of its first branch."""
-    unknown = [name for name, value in query.args.items() if value and name not in _KNOWN]
-    if unknown:
-        raise not_modelled(f"the clause {unknown[0].strip('_').upper()}", query)
+    only_known(query, "with_", "this", "expression", "distinct", "order", "limit", "offset")
     plans = [context.query(context, part, scope) for part in _parts(query)]
     branches = tuple(Branch(plan.root, plan.columns) for plan in plans)
     names = plans[0].names
@@ -94,6 +90,7 @@ def _position(tree: Tree, names: tuple[str, ...]) -> int:
 
 def values(context: Context, query: exp.Values, scope: Scope) -> Plan:
     """The plan of VALUES."""
+    only_known(query, "expressions", "alias", "order", "limit", "offset", "with_")
     rows = []
     for row in query.expressions:
         parts = row.expressions if isinstance(row, exp.Tuple) else [row]

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from orchestrator.algebra import Column, DependentJoin, FunctionScan, Operator, Plan, Scalar
+from orchestrator.algebra import Column, DependentJoin, FunctionScan, Operator, Scalar
 from orchestrator.algebra.dialect import Tree, reference
-from orchestrator.algebra.traversal import walk
 from orchestrator.frontend.build.context import Context, called, not_modelled, same, set_calls
 
 
@@ -48,13 +47,3 @@ def with_sets(
 def _name(call: Scalar) -> str:
     name = called(call.tree)
     return name[1] if name else "value"
-
-
-def refuse_sets(context: Context, plan: Plan) -> None:
-    """Makes sure that nothing but a function scan multiplies rows."""
-    for operator in walk(plan.root):
-        if isinstance(operator, FunctionScan):
-            continue
-        for one in operator.scalars:
-            for tree in set_calls(context, one):
-                raise not_modelled("a set-returning function at this place", tree)
