@@ -14,9 +14,10 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from psycopg import Connection
@@ -57,6 +58,7 @@ class _Row:
     image: str
     numbers: tuple[float, ...]
     tolerances: tuple[float, ...]
+    copies: int
 
     def near(self, other: _Row) -> bool:
         pairs = zip(self.numbers, other.numbers, self.tolerances, strict=True)
@@ -175,52 +177,90 @@ def _unmatched(
             image,
             tuple(float(number) for numbers in found for number in numbers),
             tuple(t for numbers, t in zip(found, tolerances, strict=True) for _ in numbers),
+            abs(net),
         )
         like = (exact, *(_NUMBER.sub("#", text) for text in drifting))
-        groups[like][0 if net > 0 else 1].extend([row] * abs(net))
+        groups[like][0 if net > 0 else 1].append(row)
     missing: list[str] = []
     surplus: list[str] = []
     for wanted, shown in groups.values():
-        left, over = _match(wanted, shown)
-        missing += left
-        surplus += over
+        matching = _Matching(wanted, shown)
+        missing += _copies(matching.wanted, matching.lacking)
+        surplus += _copies(matching.shown, matching.spare)
     return missing, surplus
 
 
-def _match(wanted: list[_Row], shown: list[_Row]) -> tuple[list[str], list[str]]:
-    """Pairs rows that are near each other, as many as can be; gives the images of the others."""
-    wanted, shown = (sorted(side, key=lambda row: row.numbers) for side in (wanted, shown))
-    firsts = [row.numbers[:1] for row in shown]
-    partner: dict[int, int] = {}
+def _copies(rows: Sequence[_Row], counts: Sequence[int]) -> Iterator[str]:
+    return (row.image for row, count in zip(rows, counts, strict=True) for _ in range(count))
 
-    def candidates(row: _Row) -> list[int]:
-        if not row.numbers:
-            return list(range(len(shown)))
-        first = row.numbers[0]
-        # The other may be the greater one: twice the tolerance is more than enough to look at.
-        reach = ABSOLUTE + 2 * row.tolerances[0] * abs(first)
-        window = range(
-            bisect_left(firsts, (first - reach,)), bisect_right(firsts, (first + reach,))
+
+class _Matching:
+    """Pairs rows that are near each other, as many copies as can be (by augmenting paths).
+
+    Nearness is not transitive: the partner that comes first to hand may be needed by another row.
+    """
+
+    def __init__(self, wanted: list[_Row], shown: list[_Row]) -> None:
+        self.wanted, self.shown = (
+            sorted(side, key=lambda r: r.numbers) for side in (wanted, shown)
         )
-        return [at for at in window if row.near(shown[at])]
+        self.firsts = [row.numbers[:1] for row in self.shown]
+        self.lacking = [row.copies for row in self.wanted]
+        self.spare = [row.copies for row in self.shown]
+        self.paired: dict[int, Counter[int]] = defaultdict(Counter)
+        for number in range(len(self.wanted)):
+            while self.lacking[number] and self._pair(number):
+                pass
 
-    def place(number: int, tried: set[int]) -> bool:
-        places = [at for at in candidates(wanted[number]) if at not in tried]
-        for at in places:
-            if at not in partner:
-                partner[at] = number
-                return True
-        for at in places:
-            if at in tried:
-                continue
-            tried.add(at)
-            if place(partner[at], tried):
-                partner[at] = number
-                return True
+    def _pair(self, number: int) -> bool:
+        """Pairs some more copies of a wanted row, if need be by giving others new partners."""
+        came_from: dict[int, int] = {}
+        row_before = {number: -1}
+        queue = deque([number])
+        while queue:
+            row = queue.popleft()
+            for at in self._near(row):
+                if at in came_from:
+                    continue
+                came_from[at] = row
+                if self.spare[at]:
+                    self._shift(number, at, came_from, row_before)
+                    return True
+                for other, copies in self.paired[at].items():
+                    if copies and other not in row_before:
+                        row_before[other] = at
+                        queue.append(other)
         return False
 
-    left = [row.image for number, row in enumerate(wanted) if not place(number, set())]
-    return left, [row.image for at, row in enumerate(shown) if at not in partner]
+    def _shift(
+        self, number: int, at: int, came_from: dict[int, int], row_before: dict[int, int]
+    ) -> None:
+        path = [(came_from[at], at)]
+        while path[-1][0] != number:
+            before = row_before[path[-1][0]]
+            path.append((came_from[before], before))
+        moved = min(
+            self.lacking[number],
+            self.spare[at],
+            *(self.paired[row_before[row]][row] for row, _ in path[:-1]),
+        )
+        self.lacking[number] -= moved
+        self.spare[at] -= moved
+        for row, place in path:
+            self.paired[place][row] += moved
+            if row != number:
+                self.paired[row_before[row]][row] -= moved
+
+    def _near(self, number: int) -> Iterator[int]:
+        row = self.wanted[number]
+        low, high = 0, len(self.shown)
+        if row.numbers:
+            # The other may be the greater one: twice the tolerance is more than enough to look at.
+            first = row.numbers[0]
+            reach = ABSOLUTE + 2 * row.tolerances[0] * abs(first)
+            low = bisect_left(self.firsts, (first - reach,))
+            high = bisect_right(self.firsts, (first + reach,))
+        return (at for at in range(low, high) if row.near(self.shown[at]))
 
 
 def _result(missing: list[str], surplus: list[str]) -> CheckResult:
@@ -234,4 +274,4 @@ def _result(missing: list[str], surplus: list[str]) -> CheckResult:
 
 
 def _samples(images: Iterable[str]) -> tuple[str, ...]:
-    return tuple(image for image, _ in zip(images, range(SAMPLES), strict=False))
+    return tuple(islice(images, SAMPLES))

@@ -174,6 +174,19 @@ def test_xml(database: Database) -> None:
     assert not against(database, "SELECT '<a/>'::xml", "SELECT '<a></a>'::xml").equal
 
 
+def test_as_many_pairs_as_can_be(database: Database) -> None:
+    """Of a chain in which each value is near its neighbours alone, only one way pairs them all."""
+    chain = [1 + step * 0.8e-9 for step in range(8)]
+    wanted = " UNION ALL ".join(f"SELECT {value!r}::float8" for value in chain[1::2] * 2)
+    shown = " UNION ALL ".join(f"SELECT {value!r}::float8" for value in chain[0::2] * 2)
+    assert against(database, wanted, shown).equal
+    more = against(database, wanted, f"{shown} UNION ALL SELECT {chain[0]!r}")
+    assert (more.missing, more.surplus) == (0, 1)
+    crossed = "VALUES (1::float8, 1::float8), (1 + 0.9e-9, 1), (1, 1 + 0.9e-9)"
+    moved = "VALUES (1::float8 + 0.9e-9, 1::float8 + 0.9e-9), (1 - 0.9e-9, 1), (1 + 1.8e-9, 1)"
+    assert against(database, crossed, moved).equal
+
+
 def test_domains_and_enums_of_floats_and_others(database: Database) -> None:
     database.execute("CREATE DOMAIN ratio AS float8")
     database.execute("CREATE TYPE pair AS (part ratio, name text)")
