@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import psycopg
@@ -10,7 +13,7 @@ import pytest
 from harness import TestServer
 from psycopg.sql import SQL, Identifier
 
-from orchestrator.runtime.check import CheckResult, compare
+from orchestrator.runtime.check import CheckResult, _unmatched, compare
 
 pytestmark = pytest.mark.integration
 
@@ -204,3 +207,29 @@ def test_quoted_names(database: Database) -> None:
     database.execute(SQL("INSERT INTO {} VALUES (1, 2), (NULL, NULL)").format(name))
     with database.transaction(force_rollback=True):
         assert compare(database, view=name, definition=name).equal
+
+
+def most_pairs(wanted: list[float], shown: list[float]) -> int:
+    """By trying everything."""
+    if not wanted:
+        return 0
+    first, *rest = wanted
+    pairs = most_pairs(rest, shown)
+    for at, value in enumerate(shown):
+        if math.isclose(first, value, rel_tol=1e-9, abs_tol=1e-9):
+            pairs = max(pairs, 1 + most_pairs(rest, shown[:at] + shown[at + 1 :]))
+    return pairs
+
+
+def test_pairing_against_trying_everything() -> None:
+    rng = Random(1)
+    for _ in range(300):
+        sides = [[1 + rng.randint(0, 6) * 0.7e-9 for _ in range(rng.randint(0, 5))] for _ in "ws"]
+        rows = [
+            (f"{value!r}", "", [f"({value!r})"], sign * copies, 0)
+            for sign, side in zip((1, -1), sides, strict=True)
+            for value, copies in Counter(side).items()
+        ]
+        missing, surplus = _unmatched(rows, [1e-9])
+        pairs = most_pairs(*sides)
+        assert (len(missing), len(surplus)) == (len(sides[0]) - pairs, len(sides[1]) - pairs)
