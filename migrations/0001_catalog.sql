@@ -49,11 +49,11 @@ CREATE TABLE idivm.source_columns (
     attnum      smallint NOT NULL,
     name        text NOT NULL,
     in_key      boolean NOT NULL,
-    hashed_key  boolean NOT NULL,
+    equality    text NOT NULL CHECK (equality IN ('exact', 'coarse', '')),
     PRIMARY KEY (source, attnum),
     UNIQUE (source, name)
 );
-COMMENT ON COLUMN idivm.source_columns.hashed_key IS 'whether old and new rows are paired by = of pg_catalog on this column, and not by image';
+COMMENT ON COLUMN idivm.source_columns.equality IS 'what = of pg_catalog tells: sameness to the bit, equality of values that may look different, or nothing';
 COMMENT ON COLUMN idivm.source_columns.name IS 'the name in the source view, which outlives a rename in the table';
 
 CREATE TABLE idivm.source_members (

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--seconds", type=float, default=10, help="length of one pgbench run")
     sub.add_argument("--rows", type=int, default=100_000, help="rows of a bulk statement")
     sub.add_argument("--repeat", type=int, default=5, help="runs of each side")
-    sub.add_argument("--clients", type=int, help="clients of pgbench (default: twice the cores)")
+    sub.add_argument("--clients", type=int, help="clients of pgbench (default: 1)")
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
     sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
 

@@ -250,20 +250,20 @@ def _capture_bodies(source: Captured, number: int) -> dict[str, Composed]:
 def _paired_update(source: Captured, pick: Identifier) -> Callable[[Identifier], Composed]:
     """Old and new rows paired by key; a key that changed leaves both sides without a partner.
 
-    The rows of a pair that are equal to the bit are not logged: the update changed no used column.
+    A pair that is the same to the bit is not logged: the update changed no used column.
     """
     keys = [(column, name) for column, name in source.columns if column.in_key]
 
     def key_columns(row: sql.SQL) -> Composed:
         return SQL(", ").join(
-            SQL("({}).{} AS {}" if column.hashed_key else "ROW(({}).{}) AS {}").format(
+            SQL("({}).{} AS {}" if column.equality else "ROW(({}).{}) AS {}").format(
                 row, Identifier(name), Identifier(f"k{number}")
             )
             for number, (column, name) in enumerate(keys)
         )
 
     def same(number: int, column: SourceColumn) -> Composed:
-        return SQL("o.{0} = n.{0}" if column.hashed_key else "o.{0} *= n.{0}").format(
+        return SQL("o.{0} = n.{0}" if column.equality else "o.{0} *= n.{0}").format(
             Identifier(f"k{number}")
         )
 
@@ -276,7 +276,7 @@ def _paired_update(source: Captured, pick: Identifier) -> Callable[[Identifier],
         "        FROM (SELECT r.old, {old_key} FROM (SELECT {pick}(old_rows.*) AS old FROM old_rows) AS r) AS o\n"
         "        FULL JOIN (SELECT r.new, {new_key} FROM (SELECT {pick}(new_rows.*) AS new FROM new_rows) AS r) AS n\n"
         "          ON {condition}\n"
-        "        WHERE (o.old *<> n.new) IS NOT FALSE"
+        "        WHERE {changed}"
     ).format(
         segment=segment,
         columns=_log_columns(source, "on"),
@@ -286,7 +286,31 @@ def _paired_update(source: Captured, pick: Identifier) -> Callable[[Identifier],
         new_key=key_columns(SQL("r.new")),
         pick=pick,
         condition=condition,
+        changed=_changed(source, first),
     )
+
+
+def _changed(source: Captured, first: Identifier) -> Composed:
+    """Whether a pair lacks a side or differs in a used column, to the bit."""
+    alternatives = [SQL("o.{} IS NULL").format(first), SQL("n.{} IS NULL").format(first)]
+    by_image = []
+    for column, name in source.columns:
+        if column.equality != "exact":
+            by_image.append(Identifier(name))
+        elif not column.in_key:
+            alternatives.append(
+                SQL("(o.old).{0} IS DISTINCT FROM (n.new).{0}").format(Identifier(name))
+            )
+    if by_image:
+        # As records they are compared to the bit; as rows, column by column with `=`.
+        images = [
+            SQL("ROW({})::record").format(
+                SQL(", ").join(SQL("({}).{}").format(row, name) for name in by_image)
+            )
+            for row in (SQL("o.old"), SQL("n.new"))
+        ]
+        alternatives.append(SQL("{} *<> {}").format(*images))
+    return SQL(" OR ").join(alternatives)
 
 
 def read_side(source: Captured) -> Iterator[Composed]:

@@ -27,8 +27,9 @@ class SourceColumn:
     in_key: bool
     plain_type: str
     """The type without domains: an absent image is NULL, which a domain may forbid."""
-    hashed_key: bool = False
-    """Whether `=` of pg_catalog compares the type; other types are compared by image."""
+    equality: str = ""
+    """How values compare: `exact` where those equal by `=` of pg_catalog are the same to the bit,
+    `coarse` where they may look different (1.0 and 1.00), empty where `=` is not to be used."""
 
 
 @dataclass(frozen=True)

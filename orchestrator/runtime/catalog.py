@@ -139,7 +139,7 @@ def stored_content(connection: Connection[Any], view_id: int) -> Source:
     (content,) = (state for state in plan["states"] if state["role"] == plan["content"])
     identity = [content["identity"]["row"], content["identity"]["nth"]]
     columns = connection.execute(
-        "SELECT attnum, attname, true, format_type(atttypid, atttypmod), true FROM pg_attribute"
+        "SELECT attnum, attname, true, format_type(atttypid, atttypmod), 'exact' FROM pg_attribute"
         " WHERE attrelid = %s::oid AND attname = ANY (%s) ORDER BY attnum",
         [oid, identity],
     ).fetchall()
@@ -205,7 +205,7 @@ def load_source(connection: Connection[Any], source_id: int) -> Captured:
     """A captured relation, with the present names of its columns."""
     columns = connection.execute(
         """
-        SELECT sc.attnum, a.attname, sc.in_key, format_type(kept.atttypid, kept.atttypmod), sc.hashed_key, sc.name
+        SELECT sc.attnum, a.attname, sc.in_key, format_type(kept.atttypid, kept.atttypmod), sc.equality, sc.name
         FROM idivm.source_columns sc
         JOIN idivm.sources s ON s.id = sc.source
         JOIN pg_attribute a ON a.attrelid = s.relation AND a.attnum = sc.attnum

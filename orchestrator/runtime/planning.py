@@ -96,8 +96,8 @@ def _source(connection: Connection[Any], use: SourceUse) -> Source:
 
 
 def _column(column: RelationColumn, in_key: bool) -> SourceColumn:
-    hashed = in_key and column.builtin_equality
-    return SourceColumn(column.attnum, column.name, in_key, column.plain_type, hashed)
+    equality = ("exact" if column.exact else "coarse") if column.builtin_equality else ""
+    return SourceColumn(column.attnum, column.name, in_key, column.plain_type, equality)
 
 
 def _settings(connection: Connection[Any]) -> tuple[tuple[str, str], ...]:

@@ -103,10 +103,10 @@ def _shown(
 
 def _record_columns(connection: Connection[Any], captured: Captured) -> None:
     connection.cursor().executemany(
-        "INSERT INTO idivm.source_columns (source, attnum, name, in_key, hashed_key)"
+        "INSERT INTO idivm.source_columns (source, attnum, name, in_key, equality)"
         " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (source, attnum) DO NOTHING",
         [
-            (captured.id, column.attnum, shown, column.in_key, column.hashed_key)
+            (captured.id, column.attnum, shown, column.in_key, column.equality)
             for column, shown in captured.columns
         ],
     )
