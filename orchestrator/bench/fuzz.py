@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import secrets
 import sys
 import time
@@ -14,11 +15,12 @@ from typing import Any
 import psycopg
 
 from orchestrator.api import default_dsn
-from orchestrator.errors import UsageError
+from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.fuzz.campaign import Finding, Totals, run_cases, summary
 from orchestrator.fuzz.case import Case, from_json, to_json
 from orchestrator.fuzz.generate import generate
 from orchestrator.fuzz.options import MODES, STRATEGIES
+from orchestrator.runtime.errors import explained
 
 FINDINGS = 5
 """So many failures end a run: more of them mostly have the same cause."""
@@ -38,7 +40,8 @@ def run(
 ) -> int:
     """Runs the cases of consecutive seeds and prints totals and failures; 1 if there were any.
 
-    `cases` limits their number, `replay` runs a saved case instead, and `save` names a folder where
+    The server must let the user create databases and cancel backends, best as superuser: every run
+    has databases of its own. `cases` limits the number of cases, `replay` runs a saved case instead, and `save` names a folder where
     the shrunken case of every failure is kept as JSON.
     """
     _known("strategy", strategies, STRATEGIES)
@@ -46,16 +49,19 @@ def run(
     first = secrets.randbelow(10**9) if seed is None else seed
     target = dsn or default_dsn()
     given = (
-        iter([from_json(replay.read_text())])
+        iter([_saved(replay)])
         if replay
         else _cases(first, strategies or STRATEGIES, modes or tuple(MODES))
     )
-    with psycopg.connect(target) as connection:
+    with explained("Fuzzing"), psycopg.connect(target) as connection:
         version = connection.info.parameter_status("server_version")
     if not as_json:
         print(f"fuzz: PostgreSQL {version}, seeds from {first}, {minutes:g} minutes", flush=True)
+    # psycopg warns of every connection that a case cuts on purpose.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     progress = _Progress(minutes, cases, quiet=as_json)
-    totals = run_cases(target, given, progress.go_on)
+    with explained("Fuzzing"):
+        totals = run_cases(target, given, progress.go_on)
     after = first + totals.counts["cases"]
     if save is not None:
         for finding in totals.findings:
@@ -99,6 +105,15 @@ class _Progress:
 
 def _cases(first: int, strategies: Sequence[str], modes: Sequence[str]) -> Iterator[Case]:
     return (generate(seed, strategies, modes) for seed in itertools.count(first))
+
+
+def _saved(path: Path) -> Case:
+    try:
+        return from_json(path.read_text())
+    except OSError as error:
+        raise NotFoundError(f"Cannot read the saved case {path}: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        raise UsageError(f"{path} is not a case that the fuzzer has saved.") from error
 
 
 def _known(what: str, given: Sequence[str] | None, known: Sequence[str]) -> None:
