@@ -163,21 +163,31 @@ def _is_null_test(tree: Tree) -> bool:
 def _refusing_null(conjunct: Scalar) -> Iterator[Column]:
     """The columns that are not NULL where the conjunct is true."""
     tree = unwrapped(conjunct.tree)
+    inner = unwrapped(tree.this) if isinstance(tree, exp.Not) else None
     sides: list[Tree] = []
-    if isinstance(tree, _COMPARISONS):
+    if _is_null_test(tree):
+        sides = [tree.this] if tree.args.get("negate") else []
+    elif isinstance(tree, _COMPARISONS) and isinstance(tree.expression, exp.Any):
         # `x = ANY (...)` is true of some element; `x <> ALL (...)` is also true of none.
-        if _plain(tree.this) and (_plain(tree.expression) or isinstance(tree.expression, exp.Any)):
-            sides = [tree.this, tree.expression]
-    elif isinstance(tree, _MATCHES):
+        sides = [tree.this]
+    elif _is_strict(tree):
         sides = [tree.this, tree.expression]
     elif isinstance(tree, exp.Column):
         sides = [tree]
-    elif isinstance(tree, exp.Not):
-        inner = unwrapped(tree.this)
-        sides = [inner.this] if _is_null_test(inner) and not inner.args.get("negate") else [inner]
-    elif _is_null_test(tree) and tree.args.get("negate"):
-        sides = [tree.this]
+    elif inner is not None and _is_null_test(inner):
+        sides = [] if inner.args.get("negate") else [inner.this]
+    elif inner is not None and _is_strict(inner):
+        sides = [inner.this, inner.expression]
+    elif inner is not None:
+        sides = [inner]
     for side in sides:
         column = conjunct.part(side).as_column
         if column is not None:
             yield column
+
+
+def _is_strict(tree: Tree) -> bool:
+    """Whether a tree compares two values, so that it is neither true nor false of a NULL."""
+    if isinstance(tree, _COMPARISONS):
+        return _plain(tree.this) and _plain(tree.expression)
+    return isinstance(tree, _MATCHES)

@@ -64,7 +64,7 @@ class Scalar:
         """
         tree = tree.copy()
         used: list[Subquery] = []
-        for hole in list(tree.find_all(exp.Parameter)):
+        for hole in list(tree.find_all(exp.Parameter, bfs=False)):
             used.append(subqueries[int(hole.name) - 1])
             hole.this.set("this", str(len(used)))
         symbols = {column.name for column in tree.find_all(exp.Column)}

@@ -20,6 +20,7 @@ from psycopg.sql import SQL, Identifier
 from orchestrator.algebra import Plan, Unsupported
 from orchestrator.algebra.ids import ids_of, infer_ids
 from orchestrator.algebra.rendering import to_text
+from orchestrator.algebra.traversal import rewrite
 from orchestrator.frontend.analysis import analyse
 
 VIEWS = named_views()
@@ -69,6 +70,8 @@ def test_plan_and_view_agree(world: Connection, name: str) -> None:
                 assert not wrong_claims(world, part, identified), part.label
         for part in parts:
             assert not identified or set(ids_of(part)) <= set(part.columns)
+        assert not identified or infer_ids(extended) == extended, "inference is done once"
+        assert rewrite(plan.root, lambda operator: operator) == plan.root
 
 
 def test_there_are_views_enough() -> None:
