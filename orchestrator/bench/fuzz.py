@@ -40,9 +40,9 @@ def run(
 ) -> int:
     """Runs the cases of consecutive seeds and prints totals and failures; 1 if there were any.
 
-    The server must let the user create databases and cancel backends, best as superuser: every run
-    has databases of its own. `cases` limits the number of cases, `replay` runs a saved case instead, and `save` names a folder where
-    the shrunken case of every failure is kept as JSON.
+    The server must let the user create databases and end backends, best as superuser: every run
+    has databases of its own. `cases` limits the number of cases, `replay` runs a saved case
+    instead, and `save` names a folder where the shrunken case of every failure is kept as JSON.
     """
     _known("strategy", strategies, STRATEGIES)
     _known("mode", modes, tuple(MODES))
