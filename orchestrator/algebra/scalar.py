@@ -88,6 +88,10 @@ class Scalar:
 
     def __str__(self) -> str:
         """The text without parentheses around it."""
+        return self._shown
+
+    @cached_property
+    def _shown(self) -> str:
         return dialect.write(unwrapped(self._tree))
 
     @property

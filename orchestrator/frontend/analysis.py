@@ -80,9 +80,7 @@ def analyse(connection: Connection[Any], definition: int) -> Analysis:
     views, relations = _collect(connection, definition)
     own = views[definition]
     used = _merged(use for view in views.values() for use in view.uses)
-    functions = tuple(
-        {(f.name, f.role): f for view in views.values() for f in view.functions}.values()
-    )
+    functions = tuple(dict.fromkeys(f for view in views.values() for f in view.functions))
     leaves = [relations[oid] for oid in used if oid not in views]
     temporary = tuple(r for r in leaves if r.persistence == "t")
     captured = [r for r in leaves if r.persistence != "t" and _captures(r)]

@@ -6,8 +6,14 @@ from sqlglot import exp
 
 from orchestrator.algebra import FunctionScan, Grouping, GroupingSets, Plan, Window
 from orchestrator.algebra.traversal import walk
-from orchestrator.frontend.build.context import Context, not_modelled, set_calls
+from orchestrator.frontend.build.context import Context, called, not_modelled, set_calls
 from orchestrator.frontend.build.grouping import aggregate_calls
+
+_SYNTAX = frozenset(
+    {"all", "any", "array", "coalesce", "exists", "greatest", "grouping", "least", "nullif", "row"}
+)
+"""What looks like a call of a function and is none. Other syntax of this kind, JSON_ARRAYAGG for
+one, hides which function it calls, and with it whether that is an aggregate."""
 
 
 def validate(context: Context, plan: Plan) -> None:
@@ -18,8 +24,14 @@ def validate(context: Context, plan: Plan) -> None:
     if plan.root.outer_columns:
         [*names] = sorted(map(str, plan.root.outer_columns))
         raise not_modelled("a column that its query does not have", ", ".join(names))
+    facts = context.facts
+    known = facts.aggregates | facts.window_functions | facts.plain_functions
     for operator in walk(plan.root):
         for one in operator.scalars:
+            for call in one.tree.find_all(exp.Anonymous, exp.Dot):
+                name = called(call)
+                if name is not None and name not in known and name[1] not in _SYNTAX:
+                    raise not_modelled("a call that stands for another function", call)
             if not isinstance(operator, FunctionScan):
                 for tree in set_calls(context, one):
                     raise not_modelled("a set-returning function at this place", tree)
