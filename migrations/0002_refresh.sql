@@ -65,26 +65,15 @@ BEGIN ATOMIC
     SELECT member FROM tree;
 END;
 
--- What is pending for a view: NULL nothing, 'C' changes, 'R' something after which its states
--- must be computed anew (a TRUNCATE, a partition that came or went, a plain view below that was
--- replaced, another cluster).
-CREATE FUNCTION idivm.pending_kind(view_id integer) RETURNS "char"
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+-- Whether what a view reads is not what it was planned for: a partition came or went, a plain view
+-- below was replaced.
+CREATE FUNCTION idivm.has_drifted(view_id integer) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    v idivm.views;
-    w idivm.watermarks;
-    probe text;
-    kind "char";
-BEGIN
-    SELECT * INTO v FROM idivm.views WHERE id = view_id;
-    SELECT * INTO w FROM idivm.watermarks WHERE view = view_id;
-    IF v.status = 'invalid' OR w.cluster <> idivm.cluster()
-       OR EXISTS (SELECT FROM idivm.inlined_views i
-                  WHERE i.view = view_id AND i.signature IS DISTINCT FROM idivm.signature(i.relation)) THEN
-        RETURN 'R';
-    END IF;
-    IF EXISTS (
+    SELECT EXISTS (
+        SELECT FROM idivm.inlined_views i
+        WHERE i.view = view_id AND i.signature IS DISTINCT FROM idivm.signature(i.relation)
+    ) OR EXISTS (
         SELECT FROM idivm.view_sources vs
         JOIN idivm.sources s ON s.id = vs.source
         JOIN pg_class c ON c.oid = s.relation
@@ -97,7 +86,23 @@ BEGIN
               UNION ALL
               (SELECT m.member FROM idivm.source_members m WHERE m.source = s.id
                EXCEPT SELECT d FROM idivm.descendants(s.relation) d))
-    ) THEN
+    )
+$$;
+
+-- What is pending for a view: NULL nothing, 'C' changes, 'R' something after which its states
+-- must be computed anew (a TRUNCATE, a drift, another cluster).
+CREATE FUNCTION idivm.pending_kind(view_id integer) RETURNS "char"
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v idivm.views;
+    w idivm.watermarks;
+    probe text;
+    kind "char";
+BEGIN
+    SELECT * INTO v FROM idivm.views WHERE id = view_id;
+    SELECT * INTO w FROM idivm.watermarks WHERE view = view_id;
+    IF v.status = 'invalid' OR w.cluster <> idivm.cluster() OR idivm.has_drifted(view_id) THEN
         RETURN 'R';
     END IF;
     SELECT string_agg(
@@ -238,6 +243,7 @@ DECLARE
     started timestamptz;
     relation regclass;
     moves boolean;
+    outcome text;
 BEGIN
     PERFORM idivm.lock_views(view_ids);
     IF snapshot_is_fixed THEN
@@ -285,7 +291,9 @@ BEGIN
                 refreshes = w.refreshes + 1, changed = refresh_views.changed,
                 seconds = refresh_views.seconds, total_seconds = w.total_seconds + refresh_views.seconds
             WHERE w.view = view_id;
-            UPDATE idivm.views v SET status = 'ready' WHERE v.id = view_id AND v.status = 'invalid';
+            -- What has drifted may drift back, and then this content would be wrong unnoticed.
+            outcome := CASE WHEN idivm.has_drifted(view_id) THEN 'invalid' ELSE 'ready' END;
+            UPDATE idivm.views v SET status = outcome WHERE v.id = view_id AND v.status <> outcome;
         END IF;
         seconds := extract(epoch FROM clock_timestamp() - started);
         RETURN NEXT;

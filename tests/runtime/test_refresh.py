@@ -307,6 +307,33 @@ def test_partitions_are_followed(orc):
     assert {view.pending for view in orc.views()} == {0}
 
 
+def test_what_drifts_and_drifts_back_between_refreshes_in_plain_sql_is_noticed(orc):
+    orc.execute(
+        """
+        CREATE TABLE p (k int, v text) PARTITION BY LIST (k);
+        CREATE TABLE part PARTITION OF p DEFAULT;
+        INSERT INTO p VALUES (3, 'a');
+        CREATE VIEW plain_sql AS SELECT v FROM p;
+        """
+    )
+    orc.connection.execute("CREATE VIEW plain AS SELECT v FROM p WHERE k > 1")
+    orc.execute("CREATE VIEW over_plain AS SELECT v FROM plain")
+    orc.execute("ALTER TABLE p DETACH PARTITION part")
+    orc.connection.execute(
+        "CREATE OR REPLACE VIEW plain AS SELECT 'b' AS v FROM generate_series(1, 2)"
+    )
+    orc.execute("CALL idivm.refresh_all()")
+    assert content(orc, "plain_sql") == []
+    assert content(orc, "over_plain") == [("b",), ("b",)]
+    orc.execute("ALTER TABLE p ATTACH PARTITION part DEFAULT")
+    orc.connection.execute("CREATE OR REPLACE VIEW plain AS SELECT v FROM p WHERE k > 1")
+    orc.execute("CALL idivm.refresh_all()")
+    assert content(orc, "plain_sql") == [("a",)]
+    assert content(orc, "over_plain") == [("a",)]
+    assert all(report.changed == 0 for report in orc.refresh())
+    assert {view.status for view in orc.views()} == {"ready"}
+
+
 def test_heirs_are_followed(orc):
     orc.execute(
         """
