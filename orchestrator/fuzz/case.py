@@ -61,7 +61,7 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Refresh:
-    """Refreshes all views, or some: by "api", by "call" of the procedure, or by "check"."""
+    """Refreshes all views, or some: by "api", "sql", "call" of the procedure, or "check"."""
 
     views: tuple[str, ...] = ()
     how: str = "api"
@@ -140,6 +140,8 @@ class Case:
     steps: tuple[Step, ...]
     settings: tuple[str, ...] = ()
     """How the writer's session differs from that of the views' creator."""
+    end: str = "api"
+    """How the views are dropped: by "api", by plain "sql", or with the "schemas"."""
 
 
 _KINDS: dict[str, type] = {

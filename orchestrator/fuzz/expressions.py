@@ -191,6 +191,22 @@ TEMPLATES: tuple[Template, ...] = (
 )
 """All ways to make an expression. As a family "=" is any that can be compared."""
 
+MOVING: tuple[Template, ...] = (
+    *_templates("date", ("current_date", ()), ("({})::date", ("timestamptz",))),
+    *_templates(
+        "text",
+        ("({})::text", ("date",)),
+        ("({})::text", ("timestamptz",)),
+        ("({})::text", ("interval",)),
+        ("to_char({}, 'TMDay')", ("timestamp",)),
+        ("concat({}, '-', {})", ("text", "date")),
+        ("format('%s %L', {}, {})", ("int", "bytea")),
+    ),
+    *_templates("bool", ("({} < now())", ("timestamptz",))),
+    *_templates("jsonb", ("jsonb_build_object('k', {}, 't', {})", ("int", "date"))),
+)
+"""Expressions that depend on settings or on the day, which only some cases have."""
+
 
 class Expressions:
     """Makes expressions over the columns in scope."""
@@ -199,6 +215,7 @@ class Expressions:
         """Draws from `rng`; `enum` is the enum type of the case."""
         self.rng = rng
         self.enum = enum
+        self.templates = (*TEMPLATES, *MOVING) if rng.random() < 0.15 else TEMPLATES
 
     def value(self, family: str, scope: Sequence[Expr], depth: int = 1) -> Expr:
         """An exact expression of a family: mostly a column, else a function, else a constant."""
@@ -207,17 +224,17 @@ class Expressions:
         if columns and roll < (0.6 if depth > 0 else 0.85):
             return self.rng.choice(columns)
         if depth > 0 and roll < 0.95:
-            fitting = [t for t in TEMPLATES if _gives(t, family) and _reads(t, scope)]
+            fitting = [t for t in self.templates if _gives(t, family) and _reads(t, scope)]
             if fitting:
                 return self._filled(self.rng.choice(fitting), family, scope, depth - 1)
         if family == "bool" and scope:
-            tests = [t for t in TEMPLATES if _tests(t) and _reads(t, scope)]
+            tests = [t for t in self.templates if _tests(t) and _reads(t, scope)]
             return self._filled(self.rng.choice(tests), family, scope, 0)
         return self.constant(family)
 
     def condition(self, scope: Sequence[Expr], depth: int = 1) -> Composable:
         """A condition."""
-        fitting = [t for t in TEMPLATES if t.family == "bool" and _reads(t, scope)]
+        fitting = [t for t in self.templates if t.family == "bool" and _reads(t, scope)]
         made = self._filled(self.rng.choice(fitting), "bool", scope, depth).sql
         if self.rng.random() < 0.3:
             # Else most conditions would hold for few rows or none.

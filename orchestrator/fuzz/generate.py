@@ -72,6 +72,7 @@ def generate(
         tuple(maker.views),
         tuple(story.steps()),
         tuple(rng.choice(values) for values in rng.sample(SETTINGS, rng.choice((0, 0, 1, 2, 3)))),
+        rng.choice(("api", "api", "api", "sql", "schemas")),
     )
 
 

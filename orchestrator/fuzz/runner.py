@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
+import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
 
 import psycopg
-from psycopg import Connection
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
 from orchestrator.api import Orchestrator, connect
 from orchestrator.errors import IdivmError, UnsupportedError
+from orchestrator.fuzz.acts import CONTENDED, Acts
 from orchestrator.fuzz.case import (
     Alone,
     Case,
@@ -23,13 +22,11 @@ from orchestrator.fuzz.case import (
     Recreate,
     Refresh,
     Replace,
-    Statement,
     Step,
     Storm,
     Transaction,
     View,
 )
-from orchestrator.fuzz.options import MODES
 from orchestrator.fuzz.outcome import (
     CaseError,
     Failure,
@@ -38,25 +35,11 @@ from orchestrator.fuzz.outcome import (
     code_of,
     failed,
 )
-from orchestrator.fuzz.workspace import Workspace
-
-_CONTENDED = ("55P03", "40P01", "40001")
-"""What a statement may meet while others hold locks: no lock, a deadlock, or no serial order."""
-
-_PRODUCT = re.compile(r'\bidivm(_log|_state|_def)?"?\.')
-"""An object of idivm's in the context of an error."""
+from orchestrator.fuzz.script import view_statement
 
 
-class Runner:
+class Runner(Acts):
     """A database of its own to run cases in, one after the other."""
-
-    def __init__(self, dsn: str) -> None:
-        """Takes a database in which nothing but idivm's catalog is kept, if that."""
-        self.space = Workspace(dsn)
-        self.outcome = Outcome()
-        self.views: dict[str, View] = {}
-        self.settings: Sequence[str] = ()
-        self.storming = False
 
     def close(self) -> None:
         """Closes all connections."""
@@ -130,12 +113,20 @@ class Runner:
         self.outcome.counts["views"] += 1
         self.outcome.counts[f"views by {info}"] += 1
         self.views[view.name] = view
-        self._compare([view.name])
+        self.compare([view.name])
 
     def _create_maintained(self, view: View, options: dict[str, str], replace: bool) -> str:
         given: dict[str, object] = {**options}
+        orc = self.space.orc
         try:
-            return self.space.orc.create_view(
+            if len(view.query) % 2:
+                orc.execute(
+                    view_statement(
+                        dataclasses.replace(view, options=tuple(options.items())), replace
+                    )
+                )
+                return orc.view(view.name).strategy
+            return orc.create_view(
                 view.name, view.query, columns=view.columns, replace=replace, **given
             ).strategy
         except UnsupportedError:
@@ -164,7 +155,7 @@ class Runner:
         elif isinstance(step, Refresh):
             self._refresh(step)
         elif isinstance(step, Alone):
-            self._statement(self.space.writer, step.statement, (number, 0))
+            self.statement(self.space.writer, step.statement, (number, 0))
         elif isinstance(step, Replace):
             if step.view.name in self.views:
                 self._create(step.view, replace=True)
@@ -183,104 +174,34 @@ class Runner:
 
     def _transaction(self, number: int, step: Transaction) -> None:
         writer = self.space.writer
-        if not self._statements(writer, number, step) or step.end == "rollback":
+        if not self.statements(writer, number, step) or step.end == "rollback":
             writer.execute("ROLLBACK")
         elif step.end == "crash":
             self.space.kill(writer)
             self.space.new_writer(self.settings)
         else:
-            self._commit(lambda: writer.execute("COMMIT"))
-
-    def _statements(self, connection: Connection[Any], number: int, step: Transaction) -> bool:
-        """Begins a transaction and runs its statements; whether it can be committed."""
-        connection.execute(SQL("BEGIN ISOLATION LEVEL {}").format(SQL(step.isolation)))
-        savepoint = False
-        for at, statement in enumerate(step.statements):
-            if statement.refreshes and statement.refreshes not in self.views:
-                continue
-            if self._statement(connection, statement, (number, at)):
-                savepoint = statement.savepoint(savepoint)
-            elif savepoint:
-                connection.execute("ROLLBACK TO SAVEPOINT sp")
-            else:
-                return False
-        return True
-
-    def _commit(self, commit: Callable[[], object]) -> None:
-        try:
-            commit()
-        except psycopg.Error as error:
-            self._tolerate("commit", error)
-            return
-        self.outcome.counts["batches"] += 1
-        if not self.storming:
-            self._compare([name for name, view in self.views.items() if MODES[view.mode]])
-
-    def _statement(
-        self, connection: Connection[Any], statement: Statement, place: tuple[int, int]
-    ) -> bool:
-        """Runs a statement; false if PostgreSQL refused it for a reason that is the user's own."""
-        self.outcome.counts["statements"] += 1
-        try:
-            if statement.copy is not None:
-                with connection.cursor().copy(SQL(statement.sql)) as copying:
-                    copying.write(statement.copy)
-            else:
-                connection.execute(SQL(statement.sql))
-            if statement.refreshes:
-                self.outcome.counts["refreshes"] += 1
-                if not self.storming:
-                    self.space.compare_within(connection, [statement.refreshes])
-                    self.outcome.counts["comparisons"] += 1
-        except psycopg.Error as error:
-            self.outcome.refused[place] = str(error)
-            self.outcome.counts["statements refused"] += 1
-            self._tolerate("refresh inside" if statement.refreshes else "capture", error)
-            return False
-        return True
-
-    def _tolerate(self, kind: str, error: psycopg.Error) -> None:
-        """Passes over what users' statements may run into, and raises what idivm brought about."""
-        if error.sqlstate in _CONTENDED and (self.space.late or self.storming):
-            return
-        within = _PRODUCT.search(error.diag.context or "")
-        if kind == "refresh inside":
-            self.space.need_answers(self.views)
-        if kind == "refresh inside" or within or error.sqlstate in (None, "57014"):
-            raise failed(kind, error)
+            self.commit(lambda: writer.execute("COMMIT"))
 
     def _refresh(self, step: Refresh) -> None:
         names = [name for name in step.views if name in self.views]
         if step.views and not names:
             return
         try:
-            unequal = self._refreshed(self.space.orc, step.how, names)
+            unequal = self.refreshed(self.space.orc, step.how, names)
         except (IdivmError, psycopg.Error) as error:
-            if code_of(error) in _CONTENDED and self.space.late:
+            if code_of(error) in CONTENDED and self.space.late:
                 return
             self.space.need_answers(self.views)
             raise failed(f"refresh by {step.how}", error) from error
-        self._compare(names or list(self.views))
+        self.compare(names or list(self.views))
         if unequal:
             raise CaseError("check", "", f"check says that {unequal} differ, the oracle does not")
-
-    def _refreshed(self, orc: Orchestrator, how: str, names: Sequence[str]) -> list[str]:
-        """Refreshes views in one of the ways there are; those that `check` finds different."""
-        self.outcome.counts["refreshes"] += 1
-        if how == "check":
-            return [report.view for report in orc.check(*names) if not report.equal]
-        if how == "call":
-            listed = SQL(", ").join(Literal(name) for name in names)
-            orc.connection.execute(SQL("CALL idivm.refresh_all({})").format(listed))
-        else:
-            orc.refresh(*names)
-        return []
 
     def _late(self, number: int, step: Late) -> None:
         if self.space.late:
             return
         transaction = Transaction(step.statements)
-        if not self._statements(self.space.second, number, transaction):
+        if not self.statements(self.space.second, number, transaction):
             self.space.second.execute("ROLLBACK")
             return
         if step.prepared:
@@ -289,7 +210,7 @@ class Runner:
 
     def _late_end(self, end: str) -> None:
         if self.space.late:
-            self._commit(lambda: self.space.end_late(end))
+            self.commit(lambda: self.space.end_late(end))
             self.space.wait_for_locks("0")
 
     def _crash(self, step: Crash) -> None:
@@ -361,8 +282,8 @@ class Runner:
     def _stormy_writer(self, number: int, transactions: Iterable[Transaction]) -> None:
         with self.space.connection(self.settings) as connection:
             for transaction in transactions:
-                if self._statements(connection, number, transaction):
-                    self._commit(lambda: connection.execute(SQL(transaction.end)))  # noqa: B023
+                if self.statements(connection, number, transaction):
+                    self.commit(lambda: connection.execute(SQL(transaction.end)))  # noqa: B023
                 else:
                     connection.execute("ROLLBACK")
 
@@ -372,7 +293,7 @@ class Runner:
             for refresh in refreshes:
                 try:
                     names = [name for name in refresh.views if name in self.views]
-                    unequal = self._refreshed(orc, refresh.how, names)
+                    unequal = self.refreshed(orc, refresh.how, names)
                 except (IdivmError, psycopg.Error) as error:
                     # A refresh within a writer's transaction holds locks, then asks for more.
                     if code_of(error) != "40P01":
@@ -382,9 +303,6 @@ class Runner:
                         raise CaseError("check in a storm", "", f"check says that {unequal} differ")
 
     # The end -------------------------------------------------------------------------------------
-
-    def _compare(self, names: Sequence[str]) -> None:
-        self.outcome.counts["comparisons"] += self.space.compare(names)
 
     def _drop(self, name: str) -> None:
         try:
@@ -400,13 +318,14 @@ class Runner:
         for name in self.views:
             shown = connection.execute(SQL("SELECT EXISTS (SELECT FROM {})").format(SQL(name)))
             self.outcome.counts["views with rows"] += shown.fetchone() == (True,)
-        for view in reversed(case.views):
-            if view.plain:
-                with suppress(psycopg.Error):
-                    connection.execute(SQL("DROP VIEW {}").format(SQL(view.name)))
+        if case.end == "schemas":
+            self.space.clean(case)
+        for view in reversed(case.views if case.end != "schemas" else ()):
+            if view.plain or case.end == "sql":
+                connection.execute(SQL("DROP VIEW IF EXISTS {}").format(SQL(view.name)))
             elif view.name in self.views:
                 self._drop(view.name)
-        # Creations that were cut short are left to the sweep.
+        # What was dropped in plain SQL and creations that were cut short are left to the sweep.
         connection.execute("SELECT idivm.sweep()")
         left = self.space.leftovers()
         if left:

@@ -46,7 +46,7 @@ def _lines(case: Case, refused: Collection[tuple[int, int]]) -> Iterator[str]:
             yield f"{table.insert}"
             yield ",\n".join(f"    {row}" for row in table.rows) + ";"
     for view in case.views:
-        yield _view(view)
+        yield view_statement(view)
     yield from (f"{setting};" for setting in case.settings)
     for number, step in enumerate(case.steps):
         yield f"\n-- step {number}"
@@ -59,7 +59,8 @@ def _all(case: Case) -> tuple[str, ...]:
     return tuple(view.name for view in case.views if not view.plain)
 
 
-def _view(view: View, replace: bool = False) -> str:
+def view_statement(view: View, replace: bool = False) -> str:
+    """The statement that creates a view, for `idivm sql`."""
     head = SQL("CREATE {}VIEW {}").format(SQL("OR REPLACE " if replace else ""), SQL(view.name))
     if view.columns is not None:
         head = SQL("{} ({})").format(head, SQL(", ").join(map(Identifier, view.columns)))
@@ -81,10 +82,10 @@ def _step(number: int, step: Step, refused: Collection[tuple[int, int]]) -> Iter
     elif isinstance(step, Refresh):
         yield _refresh(step)
     elif isinstance(step, Replace):
-        yield _view(step.view, replace=True)
+        yield view_statement(step.view, replace=True)
     elif isinstance(step, Recreate):
         yield _text(SQL("DROP VIEW {};").format(SQL(step.view.name)))
-        yield _view(step.view)
+        yield view_statement(step.view)
     elif isinstance(step, Alone):
         refused_one = (number, 0) in refused
         lines = _statement(step.statement).split("\n")
@@ -105,7 +106,11 @@ def _step(number: int, step: Step, refused: Collection[tuple[int, int]]) -> Iter
     elif isinstance(step, LateEnd):
         yield f"-- the second connection: {step.end.upper()};"
     elif isinstance(step, Crash):
-        what = "a refresh of all views" if step.view is None else _view(step.view, replace=True)
+        what = (
+            "a refresh of all views"
+            if step.view is None
+            else view_statement(step.view, replace=True)
+        )
         yield f"-- a third connection, cut short by {step.how} after {step.milliseconds} ms:"
         yield from _commented(what.split("\n"))
 
@@ -153,8 +158,12 @@ def _refresh(step: Refresh) -> str:
         return _text(SQL("CALL idivm.refresh_all({});").format(names))
     if not step.views:
         return "CALL idivm.refresh_all();"
-    listed = SQL(", ").join(SQL(name) for name in step.views)
-    return _text(SQL("REFRESH VIEW {};").format(listed))
+    return f"{refresh_statement(step.views)};"
+
+
+def refresh_statement(views: Iterable[str]) -> str:
+    """REFRESH VIEW, for `idivm sql`."""
+    return _text(SQL("REFRESH VIEW {}").format(SQL(", ").join(SQL(name) for name in views)))
 
 
 def _names(views: tuple[str, ...]) -> Composable:

@@ -23,7 +23,12 @@ def plain(g: Grammar, depth: int) -> Query:
     rest = SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope))
     if len(clause.sources) == 1 and g.chance(0.15):
         return Query(SQL("SELECT *{}").format(rest), clause.sources[0].relation.fields)
-    return g.select(g.outputs(clause.scope), rest)
+    outputs = g.outputs(clause.scope)
+    first = clause.sources[0]
+    if g.chance(0.06) and isinstance(first.relation.sql, Identifier):
+        exact = all(field.exact for field in first.relation.fields)
+        outputs.append(Expr(first.alias, "row", keyable=False, exact=exact))
+    return g.select(outputs, rest)
 
 
 def distinct(g: Grammar, depth: int) -> Query:

@@ -58,6 +58,7 @@ class _Shrinker:
         for number in range(len(self.case.views)):
             self.simpler_view(number)
         self.fewer(self.case.settings, lambda case, kept: replace(case, settings=kept))
+        self.try_case(replace(self.case, end="api"))
         self.fewer(self.case.types, lambda case, kept: replace(case, types=kept))
         self.fewer(self.case.schemas, lambda case, kept: replace(case, schemas=kept))
         return self.case != before

@@ -114,6 +114,8 @@ EXTREMES = tuple(f for f in COMPARABLE if f not in ("bool", "uuid", "jsonb", "by
 
 def constant(family: str, rng: Random, enum: ColumnType) -> Composed | SQL:
     """A constant of a family, of the very type that its keyable columns have."""
+    if family == "row":
+        return SQL("NULL")
     if family == "int":
         return SQL(str(rng.randint(0, 5)))
     if family == "enum":

@@ -156,6 +156,8 @@ def test_views_stand_upon_views(cases: list[Case]) -> None:
 def test_postgresql_takes_what_is_made(plain_dsn: str, cases: list[Case]) -> None:
     counts: Counter[str] = Counter()
     with psycopg.connect(plain_dsn, autocommit=True) as connection:
+        # Views upon views that nobody maintains may take very long.
+        connection.execute("SET statement_timeout = '2s'")
         for case in cases[:60]:
             with connection.transaction(force_rollback=True):
                 set_up(connection, case)
@@ -164,8 +166,11 @@ def test_postgresql_takes_what_is_made(plain_dsn: str, cases: list[Case]) -> Non
                     try:
                         with connection.transaction():
                             counts["with rows"] += has_rows(connection, view)
+                    except psycopg.errors.QueryCanceled:
+                        counts["slow"] += 1
                     except psycopg.Error:
                         counts["refused"] += 1
+    assert counts["slow"] <= counts["views"] * 0.03
     assert counts["refused"] <= counts["views"] * 0.03
     assert counts["with rows"] >= counts["views"] * 0.5
 

@@ -1,0 +1,113 @@
+"""What sessions do in a case: statements, transactions, refreshes, and what of it may go wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.sql import SQL, Literal
+
+from orchestrator.api import Orchestrator
+from orchestrator.fuzz.case import Statement, Transaction, View
+from orchestrator.fuzz.options import MODES
+from orchestrator.fuzz.outcome import Outcome, failed
+from orchestrator.fuzz.script import refresh_statement
+from orchestrator.fuzz.workspace import Workspace
+
+CONTENDED = ("55P03", "40P01", "40001")
+"""What a statement may meet while others hold locks: no lock, a deadlock, or no serial order."""
+
+_PRODUCT = re.compile(r'\bidivm(_log|_state|_def)?"?\.')
+"""An object of idivm's in the context of an error."""
+
+
+class Acts:
+    """A workspace, the views that stand in it, and what the run has come to so far."""
+
+    def __init__(self, dsn: str) -> None:
+        """Takes a database in which nothing but idivm's catalog is kept, if that."""
+        self.space = Workspace(dsn)
+        self.outcome = Outcome()
+        self.views: dict[str, View] = {}
+        self.settings: Sequence[str] = ()
+        self.storming = False
+
+    def statements(self, connection: Connection[Any], number: int, step: Transaction) -> bool:
+        """Begins a transaction and runs its statements; whether it can be committed."""
+        connection.execute(SQL("BEGIN ISOLATION LEVEL {}").format(SQL(step.isolation)))
+        savepoint = False
+        for at, statement in enumerate(step.statements):
+            if statement.refreshes and statement.refreshes not in self.views:
+                continue
+            if self.statement(connection, statement, (number, at)):
+                savepoint = statement.savepoint(savepoint)
+            elif savepoint:
+                connection.execute("ROLLBACK TO SAVEPOINT sp")
+            else:
+                return False
+        return True
+
+    def commit(self, commit: Callable[[], object]) -> None:
+        """Commits; views that keep themselves up to date must then be right."""
+        try:
+            commit()
+        except psycopg.Error as error:
+            self.tolerate("commit", error)
+            return
+        self.outcome.counts["batches"] += 1
+        if not self.storming:
+            self.compare([name for name, view in self.views.items() if MODES[view.mode]])
+
+    def statement(
+        self, connection: Connection[Any], statement: Statement, place: tuple[int, int]
+    ) -> bool:
+        """Runs a statement; false if PostgreSQL refused it for a reason that is the user's own."""
+        self.outcome.counts["statements"] += 1
+        try:
+            if statement.copy is not None:
+                with connection.cursor().copy(SQL(statement.sql)) as copying:
+                    copying.write(statement.copy)
+            else:
+                connection.execute(SQL(statement.sql))
+            if statement.refreshes:
+                self.outcome.counts["refreshes"] += 1
+                if not self.storming:
+                    self.space.compare_within(connection, [statement.refreshes])
+                    self.outcome.counts["comparisons"] += 1
+        except psycopg.Error as error:
+            self.outcome.refused[place] = str(error)
+            self.outcome.counts["statements refused"] += 1
+            self.tolerate("refresh inside" if statement.refreshes else "capture", error)
+            return False
+        return True
+
+    def tolerate(self, kind: str, error: psycopg.Error) -> None:
+        """Passes over what users' statements may run into, and raises what idivm brought about."""
+        if error.sqlstate in CONTENDED and (self.space.late or self.storming):
+            return
+        within = _PRODUCT.search(error.diag.context or "")
+        if kind == "refresh inside":
+            self.space.need_answers(self.views)
+        if kind == "refresh inside" or within or error.sqlstate in (None, "57014"):
+            raise failed(kind, error)
+
+    def refreshed(self, orc: Orchestrator, how: str, names: Sequence[str]) -> list[str]:
+        """Refreshes views in one of the ways there are; those that `check` finds different."""
+        self.outcome.counts["refreshes"] += 1
+        if how == "check":
+            return [report.view for report in orc.check(*names) if not report.equal]
+        if how == "call":
+            listed = SQL(", ").join(Literal(name) for name in names)
+            orc.connection.execute(SQL("CALL idivm.refresh_all({})").format(listed))
+        elif how == "sql" and (names or self.views):
+            orc.execute(refresh_statement(names or self.views))
+        else:
+            orc.refresh(*names)
+        return []
+
+    def compare(self, names: Sequence[str]) -> None:
+        """Compares views with their definitions."""
+        self.outcome.counts["comparisons"] += self.space.compare(names)
