@@ -323,9 +323,10 @@ class Runner(Acts):
         for view in reversed(case.views if case.end != "schemas" else ()):
             if view.plain or case.end == "sql":
                 connection.execute(SQL("DROP VIEW IF EXISTS {}").format(SQL(view.name)))
+                connection.execute("SELECT idivm.sweep()")
             elif view.name in self.views:
                 self._drop(view.name)
-        # What was dropped in plain SQL and creations that were cut short are left to the sweep.
+        # Views that went with their schemas and creations that were cut short are left to the sweep.
         connection.execute("SELECT idivm.sweep()")
         left = self.space.leftovers()
         if left:
