@@ -95,6 +95,9 @@ class GroupingSets(Unary):
         """GROUP BY GROUPING SETS."""
         inner = tuple(column for _, column in self.by)
         block = grouping_block(renderer, self.input, inner, outer)
+        if len({dialect.write(block.outputs[column]) for column in inner}) < len(inner):
+            # Two columns that show the same are one to PostgreSQL, but for a derived table.
+            block = renderer.nested(block)
         names = {**outer, **block.outputs}
         outputs: dict[Column, Tree] = {out: names[column] for out, column in self.by}
         for aggregate in self.aggregates:

@@ -17,6 +17,7 @@ from orchestrator.algebra import (
     Join,
     LeftJoin,
     Operator,
+    Plan,
     Projection,
     Reference,
     Scalar,
@@ -155,7 +156,7 @@ def _item(context: Context, tree: Tree, scope: Scope) -> Rows:
         return _parenthesised(context, tree, scope)
     if isinstance(tree, exp.Subquery | exp.Values):
         query = tree.this if isinstance(tree, exp.Subquery) else tree
-        plan = context.query(context, query, scope.inner())
+        plan = _told_apart(context, context.query(context, query, scope.inner()))
         named = tuple(zip(plan.names, plan.columns, strict=True))
         return plan.root, _aliased(tree, named)
     if isinstance(tree, exp.Table):
@@ -165,6 +166,24 @@ def _item(context: Context, tree: Tree, scope: Scope) -> Rows:
             return _item(context, _moved_alias(tree), scope)
         return _function(context, tree, scope)
     raise not_modelled("this item of FROM", tree)
+
+
+def _told_apart(context: Context, plan: Plan) -> Plan:
+    """The plan with an identity of its own for every column that it shows.
+
+    Two columns that show the same are two to the query around: under ROLLUP, for one, they are
+    NULL in different rows.
+    """
+    columns: list[Column] = []
+    copies: list[Item] = []
+    for name, column in zip(plan.names, plan.columns, strict=True):
+        if column in columns:
+            copies.append(Item(context.column(name, like=column), Scalar.column(column)))
+        columns.append(copies[-1].column if column in columns else column)
+    if not copies:
+        return plan
+    kept = [Item.kept(column) for column in plan.root.columns]
+    return replace(plan, root=Projection(plan.root, (*kept, *copies)), columns=tuple(columns))
 
 
 _KNOWN = (
@@ -228,7 +247,7 @@ def _relation(context: Context, tree: exp.Table, scope: Scope) -> Rows:
         raise not_modelled("a relation that the catalog does not show", tree)
     stored = context.facts.views.get(relation.oid)
     if stored is not None:
-        plan = context.query(context, dialect.read(stored.text), Scope())
+        plan = _told_apart(context, context.query(context, dialect.read(stored.text), Scope()))
         names = [column.name for column in stored.columns]
         return plan.root, _named_scope(
             called_so, tuple(zip(names, plan.columns, strict=True)), alias
