@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from psycopg import sql
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from orchestrator.deltascript.plan import SourceColumn
@@ -196,7 +195,6 @@ def _into_segment(source: Captured, insert: Callable[[Identifier], Composed]) ->
         "#variable_conflict use_column\n"
         "DECLARE\n"
         "    stmt bigint := nextval({});\n"
-        "    tx xid8 := pg_current_xact_id();\n"
         "BEGIN\n"
         "    IF (stmt >> {}) & 1 = 0 THEN\n{};\n"
         "    ELSE\n{};\n"
@@ -211,110 +209,137 @@ def _into_segment(source: Captured, insert: Callable[[Identifier], Composed]) ->
     )
 
 
+def _appended(source: Captured, segment: Identifier, sides: str, operation: Composable) -> Composed:
+    return SQL(
+        "        INSERT INTO {} (seq, xid, op{})\n        SELECT stmt, pg_current_xact_id(), {}{}\n"
+    ).format(segment, _log_columns(source, sides), operation, _image_columns(source, sides))
+
+
 def _capture_bodies(source: Captured, number: int) -> dict[str, Composed]:
     pick = source.log(f"_pick_{number}")
     old = SQL("(SELECT {}(old_rows.*) AS old FROM old_rows) AS o").format(pick)
     new = SQL("(SELECT {}(new_rows.*) AS new FROM new_rows) AS n").format(pick)
 
     def one_sided(side: str, operation: str, rows: Composed) -> Callable[[Identifier], Composed]:
-        return lambda segment: SQL(
-            "        INSERT INTO {} (seq, xid, op{})\n        SELECT stmt, tx, {}{} FROM {}"
-        ).format(
-            segment,
-            _log_columns(source, side),
-            Literal(operation),
-            _image_columns(source, side),
-            rows,
+        return lambda segment: SQL("{}        FROM {}").format(
+            _appended(source, segment, side, Literal(operation)), rows
         )
-
-    def truncation(segment: Identifier) -> Composed:
-        return SQL("        INSERT INTO {} (seq, xid, op) VALUES (stmt, tx, 'T')").format(segment)
 
     inserted = one_sided("n", "I", new)
     deleted = one_sided("o", "D", old)
-    if source.keyed:
-        updated = _paired_update(source, pick)
-    else:
 
-        def updated(segment: Identifier) -> Composed:
-            return SQL("{};\n{}").format(deleted(segment), inserted(segment))
+    def updated(segment: Identifier) -> Composed:
+        if source.keyed:
+            return _paired_update(source, segment, old, new)
+        return SQL("{};\n{}").format(deleted(segment), inserted(segment))
 
     return {
         "insert": _into_segment(source, inserted),
         "update": _into_segment(source, updated),
         "delete": _into_segment(source, deleted),
-        "truncate": _into_segment(source, truncation),
+        "truncate": _into_segment(
+            source, lambda segment: _appended(source, segment, "", Literal("T"))
+        ),
     }
 
 
-def _paired_update(source: Captured, pick: Identifier) -> Callable[[Identifier], Composed]:
+def _paired_update(source: Captured, segment: Identifier, old: Composed, new: Composed) -> Composed:
     """Old and new rows paired by key; a key that changed leaves both sides without a partner.
 
-    A pair that is the same to the bit is not logged: the update changed no used column.
+    A pair that is the same to the bit is not logged: the update changed no used column. One row
+    that kept its key, as most updates have it, needs no join: to start one is what takes time.
     """
-    keys = [(column, name) for column, name in source.columns if column.in_key]
-
-    def key_columns(row: sql.SQL) -> Composed:
-        return SQL(", ").join(
-            SQL("({}).{} AS {}" if column.equality else "ROW(({}).{}) AS {}").format(
-                row, Identifier(name), Identifier(f"k{number}")
-            )
-            for number, (column, name) in enumerate(keys)
-        )
-
-    def same(number: int, column: SourceColumn) -> Composed:
-        return SQL("o.{0} = n.{0}" if column.equality else "o.{0} *= n.{0}").format(
-            Identifier(f"k{number}")
-        )
-
-    condition = SQL(" AND ").join(same(number, column) for number, (column, _) in enumerate(keys))
-    first = Identifier("k0")
-    return lambda segment: SQL(
-        "        INSERT INTO {segment} (seq, xid, op{columns})\n"
-        "        SELECT stmt, tx, CASE WHEN o.{first} IS NULL THEN 'I' WHEN n.{first} IS NULL THEN 'D'"
-        " ELSE 'U' END::\"char\"{images}\n"
-        "        FROM (SELECT r.old, {old_key} FROM (SELECT {pick}(old_rows.*) AS old FROM old_rows) AS r) AS o\n"
-        "        FULL JOIN (SELECT r.new, {new_key} FROM (SELECT {pick}(new_rows.*) AS new FROM new_rows) AS r) AS n\n"
-        "          ON {condition}\n"
-        "        WHERE {changed}"
+    same, changed = source.log("_same"), source.log("_changed")
+    return SQL(
+        "{one}"
+        "        FROM {old} CROSS JOIN {new}\n"
+        "        WHERE NOT EXISTS (SELECT FROM old_rows OFFSET 1)\n"
+        "          AND {same}(o.old, n.new) IS TRUE AND {changed}(o.old, n.new);\n"
+        "        IF NOT FOUND THEN\n"
+        "{any}"
+        "        FROM {old} FULL JOIN {new} ON {same}(o.old, n.new)\n"
+        "        WHERE {changed}(o.old, n.new);\n"
+        "        END IF"
     ).format(
-        segment=segment,
-        columns=_log_columns(source, "on"),
-        images=_image_columns(source, "on"),
-        first=first,
-        old_key=key_columns(SQL("r.old")),
-        new_key=key_columns(SQL("r.new")),
-        pick=pick,
-        condition=condition,
-        changed=_changed(source, first),
+        one=_appended(source, segment, "on", Literal("U")),
+        any=_appended(
+            source,
+            segment,
+            "on",
+            SQL(
+                "CASE WHEN {old} IS NULL THEN 'I' WHEN {new} IS NULL THEN 'D' ELSE 'U' END::\"char\""
+            ).format(old=_first_key(source, SQL("o.old")), new=_first_key(source, SQL("n.new"))),
+        ),
+        old=old,
+        new=new,
+        same=same,
+        changed=changed,
     )
 
 
-def _changed(source: Captured, first: Identifier) -> Composed:
+def _keys(source: Captured) -> list[tuple[SourceColumn, str]]:
+    return [(column, name) for column, name in source.columns if column.in_key]
+
+
+def _first_key(source: Captured, row: Composable) -> Composed:
+    return SQL("({}).{}").format(row, Identifier(_keys(source)[0][1]))
+
+
+def _compare_images(source: Captured) -> Iterator[Composed]:
+    """The functions that tell whether two images have the same key, and whether they differ.
+
+    Both are inlined, so that a join by the first still hashes and merges.
+    """
+    if not source.keyed:
+        return
+    for suffix, condition in (
+        ("_same", SQL(" AND ").join(_same(column, name) for column, name in _keys(source))),
+        ("_changed", _changed(source)),
+    ):
+        yield SQL(
+            "CREATE OR REPLACE FUNCTION {}(o {}, n {}) RETURNS boolean LANGUAGE sql IMMUTABLE\n"
+            "BEGIN ATOMIC SELECT {}; END"
+        ).format(source.log(suffix), source.view, source.view, condition)
+
+
+def _same(column: SourceColumn, name: str) -> Composed:
+    if column.equality:
+        return SQL("(o).{0} = (n).{0}").format(Identifier(name))
+    return SQL("ROW((o).{0}) *= ROW((n).{0})").format(Identifier(name))
+
+
+def _changed(source: Captured) -> Composed:
     """Whether a pair lacks a side or differs in a used column, to the bit."""
-    alternatives = [SQL("o.{} IS NULL").format(first), SQL("n.{} IS NULL").format(first)]
+    alternatives = [SQL("{} IS NULL").format(_first_key(source, SQL(row))) for row in ("o", "n")]
     by_image = []
     for column, name in source.columns:
-        if column.equality != "exact":
-            by_image.append(Identifier(name))
-        elif not column.in_key:
+        differs = SQL("(o).{0} IS DISTINCT FROM (n).{0}").format(Identifier(name))
+        if column.equality == "exact":
+            if not column.in_key:
+                alternatives.append(differs)
+        elif column.plain_type.startswith("numeric") and not column.plain_type.endswith("[]"):
+            # Beside its value a numeric has the digits that it shows, and nothing else.
+            alternatives.append(differs)
             alternatives.append(
-                SQL("(o.old).{0} IS DISTINCT FROM (n.new).{0}").format(Identifier(name))
+                SQL("scale((o).{0}) IS DISTINCT FROM scale((n).{0})").format(Identifier(name))
             )
+        else:
+            by_image.append(Identifier(name))
     if by_image:
         # As records they are compared to the bit; as rows, column by column with `=`.
         images = [
             SQL("ROW({})::record").format(
                 SQL(", ").join(SQL("({}).{}").format(row, name) for name in by_image)
             )
-            for row in (SQL("o.old"), SQL("n.new"))
+            for row in (SQL("o"), SQL("n"))
         ]
         alternatives.append(SQL("{} *<> {}").format(*images))
     return SQL(" OR ").join(alternatives)
 
 
 def read_side(source: Captured) -> Iterator[Composed]:
-    """The statements that create or replace the log as one relation and its net effect."""
+    """The statements that create or replace what reads images: their comparison, the net effect."""
+    yield from _compare_images(source)
     yield SQL("CREATE OR REPLACE VIEW {} AS SELECT * FROM {} UNION ALL SELECT * FROM {}").format(
         source.log(), source.log("_a"), source.log("_b")
     )
