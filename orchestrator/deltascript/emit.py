@@ -2,58 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
+from orchestrator.deltascript import steps
 from orchestrator.deltascript.capture import function_body
-from orchestrator.deltascript.plan import MaintenancePlan, ReplaceContent, StateTable, Step
-from orchestrator.sqltext import fitted_name, fresh_name
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import (
+    BagTable,
+    MaintenancePlan,
+    ReadChanges,
+    ReplaceContent,
+    Shape,
+    State,
+    StateTable,
+    Step,
+)
+from orchestrator.deltascript.steps import shapes_of
+from orchestrator.sqltext import fresh_name
 
 
-@dataclass(frozen=True)
-class Names:
-    """What the objects of an installed view are called."""
-
-    id: int
-    view: str
-    """The unqualified name of the view, for readable state tables."""
-
-    @property
-    def definition(self) -> Identifier:
-        """The definition view."""
-        return Identifier("idivm_def", f"v{self.id}")
-
-    def state(self, role: str) -> Identifier:
-        """The state table of a role."""
-        part = "" if role == "content" else f"_{role}"
-        return Identifier("idivm_state", fitted_name(self.view, f"{part}_{self.id}"))
-
-    @property
-    def refresh(self) -> Identifier:
-        """The refresh function."""
-        return Identifier("idivm_state", f"refresh_{self.id}")
-
-
-def create_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
-    """The statements that create the state tables, empty."""
+def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> Iterator[Composed]:
+    """The statements that create the state tables, empty, and the row types of the variables."""
+    shapes = shapes_of(plan)
     for state in plan.states:
-        table = names.state(state.role)
+        if state.role == plan.content and not content:
+            continue
+        yield SQL("CREATE TABLE {} AS {} WITH NO DATA").format(
+            names.state(state.role), _defining(state, names, shapes)
+        )
+    for step in plan.script:
+        if isinstance(step, ReadChanges):
+            yield SQL("CREATE TABLE {} AS SELECT {} WITH NO DATA").format(
+                names.state(step.shape), steps.change_fields(step)
+            )
+
+
+def _defining(state: State, names: Names, shapes: Mapping[str, str]) -> Composable:
+    if isinstance(state, BagTable):
         row, nth = Identifier(state.identity.row), Identifier(state.identity.nth)
-        yield SQL(
-            "CREATE TABLE {} AS SELECT d.*, ''::bytea AS {}, 0 AS {} FROM {} AS d WITH NO DATA"
-        ).format(table, row, nth, names.definition)
+        return SQL("SELECT d.*, ''::bytea AS {}, 0 AS {} FROM {} AS d").format(
+            row, nth, names.definition
+        )
+    if isinstance(state, Shape):
+        return steps.query_text(state.query, names, shapes)
+    return steps.query_text(state.query, names)
 
 
 def index_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
     """The statements that index the state tables; cheapest once the first content is there."""
     for state in plan.states:
-        yield SQL("ALTER TABLE {} ADD PRIMARY KEY ({}, {})").format(
-            names.state(state.role),
-            Identifier(state.identity.row),
-            Identifier(state.identity.nth),
-        )
+        if isinstance(state, BagTable):
+            yield SQL("ALTER TABLE {} ADD PRIMARY KEY ({}, {})").format(
+                names.state(state.role),
+                Identifier(state.identity.row),
+                Identifier(state.identity.nth),
+            )
+        elif isinstance(state, StateTable):
+            yield from steps.index_state(state, names)
+
+
+def analyse_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
+    """The statements after which the planner knows the sizes of the state tables."""
+    for state in plan.states:
+        if not isinstance(state, Shape):
+            yield SQL("ANALYZE {}").format(names.state(state.role))
 
 
 def create_program(plan: MaintenancePlan, names: Names) -> Composed:
@@ -64,8 +78,9 @@ def create_program(plan: MaintenancePlan, names: Names) -> Composed:
     )
     return SQL(
         "CREATE OR REPLACE FUNCTION {}(since idivm.watermark, rebuild boolean) RETURNS bigint\n"
-        "LANGUAGE plpgsql SECURITY DEFINER\nSET search_path = pg_catalog, pg_temp\n{}AS {}"
-    ).format(names.refresh, settings, function_body(_program(plan, names)))
+        "LANGUAGE plpgsql SECURITY DEFINER\nSET search_path = pg_catalog, pg_temp\n"
+        "{}{}AS {}"
+    ).format(names.refresh, steps.plan_mode(plan), settings, function_body(_program(plan, names)))
 
 
 def create_relation(
@@ -76,12 +91,11 @@ def create_relation(
     The condition folds to true when a query is planned. It makes the relation depend on the
     definition, so that both go when a base table is dropped with CASCADE.
     """
-    state = plan.state(plan.content)
     yield SQL("CREATE {}VIEW {} AS SELECT {} FROM {} AS s WHERE (NULL::{})::text IS NULL").format(
         SQL("OR REPLACE ") if replace else SQL(""),
         relation,
-        SQL(", ").join(SQL("s.{}").format(Identifier(column.name)) for column in state.columns),
-        names.state(state.role),
+        SQL(", ").join(SQL("s.{}").format(Identifier(name)) for name in plan.shown),
+        names.state(plan.content),
         names.definition,
     )
     yield SQL(
@@ -94,23 +108,28 @@ def _program(plan: MaintenancePlan, names: Names) -> Composed:
     return SQL(
         "#variable_conflict use_column\n"
         "-- Keeps {} equal to the rows of {}; strategy {}.\n"
-        "DECLARE\n    changed bigint := 0;\n    applied bigint;\nBEGIN\n{}    RETURN changed;\nEND"
+        "<<{}>>\nDECLARE\n    changed bigint := 0;\n    applied bigint;\n{}BEGIN\n{}    RETURN changed;\nEND"
     ).format(
         names.state(plan.content),
         names.definition,
         SQL(plan.strategy),
-        SQL("").join(_step(plan, names, step) for step in plan.script),
+        Identifier(names.program),
+        steps.declarations(plan, names),
+        SQL("").join(
+            [steps.rebuild(plan, names), *(_step(plan, names, step) for step in plan.script)]
+        ),
     )
 
 
 def _step(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
     if isinstance(step, ReplaceContent):
         state = plan.state(step.state)
+        assert isinstance(state, BagTable)
         return SQL("{}    changed := changed + applied;\n").format(_replace_content(state, names))
-    raise TypeError(f"no SQL for {type(step).__name__}")
+    return steps.step_text(plan, names, step)
 
 
-def _replace_content(state: StateTable, names: Names) -> Composed:
+def _replace_content(state: BagTable, names: Names) -> Composed:
     """Full joins of the new rows with the stored ones: what has no partner comes or goes.
 
     A full join is never a nested loop, whatever the planner believes of the sizes.

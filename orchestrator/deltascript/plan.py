@@ -6,8 +6,17 @@ state tables by their role; `runtime` gives both their names when it installs th
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Literal, TypeAlias
+
+from sqlglot import exp
+
+from orchestrator.algebra import dialect
+from orchestrator.algebra.dialect import Tree, identifier, reference
+from orchestrator.deltascript.leaves import PROGRAM, STATE
+
+CONTENT = "content"
+"""The role of the state that holds what the view shows."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +74,80 @@ class RowIdentity:
 
 
 @dataclass(frozen=True)
-class StateTable:
-    """A table behind the view: its role, its visible columns and its identity."""
+class BagTable:
+    """A table that holds the rows of the definition as a bag."""
 
     role: str
     columns: tuple[Column, ...]
     identity: RowIdentity
+
+
+class Query:
+    """A query over tables, states and variables; two are equal if their texts are."""
+
+    def __init__(self, tree: Tree) -> None:
+        """Keeps a tree that nobody else changes."""
+        self._tree = tree
+
+    @property
+    def tree(self) -> Tree:
+        """A copy of the tree."""
+        return self._tree.copy()
+
+    def __str__(self) -> str:
+        """For people: states by their roles, variables by their names."""
+
+        def bare(node: Tree) -> Tree:
+            if isinstance(node, exp.Table) and node.db == STATE:
+                node.set("db", None)
+            if isinstance(node, exp.Column) and node.table == PROGRAM:
+                return reference(node.name)
+            return node
+
+        return dialect.write(self.tree.transform(bare))
+
+    def __eq__(self, other: object) -> bool:
+        """By their texts."""
+        return isinstance(other, Query) and dialect.write(self._tree) == dialect.write(other._tree)
+
+    def __hash__(self) -> int:
+        """Of the text."""
+        return hash(dialect.write(self._tree))
+
+
+@dataclass(frozen=True)
+class StateColumn:
+    """A column of a state table; hidden ones are not shown by the view."""
+
+    name: str
+    hidden: bool
+
+
+@dataclass(frozen=True)
+class StateTable:
+    """A table that holds a result under its IDs."""
+
+    role: str
+    columns: tuple[StateColumn, ...]
+    key: tuple[str, ...]
+    """Empty where there is at most one row."""
+    nullable: tuple[str, ...]
+    """Those of the key that may be NULL."""
+    query: Query
+    """What it holds, in the order of its columns."""
+    probes: tuple[tuple[str, ...], ...] = ()
+    """Sets of columns by which the script looks for rows."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The row type of a variable, that of a query's result."""
+
+    role: str
+    query: Query
+
+
+State: TypeAlias = BagTable | StateTable | Shape
 
 
 @dataclass(frozen=True)
@@ -80,7 +157,74 @@ class ReplaceContent:
     state: str
 
 
-Step: TypeAlias = ReplaceContent
+@dataclass(frozen=True)
+class ChangeClass:
+    """A base-table i-diff (papers/idivm.txt, section 5): a kind of change, held in a variable.
+
+    An update belongs to it if one of the touched columns, given by number, changed.
+    """
+
+    variable: str
+    kind: Literal["minus", "update", "plus"]
+    touched: frozenset[int]
+    fields: tuple[tuple[int, str], ...]
+    """Column numbers, and what they are called behind `old_` and `new_`."""
+
+    def field(self, attnum: int) -> str:
+        """What a column is called."""
+        return next(name for number, name in self.fields if number == attnum)
+
+
+@dataclass(frozen=True)
+class ReadChanges:
+    """Read the net changes of a source into variables, one for each class of changes."""
+
+    source: Source
+    shape: str
+    """The row type of the variables; the installation makes it."""
+    classes: tuple[ChangeClass, ...]
+
+
+@dataclass(frozen=True)
+class Assign:
+    """Compute a diff into a variable, if one of the variables that it needs holds anything."""
+
+    variable: str
+    shape: str
+    query: Query
+    needs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Apply:
+    """Apply a diff to a state, and keep what changed in a variable if something reads it."""
+
+    kind: Literal["delete", "update", "insert"]
+    state: str
+    query: Query
+    keys: tuple[tuple[str, str, bool], ...]
+    """Columns of the state, what they are called in the diff, whether they may be NULL."""
+    columns: tuple[str, ...]
+    """All columns of the state."""
+    sets: tuple[tuple[str, str], ...]
+    """Columns and their new values, as SQL over `t`, the stored row, and `d`, the diff."""
+    where: str | None
+    collect: str | None
+    shape: str | None
+    needs: tuple[str, ...]
+
+
+Step: TypeAlias = ReplaceContent | ReadChanges | Assign | Apply
+
+
+def pairs_of(role: str, columns: tuple[str, ...]) -> Query:
+    """The shape of a state's changes: each column before and after."""
+    names = [(f"{side}_{name}", name) for side in ("old", "new") for name in columns]
+    table = exp.Table(
+        this=identifier(role), db=identifier(STATE), alias=exp.TableAlias(this=identifier("s"))
+    )
+    items = [exp.alias_(reference(name, "s"), identifier(shown)) for shown, name in names]
+    return Query(exp.select(*items).from_(table))
 
 
 @dataclass(frozen=True)
@@ -99,7 +243,7 @@ class MaintenancePlan:
     strategy: str
     maintain: str
     sources: tuple[Source, ...]
-    states: tuple[StateTable, ...]
+    states: tuple[State, ...]
     script: tuple[Step, ...]
     content: str
     """The role of the state table that the view reads."""
@@ -115,12 +259,40 @@ class MaintenancePlan:
     algebra_tree: dict[str, Any]
     """The same for programs."""
 
-    def state(self, role: str) -> StateTable:
-        """The state table of a role."""
+    def state(self, role: str) -> State:
+        """The state of a role."""
         return next(state for state in self.states if state.role == role)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The names of the view's columns."""
+        state = self.state(self.content)
+        if isinstance(state, StateTable):
+            return tuple(column.name for column in state.columns if not column.hidden)
+        assert isinstance(state, BagTable)
+        return tuple(column.name for column in state.columns)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values, for the catalog and `explain --json`."""
-        value = asdict(self)
-        value["script"] = [{"step": type(step).__name__, **asdict(step)} for step in self.script]
+        value: dict[str, Any] = _plain(self)
         return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Step.__args__):
+        return {"step": type(value).__name__, **_fields(value)}
+    if is_dataclass(value):
+        return _fields(value)
+    if isinstance(value, Query):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return value
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}

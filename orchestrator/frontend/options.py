@@ -9,7 +9,8 @@ from orchestrator.errors import UsageError
 
 _ALLOWED: dict[str, tuple[str, ...]] = {
     "maintain": ("deferred",),
-    "strategy": ("auto", "recompute"),
+    "strategy": ("auto", "id", "tuple", "recompute"),
+    "cache": ("auto", "on", "off"),
 }
 
 
@@ -19,20 +20,21 @@ class ViewOptions:
 
     maintain: str = "deferred"
     strategy: str = "auto"
+    cache: str = "auto"
 
     def to_json(self) -> dict[str, str]:
         """The options as the catalog keeps them."""
-        return {"maintain": self.maintain, "strategy": self.strategy}
+        return {"maintain": self.maintain, "strategy": self.strategy, "cache": self.cache}
 
 
 def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
     """The options given by name, checked.
 
     >>> parse_options([("strategy", "recompute")])
-    ViewOptions(maintain='deferred', strategy='recompute')
+    ViewOptions(maintain='deferred', strategy='recompute', cache='auto')
     >>> parse_options([("stratgy", "recompute")])
     Traceback (most recent call last):
-    orchestrator.errors.UsageError: There is no option 'stratgy'; a maintained view takes maintain, strategy.
+    orchestrator.errors.UsageError: There is no option 'stratgy'; a maintained view takes maintain, strategy, cache.
     """
     chosen: dict[str, str] = {}
     for name, value in given:

@@ -12,8 +12,10 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from orchestrator.deltascript.capture import Captured
+from orchestrator.deltascript.names import SourceNames
 from orchestrator.deltascript.plan import Source, SourceColumn
 from orchestrator.errors import NotFoundError
+from orchestrator.strategies.problem import ColumnType
 
 OWN_SCHEMAS = ("idivm", "idivm_def", "idivm_log", "idivm_state")
 
@@ -378,3 +380,45 @@ def orphans(connection: Connection[Any]) -> list[str]:
         """
     )
     return [row[0] for row in rows.fetchall()]
+
+
+def column_types(connection: Connection[Any], oids: dict[str, int]) -> dict[str, ColumnType]:
+    """What PostgreSQL's catalog says of some types, which are given and returned by name."""
+    rows = connection.execute(
+        """
+        WITH RECURSIVE plain(asked, oid) AS (
+            SELECT o, o FROM unnest(%s::oid[]) AS o
+          UNION
+            SELECT p.asked, t.typbasetype FROM plain p JOIN pg_type t ON t.oid = p.oid WHERE t.typtype = 'd'
+        )
+        SELECT p.asked, format_type(t.oid, NULL),
+               (t.typtype IN ('e', 'r', 'm') OR t.typnamespace = 'pg_catalog'::regnamespace)
+               AND (EXISTS (
+                        SELECT FROM pg_opclass c JOIN pg_am m ON m.oid = c.opcmethod
+                        WHERE c.opcdefault AND m.amname = 'btree'
+                          AND (c.opcintype = t.oid OR EXISTS (
+                                  SELECT FROM pg_cast k WHERE k.castsource = t.oid
+                                    AND k.casttarget = c.opcintype AND k.castmethod = 'b')))
+                    OR t.typtype IN ('e', 'r', 'm'))
+        FROM plain p JOIN pg_type t ON t.oid = p.oid
+        WHERE t.typtype <> 'd'
+        """,
+        [list(set(oids.values()))],
+    ).fetchall()
+    known = {oid: ColumnType(name, comparable) for oid, name, comparable in rows}
+    return {symbol: known[oid] for symbol, oid in oids.items() if oid in known}
+
+
+def source_names(connection: Connection[Any], view_id: int) -> dict[int, SourceNames]:
+    """The captured sources of a view by the oid of their relation."""
+    rows = connection.execute(
+        "SELECT s.relation::oid, s.id, sc.attnum, sc.name FROM idivm.view_sources vs"
+        " JOIN idivm.sources s ON s.id = vs.source"
+        " JOIN idivm.source_columns sc ON sc.source = s.id WHERE vs.view = %s",
+        [view_id],
+    ).fetchall()
+    found: dict[int, dict[int, str]] = {}
+    ids = {oid: source_id for oid, source_id, _, _ in rows}
+    for oid, _, attnum, name in rows:
+        found.setdefault(oid, {})[attnum] = name
+    return {oid: SourceNames(ids[oid], columns) for oid, columns in found.items()}

@@ -58,11 +58,19 @@ def _plan(view: ViewInfo) -> str:
     if not view.plan["sources"]:
         lines.append("  nothing")
     lines.append("stored:")
-    for state in view.plan["states"]:
+    lines += [_state(state) for state in view.plan["states"] if "columns" in state]
+    return "\n".join(lines)
+
+
+def _state(state: dict[str, Any]) -> str:
+    if "identity" in state:
         columns = ", ".join(f"{column['name']} {column['type']}" for column in state["columns"])
         identity = state["identity"]
-        lines.append(f"  {state['role']} ({columns}; hidden: {identity['row']}, {identity['nth']})")
-    return "\n".join(lines)
+        return f"  {state['role']} ({columns}; hidden: {identity['row']}, {identity['nth']})"
+    shown = ", ".join(column["name"] for column in state["columns"] if not column["hidden"])
+    hidden = ", ".join(column["name"] for column in state["columns"] if column["hidden"])
+    key = ", ".join(state["key"]) or "at most one row"
+    return f"  {state['role']} ({shown}{'; hidden: ' + hidden if hidden else ''}; key: {key})"
 
 
 def _why(view: ViewInfo) -> str:

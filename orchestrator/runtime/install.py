@@ -9,9 +9,9 @@ that was cut short.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -21,13 +21,14 @@ from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Composable, Identifier
 
 from orchestrator.deltascript import emit
-from orchestrator.deltascript.emit import Names
+from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan
 from orchestrator.errors import NameTakenError, UnsupportedError, UsageError
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.frontend.statements import QualifiedName
 from orchestrator.runtime import catalog, planning, sources
 from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.sqltext import fitted_name
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ def create_view(connection: Connection[Any], new: NewView) -> ViewInfo:
             with suppress(psycopg.Error), connection.transaction():
                 connection.execute("SELECT idivm.forget(%s)", [view_id])
             raise
-    connection.execute(SQL("ANALYZE {}").format(names.state(plan.content)))
+    for statement in emit.analyse_states(plan, names):
+        connection.execute(statement)
     return catalog.view_by_id(connection, view_id)
 
 
@@ -188,18 +190,60 @@ def _install(
 
 
 def replan(connection: Connection[Any], view: ViewInfo) -> None:
-    """Plans a view anew whose plain views were replaced; the next refresh rebuilds its content."""
+    """Plans a view anew whose plain views were replaced; the next refresh rebuilds its content.
+
+    A view that others read keeps its content's table, and so its strategy.
+    """
     assert view.base is not None
     names = Names(view.id, view.base)
     with _held(connection, view.id), connection.transaction():
         options = parse_options(view.options.items())
         plan = planning.plan_view(connection, names.definition, options)
+        if _layout(plan.to_json()) != _layout(view.plan) and catalog.readers_of(
+            connection, view.id
+        ):
+            options = replace(options, strategy=view.strategy)
+            plan = planning.plan_view(connection, names.definition, options)
         before = catalog.sources_of(connection, view.id)
         _use(connection, view.id, plan)
+        names = replace(names, sources=catalog.source_names(connection, view.id))
+        _restate(connection, view, plan, names)
         connection.execute(emit.create_program(plan, names))
         for source_id in before - catalog.sources_of(connection, view.id):
             connection.execute("SELECT idivm.forget_unused_source(%s)", [source_id])
         connection.execute("UPDATE idivm.views SET status = 'invalid' WHERE id = %s", [view.id])
+
+
+def _layout(plan: Mapping[str, Any]) -> Any:
+    """What a plan says of the table that holds the content."""
+    [state] = [state for state in plan["states"] if state["role"] == plan["content"]]
+    return {key: value for key, value in state.items() if key not in ("query", "probes")}
+
+
+def _restate(
+    connection: Connection[Any], view: ViewInfo, plan: MaintenancePlan, names: Names
+) -> None:
+    """Makes the state tables anew; that of the content only if its layout is another."""
+    kept = _layout(plan.to_json()) == _layout(view.plan)
+    old = fitted_name(names.view, f"_before_{names.id}")
+    if not kept:
+        connection.execute(
+            SQL("ALTER TABLE {} RENAME TO {}").format(names.state(plan.content), Identifier(old))
+        )
+    connection.execute("SELECT idivm.drop_states(%s, %s)", [view.id, True])
+    for statement in emit.create_states(plan, names, content=not kept):
+        connection.execute(statement)
+    if kept:
+        return
+    for statement in emit.index_states(plan, names):
+        connection.execute(statement)
+    for statement in emit.create_relation(plan, names, SQL(view.name), replace=True):
+        connection.execute(statement)
+    connection.execute(
+        "UPDATE idivm.views SET state = %s::regclass WHERE id = %s",
+        [names.state(plan.content).as_string(connection), view.id],
+    )
+    connection.execute(SQL("DROP TABLE {}").format(Identifier("idivm_state", old)))
 
 
 def _use(connection: Connection[Any], view_id: int, plan: MaintenancePlan) -> None:
@@ -234,6 +278,7 @@ def _fill(
     relation: Identifier,
     replaced: ViewInfo | None,
 ) -> None:
+    names = replace(names, sources=catalog.source_names(connection, names.id))
     level = connection.isolation_level
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     try:

@@ -6,9 +6,22 @@ from dataclasses import replace
 from typing import Any
 
 from psycopg import Connection
-from psycopg.sql import Identifier
+from psycopg.sql import SQL, Identifier
 
-from orchestrator.algebra import printer
+from orchestrator.algebra import Column as PlanColumn
+from orchestrator.algebra import (
+    Grouping,
+    Item,
+    Operator,
+    Plan,
+    Projection,
+    Scalar,
+    dialect,
+    printer,
+)
+from orchestrator.algebra.ids import infer_ids
+from orchestrator.algebra.rendering import to_sql
+from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.plan import Column, MaintenancePlan, Source, SourceColumn
 from orchestrator.errors import UnsupportedError
 from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
@@ -16,7 +29,7 @@ from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions
 from orchestrator.runtime import catalog
 from orchestrator.strategies.choose import choose
-from orchestrator.strategies.problem import Problem
+from orchestrator.strategies.problem import ColumnType, Problem
 
 PINNED = (
     "DateStyle",
@@ -82,7 +95,45 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         algebra=algebra,
         algebra_tree=tree,
         maintain=options.maintain,
+        plan=analysis.plan,
+        types=_types(connection, analysis.plan),
+        cache=options.cache != "off",
     )
+
+
+def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnType]:
+    """The types of a plan's columns, as PostgreSQL derives them."""
+    identified = infer_ids(plan) if plan is not None else None
+    if not isinstance(identified, Plan):
+        return {}
+    oids: dict[str, int] = {}
+    for operator in walk(identified.root, subqueries=False):
+        wanted = {c.symbol: Scalar.column(c) for c in operator.columns if c.symbol not in oids}
+        if isinstance(operator, Grouping):
+            rows = operator.input
+            for aggregate in operator.aggregates:
+                if len(aggregate.arguments) == 1:
+                    _describe(
+                        connection, rows, {f"{aggregate.column}()": aggregate.arguments[0]}, oids
+                    )
+        _describe(connection, operator, wanted, oids)
+    return catalog.column_types(connection, oids)
+
+
+def _describe(
+    connection: Connection[Any], rows: Operator, wanted: dict[str, Scalar], oids: dict[str, int]
+) -> None:
+    if not wanted or rows.outer_columns:
+        return
+    columns = [PlanColumn(f"c{number}") for number in range(len(wanted))]
+    items = tuple(map(Item, columns, wanted.values()))
+    query = to_sql(Plan(Projection(rows, items), tuple(map(str, columns)), tuple(columns)))
+    cursor = connection.execute(
+        SQL("SELECT * FROM ({}) AS q LIMIT 0").format(SQL(dialect.write(query)))
+    )
+    assert cursor.description is not None
+    for symbol, described in zip(wanted, cursor.description, strict=True):
+        oids[symbol] = described.type_code
 
 
 def _source(connection: Connection[Any], use: SourceUse) -> Source:

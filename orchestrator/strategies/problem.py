@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.algebra.plan import Plan
 from orchestrator.deltascript.plan import Column, Source
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """The type of a column of the plan, without domains."""
+
+    name: str
+    comparable: bool
+    """Whether `=` of pg_catalog is how values of the type compare."""
 
 
 @dataclass(frozen=True)
@@ -28,3 +39,8 @@ class Problem:
     algebra_tree: dict[str, Any]
     """The same for programs."""
     maintain: str = "deferred"
+    plan: Plan | None = None
+    types: Mapping[str, ColumnType] = field(default_factory=dict)
+    """Of the plan's columns by their symbols; behind an aggregate's, `()` stands for its argument."""
+    cache: bool = True
+    """Whether the input of an aggregation is stored where joins make it."""

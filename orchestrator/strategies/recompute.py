@@ -8,11 +8,10 @@ only.
 from __future__ import annotations
 
 from orchestrator.deltascript.plan import (
+    BagTable,
     MaintenancePlan,
-    Reason,
     ReplaceContent,
     RowIdentity,
-    StateTable,
 )
 from orchestrator.sqltext import fresh_name
 from orchestrator.strategies.problem import Problem
@@ -20,7 +19,7 @@ from orchestrator.strategies.problem import Problem
 NAME = "recompute"
 
 
-def plan(problem: Problem, reasons: tuple[Reason, ...] = ()) -> MaintenancePlan:
+def plan(problem: Problem) -> MaintenancePlan:
     """The plan of one state table, replaced by difference at every refresh."""
     taken = {column.name for column in problem.columns}
     identity = RowIdentity(
@@ -32,13 +31,13 @@ def plan(problem: Problem, reasons: tuple[Reason, ...] = ()) -> MaintenancePlan:
         strategy=NAME,
         maintain=problem.maintain,
         sources=problem.sources,
-        states=(StateTable("content", problem.columns, identity),),
+        states=(BagTable("content", problem.columns, identity),),
         script=(ReplaceContent("content"),),
         content="content",
         inlined=problem.inlined,
         moving=problem.moving,
         settings=problem.settings,
-        reasons=reasons,
+        reasons=(),
         algebra=problem.algebra,
         algebra_tree=problem.algebra_tree,
     )

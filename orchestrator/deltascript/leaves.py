@@ -1,0 +1,136 @@
+"""Leaves of plans that a maintenance program runs: stored states, and diffs held in variables.
+
+A plan names neither tables nor functions of the database. A state is called by its role in a
+schema that no user can have, a variable by its name in a table that none can; `emit` puts the real
+names in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sqlglot import exp
+
+from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.dependencies import Columns, Dependencies, Keys
+from orchestrator.algebra.dialect import Tree, identifier, reference, write
+from orchestrator.algebra.operators.base import Identified, Operator
+from orchestrator.algebra.rendering import Block, Renderer
+
+STATE = "\0state"
+"""The schema of a state's role."""
+
+PROGRAM = "\0program"
+"""What qualifies a variable."""
+
+
+@dataclass(frozen=True)
+class StateScan(Operator):
+    """The rows of a state table, with what is known of the result that it stores."""
+
+    role: str
+    alias: str
+    outputs: tuple[tuple[Column, str], ...]
+    """Columns and what they are called in the table."""
+    ids: tuple[Column, ...]
+    known: Dependencies
+    known_keys: Keys
+    known_not_null: Columns
+
+    symbol: ClassVar[str] = "state"
+
+    @property
+    def children(self) -> tuple[Operator, ...]:
+        """None."""
+        return ()
+
+    def with_children(self, children: tuple[Operator, ...]) -> StateScan:
+        """Itself."""
+        return self
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The stored columns."""
+        return tuple(column for column, _ in self.outputs)
+
+    @property
+    def label(self) -> str:
+        """The role."""
+        return f"state {self.role}"
+
+    def called(self, column: Column) -> str:
+        """What a column is called in the table."""
+        return next(name for one, name in self.outputs if one == column)
+
+    def text(self, column: Column, table: str) -> str:
+        """A column of the table under an alias, as SQL."""
+        return write(reference(self.called(column), table))
+
+    def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
+        """The IDs that the state is stored by."""
+        return Identified(self, self.ids)
+
+    def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
+        """A table in FROM."""
+        item = exp.Table(
+            this=identifier(self.role),
+            db=identifier(STATE),
+            alias=exp.TableAlias(this=identifier(self.alias)),
+        )
+        return Block(
+            (item,), {column: reference(name, self.alias) for column, name in self.outputs}
+        )
+
+    def _not_null(self) -> Columns:
+        return self.known_not_null
+
+    def _dependencies(self) -> Dependencies:
+        return self.known
+
+    def _keys(self) -> Keys:
+        return self.known_keys
+
+
+@dataclass(frozen=True)
+class DiffScan(Operator):
+    """The rows of a diff that a variable holds."""
+
+    variable: str
+    alias: str
+    outputs: tuple[tuple[Column, str], ...]
+    """Columns and the fields of the diff that they are."""
+
+    symbol: ClassVar[str] = "diff"
+
+    @property
+    def children(self) -> tuple[Operator, ...]:
+        """None."""
+        return ()
+
+    def with_children(self, children: tuple[Operator, ...]) -> DiffScan:
+        """Itself."""
+        return self
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The diff's columns."""
+        return tuple(column for column, _ in self.outputs)
+
+    @property
+    def label(self) -> str:
+        """The variable."""
+        return f"diff {self.variable}"
+
+    def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
+        """A diff is a bag."""
+        return Identified(self, ())
+
+    def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
+        """unnest in FROM."""
+        call = exp.Anonymous(this="unnest", expressions=[reference(self.variable, PROGRAM)])
+        item = exp.Table(this=call, alias=exp.TableAlias(this=identifier(self.alias)))
+        return Block(
+            (item,), {column: reference(field, self.alias) for column, field in self.outputs}
+        )

@@ -1,0 +1,55 @@
+"""What the objects of an installed view are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from psycopg.sql import Identifier
+
+from orchestrator.sqltext import fitted_name
+
+
+@dataclass(frozen=True)
+class SourceNames:
+    """A captured source as installed: its id, and its columns' names in the source view by number."""
+
+    id: int
+    columns: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the objects of an installed view are called."""
+
+    id: int
+    view: str
+    """The unqualified name of the view, for readable state tables."""
+    sources: Mapping[int, SourceNames] = field(default_factory=dict)
+    """The captured sources by the oid of their relation."""
+
+    @property
+    def definition(self) -> Identifier:
+        """The definition view."""
+        return Identifier("idivm_def", f"v{self.id}")
+
+    def state(self, role: str) -> Identifier:
+        """The state table of a role."""
+        return Identifier("idivm_state", self.table(role))
+
+    def table(self, role: str) -> str:
+        """The unqualified name of a state table."""
+        part = "" if role == "content" else f"_{role}"
+        if len(part.encode()) > 40:
+            part = fitted_name(part.encode()[:30].decode(errors="ignore"), f"_{len(part)}")
+        return fitted_name(self.view, f"{part}_{self.id}")
+
+    @property
+    def program(self) -> str:
+        """The unqualified name of the refresh function."""
+        return f"refresh_{self.id}"
+
+    @property
+    def refresh(self) -> Identifier:
+        """The refresh function."""
+        return Identifier("idivm_state", self.program)

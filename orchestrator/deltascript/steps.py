@@ -1,0 +1,347 @@
+"""Renders the steps of a Δ-script over i-diffs as plpgsql.
+
+A diff is held in a variable, an array of rows, and read with unnest. The planner takes such an
+array for ten rows, unless it plans for the very values: then it knows the size. Small diffs share
+one plan of index probes; large ones are planned for what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
+from sqlglot import exp
+
+from orchestrator.algebra import dialect
+from orchestrator.algebra.dialect import Tree, identifier, reference
+from orchestrator.deltascript.leaves import PROGRAM, STATE
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import (
+    Apply,
+    Assign,
+    ChangeClass,
+    MaintenancePlan,
+    Query,
+    ReadChanges,
+    SourceColumn,
+    StateTable,
+    Step,
+)
+
+SMALL = 1000
+"""Diffs up to so many rows share a plan."""
+
+
+def shapes_of(plan: MaintenancePlan) -> dict[str, str]:
+    """The variables of a plan and the roles of their row types."""
+    found: dict[str, str] = {}
+    for step in plan.script:
+        if isinstance(step, ReadChanges):
+            found.update((one.variable, step.shape) for one in step.classes)
+        elif isinstance(step, Assign):
+            found[step.variable] = step.shape
+        elif isinstance(step, Apply) and step.collect and step.shape:
+            found[step.collect] = step.shape
+    return found
+
+
+def plan_mode(plan: MaintenancePlan) -> SQL:
+    """The setting under which a program begins; reading a large diff changes it."""
+    reads = any(isinstance(step, ReadChanges) for step in plan.script)
+    return SQL("SET plan_cache_mode = force_generic_plan\n" if reads else "")
+
+
+def declarations(plan: MaintenancePlan, names: Names) -> Composed:
+    """The variables that hold the diffs."""
+    return SQL("").join(
+        SQL("    {} {}[];\n").format(Identifier(variable), names.state(shape))
+        for variable, shape in shapes_of(plan).items()
+    )
+
+
+def query_text(
+    query: Query, names: Names, shapes: Mapping[str, str] | None = None, indent: str = ""
+) -> SQL:
+    """A query with the real names of states and variables; with `shapes`, of empty variables."""
+
+    def named(node: Tree) -> Tree:
+        if isinstance(node, exp.Table) and node.db == STATE:
+            node.set("this", identifier(names.table(node.name)))
+            node.set("db", identifier("idivm_state"))
+        if isinstance(node, exp.Column) and node.table == PROGRAM:
+            if shapes is None:
+                return reference(node.name, names.program)
+            kind = names.state(shapes[node.name]).as_string(None) + "[]"
+            return exp.Cast(this=exp.Null(), to=exp.DataType(this=exp.DType.USERDEFINED, kind=kind))
+        return node
+
+    text = dialect.write(query.tree.transform(named), pretty=True)
+    # Written by the generator from a tree: every name in it is quoted where it must be.
+    return SQL(text.replace("\n", "\n" + indent))
+
+
+def change_fields(step: ReadChanges) -> Composed:
+    """The fields of a source's diffs, with their types; columns without a domain's constraints."""
+    types = {column.attnum: column.plain_type for column in step.source.columns}
+    return SQL(", ").join(
+        SQL("NULL::{} AS {}").format(
+            SQL(types[attnum]),
+            Identifier(f"{side}_{name}"),
+        )
+        for side in ("old", "new")
+        for attnum, name in step.classes[0].fields
+    )
+
+
+def index_state(state: StateTable, names: Names) -> Iterator[Composed]:
+    """A unique index on the key, and one for every other way in which the script looks for rows."""
+    table = names.state(state.role)
+    if state.key and not state.nullable:
+        yield SQL("ALTER TABLE {} ADD PRIMARY KEY ({})").format(table, _listed(state.key))
+    elif state.key:
+        yield SQL("CREATE UNIQUE INDEX ON {} ({}) NULLS NOT DISTINCT").format(
+            table, _listed(state.key)
+        )
+    else:
+        yield SQL("CREATE UNIQUE INDEX ON {} ((true))").format(table)
+    for columns in state.probes:
+        yield SQL("CREATE INDEX ON {} ({})").format(table, _listed(columns))
+
+
+def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
+    """Computes the states anew where that was asked for, and applies only the difference."""
+    states = [state for state in plan.states if isinstance(state, StateTable)]
+    if not states:
+        return SQL("").format()
+    return SQL("    IF rebuild THEN\n{}        RETURN changed;\n    END IF;\n").format(
+        SQL("").join(_rebuilt(state, names, state.role == plan.content) for state in states)
+    )
+
+
+def _rebuilt(state: StateTable, names: Names, counts: bool) -> Composed:
+    table = names.state(state.role)
+    columns = [column.name for column in state.columns]
+    rest = [column for column in columns if column not in state.key]
+    same: Composable = SQL("true")
+    if state.nullable:
+        # As records, NULL equals NULL and a merge join can find it.
+        same = SQL("ROW({})::record = ROW({})::record").format(
+            _listed(state.key, "t"), _listed(state.key, "f")
+        )
+    elif state.key:
+        same = SQL(" AND ").join(SQL("t.{0} = f.{0}").format(Identifier(k)) for k in state.key)
+    altered: Composable = SQL("")
+    if rest:
+        altered = SQL(
+            ", altered AS (\n"
+            "            UPDATE {table} AS t SET {sets} FROM fresh AS f\n"
+            "            WHERE {same} AND ROW({old})::record *<> ROW({new})::record RETURNING 1\n"
+            "        )"
+        ).format(
+            table=table,
+            sets=SQL(", ").join(SQL("{0} = f.{0}").format(Identifier(name)) for name in rest),
+            same=same,
+            old=_listed(rest, "t"),
+            new=_listed(rest, "f"),
+        )
+    return SQL(
+        "        IF NOT EXISTS (SELECT FROM {table}) THEN\n"
+        "            INSERT INTO {table} ({columns})\n            {query};\n"
+        "            GET DIAGNOSTICS applied = ROW_COUNT;\n"
+        "        ELSE\n"
+        "        WITH fresh ({columns}) AS MATERIALIZED (\n            {query}\n"
+        "        ), gone AS (\n"
+        "            DELETE FROM {table} AS t WHERE NOT EXISTS (SELECT FROM fresh AS f WHERE {same}) RETURNING 1\n"
+        "        ){altered}, come AS (\n"
+        "            INSERT INTO {table} ({columns}) SELECT {columns} FROM fresh AS f\n"
+        "            WHERE NOT EXISTS (SELECT FROM {table} AS t WHERE {same}) RETURNING 1\n"
+        "        )\n"
+        "        SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM come){count} INTO applied;\n"
+        "        END IF;\n{counted}"
+    ).format(
+        table=table,
+        columns=_listed(columns),
+        query=query_text(state.query, names, indent="            "),
+        same=same,
+        altered=altered,
+        count=SQL(" + (SELECT count(*) FROM altered)") if rest else SQL(""),
+        counted=SQL("        changed := changed + applied;\n") if counts else SQL(""),
+    )
+
+
+def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
+    """A step of the script."""
+    if isinstance(step, ReadChanges):
+        return _read(step, names)
+    if isinstance(step, Assign):
+        return _guarded(
+            step.needs,
+            SQL(
+                "SELECT array_agg(ROW({fields})::{shape}) INTO {variable} FROM (\n            {query}\n        ) AS d;\n"
+            ).format(
+                fields=_fields_of(step.query),
+                shape=names.state(step.shape),
+                variable=Identifier(step.variable),
+                query=query_text(step.query, names, indent="            "),
+            ),
+        )
+    if isinstance(step, Apply):
+        counts = step.state == plan.content
+        return _guarded(step.needs, _applied(step, names, counts))
+    raise TypeError(f"no SQL for {type(step).__name__}")
+
+
+def _guarded(needs: Iterable[str], statement: Composable) -> Composed:
+    held = [SQL("cardinality({}) > 0").format(Identifier(variable)) for variable in needs]
+    if not held:
+        return SQL("    {}").format(statement)
+    return SQL("    IF {} THEN\n        {}    END IF;\n").format(SQL(" OR ").join(held), statement)
+
+
+def _read(step: ReadChanges, names: Names) -> Composed:
+    source = names.sources[step.source.oid]
+    columns = step.source.columns
+    shown = source.columns
+
+    def image(side: str, numbers: Iterable[int]) -> Composed:
+        return SQL(", ").join(
+            SQL("(c.{}).{}").format(SQL(side), Identifier(shown[number]))
+            for number in numbers
+        )
+
+    every = [number for number, _ in step.classes[0].fields]
+    row = SQL("ROW({}, {})::{}").format(
+        image("old", every), image("new", every), names.state(step.shape)
+    )
+    # A maintained view below is a source with columns that this one does not read.
+    key = [column for column in columns if column.in_key]
+
+    def condition(one: ChangeClass) -> Composed:
+        if one.kind == "update":
+            touched = sorted(one.touched)
+            return SQL("{} AND {} AND ROW({})::record *<> ROW({})::record").format(
+                _present(key, shown, "old"),
+                _kept(key, image),
+                image("old", touched),
+                image("new", touched),
+            )
+        side = "old" if one.kind == "minus" else "new"
+        return SQL("{} AND NOT {}").format(_present(key, shown, side), _kept(key, image))
+
+    size = SQL(" + ").join(
+        SQL("coalesce(cardinality({}), 0)").format(Identifier(one.variable)) for one in step.classes
+    )
+    return SQL(
+        "    SELECT {rows}\n    INTO {variables}\n    FROM {net}(since) AS c;\n"
+        "    IF {size} > {small} THEN\n"
+        "        PERFORM set_config('plan_cache_mode', 'force_custom_plan', true);\n    END IF;\n"
+    ).format(
+        rows=SQL(",\n        ").join(
+            SQL("array_agg({}) FILTER (WHERE {})").format(row, condition(one))
+            for one in step.classes
+        ),
+        variables=SQL(", ").join(Identifier(one.variable) for one in step.classes),
+        net=Identifier("idivm_log", f"s{source.id}_net"),
+        size=size,
+        small=Literal(SMALL),
+    )
+
+
+def _present(key: list[SourceColumn], shown: Mapping[int, str], side: str) -> Composed:
+    return SQL("(c.{}).{} IS NOT NULL").format(
+        SQL(side),
+        Identifier(shown[key[0].attnum]),
+    )
+
+
+def _kept(key: list[SourceColumn], image: object) -> Composed:
+    numbers = [column.attnum for column in key]
+    return SQL("ROW({})::record *= ROW({})::record").format(
+        image("old", numbers),  # type: ignore[operator]
+        image("new", numbers),  # type: ignore[operator]
+    )
+
+
+def _applied(step: Apply, names: Names, counts: bool) -> Composed:
+    table = names.state(step.state)
+    query = query_text(step.query, names, indent="            ")
+    collected = step.collect is not None
+    columns = step.columns
+    same = SQL(" AND ").join(
+        _equal(SQL("t.{}").format(Identifier(k)), SQL("d.{}").format(Identifier(d)), nullable)
+        for k, d, nullable in step.keys
+    )
+    conditions = [same] if step.keys else []
+    if step.where:
+        conditions.append(SQL("({})").format(SQL(step.where)))
+    where = SQL(" AND ").join(conditions) if conditions else SQL("true").format()
+    if step.kind == "insert":
+        statement = SQL(
+            "INSERT INTO {} AS t ({})\n            {}\n        ON CONFLICT DO NOTHING"
+        ).format(table, _listed(columns), query)
+    elif step.kind == "delete":
+        statement = SQL(
+            "DELETE FROM {} AS t USING (\n            {}\n        ) AS d\n        WHERE {}"
+        ).format(table, query, where)
+    else:
+        before: Composable = SQL("")
+        if collected:
+            # The row as it was: a second look at the same row version.
+            before = SQL(", {} AS b").format(table)
+            where = SQL("{} AND b.ctid = t.ctid").format(where)
+        statement = SQL(
+            "UPDATE {} AS t SET {} FROM (\n            {}\n        ) AS d{}\n        WHERE {}"
+        ).format(
+            table,
+            SQL(", ").join(
+                SQL("{} = {}").format(Identifier(name), SQL(text))
+                for name, text in step.sets
+            ),
+            query,
+            before,
+            where,
+        )
+    if not collected:
+        done = SQL("{};\n        GET DIAGNOSTICS applied = ROW_COUNT;\n").format(statement)
+        return (
+            SQL("{}        changed := changed + applied;\n").format(done)
+            if counts
+            else SQL("{};\n").format(statement)
+        )
+    nothing = SQL(", ").join(SQL("NULL") for _ in columns)
+    old: Composable = (
+        nothing
+        if step.kind == "insert"
+        else _listed(columns, "b" if step.kind == "update" else "t")
+    )
+    new: Composable = nothing if step.kind == "delete" else _listed(columns, "t")
+    assert step.collect is not None and step.shape is not None
+    variable = Identifier(step.collect)
+    return SQL(
+        "WITH done AS (\n        {} RETURNING ROW({}, {})::{} AS change\n        )\n"
+        "        SELECT {} || array_agg(done.change) INTO {} FROM done;\n"
+    ).format(
+        statement, old, new, names.state(step.shape), _qualified(names, step.collect), variable
+    )
+
+
+def _qualified(names: Names, variable: str) -> Identifier:
+    return Identifier(names.program, variable)
+
+
+def _equal(stored: Composable, diff: Composable, nullable: bool) -> Composed:
+    """Whether two values are the same; for NULLs in words that leave an index of use."""
+    if not nullable:
+        return SQL("{} = {}").format(stored, diff)
+    return SQL("({0} = {1} OR {0} IS NULL AND {1} IS NULL)").format(stored, diff)
+
+
+def _fields_of(query: Query) -> Composed:
+    return SQL(", ").join(
+        SQL("d.{}").format(Identifier(item.alias_or_name)) for item in query.tree.expressions
+    )
+
+
+def _listed(names: Iterable[str], table: str | None = None) -> Composed:
+    prefix = SQL(f"{table}.") if table else SQL("")
+    return SQL(", ").join(SQL("{}{}").format(prefix, Identifier(name)) for name in names)

@@ -1,0 +1,222 @@
+"""Pass 3 of papers/idivm.txt, section 4: from the plan of a view to its Δ-script.
+
+A plan falls into linear parts: σ, π, ⋈, ∪ and what rows with partners are. Each ends below an
+operator whose result is stored, or at the view. The diffs of the leaves go through the rules of
+the part's operators, and what arrives is applied to what is stored there; the rows that this
+changes are the diffs of the next part.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass, replace
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.ids import ids_of, infer_ids, used_symbols
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.plan import Plan
+from orchestrator.algebra.scalar import Scalar
+from orchestrator.algebra.traversal import walk
+from orchestrator.algebra.unsupported import NotModelledError, Unsupported
+from orchestrator.deltascript.leaves import StateScan
+from orchestrator.deltascript.plan import (
+    CONTENT,
+    Apply,
+    MaintenancePlan,
+    StateTable,
+    Step,
+)
+from orchestrator.strategies.idiff import rules
+from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.rules.base import change, conditions, diffs
+from orchestrator.strategies.idiff.rules.stored import is_stored, maintain
+from orchestrator.strategies.problem import Problem
+
+for module in pkgutil.iter_modules(rules.__path__):
+    importlib.import_module(f"{rules.__name__}.{module.name}")
+
+NAME = "id"
+
+
+def plan(problem: Problem) -> MaintenancePlan | Unsupported:
+    """The maintenance plan by i-diffs, or why there is none."""
+    if problem.plan is None:
+        return Unsupported("the query is not modelled", problem.algebra)
+    identified = infer_ids(problem.plan)
+    if isinstance(identified, Unsupported):
+        return identified
+    try:
+        return _Composition(problem, identified).plan()
+    except NotModelledError as error:
+        return error.unsupported
+
+
+@dataclass
+class _Composition:
+    problem: Problem
+    identified: Plan
+
+    def plan(self) -> MaintenancePlan:
+        """Composes everything."""
+        problem = self.problem
+        identified = _told_apart(self.identified)
+        for operator in walk(identified.root):
+            if any(scalar.subqueries for scalar in operator.scalars):
+                raise NotModelledError(
+                    "a subquery in an expression has no rule yet", operator.label
+                )
+        self.composer = Composer(
+            problem.sources, used_symbols(identified.root), dict(problem.types)
+        )
+        self.composer.visible = tuple(zip(identified.names, identified.columns, strict=True))
+        self._content(identified.root)
+        script: tuple[Step, ...] = (*self.composer.reads(), *self.composer.steps)
+        return MaintenancePlan(
+            strategy=NAME,
+            maintain=problem.maintain,
+            sources=problem.sources,
+            states=tuple(
+                replace(state, probes=_probes(state, script))
+                if isinstance(state, StateTable)
+                else state
+                for state in self.composer.states
+            ),
+            script=script,
+            content=CONTENT,
+            inlined=problem.inlined,
+            moving=problem.moving,
+            settings=problem.settings,
+            reasons=(),
+            algebra=problem.algebra,
+            algebra_tree=problem.algebra_tree,
+        )
+
+    def _content(self, root: Operator) -> None:
+        visible = {column for _, column in self.composer.visible}
+        inner = root
+        while isinstance(inner, Projection) and all(item.is_kept for item in inner.items):
+            inner = inner.input
+        if is_stored(inner) and visible <= set(inner.columns):
+            # The groups are the view.
+            [child] = inner.children
+            child = self._below(child)
+            maintain(inner.with_children((child,)), self.composer, CONTENT)
+            return
+        linear = self._linear(root, bag=False)
+        self._store(linear, CONTENT)
+
+    def _linear(self, operator: Operator, bag: bool) -> Operator:
+        """A plan in which every operator has a rule, after storing what has none.
+
+        With `bag`, its change is wanted as a bag.
+        """
+        if is_stored(operator):
+            [child] = operator.children
+            made = operator.with_children((self._below(child),))
+            state = maintain(
+                made, self.composer, self.composer.name(operator.__class__.__name__.lower())
+            )
+            assert state is not None
+            return state
+        if not operator.children:
+            return operator
+        linear = change.dispatch(type(operator)) is not change.dispatch(object)
+        wants = [bag and linear] + [bag or not linear] * (len(operator.children) - 1)
+        made = operator.with_children(
+            tuple(
+                self._linear(child, want)
+                for child, want in zip(operator.children, wants, strict=True)
+            )
+        )
+        if bag and not linear:
+            return self._store(made, self.composer.name("rows"))
+        return made
+
+    def _below(self, operator: Operator) -> Operator:
+        """The input of an operator whose result is stored: a cache, or a plan of bags."""
+        if self.problem.cache and _joins(operator):
+            return self._store(self._linear(operator, bag=False), self.composer.name("cache"))
+        return self._linear(operator, bag=True)
+
+    def _store(self, operator: Operator, role: str) -> StateScan:
+        ids = ids_of(operator)
+        conditional = _conditional(operator)
+        found = diffs(operator, conditional, self.composer)
+        state = self.composer.store(role, operator, ids)
+        self.composer.apply(state, found)
+        return state
+
+
+def _joins(operator: Operator) -> bool:
+    return any(len(one.children) > 1 for one in walk(operator))
+
+
+def _conditional(plan: Operator) -> dict[Operator, list[frozenset[Column]]]:
+    """For every leaf, the sets of its columns that conditions read; those that overlap are one."""
+    made: dict[Column, frozenset[Column]] = {}
+    wanted: list[frozenset[Column]] = []
+    for operator in walk(plan):
+        wanted += conditions(operator)
+        if isinstance(operator, Projection):
+            made.update((i.column, i.scalar.references) for i in operator.items if not i.is_kept)
+        for branch in getattr(operator, "branches", ()):
+            for old, new in branch.renamed(operator.columns):
+                made[new] = made.get(new, frozenset()) | {old}
+
+    def origins(column: Column, seen: frozenset[Column]) -> frozenset[Column]:
+        if column not in made or column in seen:
+            return frozenset({column})
+        return frozenset({column}).union(*(origins(c, seen | {column}) for c in made[column]))
+
+    sets = [frozenset().union(*(origins(c, frozenset()) for c in one)) for one in wanted if one]
+    found: dict[Operator, list[frozenset[Column]]] = {}
+    for leaf in walk(plan):
+        if leaf.children:
+            continue
+        groups: list[frozenset[Column]] = []
+        for one in sets:
+            part = one & frozenset(leaf.columns)
+            if not part:
+                continue
+            apart = [group for group in groups if not group & part]
+            merged = part.union(*(group for group in groups if group & part))
+            groups = [*apart, merged]
+        found[leaf] = groups
+    return found
+
+
+def _probes(state: StateTable, script: tuple[Step, ...]) -> tuple[tuple[str, ...], ...]:
+    """The sets of columns to index beside the key, whose first columns need no other index."""
+    nullable = set(state.nullable)
+    found: list[tuple[str, ...]] = []
+    for step in script:
+        if not isinstance(step, Apply) or step.state != state.role or not step.keys:
+            continue
+        names = tuple(
+            sorted(
+                (name for name, _, _ in step.keys),
+                key=lambda n: (n in nullable, state.key.index(n) if n in state.key else 0),
+            )
+        )
+        if names != state.key[: len(names)] and names not in found:
+            found.append(names)
+    return tuple(found)
+
+
+def _told_apart(plan: Plan) -> Plan:
+    """The plan with a column of its own for every column that the view shows."""
+    symbols = used_symbols(plan.root)
+    columns: list[Column] = []
+    copies: list[Item] = []
+    for column in plan.columns:
+        if column in columns:
+            copy = replace(column, symbol=symbols.fresh(column.symbol))
+            copies.append(Item(copy, Scalar.column(column)))
+            column = copy
+        columns.append(column)
+    if not copies:
+        return plan
+    kept = tuple(map(Item.kept, plan.root.columns))
+    return replace(plan, root=Projection(plan.root, (*kept, *copies)), columns=tuple(columns))

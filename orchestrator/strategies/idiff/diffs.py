@@ -1,0 +1,102 @@
+"""The diffs that rules propagate (papers/idivm.txt, section 2), as plans.
+
+The columns of a diff are those of the result that it is for, so that a condition on the result is
+a condition on the diff as it stands. Values before the change have columns of their own.
+
+Diffs are sets of facts: to apply the deletions, then the updates, then the insertions of all diffs
+of a result, in any order and as often as one likes, turns its rows before the changes into those
+after. So two tables may change at once, and rows found by more than one way do no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.scalar import Scalar
+from orchestrator.algebra.traversal import walk
+from orchestrator.deltascript.leaves import DiffScan
+
+
+@dataclass(frozen=True)
+class Minus:
+    """Δ-(Ī'): the rows with these values of some of their IDs go.
+
+    It may name rows that never were. Rows that it names and that are there afterwards are among
+    the insertions.
+    """
+
+    plan: Operator
+    ids: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class Update:
+    """Δu(Ī', before, after): in the rows with these IDs, the touched columns have new values.
+
+    Every column of the plan that is one of the result's holds the value after the change.
+    """
+
+    plan: Operator
+    ids: tuple[Column, ...]
+    before: Mapping[Column, Column]
+    """Columns of the result, and the columns that hold their values before the change."""
+    touched: frozenset[Column]
+
+    def known_after(self, columns: Iterable[Column]) -> bool:
+        """Whether the diff holds some columns' values after the change."""
+        return frozenset(columns) <= frozenset(self.plan.columns)
+
+    def known_before(self, columns: Iterable[Column]) -> bool:
+        """Whether the diff holds some columns' values before the change."""
+        return frozenset(columns) <= self.before.keys()
+
+    @property
+    def as_before(self) -> dict[Column, Scalar]:
+        """What turns an expression over the result into one over the values before."""
+        return {column: Scalar.column(old) for column, old in self.before.items()}
+
+
+@dataclass(frozen=True)
+class Plus:
+    """Δ+(Ā): whole rows, which are there afterwards, and perhaps were before."""
+
+    plan: Operator
+
+
+Diff: TypeAlias = Minus | Update | Plus
+
+
+@dataclass(frozen=True)
+class Bag:
+    """The change of a bag: rows that come (sign 1) or go (sign -1), each one time."""
+
+    plan: Operator
+    sign: Column
+
+
+def variables(plan: Operator) -> frozenset[str]:
+    """The variables without whose rows a plan has none."""
+    return frozenset(one.variable for one in walk(plan) if isinstance(one, DiffScan))
+
+
+def shown(plan: Operator, columns: Iterable[Column]) -> Operator:
+    """A plan cut to some columns."""
+    wanted = tuple(dict.fromkeys(columns))
+    if plan.columns == wanted:
+        return plan
+    return Projection(plan, tuple(map(Item.kept, wanted)))
+
+
+def passed(diff: Diff, columns: Iterable[Column]) -> Diff | None:
+    """A diff for a result that shows only some columns; None of an update that it does not show."""
+    kept = frozenset(columns)
+    if not isinstance(diff, Update):
+        return diff
+    if not diff.touched & kept:
+        return None
+    return replace(diff, touched=diff.touched & kept)

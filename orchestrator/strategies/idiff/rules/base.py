@@ -1,0 +1,78 @@
+"""The two questions that every rule answers; modules of operators register their answers here."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.unsupported import NotModelledError
+from orchestrator.strategies.idiff.composer import Composer, rename, same
+from orchestrator.strategies.idiff.diffs import Bag, Diff, Plus, Update, shown
+
+
+@singledispatch
+def propagate(
+    operator: Operator, position: int, diff: Diff, composer: Composer
+) -> tuple[Diff, ...]:
+    """Pass 2: what a diff of the input at a position means for an operator's result."""
+    raise NotModelledError("there is no rule for this operator", operator.label)
+
+
+@singledispatch
+def change(operator: Operator, inputs: tuple[Bag | None, ...], composer: Composer) -> Bag | None:
+    """The change of an operator's result as a bag, given those of its inputs."""
+    raise NotModelledError("there is no rule for this operator", operator.label)
+
+
+@singledispatch
+def conditions(operator: Operator) -> tuple[frozenset[Column], ...]:
+    """The sets of columns whose values decide which rows an operator's result has."""
+    return ()
+
+
+def diffs(
+    operator: Operator, conditional: dict[Operator, list[frozenset[Column]]], composer: Composer
+) -> tuple[Diff, ...]:
+    """All diffs of a linear plan's result, from those of its leaves."""
+    if not operator.children:
+        return composer.diffs_of(operator, conditional.get(operator, []))
+    found: list[Diff] = []
+    for position, child in enumerate(operator.children):
+        for diff in diffs(child, conditional, composer):
+            found += propagate(operator, position, diff, composer)
+    return tuple(found)
+
+
+def bag(operator: Operator, composer: Composer) -> Bag | None:
+    """The change of a linear plan's result as a bag; None if it never changes."""
+    if not operator.children:
+        return composer.bag_of(operator)
+    inputs = tuple(bag(child, composer) for child in operator.children)
+    return None if not any(inputs) else change(operator, inputs, composer)
+
+
+def rows_after(rows: Operator, update: Update, composer: Composer) -> Operator:
+    """The rows of a result after the change that an update names, whole."""
+    if update.known_after(rows.columns):
+        return shown(update.plan, rows.columns)
+    return shown(composer.identify(update.plan, rows, update.ids), rows.columns)
+
+
+def widened(rows: Operator, update: Update, composer: Composer) -> Update:
+    """An update that holds every column of the result after the change."""
+    if update.known_after(rows.columns):
+        return update
+    renamed = {column: composer.fresh(column) for column in update.ids}
+    olds = [old for column, old in update.before.items() if column not in update.ids]
+    pairs = [(column, renamed[column]) for column in update.ids] + [(old, old) for old in olds]
+    diff = rename(update.plan, pairs)
+    from orchestrator.algebra.operators.join import Join
+
+    matched = Join(diff, rows, same([(new, old) for old, new in renamed.items()], rows.not_null))
+    return Update(shown(matched, (*rows.columns, *olds)), update.ids, update.before, update.touched)
+
+
+def whole(plan: Operator) -> Plus:
+    """Rows to insert."""
+    return Plus(plan)

@@ -1,0 +1,55 @@
+"""R ⋈_φ S and R × S (papers/idivm.txt, tables 9 and 10).
+
+Insertions join the other side as it is afterwards; rows that both sides bring are found twice and
+inserted once. Deletions pass, and so do updates of columns that φ does not read: this is where IDs
+save the join. An update of a column that φ reads takes the row's pairs away and brings those that
+it has afterwards.
+"""
+
+from __future__ import annotations
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.scalar import Scalar
+from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus
+from orchestrator.strategies.idiff.rules.base import change, conditions, propagate, rows_after
+
+
+@propagate.register
+def _(operator: Join, position: int, diff: Diff, composer: Composer) -> tuple[Diff, ...]:
+    def joined(rows: Operator) -> Plus:
+        sides = [rows if n == position else child for n, child in enumerate(operator.children)]
+        return Plus(operator.with_children(tuple(sides)))
+
+    if isinstance(diff, Minus):
+        return (diff,)
+    if isinstance(diff, Plus):
+        return (joined(diff.plan),)
+    if not operator.condition.references & diff.touched:
+        return (diff,)
+    rows = rows_after(operator.children[position], diff, composer)
+    return (Minus(diff.plan, diff.ids), joined(rows))
+
+
+@change.register
+def _(operator: Join, inputs: tuple[Bag | None, ...], composer: Composer) -> Bag | None:
+    """Δ(R ⋈ S) = ΔR ⋈ S ⊎ R ⋈ ΔS ⊎ -(ΔR ⋈ ΔS), with R and S as they are afterwards."""
+    left, right = inputs
+    parts: list[tuple[int | Column | Scalar, Operator]] = []
+    if left is not None:
+        left = composer.held("rows", left)
+        parts.append((left.sign, Join(left.plan, operator.right, operator.condition)))
+    if right is not None:
+        right = composer.held("rows", right)
+        parts.append((right.sign, Join(operator.left, right.plan, operator.condition)))
+    if left is not None and right is not None:
+        both = Scalar.read(f"- {left.sign.symbol} * {right.sign.symbol}", [left.sign, right.sign])
+        parts.append((both, Join(left.plan, right.plan, operator.condition)))
+    return composer.held("joined", composer.union(operator.columns, parts))
+
+
+@conditions.register
+def _(operator: Join) -> tuple[frozenset[Column], ...]:
+    return (operator.condition.references,)

@@ -1,0 +1,81 @@
+"""π_D(R) (papers/idivm.txt, tables 7 and 8): columns kept, renamed and computed.
+
+Deletions pass under the names that the IDs have in the result. An update reaches every column that
+is computed from one that it touches. Where such a column is computed from others too that the diff
+does not hold, they are looked up by the IDs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.strategies.idiff.rules.base import change, propagate, widened
+
+
+@propagate.register
+def _(operator: Projection, position: int, diff: Diff, composer: Composer) -> tuple[Diff, ...]:
+    if isinstance(diff, Plus):
+        return (Plus(Projection(diff.plan, operator.items)),)
+    ids = _visible(operator, diff.ids)
+    if isinstance(diff, Minus):
+        items = tuple(Item(new, operator_scalar(old)) for old, new in ids)
+        return (Minus(Projection(diff.plan, items), tuple(new for _, new in ids)),)
+    reached = [item for item in operator.items if item.scalar.references & diff.touched]
+    if not reached:
+        return ()
+    if not all(diff.known_after(item.scalar.references) for item in reached):
+        diff = widened(operator.input, diff, composer)
+    return (_updated(operator, diff, ids, composer),)
+
+
+def _updated(
+    operator: Projection, diff: Update, ids: list[tuple[Column, Column]], composer: Composer
+) -> Update:
+    kept = {new for _, new in ids}
+    items = [Item(new, operator_scalar(old)) for old, new in ids]
+    before = {new: new for new in kept}
+    touched = set()
+    for item in operator.items:
+        if item.column in kept or not diff.known_after(item.scalar.references):
+            continue
+        items.append(item)
+        if diff.known_before(item.scalar.references) and not item.scalar.subqueries:
+            old = composer.fresh(item.column)
+            items.append(Item(old, item.scalar.substitute(diff.as_before)))
+            before[item.column] = old
+        if item.scalar.references & diff.touched:
+            touched.add(item.column)
+    plan = Projection(diff.plan, tuple(items))
+    return Update(plan, tuple(new for _, new in ids), before, frozenset(touched))
+
+
+@change.register
+def _(operator: Projection, inputs: tuple[Bag | None, ...], composer: Composer) -> Bag | None:
+    [below] = inputs
+    assert below is not None
+    return replace(below, plan=Projection(below.plan, (*operator.items, Item.kept(below.sign))))
+
+
+def operator_scalar(column: Column):  # type: ignore[no-untyped-def]
+    """A column as an expression."""
+    return Item.kept(column).scalar
+
+
+def _visible(operator: Projection, ids: tuple[Column, ...]) -> list[tuple[Column, Column]]:
+    """IDs of the input, and the columns of the result that hold them or what equals them."""
+    shown = set(operator.columns)
+    renamed = {item.scalar.as_column: item.column for item in operator.items if not item.is_kept}
+    pairs = []
+    for column in ids:
+        if column in shown:
+            pairs.append((column, column))
+            continue
+        equal = sorted(operator.input.dependencies.same(column), key=str)
+        found = [one for one in equal if one in shown]
+        found += [renamed[one] for one in equal if one in renamed]
+        pairs.append((column, found[0]))
+    return pairs

@@ -1,0 +1,23 @@
+"""Operators whose result is stored, because its change is not a matter of the diffs alone."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.deltascript.leaves import StateScan
+from orchestrator.strategies.idiff.composer import Composer
+
+
+@singledispatch
+def maintain(operator: Operator, composer: Composer, role: str) -> StateScan | None:
+    """Stores an operator's result, adds the steps that keep it, and says where it is.
+
+    The input is linear by then: its change can be had as a bag.
+    """
+    return None
+
+
+def is_stored(operator: Operator) -> bool:
+    """Whether an operator's result is to be stored."""
+    return maintain.dispatch(type(operator)) is not maintain.dispatch(object)

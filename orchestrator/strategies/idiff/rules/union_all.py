@@ -1,0 +1,66 @@
+"""R ∪ S (papers/idivm.txt, table 11): diffs pass, with the number of their branch as a further ID."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.set_operation import Branch
+from orchestrator.algebra.operators.union_all import UnionAll
+from orchestrator.algebra.scalar import Scalar
+from orchestrator.strategies.idiff.composer import Composer, rename
+from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.strategies.idiff.rules.base import change, propagate
+
+
+@propagate.register
+def _(operator: UnionAll, position: int, diff: Diff, composer: Composer) -> tuple[Diff, ...]:
+    branch = operator.branches[position]
+    pairs = list(branch.renamed(operator.outputs))
+    if isinstance(diff, Plus):
+        return (Plus(rename(diff.plan, pairs)),)
+    ids = [(column, _place(branch, operator, column)) for column in diff.ids]
+    numbered = [] if operator.tag is None else [_numbered(operator.tag, position)]
+    named = tuple(new for _, new in ids) + tuple(item.column for item in numbered)
+    items = [Item(new, Scalar.column(old)) for old, new in ids] + numbered
+    if isinstance(diff, Minus):
+        return (Minus(Projection(diff.plan, tuple(items)), named),)
+    before = {column: column for column in named}
+    touched = set()
+    for old, new in pairs:
+        if new in named or not diff.known_after([old]):
+            continue
+        items.append(Item(new, Scalar.column(old)))
+        if diff.known_before([old]):
+            before[new] = composer.fresh(new)
+            items.append(Item(before[new], Scalar.column(diff.before[old])))
+        if old in diff.touched:
+            touched.add(new)
+    if not touched:
+        return ()
+    return (Update(Projection(diff.plan, tuple(items)), named, before, frozenset(touched)),)
+
+
+@change.register
+def _(operator: UnionAll, inputs: tuple[Bag | None, ...], composer: Composer) -> Bag | None:
+    parts: list[tuple[int | Column | Scalar, Operator]] = []
+    for branch, below in zip(operator.branches, inputs, strict=True):
+        if below is not None:
+            pairs = [*branch.renamed(operator.outputs), (below.sign, below.sign)]
+            parts.append((below.sign, rename(below.plan, pairs)))
+    return composer.union(operator.outputs, parts)
+
+
+def _place(branch: Branch, operator: UnionAll, column: Column) -> Column:
+    """The output that holds an ID of a branch."""
+    for old, new in branch.renamed(operator.outputs):
+        if old == column:
+            return new
+    equal = branch.input.dependencies.same(column)
+    return next(new for old, new in branch.renamed(operator.outputs) if old in equal)
+
+
+def _numbered(tag: Column, position: int) -> Item:
+    return Item(replace(tag), Scalar.read(str(position)))
