@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,6 +112,8 @@ class Execution:
     dirtied: int
     wal_records: int
     wal_bytes: int
+    read: int
+    """Those of the pages touched that PostgreSQL had to ask the system for."""
 
 
 _WRAPPER = """
@@ -148,6 +150,7 @@ def explained(connection: Connection[Any], statement: str) -> Execution:
         dirtied=plan["Shared Dirtied Blocks"],
         wal_records=plan["WAL Records"],
         wal_bytes=plan["WAL Bytes"],
+        read=plan["Shared Read Blocks"],
     )
 
 
@@ -195,7 +198,16 @@ def require_durable_commits(connection: Connection[Any]) -> None:
 
 @contextmanager
 def durable_server(version: int | None = None) -> Iterator[str]:
-    """A fresh server of its own, with PostgreSQL's durable commits; gone with all data afterwards.
+    """A fresh server of its own, with PostgreSQL's durable commits; gone with all data afterwards."""
+    with own_server(version) as server:
+        yield server.up().dsn
+
+
+@contextmanager
+def own_server(
+    version: int | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[EmbeddedServer]:
+    """The same as a server that can be restarted, with settings of PostgreSQL changed.
 
     A process of its own takes it away once this one has let go of it, in whatever way it ended.
     """
@@ -210,10 +222,34 @@ def durable_server(version: int | None = None) -> Iterator[str]:
     )
     try:
         with _environment("IDIVM_PG_BIN", str(installation.bindir)):
-            dsn = EmbeddedServer(home).up().dsn
-        yield dsn
+            server = EmbeddedServer(home)
+            server.up()
+            if settings:
+                server.down()
+                with (server.data / "postgresql.conf").open("a") as configuration:
+                    configuration.writelines(f"{k} = '{v}'\n" for k, v in settings.items())
+                server.up()
+        yield server
     finally:
         janitor.communicate()
+
+
+def restart_cold(server: EmbeddedServer) -> str:
+    """Restarts a server so that its data lies on the disk alone, and gives its connection string.
+
+    Nobody needs rights to make the system forget files of one's own; where it knows no such call,
+    only PostgreSQL's own memory is empty.
+    """
+    server.down()
+    if hasattr(os, "posix_fadvise"):
+        for path in server.data.rglob("*"):
+            if path.is_file():
+                file = os.open(path, os.O_RDONLY)
+                try:
+                    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+                finally:
+                    os.close(file)
+    return server.up().dsn
 
 
 def _take_away(home: Path) -> None:

@@ -87,10 +87,16 @@ def progress(text: str) -> None:
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def show(report: Report, *, as_json: bool = False, plot_to: Path | None = None) -> int:
+def show(
+    report: Report,
+    *,
+    as_json: bool = False,
+    plot_to: Path | None = None,
+    draw: Callable[[Report, Path], Path | None] | None = None,
+) -> int:
     """Prints a report, draws it where matplotlib is there, and gives the exit status."""
     progress("")
-    drawn = plot(report, plot_to) if plot_to is not None else None
+    drawn = (draw or plot)(report, plot_to) if plot_to is not None else None
     if as_json:
         print(json.dumps(report.to_json(), indent=2, ensure_ascii=False))
         return report.exit_status
@@ -105,7 +111,8 @@ def show(report: Report, *, as_json: bool = False, plot_to: Path | None = None) 
     settings = [f"{k} = {v}" for k, v in report.machine.items() if k not in described]
     console.print(Text(f"  settings: {', '.join(settings)}"))
     console.print(_rows(report.rows))
-    console.print(_bars(report.bars))
+    if report.bars:
+        console.print(_bars(report.bars))
     if drawn is not None:
         console.print(Text(f"plot: {drawn}"))
     return report.exit_status

@@ -1,0 +1,185 @@
+"""The strategies that a benchmark sets against each other, and how their refreshes are measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection, sql
+
+from orchestrator.api import Orchestrator
+from orchestrator.bench.measure import Execution, Paired, explained
+from orchestrator.bench.workload import SCHEMA
+from orchestrator.errors import DatabaseError, UnsupportedError, UsageError
+
+SETTLE = 6
+"""Refreshes of a session before one counts: PostgreSQL keeps a plan after five executions."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A strategy with its options, under the name that the paper gives it."""
+
+    label: str
+    strategy: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def suffix(self) -> str:
+        """What the names of its views end with."""
+        return "_" + self.label.lower().replace("-", "_")
+
+
+ID = Contender("id", "id")
+TUPLE = Contender("tuple", "tuple")
+AUTO = Contender("auto", "auto")
+RECOMPUTE = Contender("recompute", "recompute")
+SDBT_STREAMS = Contender("SDBT-streams", "recursive")
+
+
+def sdbt_fixed(table: str) -> Contender:
+    """DBToaster's views where only one table changes."""
+    return Contender("SDBT-fixed", "recursive", (("updatable", table),))
+
+
+def view_name(name: str, contender: Contender) -> str:
+    """The name of a contender's view."""
+    return f"{SCHEMA}.{name}{contender.suffix}"
+
+
+def offered(
+    orchestrator: Orchestrator, contenders: Sequence[Contender], query: str, wanted: Sequence[str]
+) -> tuple[Contender, ...]:
+    """Those that this version of idivm has, tried on a small instance of a view.
+
+    A strategy that was asked for by name and is not there is a mistake.
+    """
+    known = {name for one in contenders for name in (one.label, one.strategy)}
+    for name in wanted:
+        if name not in known:
+            raise UsageError(
+                f"There is no strategy {name!r} to measure; choose from {', '.join(sorted(known))}."
+            )
+    found = []
+    for one in contenders:
+        named = one.label in wanted or one.strategy in wanted
+        if wanted and not named:
+            continue
+        refused = create(orchestrator, "probe", query, one)
+        if refused is None:
+            orchestrator.drop_view(view_name("probe", one))
+            found.append(one)
+        elif one.label in wanted:
+            raise UsageError(f"{one.label} cannot be measured: {refused}")
+    if not found:
+        raise UsageError(f"None of {', '.join(wanted)} can be measured by this version of idivm.")
+    return tuple(found)
+
+
+def create(orchestrator: Orchestrator, name: str, query: str, contender: Contender) -> str | None:
+    """Creates a contender's view; where the strategy cannot maintain the query, says why."""
+    full = view_name(name, contender)
+    options: dict[str, Any] = {"strategy": contender.strategy, **dict(contender.options)}
+    try:
+        orchestrator.create_view(full, query, **options)
+    except (UnsupportedError, UsageError) as error:
+        return str(error)
+    require_strategy(orchestrator, full, contender)
+    return None
+
+
+def require_strategy(orchestrator: Orchestrator, view: str, contender: Contender) -> None:
+    """Refuses to call one strategy by another's name."""
+    taken = orchestrator.view(view).strategy
+    if taken != contender.strategy and contender != AUTO:
+        raise DatabaseError(
+            f"{view} was to be maintained by {contender.strategy} and is maintained by {taken}: "
+            "its measurements would say nothing."
+        )
+
+
+def require_equal(orchestrator: Orchestrator, views: Sequence[str]) -> None:
+    """Refuses measurements of refreshes that were wrong."""
+    for report in orchestrator.check(*views):
+        if not report.equal:
+            raise DatabaseError(
+                f"{report.view} is not what its query answers ({report.missing} rows missing, "
+                f"{report.surplus} too many): its measurements would say nothing."
+            )
+
+
+@dataclass(frozen=True)
+class Series:
+    """The measured runs of one side; the runs of one number were neighbours in time."""
+
+    runs: tuple[Execution, ...]
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """Milliseconds in the server."""
+        return tuple(run.milliseconds for run in self.runs)
+
+    @property
+    def milliseconds(self) -> float:
+        """The median time."""
+        return statistics.median(self.times)
+
+    @property
+    def buffers(self) -> float:
+        """The median of the pages touched."""
+        return statistics.median(run.buffers for run in self.runs)
+
+    @property
+    def read(self) -> float:
+        """The median of the pages that were not in PostgreSQL's memory."""
+        return statistics.median(run.read for run in self.runs)
+
+    def times_slower_than(self, other: Series) -> float:
+        """The ratio of the times, in pairs where the two were measured in turn."""
+        if len(self.runs) == len(other.runs):
+            return Paired(other.times, self.times).ratio
+        return self.milliseconds / other.milliseconds
+
+    def times_more_buffers_than(self, other: Series) -> float:
+        """The ratio of the pages touched."""
+        return self.buffers / other.buffers
+
+
+def refreshing(connection: Connection[Any], views: Sequence[str]) -> Callable[[], Execution]:
+    """A refresh of views, from within the server."""
+    names = sql.SQL(", ").join(map(sql.Literal, views))
+    return statement(connection, sql.SQL("SELECT * FROM idivm.refresh({})").format(names))
+
+
+def statement(connection: Connection[Any], text: sql.Composable) -> Callable[[], Execution]:
+    """The execution of a statement."""
+    return lambda: explained(connection, text.as_string(connection))
+
+
+def in_turn(
+    sides: Mapping[str, Callable[[], Execution]],
+    before_each_round: Callable[[], None],
+    repeat: int,
+    warm_up: int,
+) -> dict[str, Series]:
+    """Measures every side once a round, each round beginning with another one.
+
+    >>> order = []
+    >>> def side(name):
+    ...     return lambda: order.append(name) or Execution(1.0, 2, 0, 0, 0, 0)
+    >>> measured = in_turn({"a": side("a"), "b": side("b")}, lambda: None, repeat=2, warm_up=0)
+    >>> order, measured["a"].times
+    (['a', 'b', 'b', 'a'], (1.0, 1.0))
+    """
+    labels = list(sides)
+    runs: dict[str, list[Execution]] = {label: [] for label in labels}
+    for number in range(warm_up + repeat):
+        before_each_round()
+        first = (number - warm_up) % len(labels)
+        for label in labels[first:] + labels[:first]:
+            run = sides[label]()
+            if number >= warm_up:
+                runs[label].append(run)
+    return {label: Series(tuple(found)) for label, found in runs.items()}
