@@ -1,0 +1,274 @@
+"""A task's part of a load: its partition into the staging table, once, whatever happens to the task.
+
+The rows and the partition's line in the ledger are one transaction. Of several attempts at a
+partition one gets its line in; the others violate the ledger's key and leave nothing. A task needs
+memory for one batch and its text, not for its partition.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import psycopg
+from psycopg import Connection
+from psycopg.errors import DataError, ForeignKeyViolation, IntegrityError, UniqueViolation
+from psycopg.sql import SQL, Composed, Identifier
+
+from orchestrator.spark.encode import Lines, encode
+from orchestrator.spark.errors import LoadError
+
+STAGING_SCHEMA = "idivm_load"
+PART, POSITION = "idivm_part", "idivm_position"
+"""What the staging table of a load with a quarantine holds beside the columns of the table."""
+CORRUPT = "idivm_corrupt"
+"""The column in which Spark hands over lines that it could not take apart."""
+
+_CHUNK = 1 << 18
+_FEW = 64
+_SETTINGS = (
+    "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0"
+)
+
+
+@dataclass(frozen=True)
+class CopyTask:
+    """What every task of a load is told."""
+
+    dsn: str
+    load: int
+    columns: tuple[str, ...]
+    quarantine: bool = False
+    most_rejected: int = 10_000
+    separator: str = ","
+    width: int = 0
+    """The number of fields that a line should have, where the source is text."""
+
+
+@dataclass(frozen=True)
+class PartResult:
+    """What became of a partition."""
+
+    part: int
+    rows_read: int
+    rows_rejected: int
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A row that PostgreSQL does not take."""
+
+    position: int
+    column: str | None
+    reason: str
+    content: str
+
+
+class BadRowError(LoadError):
+    """A row that cannot be loaded, in a load that stops at it."""
+
+
+def staging_table(load: int) -> Identifier:
+    """The staging table of a load."""
+    return Identifier(STAGING_SCHEMA, f"l{load}")
+
+
+def copy_partition(task: CopyTask, part: int, attempt: int, batches: Iterable[Any]) -> PartResult:
+    """Writes a partition into the staging table and the ledger, unless another attempt has."""
+    with psycopg.connect(task.dsn, application_name=f"idivm load {task.load}") as connection:
+        connection.execute(_SETTINGS)
+        if done := _done(connection, task.load, part):
+            return done
+        writer = _Writer(connection, task, part)
+        try:
+            writer.write(batches)
+            return _record(connection, task.load, attempt, writer)
+        except UniqueViolation:
+            connection.rollback()
+            if done := _done(connection, task.load, part):
+                return done
+            raise
+        except ForeignKeyViolation as error:
+            raise LoadError(f"Load {task.load} was given up meanwhile.") from error
+        except _StoppedError as stop:
+            connection.rollback()
+            _keep(connection, task.load, part, [stop.row])
+            connection.commit()
+            raise BadRowError(
+                f"Row {stop.row.position} of partition {part}: {stop.row.reason}"
+            ) from (stop.__cause__)
+
+
+def _done(connection: Connection[Any], load: int, part: int) -> PartResult | None:
+    row = connection.execute(
+        "SELECT rows_read, rows_rejected FROM idivm.load_parts WHERE load = %s AND part = %s",
+        [load, part],
+    ).fetchone()
+    return PartResult(part, *row) if row else None
+
+
+def _record(connection: Connection[Any], load: int, attempt: int, writer: _Writer) -> PartResult:
+    result = PartResult(writer.part, writer.read, len(writer.rejected))
+    # What an attempt before a crash of the server has left here is not from this one.
+    connection.execute(
+        "DELETE FROM idivm.rejected_rows WHERE load = %s AND part = %s", [load, writer.part]
+    )
+    _keep(connection, load, writer.part, writer.rejected)
+    connection.execute(
+        "INSERT INTO idivm.load_parts (load, part, attempt, rows_read, rows_rejected, bytes)"
+        " VALUES (%s, %s, %s, %s, %s, %s)",
+        [load, writer.part, attempt, writer.read, len(writer.rejected), writer.bytes],
+    )
+    connection.commit()
+    return result
+
+
+def _keep(connection: Connection[Any], load: int, part: int, rows: Iterable[Rejected]) -> None:
+    connection.cursor().executemany(
+        "INSERT INTO idivm.rejected_rows (load, part, position, column_name, reason, content)"
+        " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (load, part, position) DO NOTHING",
+        [
+            (load, part, row.position, row.column, row.reason, row.content.replace("\0", "\\0"))
+            for row in rows
+        ],
+    )
+
+
+class _StoppedError(Exception):
+    def __init__(self, row: Rejected) -> None:
+        super().__init__(row.reason)
+        self.row = row
+
+
+class _Writer:
+    """Streams one partition; counts what it reads and keeps what it leaves out."""
+
+    def __init__(self, connection: Connection[Any], task: CopyTask, part: int) -> None:
+        self.connection = connection
+        self.task = task
+        self.part = part
+        self.read = 0
+        self.bytes = 0
+        self.rejected: list[Rejected] = []
+        names = [*((PART, POSITION) if task.quarantine else ()), *task.columns]
+        self.statement: Composed = SQL("COPY {} ({}) FROM STDIN").format(
+            staging_table(task.load), SQL(", ").join(map(Identifier, names))
+        )
+
+    def write(self, batches: Iterable[Any]) -> None:
+        if self.task.quarantine:
+            for lines in self._encoded(batches):
+                self._copy_sound(lines)
+        else:
+            self._copy_all(self._encoded(batches))
+
+    def _encoded(self, batches: Iterable[Any]) -> Iterator[tuple[Lines, Any]]:
+        """Each batch as text, with the position in the partition of every row of it."""
+        for batch in batches:
+            first = self.read + 1
+            positions = np.arange(first, first + batch.num_rows)
+            self.read += batch.num_rows
+            if CORRUPT in batch.schema.names:
+                torn = batch.column(CORRUPT)
+                batch = batch.drop_columns([CORRUPT])
+                if torn.null_count < len(torn):
+                    for place in np.flatnonzero(torn.is_valid().to_numpy(zero_copy_only=False)):
+                        text = torn[int(place)].as_py()
+                        reason = _malformed(text, self.task)
+                        self._leave_out(Rejected(first + int(place), None, reason, text))
+                    batch, positions = batch.filter(torn.is_null()), positions[_null_mask(torn)]
+            if batch.num_rows:
+                numbering = (self.part, positions) if self.task.quarantine else None
+                yield encode(batch, numbering), positions
+
+    def _copy_all(self, encoded: Iterable[tuple[Lines, Any]]) -> None:
+        """One COPY for the whole partition, which ends at the first row that is no good."""
+        try:
+            with self.connection.cursor().copy(self.statement) as copy:
+                for lines, _ in encoded:
+                    self._send(copy, lines.data(0, len(lines)))
+        except (DataError, IntegrityError) as error:
+            line = _line(error, self.task.load)
+            if line is None:
+                raise
+            # Nothing was left out before it, so that lines are positions.
+            raise _StoppedError(_rejected(error, line, _quoted(error), self.task)) from error
+
+    def _copy_sound(self, encoded: tuple[Lines, Any]) -> None:
+        """The rows of a batch that PostgreSQL takes; those before the one it names are among them."""
+        lines, positions = encoded
+        start, step = 0, len(lines)
+        while start < len(lines):
+            end = min(len(lines), start + step)
+            try:
+                self._copy_range(lines, start, end)
+                start, step = end, step * 4
+            except (DataError, IntegrityError) as error:
+                line = _line(error, self.task.load)
+                if line is None:
+                    raise
+                bad = start + line - 1
+                if bad > start:
+                    self._copy_range(lines, start, bad)
+                content = lines.text(bad).split("\t", 2)[2]
+                self._leave_out(_rejected(error, int(positions[bad]), content, self.task))
+                start, step = bad + 1, _FEW
+
+    def _copy_range(self, lines: Lines, start: int, end: int) -> None:
+        with self.connection.transaction(), self.connection.cursor().copy(self.statement) as copy:
+            self._send(copy, lines.data(start, end))
+
+    def _send(self, copy: Any, data: memoryview) -> None:
+        for begin in range(0, len(data), _CHUNK):
+            copy.write(data[begin : begin + _CHUNK])
+        self.bytes += len(data)
+
+    def _leave_out(self, row: Rejected) -> None:
+        if not self.task.quarantine:
+            raise _StoppedError(row)
+        self.rejected.append(row)
+        if len(self.rejected) > self.task.most_rejected:
+            raise LoadError(
+                f"More than {self.task.most_rejected:,} rows of one partition are bad, lastly: "
+                f"{row.reason}. Check format and options, or allow more (--max-bad-rows)."
+            )
+
+
+def _null_mask(column: Any) -> Any:
+    return column.is_null().to_numpy(zero_copy_only=False)
+
+
+def _line(error: psycopg.Error, load: int) -> int | None:
+    """The line that a COPY broke off at, in whatever language the server speaks."""
+    match = re.match(rf"COPY l{load}\D+(\d+)", error.diag.context or "")
+    return int(match[1]) if match else None
+
+
+def _rejected(error: psycopg.Error, position: int, content: str, task: CopyTask) -> Rejected:
+    match = re.match(r"COPY l\d+\D+\d+, \S+ (.+?)(?:: |$)", error.diag.context or "", re.MULTILINE)
+    column = error.diag.column_name or (match[1] if match else None)
+    reason = error.diag.message_primary or str(error)
+    return Rejected(position, column if column in task.columns else None, reason, content)
+
+
+def _quoted(error: psycopg.Error) -> str:
+    """What the message shows of the row: the value, or the line."""
+    match = re.search(r': "(.*)"$', error.diag.context or "", re.MULTILINE)
+    return match[1] if match else ""
+
+
+def _malformed(text: str, task: CopyTask) -> str:
+    """Why a line of a text file could not be taken apart."""
+    if not task.width:
+        return "the line is malformed"
+    try:
+        fields = len(next(csv.reader([text], delimiter=task.separator), []))
+    except (csv.Error, TypeError):
+        return "the line is malformed"
+    if fields == task.width:
+        return "the line is malformed"
+    return f"the line has {fields} fields instead of {task.width}"

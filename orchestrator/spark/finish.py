@@ -1,0 +1,267 @@
+"""The end of a load: one transaction that moves the rows of all its tables where they belong.
+
+The statements are ordinary DML, so that change capture, triggers and constraints see the rows as
+they see any others. `replace` writes only what differs, where there is a key to compare by: readers
+and older snapshots see the old content until the commit, and maintained views get small changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+from psycopg.sql import SQL, Composable, Composed, Identifier
+
+from orchestrator.frontend.facts import ForeignKey, Relation
+from orchestrator.spark.copying import PART, POSITION, staging_table
+from orchestrator.spark.errors import LoadError
+from orchestrator.spark.ledger import Load
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What the end of a load did to its table."""
+
+    read: int
+    loaded: int
+    removed: int
+    rejected: int
+
+
+class IncompleteError(LoadError):
+    """Partitions are missing in the ledger: the server has crashed meanwhile."""
+
+
+def in_order(loads: Sequence[Load]) -> list[Load]:
+    """The loads with referenced tables before those that reference them."""
+    waiting = {load.target.relation.oid: load for load in loads if load.target.relation is not None}
+    ordered = [load for load in loads if load.target.relation is None]
+    while waiting:
+        free = [
+            oid
+            for oid, load in waiting.items()
+            if not {key.target for key in _references(load)} & (set(waiting) - {oid})
+        ]
+        # Tables that reference each other in a circle go in any order: deferred checks may do.
+        for oid in free or list(waiting)[:1]:
+            ordered.append(waiting.pop(oid))
+    return ordered
+
+
+def finish(connection: Connection[Any], loads: Sequence[tuple[Load, int]]) -> dict[int, Moved]:
+    """Moves the rows of loads, given with their numbers of partitions, in the open transaction."""
+    parts = {load.id: number for load, number in loads}
+    ordered = in_order([load for load, _ in loads])
+    connection.execute("SET CONSTRAINTS ALL DEFERRED")
+    for load in ordered:
+        _lock_and_verify(connection, load, parts[load.id])
+    # Children leave before their parents, and parents come before their children.
+    removed = {load.id: _remove(connection, load) for load in reversed(ordered)}
+    return {load.id: _move(connection, load, removed[load.id]) for load in ordered}
+
+
+def _lock_and_verify(connection: Connection[Any], load: Load, parts: int) -> None:
+    row = connection.execute(
+        "SELECT status FROM idivm.loads WHERE id = %s FOR UPDATE", [load.id]
+    ).fetchone()
+    if row is None or row[0] != "loading":
+        raise LoadError(f"Load {load.id} was given up meanwhile.")
+    count = connection.execute(
+        "SELECT count(*) FROM idivm.load_parts WHERE load = %s", [load.id]
+    ).fetchone()
+    assert count is not None
+    if count[0] != parts:
+        raise IncompleteError(
+            f"Of {parts} partitions for {load.target.name} only {count[0]} are in the database, "
+            "which must have crashed meanwhile: run the load again with --resume."
+        )
+    connection.execute(SQL("ANALYZE {}").format(staging_table(load.id)))
+
+
+def _remove(connection: Connection[Any], load: Load) -> int:
+    """For `replace`, takes away the rows that the source does not have."""
+    table = load.target.relation
+    if load.mode != "replace" or table is None:
+        return 0
+    name = Identifier(table.schema, table.name)
+    if not compares(load):
+        return connection.execute(SQL("DELETE FROM {}").format(name)).rowcount
+    return connection.execute(
+        SQL("DELETE FROM {} AS t WHERE NOT EXISTS (SELECT FROM {} AS s WHERE {})").format(
+            name, staging_table(load.id), _same(load.key)
+        )
+    ).rowcount
+
+
+def compares(load: Load) -> bool:
+    """Whether `replace` can compare rows: by a key, and by all that there is in them."""
+    table = load.target.relation
+    if table is None or not load.key or set(load.key) - {one.name for one in load.columns}:
+        return False
+    own = {column.name for column in table.columns if not column.generated}
+    return own == {column.name for column in load.columns}
+
+
+def _move(connection: Connection[Any], load: Load, removed: int) -> Moved:
+    table = load.target.relation
+    if table is None:
+        _create(connection, load)
+    elif load.quarantine:
+        _reject_clashes(connection, load, table)
+    names = SQL(", ").join(Identifier(column.name) for column in load.columns)
+    statement = SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
+        _name(load), names, names, staging_table(load.id)
+    )
+    if table is not None and (load.mode == "upsert" or (load.mode == "replace" and compares(load))):
+        statement += _on_conflict(load, table)
+    loaded = connection.execute(statement).rowcount
+    row = connection.execute(
+        "UPDATE idivm.loads SET status = 'done', ended_at = clock_timestamp(), parts = p.parts,"
+        " relation = to_regclass(%s), rows_read = p.read, rows_loaded = %s, rows_rejected ="
+        " (SELECT count(*) FROM idivm.rejected_rows r WHERE r.load = id)"
+        " FROM (SELECT count(*) AS parts, coalesce(sum(rows_read), 0) AS read"
+        "       FROM idivm.load_parts WHERE load = %s) AS p"
+        " WHERE id = %s RETURNING rows_read, rows_rejected",
+        [_name(load).as_string(connection), loaded, load.id, load.id],
+    ).fetchone()
+    assert row is not None
+    connection.execute("DELETE FROM idivm.load_parts WHERE load = %s", [load.id])
+    return Moved(row[0], loaded, removed, row[1])
+
+
+def _name(load: Load) -> Identifier:
+    table = load.target.relation
+    return Identifier(table.schema, table.name) if table else load.target.name.identifier
+
+
+def _create(connection: Connection[Any], load: Load) -> None:
+    listed: list[Composable] = [
+        SQL("{} {}").format(Identifier(one.name), SQL(one.type)) for one in load.columns
+    ]
+    if load.key:
+        listed.append(SQL("PRIMARY KEY ({})").format(SQL(", ").join(map(Identifier, load.key))))
+    connection.execute(
+        SQL("CREATE TABLE {} ({})").format(load.target.name.identifier, SQL(", ").join(listed))
+    )
+
+
+def _on_conflict(load: Load, table: Relation) -> Composed:
+    changing = [column.name for column in load.columns if column.name not in load.key]
+    key = SQL(", ").join(map(Identifier, load.key))
+    if not changing:
+        return SQL(" ON CONFLICT ({}) DO NOTHING").format(key)
+    exact = {column.name for column in table.columns if column.exact}
+    return SQL(" ON CONFLICT ({}) DO UPDATE SET {} WHERE {}").format(
+        key,
+        SQL(", ").join(SQL("{0} = excluded.{0}").format(Identifier(one)) for one in changing),
+        # A row that stays as it is costs nothing, neither here nor in the views that read it.
+        SQL(" OR ").join(
+            SQL(
+                "{1}.{0} IS DISTINCT FROM excluded.{0}"
+                if one in exact
+                else "{1}.{0}::text IS DISTINCT FROM excluded.{0}::text"
+            ).format(Identifier(one), Identifier(table.name))
+            for one in changing
+        ),
+    )
+
+
+def _same(columns: Sequence[str], others: Sequence[str] | None = None) -> Composed:
+    return SQL(" AND ").join(
+        SQL("t.{} = s.{}").format(Identifier(there), Identifier(here))
+        for here, there in zip(columns, others or columns, strict=True)
+    )
+
+
+def _references(load: Load) -> tuple[ForeignKey, ...]:
+    return load.target.relation.foreign_keys if load.target.relation else ()
+
+
+def _reject_clashes(connection: Connection[Any], load: Load, table: Relation) -> None:
+    """Puts aside rows that are fine by themselves but not beside the others."""
+    loaded = {column.name for column in load.columns}
+    for key in table.usable_keys:
+        names = [table.column(attnum).name for attnum in key.columns]
+        if not set(names) <= loaded:
+            continue
+        _reject(
+            connection,
+            load,
+            names,
+            _twice(load, names),
+            "the source has a row before it with the same key",
+        )
+        meets = load.mode == "append" or (load.mode == "upsert" and set(names) != set(load.key))
+        if meets:
+            there = SQL("SELECT s.ctid FROM {} AS s WHERE EXISTS (SELECT FROM {} AS t WHERE {})")
+            taken = there.format(staging_table(load.id), _name(load), _same(names))
+            _reject(connection, load, names, taken, "the table has a row with the same key")
+    for reference in table.foreign_keys:
+        names = [table.column(attnum).name for attnum in reference.columns]
+        if set(names) <= loaded:
+            _reject(
+                connection,
+                load,
+                names,
+                _dangling(connection, load, reference, names),
+                f"the row that it refers to is missing ({reference.name})",
+            )
+
+
+def _twice(load: Load, names: Sequence[str]) -> Composed:
+    return SQL(
+        "SELECT ctid FROM (SELECT ctid, row_number() OVER (PARTITION BY {} ORDER BY {}, {}) AS n"
+        " FROM {}) AS s WHERE n > 1"
+    ).format(
+        SQL(", ").join(map(Identifier, names)),
+        Identifier(PART),
+        Identifier(POSITION),
+        staging_table(load.id),
+    )
+
+
+def _dangling(
+    connection: Connection[Any], load: Load, reference: ForeignKey, names: Sequence[str]
+) -> Composed:
+    from orchestrator.frontend import catalog
+
+    other = catalog.relations(connection, [reference.target])[reference.target]
+    targets = [other.column(attnum).name for attnum in reference.target_columns]
+    found = SQL("EXISTS (SELECT FROM {} AS t WHERE {})").format(
+        Identifier(other.schema, other.name), _same(names, targets)
+    )
+    if load.target.relation is not None and other.oid == load.target.relation.oid:
+        found += SQL(" OR EXISTS (SELECT FROM {} AS t WHERE {})").format(
+            staging_table(load.id), _same(names, targets)
+        )
+    return SQL("SELECT s.ctid FROM {} AS s WHERE {} AND NOT ({})").format(
+        staging_table(load.id),
+        SQL(" AND ").join(SQL("s.{} IS NOT NULL").format(Identifier(name)) for name in names),
+        found,
+    )
+
+
+def _reject(
+    connection: Connection[Any], load: Load, names: Sequence[str], rows: Composed, reason: str
+) -> None:
+    values = SQL(" || ', ' || ").join(
+        SQL("coalesce({}::text, 'NULL')").format(Identifier(name)) for name in names
+    )
+    shown = SQL(" || chr(9) || ").join(
+        SQL("coalesce({}::text, '\\N')").format(Identifier(column.name)) for column in load.columns
+    )
+    connection.execute(
+        SQL(
+            "WITH gone AS (DELETE FROM {} WHERE ctid = ANY (ARRAY({})) RETURNING *)"
+            " INSERT INTO idivm.rejected_rows (load, part, position, column_name, reason, content)"
+            " SELECT {}, {}, {}, {}, {} || ': (' || {} || ')', {} FROM gone"
+        ).format(
+            staging_table(load.id),
+            rows,
+            *(load.id, Identifier(PART), Identifier(POSITION), ", ".join(names), reason),
+            values,
+            shown,
+        )
+    )

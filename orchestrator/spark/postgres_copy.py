@@ -1,0 +1,157 @@
+"""The PySpark data source `postgres_copy`: reads and writes PostgreSQL by streaming COPY.
+
+    from orchestrator.spark.postgres_copy import PostgresCopy
+
+    spark.dataSource.register(PostgresCopy)
+    frame.write.format("postgres_copy").option("dsn", dsn).option("table", "t").mode("append").save()
+    spark.read.format("postgres_copy").option("dsn", dsn).option("table", "t").load()
+
+A write is a load of its own: tasks fill a staging table, and the commit of the job moves the rows
+in one transaction. `mode("overwrite")` replaces the rows; the option `key` makes it an upsert.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from orchestrator.frontend.statements import parse_name
+from orchestrator.spark import ledger
+from orchestrator.spark.copying import CopyTask, copy_partition
+from orchestrator.spark.errors import LoadError
+from orchestrator.spark.finish import finish
+from orchestrator.spark.reading import ReadPlan, TablePart, plan_read, read_part
+from orchestrator.spark.types import pair
+
+NAME = "postgres_copy"
+
+
+@dataclass
+class PartWritten(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    part: int
+    rows: int
+
+
+class PostgresCopy(DataSource):
+    """A table of PostgreSQL, or the answer of a query, as a source and a target of Spark."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` calls it."""
+        return NAME
+
+    def schema(self) -> str:
+        """The columns of the table or query, in Spark's types."""
+        return self._plan().schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads in one task, or in as many as the option `partitions` says."""
+        return _Reader(self._plan())
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Begins a load, or takes part in the one that the option `task` describes."""
+        if described := self.options.get("task"):
+            values = json.loads(described)
+            task = CopyTask(**{**values, "columns": tuple(values["columns"])})
+            return _Writer(task, None)
+        return _writer(dict(self.options), schema, overwrite)
+
+    def _plan(self) -> ReadPlan:
+        return plan_read(
+            _option(dict(self.options), "dsn"),
+            table=self.options.get("table"),
+            query=self.options.get("query"),
+            partitions=int(self.options.get("partitions", "1")),
+            snapshot=self.options.get("snapshot"),
+        )
+
+
+def described(task: CopyTask) -> str:
+    """A task as the value of the option `task`."""
+    return json.dumps(asdict(task))
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, plan: ReadPlan) -> None:
+        self.plan = plan
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(part) for part in self.plan.parts]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        part: TablePart = partition.value
+        return read_part(self.plan, part)
+
+
+class _Writer(DataSourceArrowWriter):
+    """Fills the staging table; with a `load` of its own, also ends it."""
+
+    def __init__(self, task: CopyTask, load: ledger.Load | None) -> None:
+        self.task = task
+        self.load = load
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        assert context is not None
+        result = copy_partition(self.task, context.partitionId(), context.taskAttemptId(), iterator)
+        return PartWritten(result.part, result.rows_read)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self.load is not None:
+            with _connected(self.task.dsn) as connection:
+                with connection.transaction():
+                    finish(connection, [(self.load, len(messages))])
+                ledger.drop_staging(connection, self.load.id)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self.load is not None:
+            with _connected(self.task.dsn) as connection:
+                ledger.fail(connection, self.load.id)
+
+
+def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Writer:
+    dsn = _option(options, "dsn")
+    with _connected(dsn) as connection:
+        target = ledger.target_named(connection, parse_name(_option(options, "table")))
+        ledger.require(target, create=False)
+        assert target.relation is not None
+        wanted = [name.strip() for name in options.get("key", "").split(",") if name.strip()]
+        key = ledger.key_columns(target, wanted)
+        columns = pair(schema, target.relation, target.defaults)
+        load = ledger.begin(
+            connection,
+            target,
+            mode="upsert" if wanted else "replace" if overwrite else "append",
+            columns=columns,
+            key=key,
+            quarantine=False,
+            command=secrets.token_hex(16),
+        )
+    return _Writer(CopyTask(dsn, load.id, tuple(column.name for column in columns)), load)
+
+
+def _connected(dsn: str) -> Connection[Any]:
+    return psycopg.connect(dsn, autocommit=True, application_name="idivm")
+
+
+def _option(options: dict[str, str], name: str) -> str:
+    if not options.get(name):
+        raise LoadError(f"The data source {NAME} needs the option {name}.")
+    return options[name]

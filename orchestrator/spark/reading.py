@@ -1,0 +1,241 @@
+"""Reading PostgreSQL into Arrow batches: COPY's CSV, which Arrow parses, a chunk at a time.
+
+What Spark has no type for comes as text (uuid, json, enums, arrays, numeric without a precision),
+so that nothing is lost. Parts are ranges of pages; without a snapshot given each part is read as of
+its own beginning.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.sql import SQL, Composed, Identifier, Literal
+
+from orchestrator.frontend import catalog
+from orchestrator.frontend.statements import parse_name
+from orchestrator.runtime.catalog import relation_oid
+from orchestrator.spark.arrow import arrow_csv, pa
+from orchestrator.spark.errors import LoadError
+
+_BLOCK = 4 << 20
+"""Bytes of text that become one batch."""
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """Pages of a table, from the first up to before the last; all of them where there is none."""
+
+    first: int | None = None
+    last: int | None = None
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """What to read, and as which types."""
+
+    dsn: str
+    source: str
+    """The table or the query, as the FROM clause has it."""
+    columns: tuple[tuple[str, str], ...]
+    """Names and Spark's types."""
+    parts: tuple[TablePart, ...]
+    snapshot: str | None
+
+    @property
+    def schema(self) -> str:
+        """The columns in Spark's types, as its DDL has them."""
+        quoted = ((name.replace("`", "``"), kind) for name, kind in self.columns)
+        return ", ".join(f"`{name}` {kind}" for name, kind in quoted)
+
+
+def plan_read(
+    dsn: str,
+    *,
+    table: str | None = None,
+    query: str | None = None,
+    partitions: int = 1,
+    snapshot: str | None = None,
+) -> ReadPlan:
+    """Looks at a table or a query and cuts it into parts; a query is always one part."""
+    if (table is None) == (query is None):
+        raise LoadError("The data source needs either the option table or the option query.")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        parts: tuple[TablePart, ...] = (TablePart(),)
+        if table is not None:
+            name = parse_name(table).identifier
+            oid = relation_oid(connection, name)
+            if oid is None:
+                raise LoadError(f"There is no table or view {table} to read.")
+            source = name
+            relation = catalog.relations(connection, [oid])[oid]
+            if relation.relkind in ("r", "m") and not relation.children:
+                parts = _cut(connection, oid, partitions)
+            text = source.as_string(connection)
+        else:
+            text = f"({query})"
+        columns = _described(connection, text)
+    return ReadPlan(dsn, text, columns, parts, snapshot)
+
+
+def read_part(plan: ReadPlan, part: TablePart) -> Iterator[Any]:
+    """The rows of a part, batch by batch."""
+    with psycopg.connect(plan.dsn, autocommit=True) as connection:
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        if plan.snapshot:
+            connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(plan.snapshot)))
+        connection.execute("SET DateStyle = ISO; SET bytea_output = hex; SET TimeZone = 'UTC'")
+        connection.execute("SET extra_float_digits = 1; SET statement_timeout = 0")
+        with connection.cursor().copy(_statement(plan, part)) as copy:
+            yield from _batches(plan, io.BufferedReader(_Stream(copy), _BLOCK))
+
+
+def _cut(connection: Connection[Any], oid: int, partitions: int) -> tuple[TablePart, ...]:
+    row = connection.execute(
+        "SELECT pg_relation_size(%s::oid::regclass) / current_setting('block_size')::bigint", [oid]
+    ).fetchone()
+    assert row is not None
+    pages = row[0]
+    if partitions < 2 or pages < partitions:
+        return (TablePart(),)
+    bounds = [pages * number // partitions for number in range(partitions)]
+    # The last part is open: the table may grow.
+    return tuple(
+        TablePart(first, last) for first, last in zip(bounds, [*bounds[1:], None], strict=True)
+    )
+
+
+_SPARKS = {
+    "smallint": "smallint",
+    "integer": "int",
+    "bigint": "bigint",
+    "real": "float",
+    "double precision": "double",
+    "boolean": "boolean",
+    "date": "date",
+    "timestamp without time zone": "timestamp_ntz",
+    "timestamp with time zone": "timestamp",
+    "bytea": "binary",
+}
+
+
+def _described(connection: Connection[Any], source: str) -> tuple[tuple[str, str], ...]:
+    cursor = connection.execute(f"SELECT * FROM {source} AS t LIMIT 0".encode())  # noqa: S608
+    columns = []
+    for column in cursor.description or ():
+        row = connection.execute(
+            "SELECT format_type(coalesce(nullif(typbasetype, 0), oid), NULL) FROM pg_type"
+            " WHERE oid = %s::oid",
+            [column.type_code],
+        ).fetchone()
+        name = re.sub(r"\(\d+\)", "", row[0]) if row else ""
+        kind = _SPARKS.get(name, "string")
+        if name == "numeric" and column.precision is not None:
+            precision, scale = column.precision, column.scale or 0
+            kind = f"decimal({precision},{scale})" if 0 <= scale <= precision <= 38 else "string"
+        columns.append((column.name, kind))
+    return tuple(columns)
+
+
+def _statement(plan: ReadPlan, part: TablePart) -> Composed:
+    listed = SQL(", ").join(
+        SQL("encode(t.{}, 'hex')").format(Identifier(name))
+        if kind == "binary"
+        else SQL("t.{}").format(Identifier(name))
+        for name, kind in plan.columns
+    )
+    condition: Composed = SQL("").format()
+    if part.first is not None:
+        condition = SQL(" WHERE ctid >= {}::tid").format(Literal(f"({part.first},0)"))
+        if part.last is not None:
+            condition += SQL(" AND ctid < {}::tid").format(Literal(f"({part.last},0)"))
+    # The caller's own query, or a name that was quoted when the plan was made.
+    source = SQL(plan.source)
+    return SQL("COPY (SELECT {} FROM {} AS t{}) TO STDOUT (FORMAT csv)").format(
+        listed, source, condition
+    )
+
+
+class _Stream(io.RawIOBase):
+    """What a COPY sends, as a file."""
+
+    def __init__(self, copy: Any) -> None:
+        self.copy = copy
+        self.rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self.rest:
+            self.rest = memoryview(self.copy.read())
+        size = min(len(buffer), len(self.rest))
+        buffer[:size] = self.rest[:size]
+        self.rest = self.rest[size:]
+        return size
+
+
+_ARROW = {
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp_ntz": pa.timestamp("us"),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "string": pa.string(),
+    "binary": pa.string(),
+}
+
+
+def _batches(plan: ReadPlan, stream: Any) -> Iterator[Any]:
+    names = [name for name, _ in plan.columns]
+    places = [str(number) for number in range(len(names))]
+    types = {place: _arrow(kind) for place, (_, kind) in zip(places, plan.columns, strict=True)}
+    try:
+        reader = arrow_csv.open_csv(
+            stream,
+            read_options=arrow_csv.ReadOptions(
+                column_names=places, block_size=_BLOCK, use_threads=False
+            ),
+            parse_options=arrow_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=types,
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                true_values=["t"],
+                false_values=["f"],
+                timestamp_parsers=["%Y-%m-%d %H:%M:%S+00", arrow_csv.ISO8601],
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        if "Empty CSV" in str(error):
+            return
+        raise
+    for batch in reader:
+        columns = [
+            _bytes(column) if kind == "binary" else column
+            for column, (_, kind) in zip(batch.columns, plan.columns, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _arrow(kind: str) -> Any:
+    if match := re.fullmatch(r"decimal\((\d+),(\d+)\)", kind):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    return _ARROW[kind]
+
+
+def _bytes(column: Any) -> Any:
+    return pa.array(
+        [None if value is None else bytes.fromhex(value) for value in column.to_pylist()],
+        pa.binary(),
+    )

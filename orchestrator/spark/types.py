@@ -1,0 +1,209 @@
+"""Which of Spark's types go into which of PostgreSQL's, and what a table made for a source holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.frontend.facts import Relation, RelationColumn
+from orchestrator.spark.errors import LoadError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+_INTEGERS = {"smallint": 2, "integer": 4, "bigint": 8}
+_OURS = {
+    "tinyint": "smallint",
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "boolean": "boolean",
+    "string": "text",
+    "date": "date",
+    "timestamp": "timestamp with time zone",
+    "timestamp_ntz": "timestamp without time zone",
+    "binary": "bytea",
+    "void": "text",
+}
+_TEXTUAL = ("text", "character varying", "character", "name", "citext")
+_JSON = ("json", "jsonb")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that a load fills, under the names that source and table have for it."""
+
+    source: str
+    name: str
+    type: str
+    as_json: bool = False
+    """Whether Spark has to write it as JSON first."""
+
+
+def made_type(kind: DataType, exact: bool = False) -> str:
+    """The PostgreSQL type of a column made for a Spark type; `exact` takes numeric for floats.
+
+    >>> from pyspark.sql.types import ArrayType, DecimalType, DoubleType, IntegerType
+    >>> made_type(DecimalType(10, 2)), made_type(ArrayType(IntegerType()))
+    ('numeric(10,2)', 'integer[]')
+    >>> made_type(DoubleType(), exact=True)
+    'numeric'
+    """
+    name = kind.typeName()
+    simple = kind.simpleString()
+    if exact and name in ("double", "float", "decimal"):
+        return "numeric"
+    if name == "decimal":
+        return f"numeric({simple[len('decimal(') : -1]})"
+    if name == "array":
+        inner = made_type(_element(kind), exact)
+        return "jsonb" if inner == "jsonb" else f"{inner.removesuffix('[]')}[]"
+    if name in ("struct", "map", "variant"):
+        return "jsonb"
+    if simple in _OURS:
+        return _OURS[simple]
+    if re.match(r"(var)?char\(", simple):
+        return "text"
+    raise LoadError(f"Spark's type {simple} has no counterpart in PostgreSQL: cast it (--select).")
+
+
+def pair(
+    schema: StructType,
+    table: Relation,
+    defaults: frozenset[int] = frozenset(),
+    *,
+    text: bool = False,
+    positional: bool = False,
+) -> tuple[Column, ...]:
+    """The columns to fill, by name, or by place where the source has no names of its own.
+
+    With `text`, PostgreSQL reads the values, and only the names have to fit; `defaults` are the
+    columns that may stay away. All that does not fit is listed at once.
+    """
+    wrong: list[str] = []
+    columns: list[Column] = []
+    free = [one for one in table.columns if not one.generated]
+    for number, field in enumerate(schema.fields):
+        column = free[number] if positional and number < len(free) else None
+        column = column or _named(field.name, table.columns)
+        if column is None:
+            wrong.append(f"column {field.name} is not in the table")
+            continue
+        if column.generated:
+            wrong.append(f"column {column.name} is generated, leave it out")
+            continue
+        if any(column.name == other.name for other in columns):
+            wrong.append(f"column {column.name} is there more than once")
+        if not text or field.dataType.typeName() == "array":
+            reason = unfit(field.dataType, column.plain_type, text)
+            if reason:
+                wrong.append(f"column {column.name}: {reason}")
+        nested = field.dataType.typeName() in ("struct", "map", "variant", "array")
+        as_json = nested and column.plain_type in _JSON
+        columns.append(Column(field.name, column.name, column.type, as_json))
+    filled = {column.name for column in columns}
+    for column in table.columns:
+        needed = column.not_null and not column.generated and column.attnum not in defaults
+        if needed and column.name not in filled and not column.identity:
+            wrong.append(f"column {column.name} is not in the source, and must not be NULL")
+    if wrong:
+        raise LoadError(f"The source does not fit {table.qualified}: {'; '.join(wrong)}.")
+    return tuple(columns)
+
+
+def unfit(kind: DataType, wanted: str, text: bool = False) -> str | None:
+    """Why values of a Spark type do not go into a column of a type; None if they do.
+
+    >>> from pyspark.sql.types import LongType, TimestampType, StringType
+    >>> unfit(LongType(), "integer")
+    'bigint may be too large for integer, cast it (--select)'
+    >>> unfit(TimestampType(), "timestamp without time zone")
+    'timestamp has a time zone and the column has none, cast it (--select) to timestamp_ntz'
+    >>> unfit(StringType(), "uuid")
+    """
+    name, simple = kind.typeName(), kind.simpleString()
+    base = re.sub(r"\(.*?\)", "", wanted)
+    cast = "cast it (--select)"
+    if name in ("struct", "map", "variant"):
+        return None if base in _JSON else f"{simple} goes into json or jsonb, not {wanted}"
+    if name == "array":
+        if base in _JSON:
+            return None
+        if not wanted.endswith("[]"):
+            return f"{simple} does not go into {wanted}"
+        element = _element(kind)
+        below = wanted if element.typeName() == "array" else wanted.removesuffix("[]")
+        return unfit(element, below, text)
+    if base in _TEXTUAL or name == "void":
+        return f"{simple} does not go into {wanted}, {cast}" if name == "binary" else None
+    if name == "string":
+        plain = base in _PLAIN and not text
+        return f"text does not go into {wanted} unseen, {cast}" if plain else None
+    if name == "timestamp" and base == "timestamp without time zone":
+        return f"timestamp has a time zone and the column has none, {cast} to timestamp_ntz"
+    if name == "timestamp_ntz" and base == "timestamp with time zone":
+        return f"timestamp_ntz has no time zone and the column has one, {cast} to timestamp"
+    return None if _fits(kind, wanted, base) else _unfitting(kind, wanted, base, cast)
+
+
+_PLAIN = {
+    *_INTEGERS,
+    "numeric",
+    "real",
+    "double precision",
+    "boolean",
+    "date",
+    "timestamp with time zone",
+    "timestamp without time zone",
+    "bytea",
+}
+
+
+def _fits(kind: DataType, wanted: str, base: str) -> bool:
+    name = kind.typeName()
+    sizes = {"byte": 1, "short": 2, "integer": 4, "long": 8}
+    if name in sizes:
+        room = _INTEGERS.get(base, 0)
+        return room >= sizes[name] or base in ("numeric", "real", "double precision")
+    if name == "decimal":
+        precision, scale = _decimal(kind.simpleString())
+        if base == "numeric":
+            if wanted == "numeric":
+                return True
+            most, places = _decimal(wanted)
+            return precision - scale <= most - places and scale <= places
+        return scale == 0 and precision <= {2: 4, 4: 9, 8: 18}.get(_INTEGERS.get(base, 0), 0)
+    if name in ("float", "double"):
+        return base in ("double precision", "numeric") or (name == "float" and base == "real")
+    made = {"timestamp_ntz": "timestamp without time zone", "timestamp": "timestamp with time zone"}
+    return base == made.get(name, {"binary": "bytea"}.get(name, name))
+
+
+def _unfitting(kind: DataType, wanted: str, base: str, cast: str) -> str:
+    simple = kind.simpleString()
+    numbers = ("byte", "short", "integer", "long", "decimal", "float", "double")
+    if kind.typeName() in numbers and (base in _INTEGERS or base in ("numeric", "real")):
+        return f"{simple} may be too large for {wanted}, {cast}"
+    return f"{simple} does not go into {wanted}, {cast}"
+
+
+def _decimal(text: str) -> tuple[int, int]:
+    numbers = [int(number) for number in re.findall(r"\d+", text)]
+    return numbers[0], numbers[1] if len(numbers) > 1 else 0
+
+
+def _element(kind: Any) -> DataType:
+    element: DataType = kind.elementType
+    return element
+
+
+def _named(name: str, columns: Sequence[RelationColumn]) -> RelationColumn | None:
+    for column in columns:
+        if column.name == name:
+            return column
+    folded = [column for column in columns if column.name.lower() == name.lower()]
+    return folded[0] if len(folded) == 1 else None
