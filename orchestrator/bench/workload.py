@@ -25,30 +25,52 @@ class Workload:
         """The SQL in `<file>.sql`."""
         return (resource_folder("sql") / self.name / f"{file}.sql").read_text()
 
+    def load(self, orchestrator: Orchestrator, settings: Mapping[str, int]) -> None:
+        """Makes the schema with its tables, sized by settings `bench.*`."""
+        _require_free(orchestrator)
+        connection = orchestrator.connection
+        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
+        enter(orchestrator)
+        for name, value in settings.items():
+            _set(orchestrator, f"bench.{name}", str(value))
+        connection.execute(self.text("load").encode())
+        vacuum(orchestrator)
+
     @contextmanager
     def tables(self, orchestrator: Orchestrator, settings: Mapping[str, int]) -> Iterator[None]:
-        """Loads the tables, sized by settings `bench.*`; drops them and their views afterwards."""
+        """Loads the tables; drops them and their views afterwards."""
         connection = orchestrator.connection
-        if connection.execute("SELECT to_regnamespace(%s)", [SCHEMA]).fetchone() != (None,):
-            raise NameTakenError(
-                f"The database has a schema {SCHEMA} already: drop it (DROP SCHEMA {SCHEMA} "
-                "CASCADE) if an earlier measurement left it, or measure in another database."
-            )
-        schema = sql.Identifier(SCHEMA)
         path = connection.execute("SELECT current_setting('search_path')").fetchone()
+        assert path is not None
+        _require_free(orchestrator)
         try:
-            connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
-            for name, value in {"search_path": SCHEMA, **_named(settings)}.items():
-                connection.execute("SELECT set_config(%s, %s, false)", [name, value])
-            connection.execute(self.text("load").encode())
-            vacuum(orchestrator)
+            self.load(orchestrator, settings)
             yield
         finally:
             if not connection.closed:
-                assert path is not None
-                connection.execute("SELECT set_config('search_path', %s, false)", path)
+                _set(orchestrator, "search_path", path[0])
                 drop_views(orchestrator)
-                connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(schema))
+                connection.execute(
+                    sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(SCHEMA))
+                )
+
+
+def _require_free(orchestrator: Orchestrator) -> None:
+    found = orchestrator.connection.execute("SELECT to_regnamespace(%s)", [SCHEMA]).fetchone()
+    if found != (None,):
+        raise NameTakenError(
+            f"The database has a schema {SCHEMA} already: drop it (DROP SCHEMA {SCHEMA} CASCADE) "
+            "if an earlier measurement left it, or measure in another database."
+        )
+
+
+def enter(orchestrator: Orchestrator) -> None:
+    """Lets this session call the tables by their plain names."""
+    _set(orchestrator, "search_path", SCHEMA)
+
+
+def _set(orchestrator: Orchestrator, name: str, value: str) -> None:
+    orchestrator.connection.execute("SELECT set_config(%s, %s, false)", [name, value])
 
 
 def drop_views(orchestrator: Orchestrator) -> None:
@@ -56,10 +78,6 @@ def drop_views(orchestrator: Orchestrator) -> None:
     for view in orchestrator.views():
         if view.name.startswith(f"{SCHEMA}."):
             orchestrator.drop_view(view.name)
-
-
-def _named(settings: Mapping[str, int]) -> dict[str, str]:
-    return {f"bench.{name}": str(value) for name, value in settings.items()}
 
 
 def vacuum(orchestrator: Orchestrator) -> None:

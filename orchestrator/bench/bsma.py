@@ -1,0 +1,369 @@
+"""Eight views over a social network while users tweet: figure 10 of papers/idivm.txt.
+
+Every refresh follows 100 updates of tweetsnum and favornum. The tables have the proportions of the
+paper's figure 9a and, unless told otherwise, a hundredth of its size.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from orchestrator.api import Orchestrator, connect
+from orchestrator.bench.contenders import (
+    AUTO,
+    ID,
+    RECOMPUTE,
+    SDBT_STREAMS,
+    SETTLE,
+    TUPLE,
+    Contender,
+    Series,
+    create,
+    in_turn,
+    offered,
+    refreshing,
+    require_equal,
+    require_strategy,
+    sdbt_fixed,
+    view_name,
+)
+from orchestrator.bench.measure import (
+    Execution,
+    machine,
+    own_server,
+    require_durable_commits,
+    restart_cold,
+)
+from orchestrator.bench.report import Bar, Report, progress
+from orchestrator.bench.workload import Workload, enter, vacuum
+from orchestrator.errors import UsageError
+from orchestrator.server import EmbeddedServer
+
+WORKLOAD = Workload("bsma")
+CONTENDERS = (ID, TUPLE, AUTO, sdbt_fixed("users"), SDBT_STREAMS, RECOMPUTE)
+USUAL = (ID, TUPLE, AUTO)
+"""Measured when nothing else is asked for."""
+
+USERS = 1_000_000
+"""Users at scale 1, the paper's; everything else follows from them."""
+
+UPDATES = 100
+FEWEST_USERS = 2 * UPDATES
+
+WARM_MEMORY = "1GB"
+COLD_MEMORY = "16MB"
+"""PostgreSQL's shared_buffers."""
+
+WARM_TIME_AT_LEAST = 1.8
+WARM_BUFFERS_AT_LEAST = 2.5
+COLD_TIME_AT_LEAST = 5.0
+
+
+@dataclass(frozen=True)
+class Query:
+    """A view of figure 9b, with the seconds of figure 10."""
+
+    name: str
+    file: str
+    id_seconds: float
+    tuple_seconds: float
+    speedup: int
+
+    @property
+    def text(self) -> str:
+        """The SQL of the view."""
+        return WORKLOAD.text(self.file)
+
+
+QUERIES = (
+    Query("Q7", "q7", 0.07, 2.04, 29),
+    Query("Q10", "q10", 0.07, 3.98, 54),
+    Query("Q11", "q11", 0.09, 2.26, 26),
+    Query("Q15", "q15", 0.73, 3.23, 4),
+    Query("Q18", "q18", 0.16, 2.15, 14),
+    Query("Q*1", "q_star_1", 14.24, 364.50, 26),
+    Query("Q*2", "q_star_2", 0.64, 4.56, 7),
+    Query("Q*3", "q_star_3", 0.43, 3.75, 9),
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the strategies took to refresh one view."""
+
+    query: Query
+    series: dict[str, Series]
+    refused: dict[str, str]
+    auto: str | None
+    """The strategy that `auto` takes."""
+
+    def ratio(self, of: str, to: str, *, buffers: bool = False) -> float | None:
+        """How many times as long, or as many pages, one strategy takes as another."""
+        if of not in self.series or to not in self.series:
+            return None
+        one, other = self.series[of], self.series[to]
+        return one.times_more_buffers_than(other) if buffers else one.times_slower_than(other)
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """One run of the benchmark: where, how much, and whom to tell of progress."""
+
+    contenders: tuple[Contender, ...]
+    repeat: int
+    updates: int
+    check: bool
+    say: Callable[[str], None]
+    rounds: Iterator[int] = field(default_factory=itertools.count)
+
+
+def run(
+    *,
+    dsn: str | None = None,
+    scale: float = 0.01,
+    repeat: int = 5,
+    seed: int = 1,
+    cold: bool = False,
+    strategies: Sequence[str] = (),
+    queries: Sequence[str] = (),
+    check: bool = False,
+    pg: int | None = None,
+    say: Callable[[str], None] = progress,
+) -> Report:
+    """Measures on a server of its own, or in schema idivm_bench of the database at `dsn`.
+
+    With `cold`, the server is restarted for every refresh, with little memory, and the system
+    forgets its files; the session has made its plans, and the updates have read the users.
+    """
+    users = round(USERS * scale)
+    if users < FEWEST_USERS:
+        raise UsageError(
+            f"The benchmark updates {UPDATES} users, and at this scale there are {users}: "
+            f"give --scale {FEWEST_USERS / USERS:.4f} or more."
+        )
+    if repeat < 1:
+        raise UsageError(f"The benchmark needs --repeat of 1 or more, not {repeat}.")
+    if unknown := set(queries) - {query.name for query in QUERIES}:
+        raise UsageError(
+            f"There is no query {min(unknown)!r}; the benchmark has "
+            f"{', '.join(query.name for query in QUERIES)}."
+        )
+    if dsn is not None and cold:
+        raise UsageError(
+            "A cold run restarts its server: leave --dsn out to measure on a server of its own."
+        )
+    chosen = [query for query in QUERIES if not queries or query.name in queries]
+    settings = {"users": users, "seed": seed}
+
+    def on(at: str, server: EmbeddedServer | None) -> Report:
+        with connect(at) as orchestrator:
+            require_durable_commits(orchestrator.connection)
+            with WORKLOAD.tables(orchestrator, {**settings, "users": FEWEST_USERS}):
+                contenders = _usual(orchestrator, strategies)
+            bench = _Bench(contenders, repeat, UPDATES, check, say)
+            described = machine(orchestrator.connection)
+            if server is None:
+                with WORKLOAD.tables(orchestrator, settings):
+                    found = [_warm(bench, orchestrator, query) for query in chosen]
+            else:
+                WORKLOAD.load(orchestrator, settings)
+                orchestrator.connection.execute(WORKLOAD.text("hermit").encode())
+        if server is not None:
+            found = [_cold(bench, server, query) for query in chosen]
+        rows = tuple(row for one in found for row in _rows(one))
+        return Report("bsma, cold" if cold else "bsma", described, rows, _bars(found, cold))
+
+    if dsn is not None:
+        return on(dsn, None)
+    memory = COLD_MEMORY if cold else WARM_MEMORY
+    with own_server(pg, {"shared_buffers": memory}) as server:
+        return on(server.up().dsn, server if cold else None)
+
+
+def _usual(orchestrator: Orchestrator, strategies: Sequence[str]) -> tuple[Contender, ...]:
+    """The contenders that there are and that were asked for; without a request, the paper's two.
+
+    While there is neither of those, `auto` and whatever else there is.
+    """
+    there = offered(orchestrator, CONTENDERS, QUERIES[0].text, strategies)
+    usual = tuple(one for one in there if one in USUAL)
+    return usual if not strategies and ID in usual else there
+
+
+def _create(
+    bench: _Bench, orchestrator: Orchestrator, query: Query
+) -> tuple[list[Contender], dict[str, str], str | None]:
+    """Creates a query's views: those there are, why not the others, and what `auto` takes.
+
+    Where `auto` takes a strategy that is measured anyway, it is not measured a second time.
+    """
+    bench.say(f"creating {query.name}")
+    present, refused = [], {}
+    for one in bench.contenders:
+        reason = create(orchestrator, query.file, query.text, one)
+        if reason is None:
+            present.append(one)
+        else:
+            refused[one.label] = reason
+    auto = None
+    if AUTO in present:
+        auto = orchestrator.view(view_name(query.file, AUTO)).strategy
+        if any(one.strategy == auto for one in present):
+            orchestrator.drop_view(view_name(query.file, AUTO))
+            present.remove(AUTO)
+    vacuum(orchestrator)
+    return present, refused, auto
+
+
+def _finish(
+    bench: _Bench, orchestrator: Orchestrator, query: Query, present: Sequence[Contender]
+) -> None:
+    views = {view_name(query.file, one): one for one in present}
+    if bench.check:
+        require_equal(orchestrator, list(views))
+    for view, one in views.items():
+        require_strategy(orchestrator, view, one)
+        orchestrator.drop_view(view)
+
+
+def _update(bench: _Bench, orchestrator: Orchestrator) -> None:
+    orchestrator.connection.execute(
+        WORKLOAD.text("change").encode(), {"round": next(bench.rounds), "d": bench.updates}
+    )
+
+
+def _warm(bench: _Bench, orchestrator: Orchestrator, query: Query) -> Measured:
+    """Refreshes a query's views in turn, in one session, with everything in memory."""
+    present, refused, auto = _create(bench, orchestrator, query)
+    views = {one.label: view_name(query.file, one) for one in present}
+
+    def next_round() -> None:
+        bench.say(f"refreshing {query.name}")
+        orchestrator.refresh(*views.values())
+        _update(bench, orchestrator)
+
+    sides = {k: refreshing(orchestrator.connection, [v]) for k, v in views.items()}
+    series = in_turn(sides, next_round, bench.repeat, SETTLE)
+    _finish(bench, orchestrator, query, present)
+    return _measured(query, series, refused, auto, present)
+
+
+def _cold(bench: _Bench, server: EmbeddedServer, query: Query) -> Measured:
+    """Refreshes a query's views in turn, each on a server that has just been started."""
+    with connect(server.up().dsn) as orchestrator:
+        enter(orchestrator)
+        present, refused, auto = _create(bench, orchestrator, query)
+
+    def side(contender: Contender) -> Callable[[], Execution]:
+        return lambda: _cold_refresh(bench, server, query, contender)
+
+    series = in_turn({one.label: side(one) for one in present}, lambda: None, bench.repeat, 0)
+    with connect(server.up().dsn) as orchestrator:
+        enter(orchestrator)
+        _finish(bench, orchestrator, query, present)
+    return _measured(query, series, refused, auto, present)
+
+
+def _cold_refresh(
+    bench: _Bench, server: EmbeddedServer, query: Query, contender: Contender
+) -> Execution:
+    bench.say(f"refreshing {query.name} by {contender.label}, cold")
+    with connect(restart_cold(server)) as orchestrator:
+        enter(orchestrator)
+        refresh = refreshing(orchestrator.connection, [view_name(query.file, contender)])
+        for _ in range(SETTLE):
+            orchestrator.connection.execute(
+                "UPDATE users SET tweetsnum = tweetsnum + 1, favornum = favornum + 1 WHERE uid = 0"
+            )
+            refresh()
+        _update(bench, orchestrator)
+        measured = refresh()
+        orchestrator.refresh()
+        return measured
+
+
+def _measured(
+    query: Query,
+    series: dict[str, Series],
+    refused: dict[str, str],
+    auto: str | None,
+    present: Sequence[Contender],
+) -> Measured:
+    found = Measured(query, series, refused, auto)
+    same = next((one.label for one in present if one.strategy == auto), None)
+    if auto is None or AUTO in present or same is None:
+        return found
+    return replace(found, series={**series, AUTO.label: series[same]})
+
+
+def _rows(one: Measured) -> Iterator[dict[str, Any]]:
+    for label, series in one.series.items():
+        yield {
+            "view": one.query.name,
+            "strategy": label,
+            "ms": series.milliseconds,
+            "from": min(series.times),
+            "to": max(series.times),
+            "buffers": series.buffers,
+            "not in memory": series.read,
+            "time / id": one.ratio(label, ID.label),
+            "buffers / id": one.ratio(label, ID.label, buffers=True),
+            "paper": one.query.speedup if label == TUPLE.label else None,
+            "note": f"takes {one.auto}" if label == AUTO.label else "",
+        }
+    for label, reason in one.refused.items():
+        empty = dict.fromkeys(("ms", "from", "to", "buffers", "not in memory"))
+        ratios = dict.fromkeys(("time / id", "buffers / id", "paper"))
+        yield {
+            "view": one.query.name,
+            "strategy": label,
+            **empty,
+            **ratios,
+            "note": reason,
+        }
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """The mean of ratios.
+
+    >>> geometric_mean([2.0, 8.0])
+    4.0
+    """
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def _bars(found: Sequence[Measured], cold: bool) -> tuple[Bar, ...]:
+    """The limits on tuple to ID; none while one of the two is not there."""
+    labels = {label for one in found for label in (*one.series, *one.refused)}
+    if not {ID.label, TUPLE.label} <= labels:
+        return ()
+    both = [one for one in found if {ID.label, TUPLE.label} <= set(one.series)]
+    bars = [Bar("views that both id and tuple maintain", len(both), "=", len(found))]
+    if not both:
+        return tuple(bars)
+    papers = geometric_mean([one.query.speedup for one in both])
+
+    def mean(*, buffers: bool) -> float:
+        ratios = [one.ratio(TUPLE.label, ID.label, buffers=buffers) for one in both]
+        return geometric_mean([ratio for ratio in ratios if ratio is not None])
+
+    name = f"tuple / id, time, geometric mean (the paper: {papers:.0f})"
+    limit = COLD_TIME_AT_LEAST if cold else WARM_TIME_AT_LEAST
+    bars.append(Bar(f"{name}, {'cold' if cold else 'warm'}", mean(buffers=False), ">=", limit))
+    if not cold:
+        bars.append(
+            Bar(
+                "tuple / id, buffers, geometric mean, warm",
+                mean(buffers=True),
+                ">=",
+                WARM_BUFFERS_AT_LEAST,
+            )
+        )
+    auto = [one.ratio(TUPLE.label, AUTO.label) for one in both]
+    if known := [ratio for ratio in auto if ratio is not None]:
+        bars.append(Bar("tuple / auto, time, smallest", min(known), ">=", 1.0))
+    return tuple(bars)
