@@ -16,6 +16,7 @@ from psycopg.sql import SQL, Identifier
 from orchestrator.errors import NameTakenError, NotFoundError, ServerError, UsageError
 from orchestrator.frontend.options import parse_options
 from orchestrator.frontend.statements import (
+    AlterView,
     CreateView,
     DropView,
     Other,
@@ -25,7 +26,7 @@ from orchestrator.frontend.statements import (
     parse_name,
     parse_script,
 )
-from orchestrator.runtime import catalog, check, doctor, install, migrate, refresh, sources
+from orchestrator.runtime import catalog, check, doctor, install, migrate, modes, refresh, sources
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.doctor import Finding
 from orchestrator.runtime.errors import explained
@@ -155,6 +156,11 @@ class Orchestrator:
             )
         )
 
+    def alter_view(self, name: str, **options: object) -> ViewInfo:
+        """Gives a maintained view other options, while its tables are written and it is read."""
+        given = tuple((key, str(value)) for key, value in options.items())
+        return self._alter(AlterView(f"ALTER VIEW {name}", parse_name(name), given))
+
     def refresh(self, *names: str) -> list[RefreshReport]:
         """Brings the named views, or all, up to date in one snapshot, lower ones first."""
         return self._refresh([parse_name(name) for name in names])
@@ -211,6 +217,16 @@ class Orchestrator:
                 "CREATE VIEW",
                 f"CREATE VIEW {view.name}: {view.maintain}, strategy {view.strategy}",
             )
+        if isinstance(statement, AlterView):
+            try:
+                view = self._alter(statement)
+            except NotFoundError:
+                if not statement.if_exists:
+                    raise
+                return StatementResult("ALTER VIEW", f"{statement.name} does not exist, skipping")
+            return StatementResult(
+                "ALTER VIEW", f"ALTER VIEW {view.name}: {view.maintain}, strategy {view.strategy}"
+            )
         if isinstance(statement, DropView):
             self._drop(statement)
             return StatementResult("DROP VIEW", "DROP VIEW")
@@ -230,6 +246,23 @@ class Orchestrator:
         )
         with explained(f"Creating {statement.name}"):
             return install.create_view(self.connection, new)
+
+    def _alter(self, statement: AlterView) -> ViewInfo:
+        with explained(f"Altering {statement.name}"):
+            self._tidy()
+            view = catalog.view_named(self.connection, statement.name.identifier)
+            options = modes.altered(view, statement.options)
+            if modes.asks_for_another_plan(view, options):
+                new = NewView(
+                    parse_name(view.name),
+                    view.query,
+                    modes.columns_of(self.connection, view),
+                    options,
+                    replace=True,
+                )
+                return install.create_view(self.connection, new)
+            modes.alter(self.connection, view, options)
+            return catalog.view_by_id(self.connection, view.id)
 
     def _tidy(self) -> None:
         """Follows what plain SQL did meanwhile: tables dropped, partitions added, views replaced."""

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from orchestrator.errors import UsageError
 
+MODES = ("deferred", "eager", "on_commit")
+"""When a view follows its tables: by refreshes, after each statement, or at each commit."""
+
 _ALLOWED: dict[str, tuple[str, ...]] = {
-    "maintain": ("deferred",),
+    "maintain": MODES,
     "strategy": ("auto", "id", "tuple", "recompute"),
     "cache": ("auto", "on", "off"),
+    "staleness": (),
 }
+
+_UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|min|h)")
 
 
 @dataclass(frozen=True)
@@ -21,20 +29,41 @@ class ViewOptions:
     maintain: str = "deferred"
     strategy: str = "auto"
     cache: str = "auto"
+    staleness: str | None = None
+    """How far a deferred view may lag behind where `idivm serve` runs, as in 500ms."""
 
     def to_json(self) -> dict[str, str]:
         """The options as the catalog keeps them."""
-        return {"maintain": self.maintain, "strategy": self.strategy, "cache": self.cache}
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def is_option(name: str) -> bool:
+    """Whether an option of this name is idivm's, and not PostgreSQL's own."""
+    return name in _ALLOWED
+
+
+def seconds(duration: str) -> float:
+    """The length of a duration.
+
+    >>> seconds("500ms"), seconds("2 min")
+    (0.5, 120.0)
+    """
+    found = _DURATION.fullmatch(duration.strip())
+    if found is None or not float(found[1]):
+        raise UsageError(
+            f"{duration!r} is not a duration; write a number with ms, s, min or h, as in 500ms."
+        )
+    return float(found[1]) * _UNITS[found[2]]
 
 
 def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
     """The options given by name, checked.
 
     >>> parse_options([("strategy", "recompute")])
-    ViewOptions(maintain='deferred', strategy='recompute', cache='auto')
-    >>> parse_options([("stratgy", "recompute")])
+    ViewOptions(maintain='deferred', strategy='recompute', cache='auto', staleness=None)
+    >>> parse_options([("stratgy", "recompute")])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    orchestrator.errors.UsageError: There is no option 'stratgy'; a maintained view takes maintain, strategy, cache.
+    orchestrator.errors.UsageError: There is no option 'stratgy'; a maintained view takes maintain, strategy, ...
     """
     chosen: dict[str, str] = {}
     for name, value in given:
@@ -44,7 +73,9 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
         if name in chosen:
             raise UsageError(f"The option {name!r} is given twice.")
         text = str(value).lower()
-        if text not in _ALLOWED[name]:
+        if name == "staleness":
+            seconds(text)
+        elif text not in _ALLOWED[name]:
             allowed = " or ".join(_ALLOWED[name])
             raise UsageError(f"{name} = {value} is not available; it can be {allowed}.")
         chosen[name] = text

@@ -16,6 +16,7 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from orchestrator.errors import UsageError
+from orchestrator.frontend.options import is_option
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,16 @@ class RefreshView:
 
 
 @dataclass(frozen=True)
+class AlterView:
+    """`ALTER [MATERIALIZED] VIEW [IF EXISTS] name SET (options)`, with options of idivm's."""
+
+    text: str
+    name: QualifiedName
+    options: tuple[tuple[str, str], ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
 class Other:
     """A statement for PostgreSQL itself; `verb` is its first word in capitals."""
 
@@ -74,7 +85,7 @@ class Other:
     verb: str
 
 
-Statement: TypeAlias = CreateView | DropView | RefreshView | Other
+Statement: TypeAlias = CreateView | AlterView | DropView | RefreshView | Other
 
 
 def parse_script(script: str) -> list[Statement]:
@@ -227,6 +238,10 @@ def _parse(script: str, tokens: list[Token]) -> Statement:
         reader.take("MATERIALIZED")
         if reader.take("VIEW"):
             return _drop_view(reader, text)
+    elif reader.take("ALTER"):
+        reader.take("MATERIALIZED")
+        if reader.take("VIEW") and (altered := _alter_view(reader, text)):
+            return altered
     elif reader.take("REFRESH"):
         reader.take("MATERIALIZED")
         if reader.take("VIEW"):
@@ -284,6 +299,19 @@ def _create_view(
             sql.SQL(query),
         ).as_string(None)
     return CreateView(text, name, query, columns, options, replace, if_not_exists)
+
+
+def _alter_view(reader: _Reader, text: str) -> AlterView | None:
+    """What an ALTER VIEW sets, unless it is for PostgreSQL."""
+    if_exists = reader.take("IF", "EXISTS")
+    name = reader.qualified_name()
+    if not reader.take("SET") or not reader.peek("("):
+        return None
+    options = tuple(reader.options())
+    if not any(is_option(key) for key, _ in options):
+        return None
+    _expect_end(reader)
+    return AlterView(text, name, options, if_exists)
 
 
 def _drop_view(reader: _Reader, text: str) -> DropView:

@@ -26,7 +26,7 @@ from orchestrator.deltascript.plan import MaintenancePlan
 from orchestrator.errors import NameTakenError, UnsupportedError, UsageError
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.frontend.statements import QualifiedName
-from orchestrator.runtime import catalog, planning, sources
+from orchestrator.runtime import catalog, modes, planning, sources
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.sqltext import fitted_name
 
@@ -52,7 +52,9 @@ def create_view(connection: Connection[Any], new: NewView) -> ViewInfo:
     replaced = _replaced(connection, new, relation)
     view_id = _next_id(connection)
     names = Names(view_id, new.name.name)
-    with _held(connection, view_id), _held(connection, replaced.id if replaced else None):
+    # The writers of a view that they keep wait for its lock, and this would wait for them.
+    at_rest = replaced.id if replaced and replaced.maintain == modes.DEFERRED else None
+    with _held(connection, view_id), _held(connection, at_rest):
         with connection.transaction():
             plan = _install(connection, new, names, relation)
         try:
@@ -75,6 +77,8 @@ def drop_view(connection: Connection[Any], view: ViewInfo, cascade: bool = False
             f"{view.name} is read by the maintained views {names}; drop them first or use CASCADE."
         )
     with connection.transaction():
+        for reader_id in (*(reader_id for reader_id, _ in readers), view.id):
+            modes.hold_writers(connection, reader_id)
         for reader_id, _ in readers:
             connection.execute("SELECT idivm.forget(%s)", [reader_id])
         if cascade:
@@ -186,6 +190,7 @@ def _install(
         ],
     )
     _use(connection, names.id, plan)
+    modes.refuse_moving(connection, names.id, plan.maintain)
     return plan
 
 
@@ -196,7 +201,9 @@ def replan(connection: Connection[Any], view: ViewInfo) -> None:
     """
     assert view.base is not None
     names = Names(view.id, view.base)
-    with _held(connection, view.id), connection.transaction():
+    at_rest = None if modes.is_kept(connection, view.id) else view.id
+    with _held(connection, at_rest), connection.transaction():
+        modes.hold_writers(connection, view.id)
         options = parse_options(view.options.items())
         plan = planning.plan_view(connection, names.definition, options)
         if _layout(plan.to_json()) != _layout(view.plan) and catalog.readers_of(
@@ -279,6 +286,9 @@ def _fill(
     replaced: ViewInfo | None,
 ) -> None:
     names = replace(names, sources=catalog.source_names(connection, names.id))
+    # What writers keep, or have kept, is published while there are none.
+    kept = {plan.maintain, replaced.maintain if replaced else modes.DEFERRED}
+    by_writers = kept != {modes.DEFERRED}
     level = connection.isolation_level
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     try:
@@ -294,15 +304,17 @@ def _fill(
                 " VALUES (%s, ROW(pg_current_snapshot(), NULL, NULL)::idivm.watermark, idivm.cluster(), now())",
                 [names.id],
             )
-            _publish(connection, plan, names, relation, replaced)
-            connection.execute(
-                "UPDATE idivm.views SET status = 'ready', relation = %s::regclass, state = %s::regclass WHERE id = %s",
-                [
-                    relation.as_string(connection),
-                    names.state(plan.content).as_string(connection),
-                    names.id,
-                ],
-            )
+            if not by_writers:
+                _publish(connection, plan, names, relation, replaced)
+        if by_writers:
+            connection.isolation_level = IsolationLevel.READ_COMMITTED
+            with connection.transaction():
+                connection.execute(
+                    "SELECT idivm.hold_writers(%s, true)",
+                    [[names.id, *([replaced.id] if replaced else [])]],
+                )
+                _publish(connection, plan, names, relation, replaced)
+                modes.start(connection, names.id)
     finally:
         if not connection.closed:
             connection.isolation_level = level
@@ -334,3 +346,11 @@ def _publish(
             connection.execute(grant)
     if replaced is not None:
         connection.execute("SELECT idivm.forget(%s, true)", [replaced.id])
+    connection.execute(
+        "UPDATE idivm.views SET status = 'ready', relation = %s::regclass, state = %s::regclass WHERE id = %s",
+        [
+            relation.as_string(connection),
+            names.state(plan.content).as_string(connection),
+            names.id,
+        ],
+    )

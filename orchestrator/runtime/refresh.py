@@ -62,6 +62,7 @@ def in_one_cut(
         raise UsageError(
             "A refresh needs a transaction of its own; inside one, use SELECT idivm.refresh('name')."
         )
+    connection.execute("SELECT idivm.sync_modes()")
     level = connection.isolation_level
     for _ in range(ATTEMPTS):
         connection.execute("SELECT idivm.lock_views(%s)", [list(view_ids)])
