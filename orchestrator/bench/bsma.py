@@ -32,6 +32,7 @@ from orchestrator.bench.contenders import (
     view_name,
 )
 from orchestrator.bench.measure import (
+    STEADY,
     Execution,
     machine,
     own_server,
@@ -180,7 +181,7 @@ def run(
     if dsn is not None:
         return on(dsn, None)
     memory = COLD_MEMORY if cold else WARM_MEMORY
-    with own_server(pg, {"shared_buffers": memory}) as server:
+    with own_server(pg, {**STEADY, "shared_buffers": memory}) as server:
         return on(server.up().dsn, server if cold else None)
 
 

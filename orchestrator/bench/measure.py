@@ -39,6 +39,10 @@ _SETTINGS = (
 )
 
 
+STEADY = {"max_wal_size": "8GB", "checkpoint_timeout": "1h", "autovacuum": "off"}
+"""Settings that keep the server's own chores out of short measurements."""
+
+
 @dataclass(frozen=True)
 class Paired:
     """What two sides measured in turn; the runs of one number were neighbours in time."""

@@ -27,6 +27,22 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
     sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
 
+    sub = bench("parts", "the running example: strategies over d, j, s, f, and SQL by hand", _parts)
+    sub.add_argument("--scale", type=float, default=1, help="1: 100,000 parts, 1,000,000 joined")
+    for axis, what in _AXES.items():
+        sub.add_argument(
+            f"--{axis}", type=int, nargs="*", metavar="N", help=f"{what} (nothing: not varied)"
+        )
+    sub.add_argument("--no-compare", action="store_true", help="without SQL by hand beside it")
+    _add_common(sub)
+
+    sub = bench("bsma", "eight views over a social network, ID beside tuple-based", _bsma)
+    sub.add_argument("--scale", type=float, default=0.01, help="1: a million users, as the paper")
+    sub.add_argument("--query", action="append", metavar="NAME", help="a view (default: all)")
+    sub.add_argument("--cold", action="store_true", help="restart the server for every refresh")
+    sub.add_argument("--check", action="store_true", help="compare the views with their queries")
+    _add_common(sub)
+
     sub = bench("fuzz", "random views and changes against the oracle", _fuzz)
     sub.add_argument("--minutes", type=float, default=1, help="how long to go on")
     sub.add_argument("--seed", type=int, help="the first seed (default: a fresh one)")
@@ -36,6 +52,24 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--replay", type=Path, metavar="JSON", help="run this saved case instead")
     sub.add_argument("--save", type=Path, metavar="FOLDER", help="keep failing cases here")
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+
+
+_AXES = {
+    "d": "numbers of price updates",
+    "j": "numbers of joins",
+    "s": "selectivities in per cent",
+    "f": "numbers of devices of a part",
+}
+
+
+def _add_common(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--strategy", action="append", default=[], metavar="NAME", help="a strategy to measure"
+    )
+    sub.add_argument("--repeat", type=int, default=5, help="runs of each refresh that count")
+    sub.add_argument("--seed", type=int, default=1, help="of the data")
+    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+    sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
 
 
 def _capture(options: argparse.Namespace) -> int:
@@ -52,6 +86,46 @@ def _capture(options: argparse.Namespace) -> int:
         say=progress,
     )
     return show(report, as_json=options.json, plot_to=options.plot)
+
+
+def _parts(options: argparse.Namespace) -> int:
+    from orchestrator.bench.parts import Axes, run
+    from orchestrator.bench.plot import draw_parts
+    from orchestrator.bench.report import progress, show
+
+    given = {axis: getattr(options, axis) for axis in _AXES}
+    report = run(
+        dsn=options.dsn,
+        scale=options.scale,
+        repeat=options.repeat,
+        seed=options.seed,
+        axes=Axes(**{axis: tuple(values) for axis, values in given.items() if values is not None}),
+        strategies=options.strategy,
+        compare=not options.no_compare,
+        pg=options.pg,
+        say=progress,
+    )
+    return show(report, as_json=options.json, plot_to=options.plot, draw=draw_parts)
+
+
+def _bsma(options: argparse.Namespace) -> int:
+    from orchestrator.bench.bsma import run
+    from orchestrator.bench.plot import draw_bsma
+    from orchestrator.bench.report import progress, show
+
+    report = run(
+        dsn=options.dsn,
+        scale=options.scale,
+        repeat=options.repeat,
+        seed=options.seed,
+        cold=options.cold,
+        strategies=options.strategy,
+        queries=options.query or (),
+        check=options.check,
+        pg=options.pg,
+        say=progress,
+    )
+    return show(report, as_json=options.json, plot_to=options.plot, draw=draw_bsma)
 
 
 def _fuzz(options: argparse.Namespace) -> int:

@@ -33,7 +33,7 @@ from orchestrator.bench.contenders import (
     view_name,
 )
 from orchestrator.bench.formula import Costs, aggregate_speedup, growth, spj_speedup
-from orchestrator.bench.measure import machine, own_server, require_durable_commits
+from orchestrator.bench.measure import STEADY, machine, own_server, require_durable_commits
 from orchestrator.bench.parts_data import FILES, WORKLOAD, Dataset, Prices, query
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import vacuum
@@ -125,7 +125,7 @@ def run(
     parts = round(PARTS * scale)
     _require_sense(axes, parts, repeat)
     if dsn is None:
-        with own_server(pg, {"shared_buffers": SHARED_BUFFERS}) as server:
+        with own_server(pg, {**STEADY, "shared_buffers": SHARED_BUFFERS}) as server:
             return run(
                 dsn=server.up().dsn,
                 scale=scale,
@@ -163,6 +163,11 @@ def run(
 def _require_sense(axes: Axes, parts: int, repeat: int) -> None:
     if repeat < 1:
         raise UsageError(f"The benchmark needs --repeat of 1 or more, not {repeat}.")
+    if parts < D:
+        raise UsageError(
+            f"The benchmark updates {D} of the parts, and at this scale there are {parts}: "
+            f"give --scale {D / PARTS} or more."
+        )
     limits = {
         "d": (axes.d, 1, 10**9),
         "j": (axes.j, 2, 10),
@@ -173,11 +178,6 @@ def _require_sense(axes: Axes, parts: int, repeat: int) -> None:
         for value in values:
             if not least <= value <= most:
                 raise UsageError(f"--{name} takes numbers from {least} to {most}, not {value}.")
-    if parts < D:
-        raise UsageError(
-            f"The benchmark updates {D} of the parts, and at this scale there are {parts}: "
-            f"give --scale {D / PARTS} or more."
-        )
 
 
 def _groups(axes: Axes, parts: int) -> Iterator[tuple[Dataset, list[Point]]]:
@@ -250,9 +250,9 @@ def _measure_view(
             refused[one.label] = reason
     present = [one for one in contenders if one.label not in refused]
     views = {one.label: view_name(name, one) for one in present}
-    vacuum(orchestrator)
     recomputed = RECOMPUTE in present
     for number, point in enumerate(points):
+        vacuum(orchestrator)
         bench.say(f"{point.view}: d = {point.d}, j = {point.j}, s = {point.s}, f = {point.f}")
         prices = Prices(orchestrator, point.d)
 

@@ -1,0 +1,207 @@
+"""Figures like the paper's: what each strategy takes, and how many times as long as ID."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.bench.report import Report
+
+Row = dict[str, Any]
+
+_COLOURS = {
+    "id": "#1b7837",
+    "tuple": "#c2554f",
+    "SDBT-fixed": "#5a8fc4",
+    "SDBT-streams": "#1f3f77",
+    "auto": "#7b5ba6",
+    "recompute": "#8a8a8a",
+    "by hand": "#d9a441",
+    "REFRESH MATERIALIZED VIEW": "#8a8a8a",
+    "time": "#1b7837",
+    "buffers": "#8fc49a",
+    "the paper": "#c9c9c9",
+}
+
+_AXES = {
+    "d": ("d", "price updates (d)"),
+    "j": ("j", "joins (j)"),
+    "s": ("s %", "selectivity (s), %"),
+    "f": ("f", "fanout (f)"),
+}
+
+
+def draw_parts(report: Report, path: Path) -> Path | None:
+    """The four panels of figure 12, and the refresh beside SQL by hand."""
+    panels = [
+        (name, rows)
+        for name in (*_AXES, "against")
+        if (rows := [r for r in report.rows if r["varied"] == name and _shown(r)])
+    ]
+    if not panels:
+        return None
+
+    def draw(figure: Any) -> None:
+        figure.suptitle("Refresh of the running example after price updates", fontsize=13)
+        for axes, (name, rows) in zip(_grid(figure, len(panels)), panels, strict=False):
+            if name == "against":
+                _draw_against(axes, rows)
+            else:
+                _draw_axis(axes, rows, *_AXES[name])
+
+    return _figure(path, (13, 3.9 * ((len(panels) + 1) // 2) + 0.5), draw)
+
+
+def _shown(row: Row) -> bool:
+    return row["ms"] is not None and (row["varied"] == "against" or row["view"] == "V'")
+
+
+def _grid(figure: Any, panels: int) -> list[Any]:
+    """Two panels a line; an odd one at the end has its line to itself."""
+    lines = (panels + 1) // 2
+    grid = figure.add_gridspec(lines, 2)
+    places = [grid[number // 2, number % 2] for number in range(panels)]
+    if panels % 2:
+        places[-1] = grid[lines - 1, :]
+    return [figure.add_subplot(place) for place in places]
+
+
+def _draw_axis(axes: Any, rows: Sequence[Row], column: str, title: str) -> None:
+    """Times at each value, with the ratio of tuple-based to ID above, and what the formula says."""
+    values = _in_order(row[column] for row in rows)
+    labels = _in_order(row["strategy"] for row in rows)
+    _bars(axes, values, labels, {(r[column], r["strategy"]): r["ms"] for r in rows})
+    notes = {}
+    for row in rows:
+        if row["strategy"] == "tuple" and row["time / id"] is not None:
+            notes[row[column]] = f"{row['time / id']:.1f}×\n({row['formula']:.1f})"
+    _write_above(axes, values, rows, column, notes)
+    axes.set_xlabel(title)
+    axes.set_ylabel("ms")
+    caption = "tuple / id above, (formula) below it" if notes else ""
+    axes.set_title(caption, fontsize=9, color="#444444")
+    axes.legend(fontsize=8, ncols=len(labels), loc="upper center", bbox_to_anchor=(0.5, -0.16))
+
+
+def _write_above(
+    axes: Any, values: Sequence[Any], rows: Sequence[Row], column: str, notes: dict[Any, str]
+) -> None:
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high * (4 if notes else 1.5))
+    for place, value in enumerate(values):
+        if value in notes:
+            top = max(row["ms"] for row in rows if row[column] == value)
+            axes.text(place, top * 1.15, notes[value], ha="center", va="bottom", fontsize=8)
+
+
+def _draw_against(axes: Any, rows: Sequence[Row]) -> None:
+    def group(row: Row) -> str:
+        return f"{row['view']}\n{row['parts']:,} parts"
+
+    groups = _in_order(map(group, rows))
+    labels = _in_order(row["strategy"] for row in rows)
+    _bars(axes, groups, labels, {(group(r), r["strategy"]): r["ms"] for r in rows}, numbers=True)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high * 1.8)
+    axes.set_ylabel("ms")
+    updates = rows[0]["d"]
+    axes.set_title(f"the views after {updates} price updates", fontsize=9, color="#444444")
+    axes.legend(fontsize=8, ncols=len(labels), loc="upper center", bbox_to_anchor=(0.5, -0.16))
+
+
+def draw_bsma(report: Report, path: Path) -> Path | None:
+    """Figure 10: how many times as long as ID the tuple-based refresh takes, and the times."""
+    rows = [row for row in report.rows if row["ms"] is not None]
+    if not rows:
+        return None
+    views = _in_order(row["view"] for row in rows)
+    ratios: dict[tuple[Any, str], float] = {}
+    for row in rows:
+        if row["strategy"] == "tuple" and row["time / id"] is not None:
+            ratios[row["view"], "time"] = row["time / id"]
+            ratios[row["view"], "buffers"] = row["buffers / id"]
+            ratios[row["view"], "the paper"] = row["paper"]
+
+    def draw(figure: Any) -> None:
+        figure.suptitle(f"{report.bench}: refresh after 100 updates of users", fontsize=13)
+        panels = figure.subplots(2 if ratios else 1, squeeze=False)[:, 0]
+        if ratios:
+            axes = panels[0]
+            _bars(axes, views, ["time", "buffers", "the paper"], ratios, numbers=True, unit="×")
+            low, high = axes.get_ylim()
+            axes.set_ylim(min(low, 0.7), high * 1.6)
+            axes.axhline(1, color="black", linewidth=0.8)
+            axes.set_ylabel("tuple / id")
+            axes.legend(fontsize=8, ncols=3, loc="upper right")
+        axes = panels[-1]
+        # Where `auto` takes a strategy that is shown anyway, it is no bar of its own.
+        times = [row for row in rows if row["strategy"] != "auto" or not _repeats(row, rows)]
+        labels = _in_order(row["strategy"] for row in times)
+        found = {(row["view"], row["strategy"]): row["ms"] for row in times}
+        _bars(axes, views, labels, found, numbers=True)
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high * 1.6)
+        axes.set_ylabel("ms")
+        axes.legend(fontsize=8, ncols=len(labels), loc="upper right")
+
+    return _figure(path, (12, 7.5 if ratios else 4.2), draw)
+
+
+def _repeats(row: Row, rows: Sequence[Row]) -> bool:
+    return any(
+        one is not row and one["view"] == row["view"] and one["ms"] == row["ms"] for one in rows
+    )
+
+
+def _bars(
+    axes: Any,
+    groups: Sequence[Any],
+    labels: Sequence[str],
+    values: dict[tuple[Any, str], float],
+    *,
+    numbers: bool = False,
+    unit: str = "",
+) -> None:
+    """Groups of bars on a logarithmic scale, a colour for each label."""
+    width = 0.8 / len(labels)
+    lowest = min(values.values())
+    for number, label in enumerate(labels):
+        places = [place for place, group in enumerate(groups) if (group, label) in values]
+        heights = [values[groups[place], label] for place in places]
+        shifted = [place + (number - (len(labels) - 1) / 2) * width for place in places]
+        drawn = axes.bar(shifted, heights, 0.94 * width, label=label, color=_COLOURS.get(label))
+        if numbers:
+            texts = [f"{_number(height)}{unit}" for height in heights]
+            axes.bar_label(drawn, texts, fontsize=7, padding=1)
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=lowest / 2)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.set_xticks(range(len(groups)))
+    axes.set_xticklabels(
+        [f"{group:,}" if isinstance(group, int) else str(group) for group in groups]
+    )
+    axes.grid(axis="y", linewidth=0.4, color="#dddddd")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _in_order(values: Any) -> list[Any]:
+    return list(dict.fromkeys(values))
+
+
+def _figure(path: Path, size: tuple[float, float], draw: Callable[[Any], None]) -> Path | None:
+    """Draws into a file; nothing where matplotlib is not there."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    figure = Figure(figsize=size, layout="constrained")
+    draw(figure)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    return path
