@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import Connection
@@ -34,6 +36,11 @@ from orchestrator.runtime.explain import Explanation, explain_view
 from orchestrator.runtime.install import NewView
 from orchestrator.runtime.refresh import RefreshReport
 from orchestrator.spark.java import describe
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from orchestrator.spark.report import LoadReport
 
 
 @dataclass(frozen=True)
@@ -200,6 +207,70 @@ class Orchestrator:
         with explained("Examining"):
             findings = doctor.examine(self.connection)
         return [*findings, Finding("java", *describe())]
+
+    def load(
+        self,
+        source: str | Path | Sequence[str | Path] | DataFrame,
+        into: str | None = None,
+        *,
+        create: bool = False,
+        mode: str | None = None,
+        key: Sequence[str] = (),
+        format: str | None = None,  # noqa: A002 - as Spark calls it
+        options: Mapping[str, str] | None = None,
+        where: str | None = None,
+        select: str | None = None,
+        partitions: int | None = None,
+        on_bad_row: str | None = None,
+        max_bad_rows: int | None = None,
+        views: str = "auto",
+        master: str = "local[*]",
+        config: Mapping[str, object] | None = None,
+        resume: bool = False,
+        again: bool = False,
+        spark: SparkSession | None = None,
+        say: Callable[..., None] | None = None,
+    ) -> LoadReport:
+        """Loads files, a database or a DataFrame into a table by Spark, each row once.
+
+        Without `into`, `source` is a load file (TOML) that names several tables.
+        """
+        from orchestrator.spark.job import tables_of
+        from orchestrator.spark.load import run
+        from orchestrator.spark.progress import silent
+
+        said = {
+            "create": create or None,
+            "mode": mode,
+            "key": list(key) or None,
+            "format": format,
+            "options": dict(options) if options else None,
+            "where": where,
+            "select": select,
+            "partitions": partitions,
+            "on_bad_row": on_bad_row,
+            "max_bad_rows": max_bad_rows,
+        }
+        tables = tables_of(source, into, {k: v for k, v in said.items() if v is not None})
+        with explained("Loading"):
+            report, decision = run(
+                self.connection,
+                tables,
+                master=master,
+                config=config,
+                views=views,
+                resume=resume,
+                again=again,
+                spark=spark,
+                say=say or silent,
+            )
+        if decision.action == "leave":
+            return report
+        started = time.perf_counter()
+        refreshed = self.refresh(*decision.names)
+        stages = {**report.stages, "views": time.perf_counter() - started}
+        changed = tuple((one.view, one.changed) for one in refreshed)
+        return replace(report, refreshed=changed, stages=stages)
 
     def drop_view(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
         """Drops a maintained view and everything that only it used."""

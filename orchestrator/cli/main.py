@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.bench import names
-from orchestrator.cli import commands
+from orchestrator.cli import commands, load
 from orchestrator.errors import IdivmError
 
 
@@ -76,6 +76,10 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--cascade", action="store_true", help="drop what reads it as well")
     sub.add_argument(
         "--if-exists", action="store_true", help="do nothing when there is no such view"
+    )
+
+    load.add_arguments(
+        verb("load", "load files or databases into tables, by Spark, each row once", load.load)
     )
 
     verb("up", "start the embedded server", commands.up)

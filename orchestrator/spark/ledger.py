@@ -198,6 +198,13 @@ def progress(connection: Connection[Any], load: int) -> Progress:
     return Progress(row[0], row[1] + row[2])
 
 
+def parts_written(connection: Connection[Any], load: int) -> int:
+    """How many partitions Spark says it has written."""
+    row = connection.execute("SELECT parts FROM idivm.loads WHERE id = %s", [load]).fetchone()
+    assert row is not None and row[0] is not None
+    return int(row[0])
+
+
 def fail(connection: Connection[Any], load: int) -> None:
     """Gives a load up for good; its rejected rows stay to be looked at."""
     connection.execute(

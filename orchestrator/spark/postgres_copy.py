@@ -101,7 +101,7 @@ class _Reader(DataSourceReader):
 
 
 class _Writer(DataSourceArrowWriter):
-    """Fills the staging table; with a `load` of its own, also ends it."""
+    """Fills the staging table; ends the load too, if it has begun it."""
 
     def __init__(self, task: CopyTask, load: ledger.Load | None) -> None:
         self.task = task
@@ -114,8 +114,13 @@ class _Writer(DataSourceArrowWriter):
         return PartWritten(result.part, result.rows_read)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        if self.load is not None:
-            with _connected(self.task.dsn) as connection:
+        with _connected(self.task.dsn) as connection:
+            if self.load is None:
+                connection.execute(
+                    "UPDATE idivm.loads SET parts = %s WHERE id = %s",
+                    [len(messages), self.task.load],
+                )
+            else:
                 with connection.transaction():
                     finish(connection, [(self.load, len(messages))])
                 ledger.drop_staging(connection, self.load.id)

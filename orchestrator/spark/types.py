@@ -89,7 +89,7 @@ def pair(
     free = [one for one in table.columns if not one.generated]
     for number, field in enumerate(schema.fields):
         column = free[number] if positional and number < len(free) else None
-        column = column or _named(field.name, table.columns)
+        column = column or named(field.name, table.columns)
         if column is None:
             wrong.append(f"column {field.name} is not in the table")
             continue
@@ -98,10 +98,8 @@ def pair(
             continue
         if any(column.name == other.name for other in columns):
             wrong.append(f"column {column.name} is there more than once")
-        if not text or field.dataType.typeName() == "array":
-            reason = unfit(field.dataType, column.plain_type, text)
-            if reason:
-                wrong.append(f"column {column.name}: {reason}")
+        if reason := unfit(field.dataType, column.plain_type, text):
+            wrong.append(f"column {column.name}: {reason}")
         nested = field.dataType.typeName() in ("struct", "map", "variant", "array")
         as_json = nested and column.plain_type in _JSON
         columns.append(Column(field.name, column.name, column.type, as_json))
@@ -113,6 +111,11 @@ def pair(
     if wrong:
         raise LoadError(f"The source does not fit {table.qualified}: {'; '.join(wrong)}.")
     return tuple(columns)
+
+
+def is_json_type(name: str) -> bool:
+    """Whether a type of PostgreSQL holds JSON."""
+    return name in _JSON
 
 
 def unfit(kind: DataType, wanted: str, text: bool = False) -> str | None:
@@ -201,7 +204,8 @@ def _element(kind: Any) -> DataType:
     return element
 
 
-def _named(name: str, columns: Sequence[RelationColumn]) -> RelationColumn | None:
+def named(name: str, columns: Sequence[RelationColumn]) -> RelationColumn | None:
+    """The column of this name, or the only one of this name but for upper and lower case."""
     for column in columns:
         if column.name == name:
             return column

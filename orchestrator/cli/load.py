@@ -1,0 +1,151 @@
+"""`idivm load`: its arguments, its progress, its summary."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.api import connect
+from orchestrator.errors import UsageError
+
+
+def add_arguments(sub: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the verb."""
+    sub.add_argument(
+        "sources",
+        nargs="+",
+        metavar="SOURCE",
+        help="files, folders, a JDBC URL, or a load file (.toml)",
+    )
+    sub.add_argument("--into", metavar="TABLE", help="the table to load")
+    sub.add_argument("--create", action="store_true", help="create the table from what is read")
+    sub.add_argument("--mode", choices=("append", "replace", "upsert"), help="default: append")
+    sub.add_argument(
+        "--key", metavar="COLUMNS", help="the key for upsert, or the primary key to create"
+    )
+    sub.add_argument(
+        "--format", choices=("auto", "csv", "json", "parquet", "orc", "jdbc"), help="default: auto"
+    )
+    sub.add_argument(
+        "--options", action="append", default=[], metavar="K=V", help="an option of Spark's reader"
+    )
+    sub.add_argument("--where", metavar="CONDITION", help="only these rows, in Spark's SQL")
+    sub.add_argument("--select", metavar="LIST", help="these expressions, in Spark's SQL")
+    sub.add_argument("--partitions", type=int, metavar="N", help="about how many tasks")
+    sub.add_argument("--master", default="local[*]", metavar="URL", help="where Spark runs")
+    sub.add_argument(
+        "--config", action="append", default=[], metavar="K=V", help="a setting of Spark's"
+    )
+    sub.add_argument(
+        "--views",
+        choices=("auto", "refresh", "rebuild", "leave"),
+        default="auto",
+        help="what to do about maintained views that read the tables (default: auto, by cost)",
+    )
+    sub.add_argument(
+        "--on-bad-row",
+        choices=("stop", "quarantine"),
+        help="stop and change nothing (default), or put bad rows into idivm.rejected_rows",
+    )
+    sub.add_argument("--max-bad-rows", type=int, metavar="N", help="stop when a partition has more")
+    sub.add_argument(
+        "--resume", action="store_true", help="go on with the same load that was broken off"
+    )
+    sub.add_argument(
+        "--again", action="store_true", help="append what the same command has appended before"
+    )
+
+
+def load(options: argparse.Namespace) -> int:
+    """`idivm load`."""
+    say = _progress(options.json)
+    shared: dict[str, Any] = {
+        "master": options.master,
+        "config": _pairs("--config", options.config),
+        "views": options.views,
+        "resume": options.resume,
+        "again": options.again,
+        "say": say,
+    }
+    said = {
+        name: value
+        for name in (
+            "mode",
+            "format",
+            "where",
+            "select",
+            "partitions",
+            "on_bad_row",
+            "max_bad_rows",
+        )
+        if (value := getattr(options, name)) is not None
+    }
+    if options.create:
+        said["create"] = True
+    if options.key:
+        said["key"] = [name.strip() for name in options.key.split(",")]
+    if options.options:
+        said["options"] = _pairs("--options", options.options)
+    is_job = options.into is None and [Path(one).suffix for one in options.sources] == [".toml"]
+    if options.into is None and not is_job:
+        raise UsageError("Name the table with --into, or give a single load file (.toml).")
+    with connect(options.dsn) as orchestrator:
+        if is_job:
+            report = orchestrator.load(Path(options.sources[0]), **said, **shared)
+        else:
+            report = orchestrator.load(options.sources, options.into, **said, **shared)
+    say("")
+    if options.json:
+        value = {**dataclasses.asdict(report), "seconds": report.seconds}
+        print(json.dumps(value, indent=2, default=str, ensure_ascii=False))
+    else:
+        _summary(report)
+    return 0
+
+
+def _summary(report: Any) -> None:
+    for table in report.tables:
+        if table.again:
+            print(f"{table.table}: loaded before (load {table.load}), nothing to do")
+            continue
+        removed = f", {table.removed:,} removed" if table.removed else ""
+        print(
+            f"{table.table}: {table.read:,} rows read, {table.loaded:,} loaded{removed}, "
+            f"{table.rejected:,} rejected (load {table.load}, {table.mode})"
+        )
+        for row in table.rejected_rows:
+            print(f"  rejected  {row}")
+        if table.rejected > len(table.rejected_rows):
+            print(f"  and more: all are in idivm.rejected_rows, as load {table.load}")
+    print(report.views)
+    for name, changed in report.refreshed:
+        print(f"  {name}: {changed:,} rows changed")
+    stages = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in report.stages.items())
+    print(f"{report.seconds:.1f} s ({stages})")
+
+
+def _pairs(option: str, values: Sequence[str]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in values]
+    for name, sign, _ in pairs:
+        if not name or not sign:
+            raise UsageError(f"{option} takes NAME=VALUE, not {name or '='}.")
+    return {name: value for name, _, value in pairs}
+
+
+def _progress(as_json: bool) -> Callable[..., None]:
+    """Lines that stay for whoever reads them; those in between for a terminal alone."""
+    terminal = sys.stderr.isatty()
+
+    def say(text: str, stays: bool = False) -> None:
+        if terminal:
+            end = "\n" if stays else ""
+            print(f"\r\x1b[K{text}", end=end, file=sys.stderr, flush=True)
+        elif stays and not as_json:
+            print(text, file=sys.stderr, flush=True)
+
+    return say

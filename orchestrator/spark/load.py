@@ -1,0 +1,394 @@
+"""`idivm load`: from sources to tables, in stages that can be killed and gone on with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import Connection
+
+from orchestrator.errors import UsageError
+from orchestrator.frontend.statements import parse_name
+from orchestrator.spark import ledger
+from orchestrator.spark.copying import CopyTask
+from orchestrator.spark.effects import (
+    CHOICES,
+    Decision,
+    decide,
+    readers,
+    rows_of,
+    uncaptured,
+    with_those_above,
+)
+from orchestrator.spark.errors import LoadError
+from orchestrator.spark.finish import Moved, finish
+from orchestrator.spark.progress import Say, silent, watch
+from orchestrator.spark.rejects import locate
+from orchestrator.spark.report import LoadedTable, LoadReport, RejectedRow, TableLoad
+from orchestrator.spark.session import spark_session
+from orchestrator.spark.sources import Frame, cut, layout, open_frame, open_source
+from orchestrator.spark.types import Column, pair
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MODES = ("append", "replace", "upsert")
+ON_BAD_ROW = ("stop", "quarantine")
+_SHOWN = 10
+
+SETTINGS: dict[str, object] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.csv.parser.columnPruning.enabled": False,
+    "spark.sql.redaction.options.regex": "(?i)url|dsn|task|password|secret",
+}
+"""What a session for loads needs beyond the ordinary."""
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A table's part of the job, ready to run."""
+
+    wanted: TableLoad
+    frame: Frame
+    target: ledger.Target
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    command: str
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.stages: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stages[name] = self.stages.get(name, 0.0) + time.perf_counter() - started
+
+
+def run(
+    connection: Connection[Any],
+    tables: Sequence[TableLoad],
+    *,
+    master: str = "local[*]",
+    config: Mapping[str, object] | None = None,
+    views: str = "auto",
+    resume: bool = False,
+    again: bool = False,
+    spark: SparkSession | None = None,
+    say: Say = silent,
+) -> tuple[LoadReport, Decision]:
+    """Loads tables; all of them change in one transaction, and the views are left to the caller."""
+    _check(tables, views)
+    # Wrong names are told before Spark takes its seconds to start.
+    for table in tables:
+        ledger.require(ledger.target_named(connection, parse_name(table.into)), table.create)
+    clock = _Clock()
+    with ExitStack() as stack:
+        if spark is None:
+            frame = next((table.frame for table in tables if table.frame is not None), None)
+            if frame is not None:
+                spark = frame.sparkSession
+        if spark is None:
+            with clock.stage("start of Spark"):
+                say("starting Spark")
+                settings = {**SETTINGS, **(config or {})}
+                spark = stack.enter_context(spark_session(master, "idivm load", **settings))
+        job = _Job(connection, spark, say, clock)
+        return job.run(tables, views, resume, again)
+
+
+def _check(tables: Sequence[TableLoad], views: str) -> None:
+    if views not in CHOICES:
+        raise UsageError(f"There is no --views {views}; take {', '.join(CHOICES)}.")
+    for table in tables:
+        if table.mode not in MODES:
+            raise UsageError(f"There is no mode {table.mode}; take {', '.join(MODES)}.")
+        if table.on_bad_row not in ON_BAD_ROW:
+            raise UsageError(
+                f"There is no --on-bad-row {table.on_bad_row}; take stop or quarantine."
+            )
+    names = [str(parse_name(table.into)) for table in tables]
+    if len(set(names)) < len(names):
+        raise UsageError("A table is there twice: name all sources of a table in one place.")
+
+
+class _Job:
+    """One run over all tables, on one connection and one Spark session."""
+
+    def __init__(
+        self, connection: Connection[Any], spark: SparkSession, say: Say, clock: _Clock
+    ) -> None:
+        from orchestrator.spark.postgres_copy import PostgresCopy
+
+        self.connection, self.spark, self.say, self.clock = connection, spark, say, clock
+        parameters = connection.info.get_parameters()
+        password = connection.info.password
+        self.dsn = psycopg.conninfo.make_conninfo(
+            **{**parameters, **({"password": password} if password else {})}
+        )
+        spark.dataSource.register(PostgresCopy)
+
+    def run(
+        self, tables: Sequence[TableLoad], views: str, resume: bool, again: bool
+    ) -> tuple[LoadReport, Decision]:
+        ledger.sweep(self.connection)
+        with self.clock.stage("looking at the sources"):
+            opened = self._open(tables)
+        loads: list[tuple[_Opened, ledger.Load, int]] = []
+        reports: list[LoadedTable] = []
+        locked: list[int] = []
+        try:
+            for one in opened:
+                done = ledger.finished(self.connection, one.command, one.target)
+                if done is not None and one.wanted.mode == "append" and not again:
+                    self.say(
+                        f"{one.wanted.into}: done before, as load {done} (--again loads it once more)",
+                        True,
+                    )
+                    reports.append(_report(one, done, Moved(0, 0, 0, 0), again=True))
+                    continue
+                load = self._begin(one, resume)
+                locked.append(load.id)
+                with self.clock.stage("reading and copying"):
+                    loads.append((one, load, self._stage(one, load)))
+            decision = self._finish(loads, views, reports)
+        finally:
+            for load_id in locked:
+                ledger.unlock(self.connection, load_id)
+        return LoadReport(tuple(reports), str(decision), stages=self.clock.stages), decision
+
+    def _open(self, tables: Sequence[TableLoad]) -> list[_Opened]:
+        opened, wrong = [], []
+        for table in tables:
+            self.say(f"{table.into}: looking at the source")
+            try:
+                one = self._opened(table)
+            except LoadError as error:
+                wrong.append(str(error))
+                continue
+            opened.append(one)
+            shown = ", ".join(f"{column.name} {column.type}" for column in one.columns)
+            self.say(f"{one.wanted.into} ({shown})", True)
+        if wrong:
+            raise LoadError(" ".join(wrong))
+        return opened
+
+    def _opened(self, table: TableLoad) -> _Opened:
+        target = ledger.target_named(self.connection, parse_name(table.into))
+        ledger.require(target, table.create)
+        frame = (
+            open_frame(table.frame, table.source)
+            if table.frame is not None
+            else open_source(self.spark, table.source, target.relation)
+        )
+        key = ledger.key_columns(target, table.key)
+        if target.relation is not None:
+            columns = pair(
+                *(frame.schema, target.relation, target.defaults),
+                text=frame.text,
+                positional=frame.positional,
+            )
+        else:
+            columns = tuple(
+                Column(name, name, frame.made[name], frame.made[name] == "jsonb")
+                for name in frame.schema.names
+            )
+            if missing := set(key) - {column.name for column in columns}:
+                raise LoadError(
+                    f"The key of {target.name} names {', '.join(sorted(missing))}, which is not in the source."
+                )
+        if table.mode == "upsert" and not key:
+            raise LoadError(
+                f"{target.name} has no key that upsert could go by: give it a primary key, or load "
+                "by append or replace."
+            )
+        return _Opened(table, frame, target, columns, key, _command(table, target, frame))
+
+    def _begin(self, one: _Opened, resume: bool) -> ledger.Load:
+        cut(self.spark, one.frame)
+        now = layout(_prepared(one))[0] if one.frame.format != "frame" else None
+        quarantine = one.wanted.on_bad_row == "quarantine"
+        left = ledger.unfinished(self.connection, one.command)
+        if left is not None:
+            number, before = left
+            if resume and now is not None and before == now:
+                count = ledger.progress(self.connection, number)
+                self.say(
+                    f"{one.wanted.into}: going on with load {number}, {count.parts} partitions are there",
+                    True,
+                )
+                return ledger.Load(
+                    *(number, one.target, one.wanted.mode, one.columns, one.key, quarantine, now)
+                )
+            if resume:
+                self.say(
+                    f"{one.wanted.into}: the source or its partitions have changed, loading anew",
+                    True,
+                )
+            ledger.fail(self.connection, number)
+            ledger.unlock(self.connection, number)
+        return ledger.begin(
+            self.connection,
+            one.target,
+            mode=one.wanted.mode,
+            columns=one.columns,
+            key=one.key,
+            quarantine=quarantine,
+            command=one.command,
+            sources=one.frame.files
+            or [{"source": _public(path)} for path in one.frame.source.paths],
+            layout=now,
+        )
+
+    def _stage(self, one: _Opened, load: ledger.Load) -> int:
+        """Has Spark's tasks fill the staging table; gives the number of partitions."""
+        from orchestrator.spark.postgres_copy import NAME, described
+
+        task = CopyTask(
+            self.dsn,
+            load.id,
+            tuple(column.name for column in load.columns),
+            load.quarantine,
+            one.wanted.max_bad_rows,
+            one.frame.separator,
+            one.frame.width,
+        )
+        rows = _prepared(one)
+        cut(self.spark, one.frame)
+        parts = layout(rows)[1] if one.frame.format != "frame" else None
+        try:
+            with watch(self.dsn, load.id, str(one.wanted.into), parts, self.say):
+                writer = rows.write.format(NAME).option("dsn", self.dsn)
+                writer.option("task", described(task)).mode("append").save()
+        except Exception as error:
+            self._stopped(one, load, error)
+            raise
+        return ledger.parts_written(self.connection, load.id)
+
+    def _stopped(self, one: _Opened, load: ledger.Load, error: Exception) -> None:
+        """Says why a load stopped, if it is the fault of its rows; else it can be gone on with."""
+        told = re.findall(r"\w+\.(?:LoadError|BadRowError): (.+)", str(error))
+        if not told:
+            last = re.findall(r"^\s*(?:psycopg\.[\w.]+): (.+)", str(error), re.MULTILINE)
+            if last:
+                raise LoadError(
+                    f"The load into {one.wanted.into} broke off: {last[-1].strip()}. What is there "
+                    "is kept: run the same command with --resume to go on."
+                ) from error
+            return
+        locate(self.spark, self.connection, load.id, one.frame)
+        found = rejected_rows(self.connection, load.id)
+        ledger.fail(self.connection, load.id)
+        shown = str(found[0]) if found and not load.quarantine else told[-1].strip()
+        raise LoadError(
+            f"Nothing was loaded into {one.wanted.into}. {shown.rstrip('.')}."
+            + (
+                ""
+                if load.quarantine
+                else " To load without such rows, give --on-bad-row quarantine."
+            )
+        ) from error
+
+    def _finish(
+        self,
+        loads: Sequence[tuple[_Opened, ledger.Load, int]],
+        views: str,
+        reports: list[LoadedTable],
+    ) -> Decision:
+        oids = [load.target.relation.oid for _, load, _ in loads if load.target.relation]
+        if not loads:
+            return Decision("leave", "nothing was loaded")
+        staged = sum(ledger.progress(self.connection, load.id).rows for _, load, _ in loads)
+        self.say(f"moving {staged:,} rows into place")
+        try:
+            with self.clock.stage("moving into place"), self.connection.transaction():
+                found = readers(self.connection, oids)
+                decision = decide(views, found, staged, rows_of(self.connection, oids))
+                names = with_those_above(self.connection, decision.readers)
+                decision = replace(decision, names=names)
+                with uncaptured(self.connection, decision, oids):
+                    moved = finish(self.connection, [(load, parts) for _, load, parts in loads])
+        except (psycopg.errors.IntegrityError, psycopg.errors.DataError):
+            for _, load, _ in loads:
+                ledger.fail(self.connection, load.id)
+            raise
+        self.say(str(decision), True)
+        for one, load, _ in loads:
+            if load.quarantine and moved[load.id].rejected:
+                with self.clock.stage("locating rejected rows"):
+                    locate(self.spark, self.connection, load.id, one.frame)
+            ledger.drop_staging(self.connection, load.id)
+            report = _report(one, load.id, moved[load.id])
+            reports.append(replace(report, rejected_rows=rejected_rows(self.connection, load.id)))
+        return decision
+
+
+def rejected_rows(connection: Connection[Any], load: int) -> tuple[RejectedRow, ...]:
+    """The first of the rows that a load left out; all are in idivm.rejected_rows."""
+    rows = connection.execute(
+        "SELECT file, row_number, line, column_name, reason, content FROM idivm.rejected_rows"
+        " WHERE load = %s ORDER BY file, row_number, part, position LIMIT %s",
+        [load, _SHOWN],
+    ).fetchall()
+    return tuple(RejectedRow(*row) for row in rows)
+
+
+def _prepared(one: _Opened) -> DataFrame:
+    """The columns in the order of the load; nested values as JSON where they go into JSON."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType
+
+    kinds = {field.name: field.dataType for field in one.frame.rows.schema.fields}
+    chosen = []
+    for column in one.columns:
+        quoted = f.col("`" + column.source.replace("`", "``") + "`")
+        nested = column.as_json and not isinstance(kinds[column.source], StringType)
+        chosen.append(f.to_json(quoted).alias(column.source) if nested else quoted)
+    if one.frame.corrupt:
+        from orchestrator.spark.copying import CORRUPT
+
+        chosen.append(f.col(CORRUPT))
+    return one.frame.rows.select(*chosen)
+
+
+def _command(table: TableLoad, target: ledger.Target, frame: Frame) -> str:
+    """A digest of what was asked for, the files' sizes and times included."""
+    source = table.source
+    if table.frame is not None:
+        return hashlib.sha256(str(time.time_ns()).encode()).hexdigest()
+    told = [
+        *(str(target.name), table.mode, list(table.key), table.on_bad_row),
+        *(list(source.paths), frame.format, sorted(source.options.items())),
+        *(source.where, source.select, list(frame.files)),
+    ]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def _public(path: str) -> str:
+    """A path or URL without what may be secret in it."""
+    return re.sub(r"//[^/@]*@|[?;].*$", lambda match: "//" if match[0][0] == "/" else "", path)
+
+
+def _report(one: _Opened, load: int, moved: Moved, again: bool = False) -> LoadedTable:
+    return LoadedTable(
+        table=str(one.wanted.into),
+        load=load,
+        mode=one.wanted.mode,
+        read=moved.read,
+        loaded=moved.loaded,
+        removed=moved.removed,
+        rejected=moved.rejected,
+        again=again,
+        columns=tuple((column.name, column.type) for column in one.columns),
+    )
