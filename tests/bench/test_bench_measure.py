@@ -20,8 +20,10 @@ from orchestrator.bench.measure import (
     durable_server,
     explained,
     machine,
+    own_server,
     prepare_explained,
     require_durable_commits,
+    restart_cold,
 )
 from orchestrator.errors import UsageError
 
@@ -128,3 +130,15 @@ with durable_server() as dsn:
     assert home.name.startswith("bench-") and not home.exists()
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(done.stdout)
+
+
+def test_an_own_server_takes_settings_and_forgets_its_pages(pg_version: int) -> None:
+    with own_server(pg_version, {"shared_buffers": "8MB"}) as server:
+        with psycopg.connect(server.up().dsn, autocommit=True) as connection:
+            assert connection.execute("SHOW shared_buffers").fetchone() == ("8MB",)
+            connection.execute("CREATE TABLE t AS SELECT n FROM generate_series(1, 5000) AS n")
+            connection.execute("VACUUM t")
+        with psycopg.connect(restart_cold(server), autocommit=True) as connection:
+            cold, warm = (explained(connection, "SELECT sum(n) FROM t") for _ in range(2))
+    pages = -(-5000 * 32 // 8192)
+    assert cold.read >= pages and warm.read < pages <= warm.buffers
