@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import Connection
+from psycopg.conninfo import make_conninfo
 from psycopg.errors import Diagnostic
 from psycopg.sql import SQL, Identifier
 
 from orchestrator.errors import NameTakenError, NotFoundError, ServerError, UsageError
-from orchestrator.frontend.options import parse_options
+from orchestrator.frontend.options import parse_options, seconds
 from orchestrator.frontend.statements import (
     AlterView,
     CreateView,
@@ -35,6 +37,7 @@ from orchestrator.runtime.errors import explained
 from orchestrator.runtime.explain import Explanation, explain_view
 from orchestrator.runtime.install import NewView
 from orchestrator.runtime.refresh import RefreshReport
+from orchestrator.runtime.serve import Event, Server
 from orchestrator.spark.java import describe
 
 if TYPE_CHECKING:
@@ -201,6 +204,27 @@ class Orchestrator:
                 return [self._compare(view_id) for view_id in ids]
 
             return refresh.in_one_cut(self.connection, ids, compare)
+
+    def serve(
+        self,
+        interval: str = "500ms",
+        *,
+        stop: threading.Event | None = None,
+        report: Callable[[Event], None] = lambda event: None,
+    ) -> None:
+        """Keeps deferred views fresh, each within its bound, until `stop` is set.
+
+        It works over connections of its own, and opens new ones when they are lost.
+        """
+        info = self.connection.info
+        dsn = make_conninfo(info.dsn, password=info.password or None)
+        Server(
+            lambda: _open(dsn),
+            lambda connection: Orchestrator(connection)._tidy(),
+            report,
+            seconds(interval),
+            stop or threading.Event(),
+        ).run()
 
     def doctor(self) -> list[Finding]:
         """Looks at server, catalog, capture and Java; removes leftovers and says so."""

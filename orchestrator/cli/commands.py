@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import signal
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,6 +21,7 @@ from rich.text import Text
 from orchestrator.api import Orchestrator, StatementResult, connect
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.serve import Event
 
 
 def sql(options: argparse.Namespace) -> int:
@@ -154,6 +157,18 @@ def drop(options: argparse.Namespace) -> int:
     return 0
 
 
+def serve(options: argparse.Namespace) -> int:
+    """`idivm serve`."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with _open(options) as orchestrator:
+        orchestrator.serve(
+            options.interval, stop=stop, report=lambda event: _print_event(event, options.json)
+        )
+    return 0
+
+
 def up(options: argparse.Namespace) -> int:
     """`idivm up`."""
     from orchestrator.server import embedded
@@ -250,6 +265,19 @@ def _print_result(result: StatementResult) -> None:
         print(f"({len(rows)} row{'' if len(rows) == 1 else 's'})")
     else:
         print(result.message)
+
+
+def _print_event(event: Event, as_json: bool) -> None:
+    facts = {k: v for k, v in dataclasses.asdict(event).items() if v is not None}
+    if as_json:
+        print(json.dumps(facts, ensure_ascii=False), flush=True)
+    elif event.event == "refreshed":
+        took = (event.seconds or 0) * 1000
+        print(f"{event.view}: {event.changed:,} rows in {took:,.1f} ms", flush=True)
+    else:
+        print(
+            ": ".join(str(facts[k]) for k in ("event", "view", "message") if k in facts), flush=True
+        )
 
 
 def _print_table(

@@ -82,6 +82,13 @@ def build_parser() -> argparse.ArgumentParser:
         verb("load", "load files or databases into tables, by Spark, each row once", load.load)
     )
 
+    sub = verb("serve", "keep deferred views fresh until it is stopped", commands.serve)
+    sub.add_argument(
+        "--interval",
+        default="500ms",
+        help="how far a view may lag behind whose option staleness says nothing (default: 500ms)",
+    )
+
     verb("up", "start the embedded server", commands.up)
     verb("down", "stop the embedded server", commands.down)
     verb("doctor", "diagnose an installation and remove leftovers", commands.doctor)

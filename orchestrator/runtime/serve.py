@@ -1,0 +1,354 @@
+"""Keeping deferred views fresh: looks for changes, and refreshes within each view's bound.
+
+Changes are seen by the numbers that capture gives to statements: one short query over all logs, a
+few times within the smallest bound. Writers are not asked to notify: NOTIFY holds one lock of the
+whole server while a transaction commits, so that their commits would stand in line.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import Connection
+
+from orchestrator.errors import IdivmError
+from orchestrator.frontend.options import seconds
+from orchestrator.runtime import refresh
+from orchestrator.runtime.errors import explain
+from orchestrator.runtime.refresh import RefreshReport
+
+Connect: TypeAlias = Callable[[], "Connection[Any]"]
+
+SIDE_BY_SIDE = 4
+"""So many groups of views are refreshed at once, each over a connection of its own."""
+
+LOOKS = 4
+"""So many looks for changes within a bound."""
+
+TIDY = 10.0
+"""Seconds between looks for what plain SQL did: partitions that came, views that were dropped."""
+
+LONGEST_PAUSE = 30.0
+"""The most seconds between two attempts at what fails."""
+
+_STANDING = """
+    WITH RECURSIVE reads(view, source, below) AS (
+        SELECT vs.view, vs.source, lower_view.id
+        FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        LEFT JOIN idivm.views lower_view ON lower_view.state = s.relation
+    ), depends(view, source, below) AS (
+        SELECT view, source, below FROM reads
+      UNION
+        SELECT d.view, r.source, r.below FROM depends d JOIN reads r ON r.view = d.below
+    )
+    SELECT v.id, coalesce(v.relation::text, v.name), v.options ->> 'staleness', v.moving,
+           coalesce(array_agg(d.source) FILTER (WHERE d.below IS NULL), '{}'),
+           coalesce(array_agg(d.below) FILTER (WHERE d.below IS NOT NULL), '{}')
+    FROM idivm.views v LEFT JOIN depends d ON d.view = v.id
+    WHERE v.status <> 'building' AND (v.status = 'invalid' OR v.id NOT IN (SELECT idivm.kept_views()))
+    GROUP BY v.id ORDER BY v.id
+"""
+
+_LOOK = """
+    WITH writers AS MATERIALIZED (
+        -- A prepared transaction has no process, and another name instead.
+        SELECT DISTINCT relation, virtualtransaction AS writer FROM pg_locks
+        WHERE mode = 'RowExclusiveLock' AND relation IS NOT NULL
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    )
+    SELECT (SELECT md5(string_agg(concat_ws(' ', v.id, v.status, v.maintain, v.options), ',' ORDER BY v.id))
+            FROM idivm.views v),
+           s.id, coalesce(pg_sequence_last_value(to_regclass('idivm_log.s' || s.id || '_seq')::oid), 0),
+           ARRAY(SELECT w.writer FROM writers w
+                 WHERE w.relation = to_regclass('idivm_log.s' || s.id || '_a')
+                    OR w.relation = to_regclass('idivm_log.s' || s.id || '_b'))
+    FROM (SELECT) AS one LEFT JOIN idivm.sources s ON true
+"""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that `serve` did or met with."""
+
+    event: str
+    """connected, standing by, refreshed, failed, disconnected or stopped."""
+    view: str | None = None
+    changed: int | None = None
+    seconds: float | None = None
+    staleness: float | None = None
+    """How long the oldest of the changes may have waited to be seen in the view."""
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class Served:
+    """A view to keep fresh: its bound, the tables below it, the views below it."""
+
+    id: int
+    name: str
+    bound: float
+    moving: bool
+    tables: frozenset[int]
+    below: frozenset[int]
+
+
+@dataclass
+class Progress:
+    """What is known of the freshness of one view."""
+
+    since: float | None = None
+    """When it may have become stale; None while it is fresh."""
+    seen: dict[int, int] = field(default_factory=dict)
+    """The numbers of the tables below at the last look."""
+    writers: frozenset[str] = frozenset()
+    """The transactions that were writing the logs of these tables then."""
+    unsettled: bool = False
+    """Whether a writer may have had its number and not yet been among the writers."""
+    took: float = 0.0
+    failures: int = 0
+    not_before: float = 0.0
+
+
+def groups(views: Iterable[Served]) -> list[list[Served]]:
+    """Views that share a view below are refreshed together, others side by side.
+
+    >>> def served(id, *below):
+    ...     return Served(id, f"v{id}", 1.0, False, frozenset(), frozenset(below))
+    >>> [[v.id for v in group] for group in groups([served(1), served(2), served(3, 1), served(4, 3, 1)])]
+    [[1, 3, 4], [2]]
+    """
+    found: list[tuple[set[int], list[Served]]] = []
+    for view in views:
+        reach = {view.id, *view.below}
+        joined = [group for group in found if group[0] & reach]
+        found = [group for group in found if not group[0] & reach]
+        members = [member for _, group in joined for member in group]
+        found.append((reach.union(*(ids for ids, _ in joined)), [*members, view]))
+    return sorted((group for _, group in found), key=lambda group: group[0].id)
+
+
+def due_at(view: Served, progress: Progress) -> float | None:
+    """When to begin the refresh of a view: late enough to batch, in time for its bound.
+
+    >>> view = Served(1, "v", 1.0, False, frozenset(), frozenset())
+    >>> due_at(view, Progress(since=10.0, took=0.1)), due_at(view, Progress())
+    (10.4, None)
+    """
+    if progress.since is None:
+        return None
+    return max(progress.since + view.bound / 2 - progress.took, progress.not_before)
+
+
+class Server:
+    """Refreshes what is stale until it is told to stop."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        tidy: Callable[[Connection[Any]], None],
+        report: Callable[[Event], None],
+        interval: float,
+        stop: threading.Event,
+    ) -> None:
+        """Takes how to connect, what to do now and then, whom to tell, and the common bound."""
+        self.connect = connect
+        self.tidy = tidy
+        self.report = report
+        self.interval = interval
+        self.stop = stop
+        self.views: list[Served] = []
+        self.progress: dict[int, Progress] = {}
+        self.busy: dict[int, Future[None]] = {}
+        self.idle: SimpleQueue[Connection[Any]] = SimpleQueue()
+        self.opened: list[Connection[Any]] = []
+
+    def run(self) -> None:
+        """Serves until `stop` is set, over as many connections as it takes."""
+        failures = 0
+        while not self.stop.is_set():
+            try:
+                connection = self._open()
+            except (IdivmError, psycopg.Error) as error:
+                failures += 1
+                self.report(Event("disconnected", message=_sentence(error)))
+                self.stop.wait(_pause(failures))
+                continue
+            try:
+                if self._alone(connection):
+                    failures = 0
+                    self._serve(connection)
+            except (IdivmError, psycopg.Error) as error:
+                failures += 1
+                self.report(Event("disconnected", message=_sentence(error)))
+                self.stop.wait(_pause(failures))
+            finally:
+                self._close()
+        self.report(Event("stopped"))
+
+    def _open(self) -> Connection[Any]:
+        connection = self.connect()
+        self.opened.append(connection)
+        return connection
+
+    def _close(self) -> None:
+        for connection in self.opened:
+            with suppress(psycopg.Error):
+                connection.close()
+        self.opened, self.idle = [], SimpleQueue()
+        self.views, self.progress, self.busy = [], {}, {}
+
+    def _alone(self, connection: Connection[Any]) -> bool:
+        """Waits until no other serves this database."""
+        told = False
+        while not self.stop.is_set():
+            row = connection.execute("SELECT pg_try_advisory_lock(idivm.lock_class(), 0)")
+            if row.fetchone() == (True,):
+                return True
+            if not told:
+                self.report(Event("standing by", message="another idivm serve is at work here"))
+                told = True
+            self.stop.wait(self.interval)
+        return False
+
+    def _serve(self, connection: Connection[Any]) -> None:
+        self.report(Event("connected"))
+        known: str | None = ""
+        looked, tidied = time.monotonic(), 0.0
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            try:
+                while not self.stop.is_set():
+                    if time.monotonic() - tidied > TIDY:
+                        self.tidy(connection)
+                        tidied = time.monotonic()
+                    now = time.monotonic()
+                    rows = connection.execute(_LOOK).fetchall()
+                    if rows[0][0] != known:
+                        self._learn(connection)
+                        known = rows[0][0]
+                    self._look({row[1]: (row[2], frozenset(row[3])) for row in rows}, looked)
+                    looked = now
+                    self._start(pool)
+                    self.stop.wait(self._nap())
+            finally:
+                for other in self.opened:
+                    with suppress(psycopg.Error):
+                        other.cancel()
+
+    def _learn(self, connection: Connection[Any]) -> None:
+        """Reads which views there are."""
+        rows = connection.execute(_STANDING).fetchall()
+        self.views = [
+            Served(
+                view_id,
+                name,
+                seconds(bound) if bound else self.interval,
+                moving,
+                frozenset(tables),
+                frozenset(below),
+            )
+            for view_id, name, bound, moving, tables, below in rows
+        ]
+        now = time.monotonic()
+        known = {view.id for view in self.views}
+        kept = {view_id: p for view_id, p in self.progress.items() if view_id in known}
+        self.progress = {view.id: kept.get(view.id, Progress(since=now)) for view in self.views}
+
+    def _look(self, logs: Mapping[int, tuple[int, frozenset[str]]], looked: float) -> None:
+        """Notes which views may have become stale since the look before."""
+        for view in self.views:
+            progress = self.progress[view.id]
+            mine = {source: logs[source] for source in view.tables if source in logs}
+            numbers = {source: number for source, (number, _) in mine.items()}
+            writers = frozenset[str]().union(*(writers for _, writers in mine.values()))
+            moved = numbers != progress.seen
+            ended = progress.writers - writers
+            again = progress.unsettled and progress.since is None
+            progress.seen, progress.writers = numbers, writers
+            progress.unsettled = moved or (progress.unsettled and not again)
+            if progress.since is None and (moved or ended or again or view.moving):
+                progress.since = looked
+
+    def _start(self, pool: ThreadPoolExecutor) -> None:
+        """Begins the refreshes that are due, of each group one at a time."""
+        now = time.monotonic()
+        for group in groups(self.views):
+            first = group[0].id
+            running = self.busy.get(first)
+            if running is not None:
+                if not running.done():
+                    continue
+                del self.busy[first]
+                running.result()
+            due = [due_at(view, self.progress[view.id]) for view in group]
+            if any(at is not None and at <= now for at in due):
+                # Those that would follow shortly come along: one cut, and less work.
+                stale = [view for view, at in zip(group, due, strict=True) if at is not None]
+                soon = [v for v in stale if self.progress[v.id].not_before <= now]
+                self.busy[first] = pool.submit(self._refresh, soon)
+
+    def _refresh(self, views: list[Served]) -> None:
+        failed_before = any(self.progress[view.id].failures for view in views)
+        # One whose query fails must not keep back the others.
+        for part in [[view] for view in views] if failed_before else [views]:
+            self._refresh_together(part)
+
+    def _refresh_together(self, views: list[Served]) -> None:
+        states = [self.progress[view.id] for view in views]
+        since = [state.since for state in states]
+        for state in states:
+            state.since = None
+        connection = self._borrow()
+        started = time.monotonic()
+        try:
+            reports = refresh.refresh(connection, [view.id for view in views])
+        except (IdivmError, psycopg.Error) as error:
+            if connection.closed:
+                raise
+            self.idle.put(connection)
+            for view, state, before in zip(views, states, since, strict=True):
+                state.failures += 1
+                state.since = before if state.since is None else state.since
+                state.not_before = time.monotonic() + _pause(state.failures)
+                if not self.stop.is_set():
+                    self.report(Event("failed", view.name, message=_sentence(error)))
+            return
+        self.idle.put(connection)
+        ended = time.monotonic()
+        for state in states:
+            state.failures, state.took = 0, (state.took + ended - started) / 2
+        waited = {v.name: ended - s for v, s in zip(views, since, strict=True) if s is not None}
+        for one in reports:
+            self._tell(one, waited.get(one.view))
+
+    def _tell(self, one: RefreshReport, waited: float | None) -> None:
+        if one.changed:
+            self.report(Event("refreshed", one.view, one.changed, one.seconds, waited))
+
+    def _borrow(self) -> Connection[Any]:
+        return self._open() if self.idle.empty() else self.idle.get()
+
+    def _nap(self) -> float:
+        """How long to wait for the next look."""
+        now = time.monotonic()
+        bounds = [view.bound for view in self.views]
+        nap = min(bounds, default=self.interval) / LOOKS
+        due = [due_at(view, self.progress[view.id]) for view in self.views]
+        return max(0.005, min([nap, *(at - now for at in due if at is not None and at > now)]))
+
+
+def _pause(failures: int) -> float:
+    """Twice as long after each failure."""
+    return float(min(LONGEST_PAUSE, 0.1 * 2 ** min(failures, 20)))
+
+
+def _sentence(error: IdivmError | psycopg.Error) -> str:
+    return str(explain(error, "Serving") if isinstance(error, psycopg.Error) else error)
