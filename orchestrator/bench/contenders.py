@@ -173,6 +173,8 @@ def in_turn(
     >>> order, measured["a"].times
     (['a', 'b', 'b', 'a'], (1.0, 1.0))
     """
+    if not sides:
+        return {}
     labels = list(sides)
     runs: dict[str, list[Execution]] = {label: [] for label in labels}
     for number in range(warm_up + repeat):

@@ -10,11 +10,10 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from orchestrator.api import Orchestrator, connect
 from orchestrator.bench import against
-from orchestrator.bench.against import BY_HAND, MATERIALIZED, PAIR, Against
+from orchestrator.bench.against import PAIR, Against
 from orchestrator.bench.contenders import (
     ID,
     RECOMPUTE,
@@ -32,10 +31,21 @@ from orchestrator.bench.contenders import (
     sdbt_fixed,
     view_name,
 )
-from orchestrator.bench.formula import Costs, aggregate_speedup, growth, spj_speedup
 from orchestrator.bench.measure import STEADY, machine, own_server, require_durable_commits
 from orchestrator.bench.parts_data import FILES, WORKLOAD, Dataset, Prices, query
-from orchestrator.bench.report import Bar, Report, progress
+from orchestrator.bench.parts_report import (
+    D,
+    F,
+    J,
+    Measured,
+    Point,
+    S,
+    against_bars,
+    against_rows,
+    join_bars,
+    rows,
+)
+from orchestrator.bench.report import Report, progress
 from orchestrator.bench.workload import vacuum
 from orchestrator.errors import UsageError
 
@@ -43,12 +53,6 @@ CONTENDERS = (ID, TUPLE, sdbt_fixed("parts"), SDBT_STREAMS, RECOMPUTE)
 
 PARTS = 100_000
 """Parts, and as many devices, at scale 1; the paper has 50 times as many."""
-
-D, J, S, F = 200, 2, 20, 10
-"""The paper's defaults (figure 11b)."""
-
-TIMES_BY_HAND_AT_MOST = 1.5
-TIMES_FASTER_THAN_MATERIALIZED = 15.0
 
 RECOMPUTATIONS = 3
 """Runs of what costs as much as the query."""
@@ -64,33 +68,6 @@ class Axes:
     j: tuple[int, ...] = (2, 3, 4, 5, 6)
     s: tuple[int, ...] = (6, 12, 25, 50, 100)
     f: tuple[int, ...] = (5, 10, 15, 20, 25)
-
-
-@dataclass(frozen=True)
-class Point:
-    """A place on an axis."""
-
-    varied: str
-    view: str = "V'"
-    d: int = D
-    j: int = J
-    s: int = S
-    f: int = F
-
-    @property
-    def selective(self) -> bool:
-        """Without a condition on devices nothing but joins tells the points of axis j apart."""
-        return self.varied != "j"
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What the strategies took at a point."""
-
-    point: Point
-    costs: Costs
-    series: dict[str, Series]
-    refused: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -145,19 +122,19 @@ def run(
         described = machine(orchestrator.connection)
         measured = [one for group in _groups(axes, parts) for one in _measure_group(bench, group)]
         compared = _compare(bench) if compare else {}
-    rows = [row for one in measured for row in _rows(bench, one)]
     subject = contenders[0]
-    rows += [
+    found = [row for one in measured for row in rows(parts, one)]
+    found += [
         row
         for number, cases in compared.items()
         for one in cases
-        for row in _against_rows(number, one, subject)
+        for row in against_rows(number, one, subject)
     ]
     bars = (
-        *_join_bars([one for one in measured if one.point.varied == "j"]),
-        *(_against_bars(compared) if subject == ID else ()),
+        *join_bars([one for one in measured if one.point.varied == "j"]),
+        *(against_bars(compared) if subject == ID else ()),
     )
-    return Report("parts", described, tuple(rows), bars)
+    return Report("parts", described, tuple(found), bars)
 
 
 def _require_sense(axes: Axes, parts: int, repeat: int) -> None:
@@ -209,69 +186,112 @@ def _tables(bench: _Bench, dataset: Dataset) -> Iterator[None]:
 def _measure_group(bench: _Bench, group: tuple[Dataset, list[Point]]) -> Iterator[Measured]:
     dataset, points = group
     with _tables(bench, dataset):
-        for (view, joins), same_view in itertools.groupby(points, lambda p: (p.view, p.j)):
+        for _, same_view in itertools.groupby(points, lambda point: point.view):
             at = list(same_view)
-            text = query(view, joins, selective=at[0].selective)
             found: dict[Point, Measured] = {}
             for together in _together(bench.contenders, at[0]):
-                for one in _measure_view(bench, text, at, together):
-                    before = found.get(one.point, one)
-                    found[one.point] = Measured(
-                        one.point,
-                        before.costs,
-                        {**before.series, **one.series},
-                        {**before.refused, **one.refused},
-                    )
+                measure = _measure_joins if at[0].varied == "j" else _measure_view
+                for one in measure(bench, at, together):
+                    before = found.get(one.point)
+                    found[one.point] = before.beside(one) if before else one
             yield from found.values()
 
 
 def _together(contenders: tuple[Contender, ...], point: Point) -> list[tuple[Contender, ...]]:
     """Who is measured in turn: what takes a thousand times as long runs by itself, and less often.
 
-    That recomputing costs the same for every diff is worth showing on one axis.
+    That recomputing costs the same for every diff is worth showing on one axis. On axis j the
+    points are measured in turn, as it is their difference that counts.
     """
     quick = tuple(one for one in contenders if one != RECOMPUTE)
     slow = tuple(one for one in contenders if one == RECOMPUTE)
+    if point.varied == "j":
+        return [(one,) for one in quick or slow]
     if quick and point.varied != "d":
         return [quick]
     return [group for group in (quick, slow) if group]
 
 
 def _measure_view(
-    bench: _Bench, text: str, points: Sequence[Point], contenders: Sequence[Contender]
+    bench: _Bench, points: Sequence[Point], contenders: Sequence[Contender]
 ) -> Iterator[Measured]:
-    """Measures a view at points that differ in d alone."""
-    orchestrator = bench.orchestrator
-    name = FILES[points[0].view]
-    bench.say(f"creating {points[0].view} by {', '.join(one.label for one in contenders)}")
+    """Measures the contenders in turn, at points that differ in d alone."""
+    first = points[0]
+    name, text = FILES[first.view], query(first.view, first.j)
+    bench.say(f"creating {first.view} by {', '.join(one.label for one in contenders)}")
     refused = {}
     for one in contenders:
-        if (reason := create(orchestrator, name, text, one)) is not None:
+        if (reason := create(bench.orchestrator, name, text, one)) is not None:
             refused[one.label] = reason
-    present = [one for one in contenders if one.label not in refused]
-    views = {one.label: view_name(name, one) for one in present}
-    recomputed = RECOMPUTE in present
+    views = {one.label: view_name(name, one) for one in contenders if one.label not in refused}
     for number, point in enumerate(points):
-        vacuum(orchestrator)
-        bench.say(f"{point.view}: d = {point.d}, j = {point.j}, s = {point.s}, f = {point.f}")
-        prices = Prices(orchestrator, point.d)
+        prices = Prices(bench.orchestrator, point.d)
+        series = _in_turn(bench, views, prices, point, contenders, SETTLE if number == 0 else 1)
+        yield Measured(point, prices.costs(point.j), series, refused)
+    _finish(bench, {views[one.label]: one for one in contenders if one.label in views})
 
-        def next_round(prices: Prices = prices) -> None:
-            orchestrator.refresh(*views.values())
-            prices.change()
 
-        series = in_turn(
-            {k: refreshing(orchestrator.connection, [v]) for k, v in views.items()},
-            next_round,
-            min(bench.repeat, RECOMPUTATIONS) if recomputed else bench.repeat,
-            SETTLE if number == 0 and not recomputed else 1,
+def _measure_joins(
+    bench: _Bench, points: Sequence[Point], contenders: Sequence[Contender]
+) -> Iterator[Measured]:
+    """Measures the numbers of joins in turn; no condition on devices tells the points apart."""
+    (contender,) = contenders
+    views, refused = {}, {}
+    for point in points:
+        bench.say(f"creating {point.view} with {point.j} joins by {contender.label}")
+        name = f"{FILES[point.view]}_{point.j}"
+        text = query(point.view, point.j, selective=False)
+        if (reason := create(bench.orchestrator, name, text, contender)) is None:
+            views[str(point.j)] = view_name(name, contender)
+        else:
+            refused[point.j] = reason
+    prices = Prices(bench.orchestrator, points[0].d)
+    series = _in_turn(bench, views, prices, points[0], contenders, SETTLE) if views else {}
+    for point in points:
+        yield Measured(
+            point,
+            prices.costs(point.j, selective=False),
+            {contender.label: series[str(point.j)]} if point.j not in refused else {},
+            {contender.label: refused[point.j]} if point.j in refused else {},
         )
-        costs = prices.costs(point.j, selective=point.selective)
-        yield Measured(point, costs, series, refused)
-    require_equal(orchestrator, list(views.values()))
-    for one in present:
-        require_strategy(orchestrator, views[one.label], one)
-        orchestrator.drop_view(views[one.label])
+    _finish(bench, dict.fromkeys(views.values(), contender))
+
+
+def _in_turn(
+    bench: _Bench,
+    views: dict[str, str],
+    prices: Prices,
+    point: Point,
+    contenders: Sequence[Contender],
+    settle: int,
+) -> dict[str, Series]:
+    orchestrator = bench.orchestrator
+    vacuum(orchestrator)
+
+    def next_round() -> None:
+        bench.say(
+            f"{point.view}, {point.varied} varied: d = {point.d}, s = {point.s}, f = {point.f}"
+        )
+        orchestrator.refresh(*views.values())
+        prices.change()
+
+    recomputed = RECOMPUTE in contenders
+    return in_turn(
+        {label: refreshing(orchestrator.connection, [view]) for label, view in views.items()},
+        next_round,
+        min(bench.repeat, RECOMPUTATIONS) if recomputed else bench.repeat,
+        1 if recomputed else settle,
+    )
+
+
+def _finish(bench: _Bench, views: dict[str, Contender]) -> None:
+    """Makes sure that what was measured was right, and was what it is called."""
+    if not views:
+        return
+    require_equal(bench.orchestrator, list(views))
+    for view, one in views.items():
+        require_strategy(bench.orchestrator, view, one)
+        bench.orchestrator.drop_view(view)
 
 
 def _compare(bench: _Bench) -> dict[int, list[Against]]:
@@ -289,112 +309,3 @@ def _compare(bench: _Bench) -> dict[int, list[Against]]:
                 measured += [one] if one else []
         found[parts] = measured
     return found
-
-
-def _row(parts: int, point: Point, strategy: str, series: Series | None) -> dict[str, Any]:
-    return {
-        "varied": point.varied,
-        "parts": parts,
-        "view": point.view,
-        "d": point.d,
-        "j": point.j,
-        "s %": point.s,
-        "f": point.f,
-        "strategy": strategy,
-        "ms": series.milliseconds if series else None,
-        "from": min(series.times) if series else None,
-        "to": max(series.times) if series else None,
-        "buffers": series.buffers if series else None,
-        "time / id": None,
-        "buffers / id": None,
-        "formula": None,
-        "paper": None,
-        "a": None,
-        "p": None,
-        "g": None,
-        "note": "",
-    }
-
-
-def _rows(bench: _Bench, measured: Measured) -> Iterator[dict[str, Any]]:
-    """A row for each strategy; the formula stands beside the one that it is of."""
-    predict = spj_speedup if measured.point.view == "V" else aggregate_speedup
-    base = measured.series.get(ID.label)
-    for label, series in measured.series.items():
-        row = _row(bench.parts, measured.point, label, series)
-        row.update(a=measured.costs.a, p=measured.costs.p, g=measured.costs.g)
-        if base is not None:
-            row["time / id"] = series.times_slower_than(base)
-            row["buffers / id"] = series.times_more_buffers_than(base)
-        if label == TUPLE.label:
-            row["formula"] = predict(measured.costs)
-            row["paper"] = _paper(measured.point)
-        yield row
-    for label, reason in measured.refused.items():
-        yield {**_row(bench.parts, measured.point, label, None), "note": reason}
-
-
-def _paper(point: Point) -> str | None:
-    """What section 7.2 says of the speedup; the figure has no other numbers."""
-    if point.view == "V":
-        return None
-    if point.varied == "s":
-        return "1.2" if point.s == 100 else None
-    if point.varied == "j":
-        return "grows"
-    return "4 to 5"
-
-
-def _against_rows(parts: int, one: Against, subject: Contender) -> Iterator[dict[str, Any]]:
-    sides = {subject.label: one.refresh, BY_HAND: one.by_hand, MATERIALIZED: one.materialized}
-    for label, series in sides.items():
-        yield {
-            **_row(parts, Point("against", view=one.case), label, series),
-            "time / id": series.times_slower_than(one.refresh) if subject == ID else None,
-            "buffers / id": series.times_more_buffers_than(one.refresh) if subject == ID else None,
-        }
-
-
-def _join_bars(measured: Sequence[Measured]) -> Iterator[Bar]:
-    """Slopes over j: that of ID must be no more than chance, that of tuple-based must be more."""
-    for contender, op in ((ID, "<="), (TUPLE, ">")):
-        runs = {
-            one.point.j: one.series[contender.label].times
-            for one in measured
-            if contender.label in one.series
-        }
-        if len(runs) < 3:
-            continue
-        found = growth(runs)
-        name = (
-            f"{contender.label}, growth of time with j ({found.per_step:+.1%} a join), "
-            "slope in standard errors"
-        )
-        yield Bar(name, found.in_errors, op, found.limit)
-
-
-def _against_bars(compared: dict[int, list[Against]]) -> Iterator[Bar]:
-    factors = {n: one for n, cases in compared.items() for one in cases if one.case == PAIR}
-    if not factors:
-        return
-    largest = factors[max(factors)]
-    yield Bar(
-        f"{PAIR}, refresh / SQL by hand, time",
-        largest.times_by_hand,
-        "<=",
-        TIMES_BY_HAND_AT_MOST,
-    )
-    yield Bar(
-        f"{PAIR}, REFRESH MATERIALIZED VIEW / refresh, time",
-        largest.times_faster,
-        ">=",
-        TIMES_FASTER_THAN_MATERIALIZED,
-    )
-    if len(factors) > 1:
-        smallest = factors[min(factors)]
-        yield Bar(
-            f"{PAIR}, that factor / the factor with a tenth of the data",
-            largest.times_faster / smallest.times_faster,
-            ">",
-            1.0,
-        )

@@ -26,8 +26,9 @@ from orchestrator.bench.contenders import (
 )
 from orchestrator.bench.formula import Costs
 from orchestrator.bench.measure import Execution, durable_server
-from orchestrator.bench.parts import Axes, Measured, Point
+from orchestrator.bench.parts import Axes
 from orchestrator.bench.parts_data import WORKLOAD, Dataset, Prices, query
+from orchestrator.bench.parts_report import Measured, Point, join_bars, rows
 from orchestrator.bench.plot import draw_parts
 from orchestrator.bench.report import Bar, Report
 from orchestrator.errors import DatabaseError, NameTakenError, UsageError
@@ -216,17 +217,16 @@ def test_growth_is_a_finding_for_id_and_expected_of_tuple() -> None:
             flat, steep = _runs(10.1, 9.9, 10.0), _runs(5.0 * j, 5.1 * j, 4.9 * j)
             series = {one.label: steep if one.label in grown else flat for one in (ID, TUPLE)}
             measured.append(Measured(Point("j", j=j), Costs(31, 2, 1), series, {}))
-        return {bar.name.partition(",")[0]: bar.holds for bar in parts._join_bars(measured)}
+        return {bar.name.partition(",")[0]: bar.holds for bar in join_bars(measured)}
 
     assert bars("tuple") == {"id": True, "tuple": True}
     assert bars("id") == {"id": False, "tuple": False}
 
 
 def test_the_ratio_stands_beside_the_prediction() -> None:
-    bench = parts._Bench(None, (), 1000, 1, 1, print)  # type: ignore[arg-type]
     series = {"id": _runs(2.0, 4.0), "tuple": _runs(10.0, 20.0)}
     measured = Measured(Point("d"), Costs(31, 2, 1), series, {"SDBT-fixed": "It cannot."})
-    first, second, third = parts._rows(bench, measured)
+    first, second, third = rows(1000, measured)
     assert (first["time / id"], first["formula"]) == (1.0, None)
     assert (second["time / id"], second["formula"], second["paper"]) == (5.0, 5.0, "4 to 5")
     assert (third["ms"], third["note"]) == (None, "It cannot.")
