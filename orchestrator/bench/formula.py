@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Costs:
-    """The parameters of the analysis, each measured on the data."""
+    """The parameters of the analysis, each measured on the data.
+
+    The fourth, k, counts the tuples that a diff inserts into a cache; price updates insert none.
+    """
 
     a: float
     """Accesses with which the tuple-based approach makes the view's diff, per changed tuple."""
@@ -49,16 +52,6 @@ def aggregate_speedup(costs: Costs) -> float:
     """
     grouping = 2 * costs.p * costs.g
     return (costs.a + grouping) / (1 + costs.p + grouping)
-
-
-def insert_speedup(costs: Costs, k: float) -> float:
-    """The same for inserts, each making k tuples for the cache (section A.2.2): what a cache costs.
-
-    >>> round(insert_speedup(Costs(a=31, p=2, g=1), k=2), 2)
-    0.95
-    """
-    grouping = 2 * costs.p * costs.g
-    return (costs.a + grouping) / (costs.a + k + grouping)
 
 
 @dataclass(frozen=True)
