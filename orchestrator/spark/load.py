@@ -287,9 +287,9 @@ class _Job:
                     "is kept: run the same command with --resume to go on."
                 ) from error
             return
+        ledger.fail(self.connection, load.id)
         locate(self.spark, self.connection, load.id, one.frame)
         found = rejected_rows(self.connection, load.id)
-        ledger.fail(self.connection, load.id)
         shown = str(found[0]) if found and not load.quarantine else told[-1].strip()
         raise LoadError(
             f"Nothing was loaded into {one.wanted.into}. {shown.rstrip('.')}."
