@@ -174,7 +174,8 @@ def _bars(
         if numbers:
             texts = [f"{_number(height)}{unit}" for height in heights]
             axes.bar_label(drawn, texts, fontsize=7, padding=1)
-    axes.set_yscale("log")
+    axes.set_yscale("log", subs=[])
+    axes.yaxis.get_major_locator().set_params(subs=(1.0, 2.0, 5.0))
     axes.set_ylim(bottom=lowest / 2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.set_xticks(range(len(groups)))
