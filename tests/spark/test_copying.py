@@ -1,0 +1,286 @@
+"""A task's part of a load, without Spark: attempts that repeat, overlap or are killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+from orchestrator.frontend.statements import parse_name  # noqa: E402
+from orchestrator.spark import ledger  # noqa: E402
+from orchestrator.spark.copying import BadRowError, CopyTask, copy_partition  # noqa: E402
+from orchestrator.spark.errors import LoadError  # noqa: E402
+from orchestrator.spark.finish import IncompleteError, finish, in_order  # noqa: E402
+from orchestrator.spark.types import Column  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+Begin = Callable[..., tuple[ledger.Load, CopyTask]]
+
+
+@pytest.fixture
+def db(dsn: str) -> Iterator[Connection[Any]]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def begin(db: Connection[Any], dsn: str) -> Begin:
+    """Begins a load of all columns of a table."""
+
+    def begun(
+        table: str, mode: str = "append", quarantine: bool = False, command: str = "c"
+    ) -> tuple[ledger.Load, CopyTask]:
+        target = ledger.target_named(db, parse_name(table))
+        assert target.relation is not None
+        load = ledger.begin(
+            db,
+            target,
+            mode=mode,
+            columns=tuple(Column(c.name, c.name, c.type) for c in target.relation.columns),
+            key=ledger.key_columns(target, None),
+            quarantine=quarantine,
+            command=command + table,
+        )
+        return load, CopyTask(dsn, load.id, tuple(c.name for c in load.columns), quarantine)
+
+    return begun
+
+
+def end(db: Connection[Any], *loads: tuple[ledger.Load, int]) -> dict[int, Any]:
+    with db.transaction():
+        return finish(db, loads)
+
+
+def batch(**columns: list[Any]) -> Any:
+    return pa.record_batch({name: pa.array(values) for name, values in columns.items()})
+
+
+def rows(db: Connection[Any], query: str) -> list[tuple[Any, ...]]:
+    return db.execute(query).fetchall()  # type: ignore[arg-type]
+
+
+def test_a_partition_is_written_once(db: Connection[Any], begin: Begin) -> None:
+    db.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
+    load, task = begin("t")
+    first = copy_partition(task, 0, 1, [batch(a=[1, 2], b=["x", None])])
+    assert copy_partition(task, 0, 2, [batch(a=[1, 2], b=["x", None])]) == first
+    copy_partition(task, 1, 3, [batch(a=[3], b=[""])])
+    assert rows(db, "SELECT * FROM t") == []
+    moved = end(db, (load, 2))[load.id]
+    assert (moved.read, moved.loaded, moved.rejected) == (3, 3, 0)
+    assert rows(db, "SELECT * FROM t ORDER BY a") == [(1, "x"), (2, None), (3, "")]
+    assert rows(db, "SELECT status, parts, rows_loaded FROM idivm.loads") == [("done", 2, 3)]
+    assert rows(db, "SELECT * FROM idivm.load_parts") == []
+
+
+def test_two_attempts_at_the_same_time_leave_one(db: Connection[Any], begin: Begin) -> None:
+    db.execute("CREATE TABLE t (a int)")
+    load, task = begin("t")
+    both = threading.Barrier(2)
+
+    def slow(number: int) -> Iterator[Any]:
+        yield batch(a=[1])
+        both.wait()  # now both are in the middle of their copies
+        yield batch(a=[2])
+
+    attempts = [
+        threading.Thread(target=copy_partition, args=(task, 0, n, slow(n))) for n in range(2)
+    ]
+    for attempt in attempts:
+        attempt.start()
+    for attempt in attempts:
+        attempt.join()
+    end(db, (load, 1))
+    assert rows(db, "SELECT a FROM t ORDER BY a") == [(1,), (2,)]
+
+
+KILLED = """
+import sys
+import pyarrow as pa
+from orchestrator.spark.copying import CopyTask, copy_partition
+
+def batches():
+    yield pa.record_batch({"a": list(range(100_000))})
+    print("copying", flush=True)
+    sys.stdin.read()
+
+copy_partition(CopyTask(sys.argv[1], int(sys.argv[2]), ("a",)), 0, 1, batches())
+"""
+
+
+def test_a_killed_task_leaves_nothing(
+    db: Connection[Any], begin: Begin, dsn: str, tmp_path: Path
+) -> None:
+    db.execute("CREATE TABLE t (a int)")
+    load, task = begin("t")
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    with subprocess.Popen(
+        [sys.executable, script, dsn, str(load.id)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "copying\n"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    copy_partition(task, 0, 2, [batch(a=[7])])
+    end(db, (load, 1))
+    assert rows(db, "SELECT a FROM t") == [(7,)]
+
+
+def test_a_missing_partition_is_noticed(db: Connection[Any], begin: Begin) -> None:
+    db.execute("CREATE TABLE t (a int)")
+    load, task = begin("t")
+    copy_partition(task, 0, 1, [batch(a=[1])])
+    with pytest.raises(IncompleteError, match="only 1 are in the database"):
+        end(db, (load, 2))
+    assert rows(db, "SELECT * FROM t") == []
+    copy_partition(task, 1, 1, [batch(a=[2])])
+    end(db, (load, 2))
+    assert rows(db, "SELECT a FROM t ORDER BY a") == [(1,), (2,)]
+
+
+def test_a_task_of_a_load_that_was_given_up_writes_nothing(
+    db: Connection[Any], begin: Begin
+) -> None:
+    db.execute("CREATE TABLE t (a int)")
+    load, task = begin("t")
+
+    def late() -> Iterator[Any]:
+        yield batch(a=[1])
+        db.execute("DELETE FROM idivm.loads WHERE id = %s", [load.id])
+
+    with pytest.raises(LoadError, match="given up"):
+        copy_partition(task, 0, 1, late())
+    assert rows(db, "SELECT * FROM idivm.load_parts") == []
+
+
+def test_a_load_ends_once(db: Connection[Any], begin: Begin) -> None:
+    db.execute("CREATE TABLE t (a int)")
+    load, task = begin("t")
+    copy_partition(task, 0, 1, [batch(a=[1])])
+    end(db, (load, 1))
+    with pytest.raises(LoadError, match="given up"):
+        end(db, (load, 1))
+    assert rows(db, "SELECT a FROM t") == [(1,)]
+
+
+BAD = [
+    ("int", ["1", "2x", "3", "4y"], "a", "invalid input syntax for type integer"),
+    ("int NOT NULL", ["1", None, "3", None], "a", "violates not-null constraint"),
+    ("int CHECK (a > 0)", ["1", "-2", "3", "0"], None, "violates check constraint"),
+    ("numeric(4,2)", ["1", "100", "3", "-100"], "a", "numeric field overflow"),
+    ("varchar(1)", ["1", "22", "3", "\t\n"], "a", "too long"),
+    ("text", ["1", "\0", "3", "4\0"], "a", "invalid byte sequence"),
+]
+
+
+@pytest.mark.parametrize("kind, values, column, reason", BAD, ids=[one[0] for one in BAD])
+def test_bad_rows_are_named(
+    db: Connection[Any], begin: Begin, kind: str, values: list[Any], column: str | None, reason: str
+) -> None:
+    db.execute(f"CREATE TABLE t (a {kind}, n int)")  # type: ignore[arg-type]
+    data = [batch(a=values[:1], n=[1]), batch(a=values[1:], n=[2, 3, 4])]
+    _, task = begin("t")
+    with pytest.raises(BadRowError, match=reason):
+        copy_partition(task, 0, 1, data)
+    told = rows(db, "SELECT position, column_name FROM idivm.rejected_rows")
+    assert told in ([(2, column)], [(2, None)] if reason.startswith("invalid byte") else [])
+
+    load, task = begin("t", quarantine=True, command="quarantined")
+    result = copy_partition(task, 0, 1, data)
+    assert (result.rows_read, result.rows_rejected) == (4, 2)
+    end(db, (load, 1))
+    assert rows(db, "SELECT a::text, n FROM t ORDER BY n") == [
+        (str(values[0]) + ".00" * (kind[0] == "n"), 1),
+        (str(values[2]) + ".00" * (kind[0] == "n"), 3),
+    ]
+    found = rows(
+        db,
+        f"SELECT position, reason FROM idivm.rejected_rows WHERE load = {load.id} ORDER BY position",
+    )
+    assert [position for position, _ in found] == [2, 4]
+    assert all(reason in told for _, told in found)
+
+
+def test_a_quarantine_holds_what_does_not_fit_beside_others(
+    db: Connection[Any], begin: Begin
+) -> None:
+    db.execute("CREATE TABLE p (a int PRIMARY KEY); INSERT INTO p VALUES (1), (2)")
+    db.execute(
+        "CREATE TABLE t (k int PRIMARY KEY, a int REFERENCES p); INSERT INTO t VALUES (1, 1)"
+    )
+    load, task = begin("t", quarantine=True)
+    copy_partition(task, 0, 1, [batch(k=[1, 2, 2, 3, 4], a=[1, 1, 2, 9, None])])
+    moved = end(db, (load, 1))[load.id]
+    assert (moved.loaded, moved.rejected) == (2, 3)
+    assert rows(db, "SELECT * FROM t ORDER BY k") == [(1, 1), (2, 1), (4, None)]
+    found = rows(db, "SELECT position, reason FROM idivm.rejected_rows ORDER BY position")
+    assert found[0] == (1, "the table has a row with the same key: (1)")
+    assert found[1] == (3, "the source has a row before it with the same key: (2)")
+    assert found[2][0] == 4
+    assert "missing (t_a_fkey): (9)" in found[2][1]
+
+
+def test_replace_writes_only_what_differs(db: Connection[Any], begin: Begin) -> None:
+    db.execute("CREATE TABLE t (k int PRIMARY KEY, n numeric)")
+    db.execute("INSERT INTO t VALUES (1, 1.0), (2, 2.0), (3, 3.0)")
+    db.execute("CREATE TABLE log (what text, k int)")
+    db.execute(
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " INSERT INTO log VALUES (tg_op, coalesce(new.k, old.k)); RETURN NULL; END $$"
+    )
+    db.execute(
+        "CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON t"
+        " FOR EACH ROW EXECUTE FUNCTION note()"
+    )
+    load, task = begin("t", mode="replace")
+    copy_partition(task, 0, 1, [batch(k=[1, 2, 4], n=["1.0", "2.00", "4"])])
+    moved = end(db, (load, 1))[load.id]
+    assert (moved.loaded, moved.removed) == (2, 1)
+    assert rows(db, "SELECT k, n::text FROM t ORDER BY k") == [(1, "1.0"), (2, "2.00"), (4, "4")]
+    assert rows(db, "SELECT * FROM log ORDER BY k") == [("UPDATE", 2), ("DELETE", 3), ("INSERT", 4)]
+
+
+def test_replace_without_a_key_and_upsert(db: Connection[Any], begin: Begin) -> None:
+    db.execute("CREATE TABLE bag (a int); INSERT INTO bag VALUES (1), (1)")
+    load, task = begin("bag", mode="replace")
+    copy_partition(task, 0, 1, [batch(a=[1, 2, 2])])
+    end(db, (load, 1))
+    assert rows(db, "SELECT a FROM bag ORDER BY a") == [(1,), (2,), (2,)]
+
+    db.execute('CREATE TABLE "T" ("K" int PRIMARY KEY, j json); INSERT INTO "T" VALUES (1, \'[]\')')
+    load, task = begin('"T"', mode="upsert")
+    copy_partition(task, 0, 1, [batch(K=[1, 2], j=["{}", None])])
+    assert end(db, (load, 1))[load.id].loaded == 2
+    assert rows(db, 'SELECT * FROM "T" ORDER BY 1') == [(1, {}), (2, None)]
+
+
+def test_tables_end_together_parents_first(db: Connection[Any], begin: Begin) -> None:
+    db.execute("CREATE TABLE p (a int PRIMARY KEY)")
+    db.execute("CREATE TABLE c (a int PRIMARY KEY REFERENCES p, up int REFERENCES c)")
+    child, to_child = begin("c")
+    parent, to_parent = begin("p")
+    assert [load.target.name.name for load in in_order([child, parent])] == ["p", "c"]
+    copy_partition(to_child, 0, 1, [batch(a=[1, 2], up=[2, None])])
+    copy_partition(to_parent, 0, 1, [batch(a=[1])])
+    with pytest.raises(psycopg.errors.ForeignKeyViolation):
+        end(db, (child, 1), (parent, 1))
+    assert rows(db, "SELECT * FROM p") == []
+    copy_partition(to_parent, 1, 1, [batch(a=[2])])
+    end(db, (child, 1), (parent, 2))
+    assert rows(db, "SELECT * FROM c ORDER BY a") == [(1, 2), (2, None)]

@@ -1,0 +1,277 @@
+"""Loads through a real Spark session, which all tests here share."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+from orchestrator.api import Orchestrator  # noqa: E402
+from orchestrator.errors import NotFoundError, UsageError  # noqa: E402
+from orchestrator.spark.errors import LoadError  # noqa: E402
+from orchestrator.spark.load import SETTINGS  # noqa: E402
+from orchestrator.spark.session import spark_session  # noqa: E402
+
+SMALL = {
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    with spark_session("local[2]", "tests", **{**SETTINGS, **SMALL}) as session:
+        yield session
+
+
+def rows(orc: Orchestrator, query: str) -> list[tuple[Any, ...]]:
+    return orc.connection.execute(query).fetchall()  # type: ignore[arg-type]
+
+
+TYPES = """
+    CREATE TYPE mood AS ENUM ('sad', 'ok');
+    CREATE DOMAIN positive AS int CHECK (VALUE > 0);
+    CREATE TABLE t (id positive PRIMARY KEY, n numeric(12,3), at timestamptz, local timestamp,
+        u uuid, j jsonb, js json, tags text[], m mood, b bytea, s varchar(20), f float8, i interval,
+        twice int GENERATED ALWAYS AS (id * 2) STORED, kept text DEFAULT 'kept');
+    CREATE TABLE twin (LIKE t INCLUDING ALL);
+"""
+CSV = r'''id,n,at,local,u,j,js,tags,m,b,s,f,i
+1,1.10,2024-01-01 10:00:00+02,2024-01-01 10:00:00,a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11,"{""a"": ""x,y""}","{""k"":  1}","{a,""b c"",NULL}",ok,\x00ff,"",1e-7,1 day
+2,,,,,,,,,,,,
+3,-0.005,1999-12-31 23:59:59.999999-05,infinity,,[],"null",{},sad,\\x41,"say ""hi"" \ back",NaN,
+'''
+
+
+def test_csv_is_read_as_postgresql_reads_it(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
+    (path := tmp_path / "t.csv").write_text(CSV)
+    orc.execute(TYPES)
+    names = CSV.partition("\n")[0]
+    with orc.connection.cursor().copy(f"COPY twin ({names}) FROM STDIN (FORMAT csv, HEADER)") as copy:
+        copy.write(CSV)
+    report = orc.load(path, "t", spark=spark)
+    assert (report.tables[0].read, report.tables[0].loaded) == (3, 3)
+    differing = "SELECT t::text FROM {} EXCEPT SELECT t::text FROM {}"
+    assert rows(orc, differing.format("t", "twin AS t")) == []
+    assert rows(orc, differing.format("twin AS t", "t")) == []
+    assert rows(orc, "SELECT s, tags FROM t WHERE id < 3 ORDER BY id") == [
+        ("", ["a", "b c", None]),
+        (None, None),
+    ]
+
+
+def test_a_table_made_after_a_typed_file(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
+    frame = spark.createDataFrame(
+        [
+            (1, Decimal("1.50"), dt.datetime(2024, 1, 1), [1, None], {"k": [1, 2]}, bytearray(b"\0")),
+            (2, None, None, None, None, None),
+        ],
+        "id bigint, price decimal(10,2), at timestamp_ntz, a array<int>,"
+        " deep struct<k: array<int>>, raw binary",
+    )
+    path = tmp_path / "t.parquet"
+    frame.write.parquet(str(path))
+    report = orc.load(path, "made", create=True, key=["id"], spark=spark)
+    assert dict(report.tables[0].columns) == {
+        "id": "bigint",
+        "price": "numeric(10,2)",
+        "at": "timestamp without time zone",
+        "a": "integer[]",
+        "deep": "jsonb",
+        "raw": "bytea",
+    }
+    assert rows(orc, "SELECT * FROM made ORDER BY id") == [
+        (1, Decimal("1.50"), dt.datetime(2024, 1, 1), [1, None], {"k": [1, 2]}, b"\0"),
+        (2, None, None, None, None, None),
+    ]
+    orc.execute("DROP TABLE made")
+    assert not orc.load(path, "made", create=True, key=["id"], spark=spark).tables[0].again
+
+
+def test_json_keeps_digits_and_documents(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
+    lines = [
+        '{"id": 1, "n": 0.10, "doc": {"a": [1, 2.50]}, "tags": ["x", null], "list": [1]}',
+        '{"id": 2, "n": 12345678901234567890.5, "doc": [1, "2"]}',
+    ]
+    (path := tmp_path / "t.json").write_text("\n".join(lines))
+    orc.execute("CREATE TABLE t (id int, n numeric, doc json, tags text[], list jsonb)")
+    orc.load(path, "t", spark=spark)
+    assert rows(orc, "SELECT id, n::text, doc::text, tags, list FROM t ORDER BY id") == [
+        (1, "0.10", '{"a": [1, 2.50]}', ["x", None], [1]),
+        (2, "12345678901234567890.5", '[1, "2"]', None, None),
+    ]
+
+
+def test_everything_that_does_not_fit_is_listed_at_once(orc: Orchestrator, spark: Any) -> None:
+    orc.execute("CREATE TABLE t (a int, b timestamp, c uuid, d int NOT NULL, e numeric(4,1))")
+    frame = spark.sql(
+        "SELECT 1L a, current_timestamp() b, 'x' c, 1 extra, cast(1 AS decimal(9,3)) e"
+    )
+    with pytest.raises(LoadError) as wrong:
+        orc.load(frame, "t")
+    told = str(wrong.value)
+    for part in (
+        "a: bigint may be too large for integer",
+        "b: timestamp has a time zone and the column has none",
+        "extra is not in the table",
+        "d is not in the source, and must not be NULL",
+        "e: decimal(9,3) may be too large for numeric(4,1)",
+    ):
+        assert part in told
+    assert "c:" not in told
+    assert "\n" not in told
+
+
+def messy(path: Path) -> list[int]:
+    """A file with blank lines and four bad ones; gives the numbers of those."""
+    lines = ["pid,price"]
+    for n in range(1, 2001):
+        line = {700: "x700,1", 800: "800", 900: "900,-5", 1000: "999,1"}.get(n, f"{n},{n}")
+        lines += ["", line] if n == 500 else [line]
+    path.write_text("\n".join(lines))
+    return [lines.index(bad) + 1 for bad in ("x700,1", "800", "900,-5", "999,1")]
+
+
+def test_bad_rows_stop_a_load_or_are_put_aside(
+    orc: Orchestrator, spark: Any, tmp_path: Path
+) -> None:
+    bad = messy(path := tmp_path / "parts.csv")
+    orc.execute("CREATE TABLE parts (pid int PRIMARY KEY, price numeric CHECK (price >= 0))")
+    with pytest.raises(LoadError, match=rf"Nothing was loaded.*parts\.csv, line ({bad[0]}|{bad[1]}|{bad[2]})"):
+        orc.load(path, "parts", spark=spark)
+    assert rows(orc, "SELECT * FROM parts") == []
+    assert rows(orc, "SELECT * FROM pg_tables WHERE schemaname = 'idivm_load'") == []
+
+    report = orc.load(path, "parts", on_bad_row="quarantine", partitions=3, spark=spark)
+    table = report.tables[0]
+    assert (table.read, table.loaded, table.rejected) == (2000, 1996, 4)
+    assert [row.line for row in table.rejected_rows] == bad
+    assert [row.row for row in table.rejected_rows] == [700, 800, 900, 1000]
+    assert {row.file for row in table.rejected_rows} == {str(path)}
+    assert table.rejected_rows[0].column == "pid"
+    assert "1 fields instead of 2" in table.rejected_rows[1].reason
+    assert "parts_price_check" in table.rejected_rows[2].reason
+    with pytest.raises(LoadError, match="More than 2 rows"):
+        orc.load(path, "parts", on_bad_row="quarantine", max_bad_rows=2, again=True, spark=spark)
+    assert rows(orc, "SELECT count(*) FROM parts") == [(1996,)]
+
+
+def test_the_same_command_loads_once(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
+    (path := tmp_path / "t.csv").write_text("a\n1\n2\n")
+    orc.execute("CREATE TABLE t (a int)")
+    assert not orc.load(path, "t", spark=spark).tables[0].again
+    assert orc.load(path, "t", spark=spark).tables[0].again
+    assert rows(orc, "SELECT count(*) FROM t") == [(2,)]
+    orc.load(path, "t", again=True, spark=spark)
+    assert rows(orc, "SELECT count(*) FROM t") == [(4,)]
+    path.write_text("a\n3\n")
+    orc.load(path, "t", spark=spark)
+    assert rows(orc, "SELECT count(*) FROM t") == [(5,)]
+
+
+def test_a_load_file_brings_tables_in_the_order_of_their_keys(
+    orc: Orchestrator, spark: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "c.csv").write_text("id,p\n1,10\n2,20\n3,30\n")
+    (tmp_path / "p.csv").write_text("10;x\n20;y\n")
+    (path := tmp_path / "load.toml").write_text(
+        """
+        on_bad_row = "quarantine"
+        [[table]]
+        into = "c"
+        source = "c.csv"
+        where = "id <> '2'"
+        [[table]]
+        into = "p"
+        source = ["p.csv"]
+        options = { header = false, sep = ";" }
+        """
+    )
+    orc.execute(
+        "CREATE TABLE p (id int PRIMARY KEY, name text);"
+        "CREATE TABLE c (id int PRIMARY KEY, p int REFERENCES p)"
+    )
+    report = orc.load(path, spark=spark)
+    assert {table.table: table.loaded for table in report.tables} == {"c": 1, "p": 2}
+    rejected = next(table for table in report.tables if table.table == "c").rejected_rows
+    assert [(row.row, row.line) for row in rejected] == [(3, 4)]
+    assert rows(orc, "SELECT * FROM c") == [(1, 10)]
+
+
+@pytest.mark.parametrize("views", ["refresh", "rebuild", "auto", "leave"])
+def test_views_follow_a_load(orc: Orchestrator, spark: Any, tmp_path: Path, views: str) -> None:
+    (path := tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{n},{n % 3}\n" for n in range(90)))
+    orc.execute(
+        "CREATE TABLE t (a int PRIMARY KEY, b int); INSERT INTO t VALUES (1000, 1);"
+        "CREATE VIEW v AS SELECT b, count(*) AS n FROM t GROUP BY b;"
+        "CREATE VIEW w AS SELECT sum(n) AS n FROM v"
+    )
+    report = orc.load(path, "t", views=views, spark=spark)
+    expected = [(1,)] if views == "leave" else [(91,)]
+    assert rows(orc, "SELECT n FROM w") == expected
+    if views != "leave":
+        assert {name for name, _ in report.refreshed} == {"v", "w"}
+    orc.execute("INSERT INTO t VALUES (2000, 2)")
+    assert all(one.equal for one in orc.check())
+    assert rows(orc, "SELECT n FROM w") == [(92,)]
+
+
+def test_the_data_source_by_itself(orc: Orchestrator, dsn: str, spark: Any) -> None:
+    from orchestrator.spark.postgres_copy import PostgresCopy
+
+    spark.dataSource.register(PostgresCopy)
+    orc.execute("CREATE TABLE t (a int PRIMARY KEY, b text, c bytea, d numeric(8,2), e date)")
+    frame = spark.range(1000).selectExpr(
+        "cast(id AS int) a",
+        "CASE id % 3 WHEN 0 THEN NULL WHEN 1 THEN '' ELSE concat('a\"\n,', id) END b",
+        "cast(id AS binary) c",
+        "cast(id / 4 AS decimal(8,2)) d",
+        "date_add(date'2000-01-01', cast(id AS int)) e",
+    )
+    writer = frame.write.format("postgres_copy").option("dsn", dsn).option("table", "t")
+    writer.mode("append").save()
+    writer.mode("overwrite").save()
+    assert rows(orc, "SELECT count(*), count(b), sum(d) FROM t") == [
+        (1000, 666, Decimal("124875.00"))
+    ]
+    read = spark.read.format("postgres_copy").option("dsn", dsn)
+    back = read.option("table", "t").option("partitions", "3").load()
+    assert back.schema.simpleString() == "struct<a:int,b:string,c:binary,d:decimal(8,2),e:date>"
+    assert back.rdd.getNumPartitions() == 3
+    assert back.exceptAll(frame).count() == frame.exceptAll(back).count() == 0
+    assert read.option("query", "SELECT 1 AS one WHERE false").load().collect() == []
+
+
+def test_what_is_asked_wrongly_is_said(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
+    (path := tmp_path / "t.csv").write_text("a\n1\n")
+    orc.execute("CREATE TABLE t (a int)")
+    with pytest.raises(NotFoundError, match="no table nothing"):
+        orc.load(path, "nothing", spark=spark)
+    with pytest.raises(NotFoundError, match="no file or folder"):
+        orc.load(tmp_path / "missing.csv", "t", spark=spark)
+    with pytest.raises(UsageError, match="format of .* is not clear"):
+        orc.load([path, tmp_path / "t.json"], "t", spark=spark)
+    with pytest.raises(LoadError, match="has no key that upsert could go by"):
+        orc.load(path, "t", mode="upsert", spark=spark)
+    with pytest.raises(UsageError, match="Name the table"):
+        orc.load(path)
+
+
+def test_the_ledger_says_what_came_from_where(
+    orc: Orchestrator, spark: Any, tmp_path: Path
+) -> None:
+    (path := tmp_path / "t.csv").write_text("a\n1\n")
+    orc.execute("CREATE TABLE t (a int)")
+    orc.load(path, "t", spark=spark)
+    name, status, sources = rows(orc, "SELECT name, status, sources FROM idivm.loads")[0]
+    assert (name, status) == ('"t"', "done")
+    assert [Path(one["file"]).name for one in sources] == ["t.csv"]
+    assert json.dumps(sources).count("bytes") == 1
