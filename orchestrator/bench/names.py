@@ -43,6 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--check", action="store_true", help="compare the views with their queries")
     _add_common(sub)
 
+    sub = bench("load", "bulk loads beside psql's \\copy and Spark's JDBC writer", _load)
+    sub.add_argument("--rows", type=int, default=5_000_000, help="rows of the file")
+    sub.add_argument("--repeat", type=int, default=3, help="runs of each side")
+    sub.add_argument(
+        "--memory-rows", type=int, default=1_000_000, help="rows, and ten times as many (0: skip)"
+    )
+    sub.add_argument("--jdbc-jar", metavar="JAR", help="PostgreSQL's JDBC driver")
+    sub.add_argument("--master", default="local[*]", help="where Spark runs")
+    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+    sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
+
     sub = bench("fuzz", "random views and changes against the oracle", _fuzz)
     sub.add_argument("--minutes", type=float, default=1, help="how long to go on")
     sub.add_argument("--seed", type=int, help="the first seed (default: a fresh one)")
@@ -126,6 +137,23 @@ def _bsma(options: argparse.Namespace) -> int:
         say=progress,
     )
     return show(report, as_json=options.json, plot_to=options.plot, draw=draw_bsma)
+
+
+def _load(options: argparse.Namespace) -> int:
+    from orchestrator.bench.load import run
+    from orchestrator.bench.report import progress, show
+
+    report = run(
+        dsn=options.dsn,
+        rows=options.rows,
+        repeat=options.repeat,
+        memory_rows=options.memory_rows,
+        jdbc_jar=options.jdbc_jar,
+        master=options.master,
+        pg=options.pg,
+        say=progress,
+    )
+    return show(report, as_json=options.json, plot_to=options.plot)
 
 
 def _fuzz(options: argparse.Namespace) -> int:
