@@ -157,11 +157,13 @@ CREATE FUNCTION idivm.open_statements() RETURNS integer
     LANGUAGE sql STABLE
     RETURN coalesce(nullif(current_setting('idivm.open', true), ''), '0')::integer;
 
+-- Runs as the writer, who need not be allowed to use this schema.
 CREATE FUNCTION idivm.statement_begins() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM set_config('idivm.open', (idivm.open_statements() + 1)::text, true);
+    PERFORM set_config('idivm.open',
+                       (coalesce(nullif(current_setting('idivm.open', true), ''), '0')::integer + 1)::text, true);
     RETURN NULL;
 END
 $$;
