@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from orchestrator.api import connect
 from orchestrator.bench.measure import alternate, durable_server, machine, require_durable_commits
@@ -62,7 +63,7 @@ def run(
     if dsn is None:
         with durable_server(pg) as own:
             return run(
-                dsn=own,
+                dsn=_with_password(own),
                 rows=rows,
                 repeat=repeat,
                 memory_rows=memory_rows,
@@ -200,10 +201,19 @@ def _empty_table(dsn: str) -> Iterator[dict[str, str]]:
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(schema))
 
 
+def _with_password(dsn: str) -> str:
+    """Our own server with a way in for JDBC, which comes over TCP."""
+    password = secrets.token_hex(16)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("ALTER ROLE CURRENT_USER PASSWORD {}").format(sql.Literal(password))
+        )
+    return make_conninfo(dsn, password=password)
+
+
 def _truncate(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(sql.SQL("TRUNCATE {}").format(TABLE))
-        connection.execute("CHECKPOINT")
 
 
 def _verify(bench: _Bench) -> None:

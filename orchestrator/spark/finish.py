@@ -17,7 +17,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier
 from orchestrator.frontend.facts import ForeignKey, Relation
 from orchestrator.spark.copying import PART, POSITION, staging_table
 from orchestrator.spark.errors import LoadError
-from orchestrator.spark.ledger import Load
+from orchestrator.spark.ledger import Load, plain
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _lock_and_verify(connection: Connection[Any], load: Load, parts: int) -> Non
     assert count is not None
     if count[0] != parts:
         raise IncompleteError(
-            f"Of {parts} partitions for {load.target.name} only {count[0]} are in the database, "
+            f"Of {parts} partitions for {plain(load.target.name)} only {count[0]} are in the database, "
             "which must have crashed meanwhile: run the load again with --resume."
         )
     connection.execute(SQL("ANALYZE {}").format(staging_table(load.id)))

@@ -62,9 +62,9 @@ def target_named(connection: Connection[Any], name: QualifiedName) -> Target:
         return Target(name, None)
     relation = catalog.relations(connection, [oid])[oid]
     if relation.maintained is not None:
-        raise LoadError(f"{name} is a maintained view: load the tables that it reads.")
+        raise LoadError(f"{plain(name)} is a maintained view: load the tables that it reads.")
     if relation.relkind not in ("r", "p") or relation.persistence == "t" or relation.system:
-        raise LoadError(f"{name} is not a table that can be loaded ({relation.kind}).")
+        raise LoadError(f"{plain(name)} is not a table that can be loaded ({relation.kind}).")
     rows = connection.execute(
         "SELECT adnum::integer FROM pg_attrdef WHERE adrelid = %s::oid", [oid]
     ).fetchall()
@@ -83,7 +83,7 @@ def key_columns(target: Target, wanted: Sequence[str] | None) -> tuple[str, ...]
         if set(key) == set(wanted):
             return key
     raise LoadError(
-        f"{target.name} has no key ({', '.join(wanted)}): name the columns of its primary key or "
+        f"{plain(target.name)} has no key ({', '.join(wanted)}): name the columns of its primary key or "
         "of a unique index whose columns are NOT NULL."
     )
 
@@ -146,7 +146,7 @@ def begin(
             ).fetchone()
         except UniqueViolation as error:
             raise LoadError(
-                f"The same load into {target.name} is running in another session: wait for it."
+                f"The same load into {plain(target.name)} is running in another session: wait for it."
             ) from error
         assert row is not None
         load = Load(row[0], target, mode, columns, key, quarantine, layout)
@@ -248,9 +248,18 @@ def _busy(load: int) -> LoadError:
     )
 
 
+def plain(name: QualifiedName) -> str:
+    """A name as a person reads it.
+
+    >>> plain(QualifiedName("orders", "shop"))
+    'shop.orders'
+    """
+    return f"{name.schema}.{name.name}" if name.schema else name.name
+
+
 def require(target: Target, create: bool) -> None:
     """Refuses a table that is missing, unless it is to be made."""
     if target.relation is None and not create:
         raise NotFoundError(
-            f"There is no table {target.name}: create it, or let the load do so (--create)."
+            f"There is no table {plain(target.name)}: create it, or let the load do so (--create)."
         )

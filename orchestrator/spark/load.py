@@ -206,11 +206,12 @@ class _Job:
             )
             if missing := set(key) - {column.name for column in columns}:
                 raise LoadError(
-                    f"The key of {target.name} names {', '.join(sorted(missing))}, which is not in the source."
+                    f"The key of {ledger.plain(target.name)} names {', '.join(sorted(missing))}, "
+                    "which is not in the source."
                 )
         if table.mode == "upsert" and not key:
             raise LoadError(
-                f"{target.name} has no key that upsert could go by: give it a primary key, or load "
+                f"{ledger.plain(target.name)} has no key that upsert could go by: give it a primary key, or load "
                 "by append or replace."
             )
         return _Opened(table, frame, target, columns, key, _command(table, target, frame))

@@ -14,11 +14,11 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from orchestrator.api import Orchestrator  # noqa: E402
-from orchestrator.errors import NotFoundError, UsageError  # noqa: E402
-from orchestrator.spark.errors import LoadError  # noqa: E402
-from orchestrator.spark.load import SETTINGS  # noqa: E402
-from orchestrator.spark.session import spark_session  # noqa: E402
+from orchestrator.api import Orchestrator
+from orchestrator.errors import NotFoundError, UsageError
+from orchestrator.spark.errors import LoadError
+from orchestrator.spark.load import SETTINGS
+from orchestrator.spark.session import spark_session
 
 SMALL = {
     "spark.driver.memory": "1g",
@@ -44,18 +44,20 @@ TYPES = """
         twice int GENERATED ALWAYS AS (id * 2) STORED, kept text DEFAULT 'kept');
     CREATE TABLE twin (LIKE t INCLUDING ALL);
 """
-CSV = r'''id,n,at,local,u,j,js,tags,m,b,s,f,i
+CSV = r"""id,n,at,local,u,j,js,tags,m,b,s,f,i
 1,1.10,2024-01-01 10:00:00+02,2024-01-01 10:00:00,a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11,"{""a"": ""x,y""}","{""k"":  1}","{a,""b c"",NULL}",ok,\x00ff,"",1e-7,1 day
 2,,,,,,,,,,,,
 3,-0.005,1999-12-31 23:59:59.999999-05,infinity,,[],"null",{},sad,\\x41,"say ""hi"" \ back",NaN,
-'''
+"""
 
 
 def test_csv_is_read_as_postgresql_reads_it(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     (path := tmp_path / "t.csv").write_text(CSV)
     orc.execute(TYPES)
     names = CSV.partition("\n")[0]
-    with orc.connection.cursor().copy(f"COPY twin ({names}) FROM STDIN (FORMAT csv, HEADER)") as copy:
+    with orc.connection.cursor().copy(
+        f"COPY twin ({names}) FROM STDIN (FORMAT csv, HEADER)"
+    ) as copy:
         copy.write(CSV)
     report = orc.load(path, "t", spark=spark)
     assert (report.tables[0].read, report.tables[0].loaded) == (3, 3)
@@ -71,7 +73,14 @@ def test_csv_is_read_as_postgresql_reads_it(orc: Orchestrator, spark: Any, tmp_p
 def test_a_table_made_after_a_typed_file(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     frame = spark.createDataFrame(
         [
-            (1, Decimal("1.50"), dt.datetime(2024, 1, 1), [1, None], {"k": [1, 2]}, bytearray(b"\0")),
+            (
+                1,
+                Decimal("1.50"),
+                dt.datetime(2024, 1, 1),
+                [1, None],
+                {"k": [1, 2]},
+                bytearray(b"\0"),
+            ),
             (2, None, None, None, None, None),
         ],
         "id bigint, price decimal(10,2), at timestamp_ntz, a array<int>,"
@@ -145,7 +154,9 @@ def test_bad_rows_stop_a_load_or_are_put_aside(
 ) -> None:
     bad = messy(path := tmp_path / "parts.csv")
     orc.execute("CREATE TABLE parts (pid int PRIMARY KEY, price numeric CHECK (price >= 0))")
-    with pytest.raises(LoadError, match=rf"Nothing was loaded.*parts\.csv, line ({bad[0]}|{bad[1]}|{bad[2]})"):
+    with pytest.raises(
+        LoadError, match=rf"Nothing was loaded.*parts\.csv, line ({bad[0]}|{bad[1]}|{bad[2]})"
+    ):
         orc.load(path, "parts", spark=spark)
     assert rows(orc, "SELECT * FROM parts") == []
     assert rows(orc, "SELECT * FROM pg_tables WHERE schemaname = 'idivm_load'") == []
@@ -211,8 +222,8 @@ def test_views_follow_a_load(orc: Orchestrator, spark: Any, tmp_path: Path, view
     (path := tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{n},{n % 3}\n" for n in range(90)))
     orc.execute(
         "CREATE TABLE t (a int PRIMARY KEY, b int); INSERT INTO t VALUES (1000, 1);"
-        "CREATE VIEW v AS SELECT b, count(*) AS n FROM t GROUP BY b;"
-        "CREATE VIEW w AS SELECT sum(n) AS n FROM v"
+        "CREATE VIEW v WITH (strategy = recompute) AS SELECT b, count(*) AS n FROM t GROUP BY b;"
+        "CREATE VIEW w WITH (strategy = recompute) AS SELECT sum(n) AS n FROM v"
     )
     report = orc.load(path, "t", views=views, spark=spark)
     expected = [(1,)] if views == "leave" else [(91,)]
@@ -232,7 +243,7 @@ def test_the_data_source_by_itself(orc: Orchestrator, dsn: str, spark: Any) -> N
     frame = spark.range(1000).selectExpr(
         "cast(id AS int) a",
         "CASE id % 3 WHEN 0 THEN NULL WHEN 1 THEN '' ELSE concat('a\"\n,', id) END b",
-        "cast(id AS binary) c",
+        "unhex(hex(id)) c",
         "cast(id / 4 AS decimal(8,2)) d",
         "date_add(date'2000-01-01', cast(id AS int)) e",
     )
@@ -242,12 +253,15 @@ def test_the_data_source_by_itself(orc: Orchestrator, dsn: str, spark: Any) -> N
     assert rows(orc, "SELECT count(*), count(b), sum(d) FROM t") == [
         (1000, 666, Decimal("124875.00"))
     ]
-    read = spark.read.format("postgres_copy").option("dsn", dsn)
-    back = read.option("table", "t").option("partitions", "3").load()
+
+    def read(**options: str) -> Any:
+        return spark.read.format("postgres_copy").options(dsn=dsn, **options).load()
+
+    back = read(table="t", partitions="3")
     assert back.schema.simpleString() == "struct<a:int,b:string,c:binary,d:decimal(8,2),e:date>"
     assert back.rdd.getNumPartitions() == 3
     assert back.exceptAll(frame).count() == frame.exceptAll(back).count() == 0
-    assert read.option("query", "SELECT 1 AS one WHERE false").load().collect() == []
+    assert read(query="SELECT 1 AS one WHERE false").collect() == []
 
 
 def test_what_is_asked_wrongly_is_said(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
@@ -257,7 +271,7 @@ def test_what_is_asked_wrongly_is_said(orc: Orchestrator, spark: Any, tmp_path: 
         orc.load(path, "nothing", spark=spark)
     with pytest.raises(NotFoundError, match="no file or folder"):
         orc.load(tmp_path / "missing.csv", "t", spark=spark)
-    with pytest.raises(UsageError, match="format of .* is not clear"):
+    with pytest.raises(UsageError, match=r"format of .*t.json is not clear"):
         orc.load([path, tmp_path / "t.json"], "t", spark=spark)
     with pytest.raises(LoadError, match="has no key that upsert could go by"):
         orc.load(path, "t", mode="upsert", spark=spark)
