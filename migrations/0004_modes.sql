@@ -128,13 +128,14 @@ BEGIN
 END
 $$;
 
--- The views of a list with each once, lower ones first.
+-- The views of a list with each once, lower ones first; those that the snapshot does not know stay,
+-- for bring_up_kept to find out.
 CREATE FUNCTION idivm.in_order(view_ids integer[]) RETURNS integer[]
     LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT coalesce(array_agg(o.id ORDER BY o.place), '{}')
-    FROM idivm.refresh_order(view_ids) WITH ORDINALITY AS o (id, place)
-    WHERE o.id = ANY (view_ids);
+    SELECT coalesce(array_agg(due.id ORDER BY o.place, due.id), '{}')
+    FROM (SELECT DISTINCT id FROM unnest(view_ids) AS id) AS due
+    LEFT JOIN idivm.refresh_order(view_ids) WITH ORDINALITY AS o (id, place) ON o.id = due.id;
 END;
 
 -- The triggers -----------------------------------------------------------------------------------

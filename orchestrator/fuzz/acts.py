@@ -20,6 +20,12 @@ from orchestrator.fuzz.workspace import Workspace
 CONTENDED = ("55P03", "40P01", "40001")
 """What a statement may meet while others hold locks: no lock, a deadlock, or no serial order."""
 
+_NO_ANSWER = ("21", "22", "53", "54")
+"""Classes of errors that a query may raise on some data: cardinality, values, sizes."""
+
+_KEEPING = "idivm.bring_up_kept"
+"""In the context of an error that arose while a writer kept a view up to date."""
+
 _PRODUCT = re.compile(r'\bidivm(_log|_state|_def)?"?\.')
 """An object of idivm's in the context of an error."""
 
@@ -34,6 +40,8 @@ class Acts:
         self.views: dict[str, View] = {}
         self.settings: Sequence[str] = ()
         self.storming = False
+        self.unseen = False
+        """Whether DDL may have changed views behind the back of their writers' triggers."""
 
     def statements(self, connection: Connection[Any], number: int, step: Transaction) -> bool:
         """Begins a transaction and runs its statements; whether it can be committed."""
@@ -48,7 +56,22 @@ class Acts:
                 connection.execute("ROLLBACK TO SAVEPOINT sp")
             else:
                 return False
+        return self.eager_are_right(connection)
+
+    def eager_are_right(self, connection: Connection[Any]) -> bool:
+        """Compares eager views before the commit; false if another's locks do not let it."""
+        if self.storming or self.unseen:
+            return True
+        try:
+            self.space.compare_within(connection, self.kept("eager"))
+        except psycopg.Error as error:
+            self.tolerate("compare", error)
+            return False
         return True
+
+    def kept(self, *modes: str) -> list[str]:
+        """The views of these modes."""
+        return [name for name, view in self.views.items() if view.mode in modes]
 
     def commit(self, commit: Callable[[], object]) -> None:
         """Commits; views that keep themselves up to date must then be right."""
@@ -58,8 +81,8 @@ class Acts:
             self.tolerate("commit", error)
             return
         self.outcome.counts["batches"] += 1
-        if not self.storming:
-            self.compare([name for name, view in self.views.items() if MODES[view.mode]])
+        if not self.storming and not self.unseen:
+            self.compare(self.kept(*(mode for mode, by_itself in MODES.items() if by_itself)))
 
     def statement(
         self, connection: Connection[Any], statement: Statement, place: tuple[int, int]
@@ -89,6 +112,9 @@ class Acts:
         if error.sqlstate in CONTENDED and (self.space.late or self.storming):
             return
         within = _PRODUCT.search(error.diag.context or "")
+        if _KEEPING in (error.diag.context or "") and (error.sqlstate or "")[:2] in _NO_ANSWER:
+            # The query of a kept view has no answer after this change, which is refused with it.
+            return
         if kind == "refresh inside":
             self.space.need_answers(self.views)
         if kind == "refresh inside" or within or error.sqlstate in (None, "57014"):

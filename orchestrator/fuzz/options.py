@@ -5,5 +5,5 @@ from __future__ import annotations
 STRATEGIES = ("auto", "recompute")
 """Given to `CREATE VIEW ... WITH (strategy = ...)`."""
 
-MODES = {"deferred": False}
+MODES = {"deferred": False, "eager": True, "on_commit": True}
 """Given to `WITH (maintain = ...)`; true where a view must be right after each commit by itself."""

@@ -51,6 +51,7 @@ class Runner(Acts):
         self.outcome.counts["cases"] += 1
         self.views = {}
         self.settings = case.settings
+        self.unseen = False
         step: int | None = None
         sound = False
         try:
@@ -104,12 +105,14 @@ class Runner(Acts):
             info = self._create_maintained(view, dict(view.options), replace)
         except UnsupportedError as error:
             strategy = dict(view.options).get("strategy", "auto")
-            if strategy == "auto":
+            if strategy == "auto" and view.mode == "deferred":
                 raise failed("create", error) from error
-            self.outcome.counts[f"unsupported by {strategy}"] += 1
-            info = self._create_maintained(
-                view, {**dict(view.options), "strategy": "auto"}, replace
+            self.outcome.counts[f"unsupported by {strategy}, {view.mode}"] += 1
+            options = tuple(
+                {**dict(view.options), "strategy": "auto", "maintain": "deferred"}.items()
             )
+            view = dataclasses.replace(view, options=options)
+            info = self._create_maintained(view, dict(options), replace)
         self.outcome.counts["views"] += 1
         self.outcome.counts[f"views by {info}"] += 1
         self.views[view.name] = view
@@ -155,6 +158,7 @@ class Runner(Acts):
         elif isinstance(step, Refresh):
             self._refresh(step)
         elif isinstance(step, Alone):
+            self.unseen |= " TABLE " in step.statement.sql
             self.statement(self.space.writer, step.statement, (number, 0))
         elif isinstance(step, Replace):
             if step.view.name in self.views:
@@ -193,6 +197,8 @@ class Runner(Acts):
                 return
             self.space.need_answers(self.views)
             raise failed(f"refresh by {step.how}", error) from error
+        if not step.views and step.how != "call":
+            self.unseen = False
         self.compare(names or list(self.views))
         if unequal:
             raise CaseError("check", "", f"check says that {unequal} differ, the oracle does not")
@@ -205,7 +211,11 @@ class Runner(Acts):
             self.space.second.execute("ROLLBACK")
             return
         if step.prepared:
-            self.space.prepare_late()
+            try:
+                self.space.prepare_late()
+            except psycopg.Error as error:
+                self.tolerate("prepare", error)
+                return
         self.space.wait_for_locks("50ms")
 
     def _late_end(self, end: str) -> None:

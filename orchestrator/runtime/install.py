@@ -309,9 +309,10 @@ def _fill(
         if by_writers:
             connection.isolation_level = IsolationLevel.READ_COMMITTED
             with connection.transaction():
+                # To take triggers off keeps readers out as well, for as long as it takes.
                 connection.execute(
-                    "SELECT idivm.hold_writers(%s, true)",
-                    [[names.id, *([replaced.id] if replaced else [])]],
+                    "SELECT idivm.hold_writers(%s, %s)",
+                    [[names.id, *([replaced.id] if replaced else [])], replaced is not None],
                 )
                 _publish(connection, plan, names, relation, replaced)
                 modes.start(connection, names.id)

@@ -23,7 +23,9 @@ def shop(request, orc):
         INSERT INTO item SELECT i, chr(97 + i % 3), i FROM generate_series(1, 12) AS i
         """
     )
-    query = "SELECT g, sum(n * factor) AS total, count(*) AS c FROM item JOIN grp USING (g) GROUP BY g"
+    query = (
+        "SELECT g, sum(n * factor) AS total, count(*) AS c FROM item JOIN grp USING (g) GROUP BY g"
+    )
     for name, mode in (("soon", "eager"), ("late", "on_commit")):
         orc.create_view(name, query, maintain=mode, strategy=request.param)
     return orc
@@ -137,7 +139,10 @@ def test_a_trigger_at_the_commit_may_change_more(shop):
         "CREATE CONSTRAINT TRIGGER zzz AFTER UPDATE ON item DEFERRABLE INITIALLY DEFERRED"
         " FOR EACH ROW EXECUTE FUNCTION at_commit()"
     )
-    for order in ("UPDATE item SET n = 5 WHERE id = 3", "DELETE FROM item WHERE id = 1; UPDATE item SET n = 6"):
+    for order in (
+        "UPDATE item SET n = 5 WHERE id = 3",
+        "DELETE FROM item WHERE id = 1; UPDATE item SET n = 6",
+    ):
         with connection.transaction():
             connection.execute(order)
         assert differences(connection, "soon") == differences(connection, "late") == []
@@ -266,7 +271,9 @@ def test_cascades_of_views(orc):
 
 
 def triggers(orc):
-    return orc.execute("SELECT count(*) FROM pg_trigger WHERE tgname ~ '_(begin|upkeep)$'")[0].rows[0][0]
+    return orc.execute("SELECT count(*) FROM pg_trigger WHERE tgname ~ '_(begin|upkeep)$'")[0].rows[
+        0
+    ][0]
 
 
 def test_a_mode_may_be_changed_at_any_time(shop):
@@ -280,10 +287,14 @@ def test_a_mode_may_be_changed_at_any_time(shop):
     assert shop.view("soon").maintain == shop.view("soon").options["maintain"] == "on_commit"
     shop.execute("UPDATE item SET n = 9 WHERE id = 3")
     assert differences(shop.connection, "soon") == []
-    shop.execute("CREATE OR REPLACE VIEW soon WITH (maintain = eager) AS SELECT count(*) AS c FROM item")
+    shop.execute(
+        "CREATE OR REPLACE VIEW soon WITH (maintain = eager) AS SELECT count(*) AS c FROM item"
+    )
     shop.execute("DELETE FROM item WHERE id = 4")
     assert shop.execute("TABLE soon")[0].rows == [(11,)]
-    shop.execute("CREATE OR REPLACE VIEW soon AS SELECT count(*) AS c FROM item; DELETE FROM item WHERE id = 5")
+    shop.execute(
+        "CREATE OR REPLACE VIEW soon AS SELECT count(*) AS c FROM item; DELETE FROM item WHERE id = 5"
+    )
     assert shop.execute("TABLE soon")[0].rows == [(11,)]
     assert triggers(shop) == 0
 
@@ -305,11 +316,15 @@ def test_what_goes_takes_its_triggers_along(shop):
     shop.execute("UPDATE item SET n = 5")
     assert shop.views() == []
     assert triggers(shop) == 0
-    shop.execute("CREATE VIEW again WITH (maintain = eager) AS SELECT n FROM item JOIN grp USING (g)")
+    shop.execute(
+        "CREATE VIEW again WITH (maintain = eager) AS SELECT n FROM item JOIN grp USING (g)"
+    )
     shop.execute("DROP TABLE grp CASCADE; UPDATE item SET n = 6")
     assert shop.views() == []
     assert triggers(shop) == 0
-    assert [finding for finding in shop.doctor() if not finding.fine and finding.subject != "java"] == []
+    assert [
+        finding for finding in shop.doctor() if not finding.fine and finding.subject != "java"
+    ] == []
 
 
 def test_partitions_that_come_are_kept_as_well(orc):
@@ -352,7 +367,7 @@ def test_what_cannot_be_altered_is_said(shop):
     ):
         with pytest.raises(UsageError, match=sentence):
             shop.execute(f"ALTER VIEW soon SET ({options})")
-    with pytest.raises(IdivmError, match="no view .nothing"):
+    with pytest.raises(IdivmError, match=r"no view .nothing"):
         shop.execute("ALTER VIEW nothing SET (maintain = eager)")
     shop.execute("ALTER VIEW IF EXISTS nothing SET (maintain = eager)")
     shop.execute("ALTER VIEW soon SET (security_barrier = true); ALTER VIEW soon RENAME TO later")
