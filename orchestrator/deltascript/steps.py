@@ -205,8 +205,7 @@ def _read(step: ReadChanges, names: Names) -> Composed:
 
     def image(side: str, numbers: Iterable[int]) -> Composed:
         return SQL(", ").join(
-            SQL("(c.{}).{}").format(SQL(side), Identifier(shown[number]))
-            for number in numbers
+            SQL("(c.{}).{}").format(SQL(side), Identifier(shown[number])) for number in numbers
         )
 
     every = [number for number, _ in step.classes[0].fields]
@@ -294,8 +293,7 @@ def _applied(step: Apply, names: Names, counts: bool) -> Composed:
         ).format(
             table,
             SQL(", ").join(
-                SQL("{} = {}").format(Identifier(name), SQL(text))
-                for name, text in step.sets
+                SQL("{} = {}").format(Identifier(name), SQL(text)) for name, text in step.sets
             ),
             query,
             before,

@@ -139,11 +139,17 @@ def stored_content(connection: Connection[Any], view_id: int) -> Source:
     assert row is not None
     oid, schema, name, plan = row
     (content,) = (state for state in plan["states"] if state["role"] == plan["content"])
-    identity = [content["identity"]["row"], content["identity"]["nth"]]
+    if "identity" in content:
+        hidden, equality = [content["identity"]["row"], content["identity"]["nth"]], "exact"
+    else:
+        # Rows whose key may be NULL are told apart by their content.
+        hidden, equality = [] if content["nullable"] else content["key"], "coarse"
     columns = connection.execute(
-        "SELECT attnum, attname, true, format_type(atttypid, atttypmod), 'exact' FROM pg_attribute"
-        " WHERE attrelid = %s::oid AND attname = ANY (%s) ORDER BY attnum",
-        [oid, identity],
+        "SELECT a.attnum, a.attname, true, format_type(coalesce(nullif(t.typbasetype, 0), t.oid),"
+        " CASE WHEN t.typbasetype = 0 THEN a.atttypmod ELSE t.typtypmod END), %s"
+        " FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid"
+        " WHERE a.attrelid = %s::oid AND a.attname = ANY (%s) ORDER BY a.attnum",
+        [equality, oid, hidden],
     ).fetchall()
     return Source(oid, schema, name, tuple(SourceColumn(*column) for column in columns))
 

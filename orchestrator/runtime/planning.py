@@ -143,7 +143,9 @@ def _source(connection: Connection[Any], use: SourceUse) -> Source:
     if use.relation.maintained is None:
         return Source(use.relation.oid, use.relation.schema, use.relation.name, columns)
     stored = catalog.stored_content(connection, use.relation.maintained)
-    return replace(stored, columns=(*columns, *stored.columns))
+    keys = {column.attnum for column in stored.columns}
+    rest = tuple(column for column in columns if column.attnum not in keys)
+    return replace(stored, columns=(*rest, *stored.columns))
 
 
 def _column(column: RelationColumn, in_key: bool) -> SourceColumn:

@@ -243,7 +243,9 @@ class Composer:
             raise NotModelledError("ONLY leaves out rows that are captured too", str(scan.table))
         return source, columns
 
-    def _class(self, source: Source, kind: Literal["minus", "update", "plus"], touched: frozenset[int]) -> ChangeClass:
+    def _class(
+        self, source: Source, kind: Literal["minus", "update", "plus"], touched: frozenset[int]
+    ) -> ChangeClass:
         place = (source.oid, kind, touched)
         if place not in self._reads:
             names = {column.attnum: column.name for column in source.columns}
