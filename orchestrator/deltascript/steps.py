@@ -113,8 +113,20 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
     states = [state for state in plan.states if isinstance(state, StateTable)]
     if not states:
         return SQL("").format()
-    return SQL("    IF rebuild THEN\n{}        RETURN changed;\n    END IF;\n").format(
-        SQL("").join(_rebuilt(state, names, state.role == plan.content) for state in states)
+    replaced: Composable = SQL("")
+    if plan.inlined:
+        # The script has the text of the plain views below in it.
+        replaced = SQL(
+            "        IF EXISTS (SELECT FROM idivm.inlined_views AS i WHERE i.view = {id}\n"
+            "                   AND i.signature IS DISTINCT FROM idivm.signature(i.relation)) THEN\n"
+            "            RAISE EXCEPTION 'a plain view that % reads was replaced', {name}\n"
+            "                USING ERRCODE = 'object_not_in_prerequisite_state',\n"
+            "                      HINT = 'Refresh it once by the orchestrator (idivm refresh), which plans it anew.';\n"
+            "        END IF;\n"
+        ).format(id=Literal(names.id), name=Literal(names.view))
+    return SQL("    IF rebuild THEN\n{}{}        RETURN changed;\n    END IF;\n").format(
+        replaced,
+        SQL("").join(_rebuilt(state, names, state.role == plan.content) for state in states),
     )
 
 
@@ -157,9 +169,15 @@ def _rebuilt(state: StateTable, names: Names, counts: bool) -> Composed:
         "            WHERE NOT EXISTS (SELECT FROM {table} AS t WHERE {same}) RETURNING 1\n"
         "        )\n"
         "        SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM come){count} INTO applied;\n"
+        "        IF (SELECT count(*) FROM {table}) <> (SELECT count(*) FROM ({query}) AS q) THEN\n"
+        "            RAISE EXCEPTION 'two rows of % share a key that was unique', {name}\n"
+        "                USING ERRCODE = 'object_not_in_prerequisite_state',\n"
+        "                      HINT = 'Refresh the view once by the orchestrator (idivm refresh), which plans it anew.';\n"
+        "        END IF;\n"
         "        END IF;\n{counted}"
     ).format(
         table=table,
+        name=Literal(names.view),
         columns=_listed(columns),
         query=query_text(state.query, names, indent="            "),
         same=same,

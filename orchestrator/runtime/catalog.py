@@ -161,12 +161,14 @@ def sources_of(connection: Connection[Any], view_id: int) -> set[int]:
 
 
 def views_to_replan(connection: Connection[Any]) -> list[ViewInfo]:
-    """The views of which a plain view below was replaced since they were planned."""
+    """The views of which a plain view below was replaced, or a key lost, since they were planned."""
     return _views(
         connection,
         SQL(
-            "v.status <> 'building' AND EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = v.id"
+            "v.status <> 'building' AND (EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = v.id"
             " AND i.signature IS DISTINCT FROM idivm.signature(i.relation))"
+            " OR v.strategy <> 'recompute' AND EXISTS (SELECT FROM idivm.view_sources vs"
+            " JOIN idivm.sources s ON s.id = vs.source WHERE vs.view = v.id AND NOT s.keyed))"
         ),
     )
 
@@ -369,6 +371,8 @@ def orphans(connection: Connection[Any]) -> list[str]:
           AND c.relkind IN ('r', 'v', 'S')
           AND c.oid NOT IN (SELECT definition FROM idivm.views WHERE definition IS NOT NULL)
           AND c.oid NOT IN (SELECT state FROM idivm.views WHERE state IS NOT NULL)
+          AND NOT (c.relnamespace = 'idivm_state'::regnamespace
+                   AND EXISTS (SELECT FROM idivm.views v WHERE c.relname ~ ('_' || v.id || '$')))
           AND NOT EXISTS (SELECT FROM owned WHERE c.relname = base OR c.relname LIKE base || '\\_%')
         UNION ALL
         SELECT p.oid::regprocedure::text
