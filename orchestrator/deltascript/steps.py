@@ -32,19 +32,6 @@ SMALL = 1000
 """Diffs up to so many rows share a plan."""
 
 
-def shapes_of(plan: MaintenancePlan) -> dict[str, str]:
-    """The variables of a plan and the roles of their row types."""
-    found: dict[str, str] = {}
-    for step in plan.script:
-        if isinstance(step, ReadChanges):
-            found.update((one.variable, step.shape) for one in step.classes)
-        elif isinstance(step, Assign):
-            found[step.variable] = step.shape
-        elif isinstance(step, Apply) and step.collect and step.shape:
-            found[step.collect] = step.shape
-    return found
-
-
 def plan_mode(plan: MaintenancePlan) -> SQL:
     """The setting under which a program begins; reading a large diff changes it."""
     reads = any(isinstance(step, ReadChanges) for step in plan.script)
@@ -55,7 +42,7 @@ def declarations(plan: MaintenancePlan, names: Names) -> Composed:
     """The variables that hold the diffs."""
     return SQL("").join(
         SQL("    {} {}[];\n").format(Identifier(variable), names.state(shape))
-        for variable, shape in shapes_of(plan).items()
+        for variable, shape in plan.variables
     )
 
 
@@ -121,7 +108,7 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
             "                   AND i.signature IS DISTINCT FROM idivm.signature(i.relation)) THEN\n"
             "            RAISE EXCEPTION 'a plain view that % reads was replaced', {name}\n"
             "                USING ERRCODE = 'object_not_in_prerequisite_state',\n"
-            "                      HINT = 'Refresh it once by the orchestrator (idivm refresh), which plans it anew.';\n"
+            "                      HINT = 'Refresh it once by idivm refresh, which plans it anew.';\n"
             "        END IF;\n"
         ).format(id=Literal(names.id), name=Literal(names.view))
     return SQL("    IF rebuild THEN\n{}{}        RETURN changed;\n    END IF;\n").format(
@@ -172,7 +159,7 @@ def _rebuilt(state: StateTable, names: Names, counts: bool) -> Composed:
         "        IF (SELECT count(*) FROM {table}) <> (SELECT count(*) FROM ({query}) AS q) THEN\n"
         "            RAISE EXCEPTION 'two rows of % share a key that was unique', {name}\n"
         "                USING ERRCODE = 'object_not_in_prerequisite_state',\n"
-        "                      HINT = 'Refresh the view once by the orchestrator (idivm refresh), which plans it anew.';\n"
+        "                      HINT = 'Refresh it once by idivm refresh, which plans it anew.';\n"
         "        END IF;\n"
         "        END IF;\n{counted}"
     ).format(
