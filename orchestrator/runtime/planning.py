@@ -106,6 +106,9 @@ def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnTy
     identified = infer_ids(plan) if plan is not None else None
     if not isinstance(identified, Plan):
         return {}
+    if any(isinstance(operator, Recursion) for operator in walk(identified.root)):
+        # Its parts stand for nothing by themselves.
+        return {}
     oids: dict[str, int] = {}
     for operator in walk(identified.root, subqueries=False):
         wanted = {c.symbol: Scalar.column(c) for c in operator.columns if c.symbol not in oids}
