@@ -230,7 +230,7 @@ def _capture_bodies(source: Captured, number: int) -> dict[str, Composed]:
 
     def updated(segment: Identifier) -> Composed:
         if source.keyed:
-            return _paired_update(source, segment, old, new)
+            return _paired_update(source, pick, segment, old, new)
         return SQL("{};\n{}").format(deleted(segment), inserted(segment))
 
     return {
@@ -243,35 +243,66 @@ def _capture_bodies(source: Captured, number: int) -> dict[str, Composed]:
     }
 
 
-def _paired_update(source: Captured, segment: Identifier, old: Composed, new: Composed) -> Composed:
+def _paired_update(
+    source: Captured, pick: Identifier, segment: Identifier, old: Composed, new: Composed
+) -> Composed:
     """Old and new rows paired by key; a key that changed leaves both sides without a partner.
 
     A pair that is the same to the bit is not logged: the update changed no used column. One row
     that kept its key, as most updates have it, needs no join: to start one is what takes time.
+    What foreign keys do to the table in the wake of a statement shares its transition tables, so
+    that a row may be there more than once; then the pairs must not share a row.
     """
     same, changed = source.log("_same"), source.log("_changed")
+    keys = {
+        side: SQL(", ").join(
+            SQL("(r.{}).{}").format(SQL(side), Identifier(name)) for _, name in _keys(source)
+        )
+        for side in ("old", "new")
+    }
+    numbered = [
+        SQL("(SELECT r.{}, row_number() OVER (PARTITION BY {}) AS nth FROM {}) AS {}").format(
+            SQL(side),
+            keys[side],
+            SQL("(SELECT {}({}.*) AS {} FROM {}) AS r").format(
+                pick, Identifier(f"{side}_rows"), SQL(side), Identifier(f"{side}_rows")
+            ),
+            SQL(alias),
+        )
+        for side, alias in (("old", "o"), ("new", "n"))
+    ]
+    paired = _appended(
+        source,
+        segment,
+        "on",
+        SQL(
+            "CASE WHEN {old} IS NULL THEN 'I' WHEN {new} IS NULL THEN 'D' ELSE 'U' END::\"char\""
+        ).format(old=_first_key(source, SQL("o.old")), new=_first_key(source, SQL("n.new"))),
+    )
     return SQL(
         "{one}"
         "        FROM {old} CROSS JOIN {new}\n"
         "        WHERE NOT EXISTS (SELECT FROM old_rows OFFSET 1)\n"
         "          AND {same}(o.old, n.new) IS TRUE AND {changed}(o.old, n.new);\n"
         "        IF NOT FOUND THEN\n"
-        "{any}"
+        "        IF EXISTS (SELECT FROM pg_constraint AS f WHERE f.conrelid = TG_RELID AND f.contype = 'f'\n"
+        "                   AND (f.confupdtype IN ('c', 'n', 'd') OR f.confdeltype IN ('n', 'd'))) THEN\n"
+        "{paired}"
+        "        FROM {old_numbered} FULL JOIN {new_numbered} ON {same}(o.old, n.new) AND o.nth = n.nth\n"
+        "        WHERE {changed}(o.old, n.new);\n"
+        "        ELSE\n"
+        "{paired}"
         "        FROM {old} FULL JOIN {new} ON {same}(o.old, n.new)\n"
         "        WHERE {changed}(o.old, n.new);\n"
+        "        END IF;\n"
         "        END IF"
     ).format(
         one=_appended(source, segment, "on", Literal("U")),
-        any=_appended(
-            source,
-            segment,
-            "on",
-            SQL(
-                "CASE WHEN {old} IS NULL THEN 'I' WHEN {new} IS NULL THEN 'D' ELSE 'U' END::\"char\""
-            ).format(old=_first_key(source, SQL("o.old")), new=_first_key(source, SQL("n.new"))),
-        ),
+        paired=paired,
         old=old,
         new=new,
+        old_numbered=numbered[0],
+        new_numbered=numbered[1],
         same=same,
         changed=changed,
     )

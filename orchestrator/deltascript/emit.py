@@ -19,24 +19,23 @@ from orchestrator.deltascript.plan import (
     StateTable,
     Step,
 )
-from orchestrator.deltascript.steps import shapes_of
 from orchestrator.sqltext import fresh_name
 
 
 def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> Iterator[Composed]:
     """The statements that create the state tables, empty, and the row types of the variables."""
-    shapes = shapes_of(plan)
+    shapes = dict(plan.variables)
+    for step in plan.script:
+        if isinstance(step, ReadChanges):
+            yield SQL("CREATE TABLE {} AS SELECT {} WITH NO DATA").format(
+                names.state(step.shape), steps.change_fields(step)
+            )
     for state in plan.states:
         if state.role == plan.content and not content:
             continue
         yield SQL("CREATE TABLE {} AS {} WITH NO DATA").format(
             names.state(state.role), _defining(state, names, shapes)
         )
-    for step in plan.script:
-        if isinstance(step, ReadChanges):
-            yield SQL("CREATE TABLE {} AS SELECT {} WITH NO DATA").format(
-                names.state(step.shape), steps.change_fields(step)
-            )
 
 
 def _defining(state: State, names: Names, shapes: Mapping[str, str]) -> Composable:

@@ -258,6 +258,8 @@ class MaintenancePlan:
     """The algebra plan in print, or what it does not model."""
     algebra_tree: dict[str, Any]
     """The same for programs."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """The variables that hold diffs, and the roles of their row types."""
 
     def state(self, role: str) -> State:
         """The state of a role."""

@@ -32,19 +32,6 @@ SMALL = 1000
 """Diffs up to so many rows share a plan."""
 
 
-def shapes_of(plan: MaintenancePlan) -> dict[str, str]:
-    """The variables of a plan and the roles of their row types."""
-    found: dict[str, str] = {}
-    for step in plan.script:
-        if isinstance(step, ReadChanges):
-            found.update((one.variable, step.shape) for one in step.classes)
-        elif isinstance(step, Assign):
-            found[step.variable] = step.shape
-        elif isinstance(step, Apply) and step.collect and step.shape:
-            found[step.collect] = step.shape
-    return found
-
-
 def plan_mode(plan: MaintenancePlan) -> SQL:
     """The setting under which a program begins; reading a large diff changes it."""
     reads = any(isinstance(step, ReadChanges) for step in plan.script)
@@ -55,7 +42,7 @@ def declarations(plan: MaintenancePlan, names: Names) -> Composed:
     """The variables that hold the diffs."""
     return SQL("").join(
         SQL("    {} {}[];\n").format(Identifier(variable), names.state(shape))
-        for variable, shape in shapes_of(plan).items()
+        for variable, shape in plan.variables
     )
 
 
@@ -113,8 +100,20 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
     states = [state for state in plan.states if isinstance(state, StateTable)]
     if not states:
         return SQL("").format()
-    return SQL("    IF rebuild THEN\n{}        RETURN changed;\n    END IF;\n").format(
-        SQL("").join(_rebuilt(state, names, state.role == plan.content) for state in states)
+    replaced: Composable = SQL("")
+    if plan.inlined:
+        # The script has the text of the plain views below in it.
+        replaced = SQL(
+            "        IF EXISTS (SELECT FROM idivm.inlined_views AS i WHERE i.view = {id}\n"
+            "                   AND i.signature IS DISTINCT FROM idivm.signature(i.relation)) THEN\n"
+            "            RAISE EXCEPTION 'a plain view that % reads was replaced', {name}\n"
+            "                USING ERRCODE = 'object_not_in_prerequisite_state',\n"
+            "                      HINT = 'Refresh it once by idivm refresh, which plans it anew.';\n"
+            "        END IF;\n"
+        ).format(id=Literal(names.id), name=Literal(names.view))
+    return SQL("    IF rebuild THEN\n{}{}        RETURN changed;\n    END IF;\n").format(
+        replaced,
+        SQL("").join(_rebuilt(state, names, state.role == plan.content) for state in states),
     )
 
 
@@ -157,9 +156,16 @@ def _rebuilt(state: StateTable, names: Names, counts: bool) -> Composed:
         "            WHERE NOT EXISTS (SELECT FROM {table} AS t WHERE {same}) RETURNING 1\n"
         "        )\n"
         "        SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM come){count} INTO applied;\n"
+        "        IF (SELECT count(*) FROM {table})\n"
+        "           <> (SELECT count(*) FROM ({query}) AS q) THEN\n"
+        "            RAISE EXCEPTION 'two rows of % share a key that was unique', {name}\n"
+        "                USING ERRCODE = 'object_not_in_prerequisite_state',\n"
+        "                      HINT = 'Refresh it once by idivm refresh, which plans it anew.';\n"
+        "        END IF;\n"
         "        END IF;\n{counted}"
     ).format(
         table=table,
+        name=Literal(names.view),
         columns=_listed(columns),
         query=query_text(state.query, names, indent="            "),
         same=same,
@@ -205,8 +211,7 @@ def _read(step: ReadChanges, names: Names) -> Composed:
 
     def image(side: str, numbers: Iterable[int]) -> Composed:
         return SQL(", ").join(
-            SQL("(c.{}).{}").format(SQL(side), Identifier(shown[number]))
-            for number in numbers
+            SQL("(c.{}).{}").format(SQL(side), Identifier(shown[number])) for number in numbers
         )
 
     every = [number for number, _ in step.classes[0].fields]
@@ -294,8 +299,7 @@ def _applied(step: Apply, names: Names, counts: bool) -> Composed:
         ).format(
             table,
             SQL(", ").join(
-                SQL("{} = {}").format(Identifier(name), SQL(text))
-                for name, text in step.sets
+                SQL("{} = {}").format(Identifier(name), SQL(text)) for name, text in step.sets
             ),
             query,
             before,

@@ -13,7 +13,7 @@ from orchestrator.fuzz.changes import Writer
 from orchestrator.fuzz.forms import FORMS
 from orchestrator.fuzz.grammar import Grammar
 from orchestrator.fuzz.names import Names
-from orchestrator.fuzz.options import MODES, STRATEGIES
+from orchestrator.fuzz.options import CACHES, MODES, STRATEGIES
 from orchestrator.fuzz.schema import Model, Schema
 from orchestrator.fuzz.sources import Field, Relation
 from orchestrator.fuzz.steps import Story
@@ -139,4 +139,5 @@ class _ViewMaker:
 
     def _options(self) -> tuple[tuple[str, str], ...]:
         strategy, mode = self.options.choice(self.strategies), self.options.choice(self.modes)
-        return (("strategy", strategy), ("maintain", mode))
+        cache = self.options.choice(CACHES)
+        return (("strategy", strategy), ("maintain", mode), ("cache", cache))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-STRATEGIES = ("auto", "recompute")
+STRATEGIES = ("auto", "auto", "recompute")
 """Given to `CREATE VIEW ... WITH (strategy = ...)`."""
 
 MODES = {"deferred": False, "eager": True, "on_commit": True}
 """Given to `WITH (maintain = ...)`; true where a view must be right after each commit by itself."""
+
+CACHES = ("auto", "on", "off")
+"""Given to `WITH (cache = ...)`."""

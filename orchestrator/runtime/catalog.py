@@ -139,11 +139,17 @@ def stored_content(connection: Connection[Any], view_id: int) -> Source:
     assert row is not None
     oid, schema, name, plan = row
     (content,) = (state for state in plan["states"] if state["role"] == plan["content"])
-    identity = [content["identity"]["row"], content["identity"]["nth"]]
+    if "identity" in content:
+        hidden, equality = [content["identity"]["row"], content["identity"]["nth"]], "exact"
+    else:
+        # Rows whose key may be NULL are told apart by their content.
+        hidden, equality = [] if content["nullable"] else content["key"], "coarse"
     columns = connection.execute(
-        "SELECT attnum, attname, true, format_type(atttypid, atttypmod), 'exact' FROM pg_attribute"
-        " WHERE attrelid = %s::oid AND attname = ANY (%s) ORDER BY attnum",
-        [oid, identity],
+        "SELECT a.attnum, a.attname, true, format_type(coalesce(nullif(t.typbasetype, 0), t.oid),"
+        " CASE WHEN t.typbasetype = 0 THEN a.atttypmod ELSE t.typtypmod END), %s"
+        " FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid"
+        " WHERE a.attrelid = %s::oid AND a.attname = ANY (%s) ORDER BY a.attnum",
+        [equality, oid, hidden],
     ).fetchall()
     return Source(oid, schema, name, tuple(SourceColumn(*column) for column in columns))
 
@@ -155,12 +161,14 @@ def sources_of(connection: Connection[Any], view_id: int) -> set[int]:
 
 
 def views_to_replan(connection: Connection[Any]) -> list[ViewInfo]:
-    """The views of which a plain view below was replaced since they were planned."""
+    """The views of which a plain view below was replaced, or a key lost, since they were planned."""
     return _views(
         connection,
         SQL(
-            "v.status <> 'building' AND EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = v.id"
+            "v.status <> 'building' AND (EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = v.id"
             " AND i.signature IS DISTINCT FROM idivm.signature(i.relation))"
+            " OR v.strategy <> 'recompute' AND EXISTS (SELECT FROM idivm.view_sources vs"
+            " JOIN idivm.sources s ON s.id = vs.source WHERE vs.view = v.id AND NOT s.keyed))"
         ),
     )
 
@@ -363,6 +371,8 @@ def orphans(connection: Connection[Any]) -> list[str]:
           AND c.relkind IN ('r', 'v', 'S')
           AND c.oid NOT IN (SELECT definition FROM idivm.views WHERE definition IS NOT NULL)
           AND c.oid NOT IN (SELECT state FROM idivm.views WHERE state IS NOT NULL)
+          AND NOT (c.relnamespace = 'idivm_state'::regnamespace
+                   AND EXISTS (SELECT FROM idivm.views v WHERE c.relname ~ ('_' || v.id || '$')))
           AND NOT EXISTS (SELECT FROM owned WHERE c.relname = base OR c.relname LIKE base || '\\_%')
         UNION ALL
         SELECT p.oid::regprocedure::text

@@ -106,6 +106,9 @@ def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnTy
     identified = infer_ids(plan) if plan is not None else None
     if not isinstance(identified, Plan):
         return {}
+    if any(isinstance(operator, Recursion) for operator in walk(identified.root)):
+        # Its parts stand for nothing by themselves.
+        return {}
     oids: dict[str, int] = {}
     for operator in walk(identified.root, subqueries=False):
         wanted = {c.symbol: Scalar.column(c) for c in operator.columns if c.symbol not in oids}
@@ -143,7 +146,9 @@ def _source(connection: Connection[Any], use: SourceUse) -> Source:
     if use.relation.maintained is None:
         return Source(use.relation.oid, use.relation.schema, use.relation.name, columns)
     stored = catalog.stored_content(connection, use.relation.maintained)
-    return replace(stored, columns=(*columns, *stored.columns))
+    keys = {column.attnum for column in stored.columns}
+    rest = tuple(column for column in columns if column.attnum not in keys)
+    return replace(stored, columns=(*rest, *stored.columns))
 
 
 def _column(column: RelationColumn, in_key: bool) -> SourceColumn:

@@ -133,10 +133,11 @@ PLANTED = {
         "difference",
         f"DO $$ BEGIN EXECUTE format('DELETE FROM %s WHERE what = ''a''', {STATE}); END $$",
     ),
-    "a duplicate": (
+    "a surplus row": (
         "difference",
         "DO $$ BEGIN EXECUTE format("
-        f"'INSERT INTO %s SELECT what, total, ''x'', 7 FROM %1$s LIMIT 1', {STATE}); END $$",
+        "'INSERT INTO %s SELECT (jsonb_populate_record(s, ''{\"what\": \"zz\"}'')).* FROM %1$s AS s LIMIT 1',"
+        f" {STATE}); END $$",
     ),
     "a wrong value": (
         "difference",

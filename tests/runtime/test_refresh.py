@@ -37,7 +37,7 @@ def test_a_refresh_applies_what_was_logged(shop):
     before = content(shop)
     shop.execute("UPDATE t SET n = n + 1000 WHERE id = 1")
     assert content(shop) == before
-    assert {r.view: r.changed for r in shop.refresh()} == {"sums": 2, "big": 2}
+    assert {r.view: r.changed for r in shop.refresh()} == {"sums": 1, "big": 2}
     assert content(shop) != before
     assert equal(shop) == {"sums": True, "big": True}
 
@@ -78,7 +78,7 @@ def test_a_change_that_commits_late_is_not_lost(shop, connect):
     shop.refresh()
     late.commit()
     assert {view.name: view.pending for view in shop.views()}["sums"] == 1
-    assert [r.changed for r in shop.refresh()] == [2, 2]
+    assert [r.changed for r in shop.refresh()] == [1, 2]
     assert equal(shop) == {"sums": True, "big": True}
 
 
@@ -245,7 +245,8 @@ def test_a_plain_view_below_may_be_replaced(shop):
     shop.connection.execute("CREATE TABLE more (id int PRIMARY KEY, n int)")
     shop.connection.execute("CREATE VIEW plain AS SELECT id, n FROM t WHERE n > 5")
     shop.execute(
-        "CREATE VIEW over_plain AS SELECT count(*) AS c FROM plain; CREATE VIEW top AS SELECT c FROM over_plain"
+        "CREATE VIEW over_plain WITH (strategy = recompute) AS SELECT count(*) AS c FROM plain;"
+        "CREATE VIEW top AS SELECT c FROM over_plain"
     )
     shop.connection.execute("ALTER VIEW over_plain RENAME TO renamed")
     shop.connection.execute("CREATE OR REPLACE VIEW plain AS SELECT id, n FROM more")
@@ -332,6 +333,20 @@ def test_what_drifts_and_drifts_back_between_refreshes_in_plain_sql_is_noticed(o
     assert content(orc, "over_plain") == [("a",)]
     assert all(report.changed == 0 for report in orc.refresh())
     assert {view.status for view in orc.views()} == {"ready"}
+
+
+def test_an_incremental_view_over_a_replaced_plain_view_is_planned_anew(shop):
+    shop.connection.execute("CREATE TABLE more (id int PRIMARY KEY, n int)")
+    shop.connection.execute("CREATE VIEW plain AS SELECT id, n FROM t WHERE n > 5")
+    shop.execute("CREATE VIEW counted WITH (strategy = id) AS SELECT count(*) AS c FROM plain")
+    shop.connection.execute("CREATE OR REPLACE VIEW plain AS SELECT id, n FROM more")
+    with pytest.raises(IdivmError, match="plain view that counted reads was replaced"):
+        shop.execute("SELECT * FROM idivm.refresh('counted')")
+    shop.refresh("counted")
+    assert content(shop, "counted") == [(0,)]
+    shop.execute("INSERT INTO more VALUES (1, 1)")
+    assert equal(shop)["counted"]
+    assert content(shop, "counted") == [(1,)]
 
 
 def test_heirs_are_followed(orc):

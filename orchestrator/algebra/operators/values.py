@@ -86,8 +86,10 @@ class Values(Operator):
             for row in self.rows
         ]
         listed = [identifier(column.symbol) for column in self.outputs]
-        item = exp.Values(
-            expressions=rows, alias=exp.TableAlias(this=identifier(alias), columns=listed)
+        # A subquery, because sqlglot writes joins that follow VALUES before its alias.
+        item = exp.Subquery(
+            this=exp.Values(expressions=rows),
+            alias=exp.TableAlias(this=identifier(alias), columns=listed),
         )
         return Block((item,), {c: reference(c.symbol, alias) for c in self.outputs})
 

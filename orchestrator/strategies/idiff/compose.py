@@ -16,6 +16,7 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.ids import ids_of, infer_ids, used_symbols
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.scalar import Scalar
 from orchestrator.algebra.traversal import walk
@@ -29,8 +30,8 @@ from orchestrator.deltascript.plan import (
     Step,
 )
 from orchestrator.strategies.idiff import rules
-from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.rules.base import change, conditions, diffs
+from orchestrator.strategies.idiff.composer import Composer, constant
+from orchestrator.strategies.idiff.rules.base import change, conditions, diffs, propagate
 from orchestrator.strategies.idiff.rules.stored import is_stored, maintain
 from orchestrator.strategies.problem import Problem
 
@@ -67,6 +68,9 @@ class _Composition:
                 raise NotModelledError(
                     "a subquery in an expression has no rule yet", operator.label
                 )
+            if operator.outer_columns:
+                raise NotModelledError("a correlated subquery has no rule yet", operator.label)
+            _has_rule(operator)
         self.composer = Composer(
             problem.sources, used_symbols(identified.root), dict(problem.types)
         )
@@ -84,6 +88,7 @@ class _Composition:
                 for state in self.composer.states
             ),
             script=script,
+            variables=tuple(self.composer.variables),
             content=CONTENT,
             inlined=problem.inlined,
             moving=problem.moving,
@@ -147,6 +152,17 @@ class _Composition:
         state = self.composer.store(role, operator, ids)
         self.composer.apply(state, found)
         return state
+
+
+def _has_rule(operator: Operator) -> None:
+    """Refuses an operator that no rule is for."""
+    if not operator.children:
+        if not isinstance(operator, Scan):
+            constant(operator)
+    elif propagate.dispatch(type(operator)) is propagate.dispatch(object) and not is_stored(
+        operator
+    ):
+        raise NotModelledError("there is no rule for this operator", operator.label)
 
 
 def _joins(operator: Operator) -> bool:

@@ -13,11 +13,13 @@ from typing import Literal
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dialect import reference, write
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.function_scan import FunctionScan
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.scan import WHOLE_ROW, Scan
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
+from orchestrator.algebra.operators.values import Values
 from orchestrator.algebra.rendering import Renderer
 from orchestrator.algebra.scalar import Scalar, conjunction
 from orchestrator.algebra.unsupported import NotModelledError
@@ -67,6 +69,8 @@ class Composer:
         self.types = types
         self.states: list[StateTable | Shape] = []
         self.steps: list[Step] = []
+        self.variables: list[tuple[str, str]] = []
+        """All variables of the program, and the roles of their row types."""
         self.changes: dict[str, Changes] = {}
         """Of the states, by their roles."""
         self._reads: dict[tuple[int, str, frozenset[int]], ChangeClass] = {}
@@ -108,6 +112,7 @@ class Composer:
             return self._base_diffs(leaf, conditional)
         if isinstance(leaf, StateScan):
             return self._state_diffs(leaf)
+        constant(leaf)
         return ()
 
     def bag_of(self, leaf: Operator) -> Bag | None:
@@ -140,6 +145,7 @@ class Composer:
                 (1, self._state_scan(leaf, held.update, "new")),
                 (1, self._state_scan(leaf, held.plus, "new")),
             ]
+        constant(leaf)
         return []
 
     def union(
@@ -243,7 +249,9 @@ class Composer:
             raise NotModelledError("ONLY leaves out rows that are captured too", str(scan.table))
         return source, columns
 
-    def _class(self, source: Source, kind: Literal["minus", "update", "plus"], touched: frozenset[int]) -> ChangeClass:
+    def _class(
+        self, source: Source, kind: Literal["minus", "update", "plus"], touched: frozenset[int]
+    ) -> ChangeClass:
         place = (source.oid, kind, touched)
         if place not in self._reads:
             names = {column.attnum: column.name for column in source.columns}
@@ -266,7 +274,9 @@ class Composer:
             by_source.setdefault(oid, []).append(one)
         for oid, classes in by_source.items():
             source = self.sources[oid]
-            yield ReadChanges(source, self.name(f"{source.name}_diff"), tuple(classes))
+            shape = self.name(f"{source.name}_diff")
+            self.variables += [(one.variable, shape) for one in classes]
+            yield ReadChanges(source, shape, tuple(classes))
 
     # States
 
@@ -322,6 +332,8 @@ class Composer:
                 plus=self.name(f"{role}_come"),
                 shape=shape,
             )
+            held = self.changes[role]
+            self.variables += [(name, shape) for name in (held.minus, held.update, held.plus)]
         return state
 
     def _called(self, name: str, column: Column) -> tuple[Column, Column]:
@@ -439,6 +451,7 @@ class Composer:
         columns = tuple(dict.fromkeys(columns))
         query = self.query(plan, columns)
         self.states.append(Shape(shape, query))
+        self.variables.append((variable, shape))
         self.steps.append(Assign(variable, shape, query, tuple(sorted(variables(plan)))))
         outputs = tuple((column, column.symbol) for column in columns)
         return DiffScan(variable, self.symbols.fresh("d"), outputs)
@@ -453,6 +466,12 @@ def _fields(source: Source) -> tuple[tuple[int, str], ...]:
     """What the columns of a source are called in its diffs, behind `old_` or `new_`."""
     names = Symbols()
     return tuple((c.attnum, names.fresh(fitted_name(c.name, " " * 8)[:-8])) for c in source.columns)
+
+
+def constant(leaf: Operator) -> None:
+    """Refuses a leaf whose rows may change in ways that no diff tells."""
+    if not isinstance(leaf, Values | FunctionScan) or leaf.outer_columns:
+        raise NotModelledError("there is no rule for this leaf", leaf.label)
 
 
 def rename(plan: Operator, pairs: Sequence[tuple[Column, Column]]) -> Operator:
