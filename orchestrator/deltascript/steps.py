@@ -183,7 +183,8 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
         return _guarded(
             step.needs,
             SQL(
-                "SELECT array_agg(ROW({fields})::{shape}) INTO {variable} FROM (\n            {query}\n        ) AS d;\n"
+                "SELECT array_agg(ROW({fields})::{shape}) INTO {variable}\n"
+                "        FROM (\n            {query}\n        ) AS d;\n"
             ).format(
                 fields=_fields_of(step.query),
                 shape=names.state(step.shape),

@@ -15,6 +15,7 @@ from orchestrator.algebra import (
     Operator,
     Plan,
     Projection,
+    Recursion,
     Scalar,
     dialect,
     printer,
