@@ -6,6 +6,21 @@
 -- view and holds it until the commit is done. Hence whoever holds the lock sees sources that stand
 -- still, whatever snapshots its statements take, and needs no lock on the tables.
 
+-- The first two conditions follow from the third: own changes are not older than their snapshot's
+-- xmin either. They let an index find the few rows that matter, and the planner expect few.
+CREATE OR REPLACE FUNCTION idivm.is_pending(change_xid xid8, change_seq bigint, since idivm.watermark, source integer)
+    RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT change_xid >= pg_snapshot_xmin(since.snapshot)
+           AND change_xid <= '18446744073709551615'::xid8
+           AND CASE
+                   WHEN change_xid = since.own_xid
+                       THEN change_seq > coalesce((since.own_marks ->> source::text)::bigint, 0)
+                   ELSE NOT pg_visible_in_snapshot(change_xid, since.snapshot)
+               END;
+END;
+
 -- The kept views: those in one of these modes, and every maintained view that they read.
 CREATE FUNCTION idivm.kept_views(modes text[] DEFAULT '{eager,on_commit}') RETURNS SETOF integer
     LANGUAGE sql STABLE
@@ -47,6 +62,31 @@ BEGIN ATOMIC
     FROM due d GROUP BY d.source;
 END;
 
+-- The same as before, with a plan that is made once a session: writers ask after every statement.
+CREATE OR REPLACE FUNCTION idivm.has_drifted(view_id integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM idivm.inlined_views i
+        WHERE i.view = view_id AND i.signature IS DISTINCT FROM idivm.signature(i.relation)
+    ) OR EXISTS (
+        SELECT FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        JOIN pg_class c ON c.oid = s.relation
+        WHERE vs.view = view_id
+          AND (c.relhassubclass
+               OR EXISTS (SELECT FROM idivm.source_members m WHERE m.source = s.id AND m.member <> s.relation))
+          AND EXISTS (
+              (SELECT d FROM idivm.descendants(s.relation) d
+               EXCEPT SELECT m.member FROM idivm.source_members m WHERE m.source = s.id)
+              UNION ALL
+              (SELECT m.member FROM idivm.source_members m WHERE m.source = s.id
+               EXCEPT SELECT d FROM idivm.descendants(s.relation) d))
+    );
+END
+$$;
+
 -- A view in reach of this one, or itself, whose content changes while no table does.
 CREATE FUNCTION idivm.moving_part(view_id integer) RETURNS text
     LANGUAGE sql STABLE
@@ -57,13 +97,36 @@ END;
 
 -- Bringing views up -----------------------------------------------------------------------------
 
+-- What the log of a source of a kept view has for it: as a function of the source's own, so that
+-- its plan is made once a session.
+CREATE FUNCTION idivm.create_due(source integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    base text := 's' || source;
+BEGIN
+    EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON idivm_log.%I (xid)', base || '_a_xid', base || '_a');
+    EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON idivm_log.%I (xid)', base || '_b_xid', base || '_b');
+    EXECUTE format(
+        'CREATE OR REPLACE FUNCTION idivm_log.%I(since idivm.watermark, OUT pending bigint, OUT truncated boolean, OUT own bigint)'
+        ' LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS %L',
+        base || '_due',
+        format('BEGIN
+    SELECT count(*), coalesce(bool_or(c.op = ''T''), false), max(c.seq) FILTER (WHERE c.xid = pg_current_xact_id())
+    INTO pending, truncated, own
+    FROM idivm_log.%I AS c WHERE idivm.is_pending(c.xid, c.seq, since, %s);
+END', base, source));
+END
+$$;
+
 -- Brings one view up to date and gives the rows changed, or NULL if there was nothing to do. The
--- caller has its lock, and sees its sources standing still.
-CREATE FUNCTION idivm.bring_up(view_id integer) RETURNS bigint
+-- caller has its lock, and sees its sources standing still. With `by_writer` the view is kept.
+CREATE FUNCTION idivm.bring_up(view_id integer, by_writer boolean) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     moves boolean;
+    invalid boolean;
     kind "char";
     before idivm.watermarks;
     after idivm.watermark;
@@ -71,35 +134,58 @@ DECLARE
     applied bigint := 0;
     took double precision;
     outcome text;
+    source integer;
+    log record;
+    marks jsonb;
 BEGIN
     -- One that a DROP ... CASCADE took apart is left to idivm.sweep().
-    SELECT v.moving INTO moves
+    SELECT v.moving, v.status = 'invalid' INTO moves, invalid
     FROM idivm.views v JOIN pg_class c ON c.oid = v.definition
     WHERE v.id = view_id AND v.status <> 'building';
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    kind := idivm.pending_kind(view_id);
+    IF by_writer THEN
+        SELECT * INTO before FROM idivm.watermarks w WHERE w.view = view_id;
+        IF invalid OR before.cluster <> idivm.cluster() OR idivm.has_drifted(view_id) THEN
+            kind := 'R';
+        END IF;
+        marks := CASE WHEN (before.mark).own_xid = pg_current_xact_id() THEN (before.mark).own_marks END;
+        FOR source IN SELECT vs.source FROM idivm.view_sources vs WHERE vs.view = view_id LOOP
+            EXECUTE format('SELECT * FROM idivm_log.%I($1)', 's' || source || '_due') INTO log USING before.mark;
+            IF log.pending > 0 THEN
+                kind := CASE WHEN log.truncated OR kind = 'R' THEN 'R' ELSE 'C' END;
+            END IF;
+            IF log.own IS NOT NULL THEN
+                marks := coalesce(marks, '{}') || jsonb_build_object(source, log.own);
+            END IF;
+        END LOOP;
+    ELSE
+        kind := idivm.pending_kind(view_id);
+        marks := idivm.own_marks(view_id);
+    END IF;
     IF kind IS NULL AND NOT moves THEN
         RETURN NULL;
     END IF;
     -- Fails under REPEATABLE READ when another refresh has committed since the snapshot.
     SELECT * INTO before FROM idivm.watermarks w WHERE w.view = view_id FOR NO KEY UPDATE;
-    after := ROW(pg_current_snapshot(), pg_current_xact_id(), idivm.own_marks(view_id))::idivm.watermark;
-    IF moves OR kind = 'R' OR NOT idivm.pending_cancels(view_id) THEN
+    after := ROW(pg_current_snapshot(), pg_current_xact_id(), marks)::idivm.watermark;
+    IF by_writer OR moves OR kind = 'R' OR NOT idivm.pending_cancels(view_id) THEN
         EXECUTE format('SELECT idivm_state.%I($1, $2)', 'refresh_' || view_id)
         INTO applied
         USING before.mark, kind IS NOT DISTINCT FROM 'R';
     END IF;
     took := extract(epoch FROM clock_timestamp() - started);
     UPDATE idivm.watermarks w
-    SET mark = after, cluster = idivm.cluster(), refreshed_at = clock_timestamp(),
-        refreshes = w.refreshes + 1, changed = applied,
+    SET mark = after, cluster = CASE WHEN kind = 'R' THEN idivm.cluster() ELSE w.cluster END,
+        refreshed_at = clock_timestamp(), refreshes = w.refreshes + 1, changed = applied,
         seconds = took, total_seconds = w.total_seconds + took
     WHERE w.view = view_id;
-    -- What has drifted may drift back, and then this content would be wrong unnoticed.
-    outcome := CASE WHEN idivm.has_drifted(view_id) THEN 'invalid' ELSE 'ready' END;
-    UPDATE idivm.views v SET status = outcome WHERE v.id = view_id AND v.status <> outcome;
+    IF kind = 'R' OR NOT by_writer THEN
+        -- What has drifted may drift back, and then this content would be wrong unnoticed.
+        outcome := CASE WHEN idivm.has_drifted(view_id) THEN 'invalid' ELSE 'ready' END;
+        UPDATE idivm.views v SET status = outcome WHERE v.id = view_id AND v.status <> outcome;
+    END IF;
     RETURN applied;
 END
 $$;
@@ -123,7 +209,7 @@ BEGIN
             USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
     END IF;
     FOREACH view_id IN ARRAY view_ids LOOP
-        PERFORM idivm.bring_up(view_id);
+        PERFORM idivm.bring_up(view_id, true);
     END LOOP;
 END
 $$;
@@ -131,12 +217,20 @@ $$;
 -- The views of a list with each once, lower ones first; those that the snapshot does not know stay,
 -- for bring_up_kept to find out.
 CREATE FUNCTION idivm.in_order(view_ids integer[]) RETURNS integer[]
-    LANGUAGE sql STABLE
-BEGIN ATOMIC
-    SELECT coalesce(array_agg(due.id ORDER BY o.place, due.id), '{}')
-    FROM (SELECT DISTINCT id FROM unnest(view_ids) AS id) AS due
-    LEFT JOIN idivm.refresh_order(view_ids) WITH ORDINALITY AS o (id, place) ON o.id = due.id;
-END;
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    due integer[] := ARRAY(SELECT DISTINCT id FROM unnest(view_ids) AS id);
+BEGIN
+    IF cardinality(due) > 1 THEN
+        due := ARRAY(
+            SELECT d.id FROM unnest(due) AS d (id)
+            LEFT JOIN idivm.refresh_order(due) WITH ORDINALITY AS o (id, place) ON o.id = d.id
+            ORDER BY o.place, d.id);
+    END IF;
+    RETURN due;
+END
+$$;
 
 -- The triggers -----------------------------------------------------------------------------------
 --
@@ -247,7 +341,25 @@ CREATE FUNCTION idivm.sync_modes() RETURNS void
 AS $$
 DECLARE
     one record;
+    source integer;
 BEGIN
+    FOR source IN
+        SELECT DISTINCT vs.source FROM idivm.view_sources vs
+        WHERE vs.view IN (SELECT idivm.kept_views())
+          AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_a_xid')) IS NULL
+        ORDER BY vs.source
+    LOOP
+        PERFORM idivm.create_due(source);
+    END LOOP;
+    -- Others pay nothing for an index.
+    FOR one IN
+        SELECT c.oid::regclass AS index FROM pg_class c
+        WHERE c.relnamespace = 'idivm_log'::regnamespace AND c.relname ~ '^s[0-9]+_[ab]_xid$'
+          AND substring(c.relname, '^s([0-9]+)')::integer NOT IN (
+              SELECT vs.source FROM idivm.view_sources vs WHERE vs.view IN (SELECT idivm.kept_views()))
+    LOOP
+        EXECUTE format('DROP INDEX %s', one.index);
+    END LOOP;
     FOR one IN
         WITH wanted AS (
             SELECT m.member::oid AS member, m.source, d.eager, d.on_commit
@@ -332,8 +444,13 @@ CREATE FUNCTION idivm.start_keeping(view_id integer) RETURNS void
 AS $$
 DECLARE
     below integer[] := ARRAY(SELECT idivm.refresh_order(ARRAY[view_id]));
+    lower_view integer;
 BEGIN
-    PERFORM idivm.bring_up_kept(below);
+    PERFORM pg_advisory_xact_lock(idivm.lock_class(), id)
+    FROM (SELECT id FROM unnest(below) AS id ORDER BY id) AS ordered;
+    FOREACH lower_view IN ARRAY below LOOP
+        PERFORM idivm.bring_up(lower_view, false);
+    END LOOP;
     -- A transaction whose snapshot is older must fail when it comes to change these views, and it
     -- finds out by their watermarks.
     UPDATE idivm.watermarks w SET refreshed_at = clock_timestamp() WHERE w.view = ANY (below);
@@ -352,7 +469,7 @@ $$;
 CREATE TRIGGER views_went AFTER DELETE ON idivm.views
     FOR EACH STATEMENT EXECUTE FUNCTION idivm.views_went();
 
-REVOKE EXECUTE ON FUNCTION idivm.bring_up(integer), idivm.bring_up_kept(integer[]),
+REVOKE EXECUTE ON FUNCTION idivm.bring_up(integer, boolean), idivm.bring_up_kept(integer[]),
     idivm.statement_begins(), idivm.statement_ends(), idivm.commit_begins() FROM PUBLIC;
 
 -- Refreshes --------------------------------------------------------------------------------------
@@ -427,7 +544,7 @@ BEGIN
                 FROM (SELECT id FROM unnest(kept) AS id WHERE id = ANY (ordered) ORDER BY id) AS kept_ones;
             END IF;
             one_cut := true;
-            changed := coalesce(idivm.bring_up(view_id), 0);
+            changed := coalesce(idivm.bring_up(view_id, false), 0);
         END IF;
         seconds := extract(epoch FROM clock_timestamp() - started);
         RETURN NEXT;
