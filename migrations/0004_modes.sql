@@ -186,6 +186,10 @@ BEGIN
         outcome := CASE WHEN idivm.has_drifted(view_id) THEN 'invalid' ELSE 'ready' END;
         UPDATE idivm.views v SET status = outcome WHERE v.id = view_id AND v.status <> outcome;
     END IF;
+    IF by_writer AND before.refreshes % 256 = 255 AND current_setting('max_prepared_transactions') = '0' THEN
+        INSERT INTO idivm.commits (views, logs)
+        VALUES ('{}', ARRAY(SELECT vs.source FROM idivm.view_sources vs WHERE vs.view = view_id));
+    END IF;
     RETURN applied;
 END
 $$;
@@ -265,9 +269,10 @@ $$;
 
 -- Inserting a row queues the trigger below, which deletes it again.
 CREATE UNLOGGED TABLE idivm.commits (
-    views integer[] NOT NULL
+    views integer[] NOT NULL,
+    logs integer[] NOT NULL DEFAULT '{}'
 );
-COMMENT ON TABLE idivm.commits IS 'for each open transaction, the views to bring up at its commit';
+COMMENT ON TABLE idivm.commits IS 'for each open transaction, the views to bring up at its commit, and the logs to collect';
 
 CREATE FUNCTION idivm.statement_ends() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -316,6 +321,7 @@ CREATE FUNCTION idivm.commit_begins() RETURNS trigger
 AS $$
 DECLARE
     due integer[] := idivm.in_order(idivm.remembered_views('idivm.queued') || new.views);
+    log integer;
 BEGIN
     -- What changes after this, by another trigger at the commit, is queued anew.
     PERFORM set_config('idivm.queued', '', true);
@@ -326,6 +332,15 @@ BEGIN
     ELSE
         PERFORM idivm.bring_up_kept(due);
     END IF;
+    -- Where nobody refreshes, writers collect: now and then, and at the commit, as the emptied
+    -- segment is locked until its end. One that may stay prepared for hours does not.
+    FOREACH log IN ARRAY new.logs LOOP
+        BEGIN
+            PERFORM idivm.collect_source(log);
+        EXCEPTION WHEN object_in_use OR lock_not_available THEN
+            NULL;
+        END;
+    END LOOP;
     RETURN NULL;
 END
 $$;

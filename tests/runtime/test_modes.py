@@ -372,3 +372,29 @@ def test_what_cannot_be_altered_is_said(shop):
     shop.execute("ALTER VIEW IF EXISTS nothing SET (maintain = eager)")
     shop.execute("ALTER VIEW soon SET (security_barrier = true); ALTER VIEW soon RENAME TO later")
     assert shop.view("later").maintain == "eager"
+
+
+def test_writers_collect_where_nobody_refreshes(orc):
+    orc.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, n text);"
+        "CREATE VIEW v WITH (maintain = eager) AS SELECT count(*) AS c FROM t WHERE n > 'a'"
+    )
+
+    def fill(start):
+        orc.execute(
+            f"INSERT INTO t SELECT i, repeat('x', 200) FROM generate_series({start}, {start} + 5000) AS i"
+        )
+        return orc.view("v").log_bytes
+
+    first = fill(1)
+    # What a writer does now and then, and not where transactions may be prepared.
+    queue = "INSERT INTO idivm.commits (views, logs) SELECT '{}', array_agg(id) FROM idivm.sources"
+    orc.execute(queue)
+    second = fill(10_000)
+    orc.execute(queue)
+    orc.execute("UPDATE t SET n = 'b' WHERE id = 1")
+    orc.execute(queue)
+    assert second < 1.5 * first
+    assert orc.view("v").log_bytes < first / 2
+    assert differences(orc.connection, "v") == []
+    assert orc.execute("SELECT count(*) FROM idivm.commits")[0].rows == [(0,)]
