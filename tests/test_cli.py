@@ -41,7 +41,7 @@ def test_sql_prints_rows_and_messages(shop):
     assert status == 0
     assert "number" in out
     assert "(2 rows)" in out
-    assert "CREATE VIEW w: deferred, strategy recompute" in out
+    assert "CREATE VIEW w: deferred, strategy id" in out
 
 
 def test_sql_reads_a_file(shop, tmp_path):
@@ -63,7 +63,7 @@ def test_what_ran_before_an_error_is_printed(shop):
 
 def test_refresh_reports_each_view(shop):
     assert json.loads(shop("refresh", "--json")[1]) == [
-        {"view": "total", "changed": 2, "seconds": pytest.approx(0, abs=60)}
+        {"view": "total", "changed": 1, "seconds": pytest.approx(0, abs=60)}
     ]
     assert "total" in shop("refresh", "total")[1]
 
@@ -72,7 +72,7 @@ def test_list_and_status(shop):
     (listed,) = json.loads(shop("list", "--json")[1])
     assert (listed["name"], listed["strategy"], listed["pending"], listed["sources"]) == (
         "total",
-        "recompute",
+        "id",
         1,
         ["t"],
     )
@@ -90,11 +90,11 @@ def test_explain(shop):
     status, out, _ = shop("explain", "total")
     assert status == 0
     assert "captured:" in out
-    assert "recompute" in out
-    assert "difference AS MATERIALIZED" in shop("explain", "total", "--script")[1]
-    assert "it applies to every query" in shop("explain", "total", "--why")[1]
+    assert "strategy id" in out
+    assert "WITH fresh" in shop("explain", "total", "--script")[1]
+    assert "every operator has a rule" in shop("explain", "total", "--why")[1]
     explained = json.loads(shop("explain", "total", "--json")[1])
-    assert explained["strategy"] == "recompute"
+    assert explained["strategy"] == "id"
     assert explained["plan"]["sources"][0]["columns"][0]["name"] == "id"
 
 

@@ -52,9 +52,9 @@ def test_strategies_and_modes_change_nothing_but_options(cases: list[Case]) -> N
         other = generate(case.seed, ["id"], ["eager"])
         assert [view.query for view in other.views] == [view.query for view in case.views]
         assert other.tables == case.tables
-        assert {view.options for view in other.views if not view.plain} == {
-            (("strategy", "id"), ("maintain", "eager"))
-        }
+        for view in other.views:
+            if not view.plain:
+                assert view.options[:2] == (("strategy", "id"), ("maintain", "eager"))
 
 
 def test_cases_survive_json(cases: list[Case]) -> None:
