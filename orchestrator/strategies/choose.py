@@ -14,11 +14,16 @@ from orchestrator.strategies.problem import Problem
 
 Planner = Callable[[Problem], MaintenancePlan | Unsupported]
 
-STRATEGIES: dict[str, Planner] = {compose.NAME: compose.plan, recompute.NAME: recompute.plan}
+STRATEGIES: dict[str, Planner] = {
+    compose.NAME: compose.plan,
+    compose.TUPLE: compose.plan_by_tuples,
+    recompute.NAME: recompute.plan,
+}
 """Every strategy by its name, the preferred ones first."""
 
 _BECAUSE = {
     compose.NAME: "every operator has a rule for ID-based diffs",
+    compose.TUPLE: "every operator has a rule for changes as bags of rows",
     recompute.NAME: "it applies to every query; each refresh costs as much as the query",
 }
 

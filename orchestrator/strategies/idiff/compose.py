@@ -31,7 +31,13 @@ from orchestrator.deltascript.plan import (
 )
 from orchestrator.strategies.idiff import rules
 from orchestrator.strategies.idiff.composer import Composer, constant
-from orchestrator.strategies.idiff.rules.base import change, conditions, diffs, propagate
+from orchestrator.strategies.idiff.rules.base import (
+    bag,
+    change,
+    conditions,
+    diffs,
+    propagate,
+)
 from orchestrator.strategies.idiff.rules.stored import is_stored, maintain
 from orchestrator.strategies.problem import Problem
 
@@ -39,17 +45,30 @@ for module in pkgutil.iter_modules(rules.__path__):
     importlib.import_module(f"{rules.__name__}.{module.name}")
 
 NAME = "id"
+TUPLE = "tuple"
 
 
 def plan(problem: Problem) -> MaintenancePlan | Unsupported:
     """The maintenance plan by i-diffs, or why there is none."""
+    return _planned(problem, NAME)
+
+
+def plan_by_tuples(problem: Problem) -> MaintenancePlan | Unsupported:
+    """The maintenance plan by whole tuples: the same composition, with every change as a bag.
+
+    This is the tuple-based IVM that section 6 of papers/idivm.txt compares with.
+    """
+    return _planned(replace(problem, cache=False), TUPLE)
+
+
+def _planned(problem: Problem, strategy: str) -> MaintenancePlan | Unsupported:
     if problem.plan is None:
         return Unsupported("the query is not modelled", problem.algebra)
     identified = infer_ids(problem.plan)
     if isinstance(identified, Unsupported):
         return identified
     try:
-        return _Composition(problem, identified).plan()
+        return _Composition(problem, identified, strategy).plan()
     except NotModelledError as error:
         return error.unsupported
 
@@ -58,6 +77,7 @@ def plan(problem: Problem) -> MaintenancePlan | Unsupported:
 class _Composition:
     problem: Problem
     identified: Plan
+    strategy: str
 
     def plan(self) -> MaintenancePlan:
         """Composes everything."""
@@ -78,7 +98,7 @@ class _Composition:
         self._content(identified.root)
         script: tuple[Step, ...] = (*self.composer.reads(), *self.composer.steps)
         return MaintenancePlan(
-            strategy=NAME,
+            strategy=self.strategy,
             maintain=problem.maintain,
             sources=problem.sources,
             states=tuple(
@@ -109,13 +129,13 @@ class _Composition:
             child = self._below(child)
             maintain(inner.with_children((child,)), self.composer, CONTENT)
             return
-        linear = self._linear(root, bag=False)
+        linear = self._linear(root, as_bag=self.strategy == TUPLE)
         self._store(linear, CONTENT)
 
-    def _linear(self, operator: Operator, bag: bool) -> Operator:
+    def _linear(self, operator: Operator, as_bag: bool) -> Operator:
         """A plan in which every operator has a rule, after storing what has none.
 
-        With `bag`, its change is wanted as a bag.
+        With `as_bag`, its change is wanted as a bag.
         """
         if is_stored(operator):
             [child] = operator.children
@@ -128,30 +148,43 @@ class _Composition:
         if not operator.children:
             return operator
         linear = change.dispatch(type(operator)) is not change.dispatch(object)
-        wants = [bag and linear] + [bag or not linear] * (len(operator.children) - 1)
+        wants = [as_bag and linear] + [as_bag or not linear] * (len(operator.children) - 1)
         made = operator.with_children(
             tuple(
                 self._linear(child, want)
                 for child, want in zip(operator.children, wants, strict=True)
             )
         )
-        if bag and not linear:
+        if as_bag and not linear and operator is not self.identified.root:
             return self._store(made, self.composer.name("rows"))
         return made
 
     def _below(self, operator: Operator) -> Operator:
         """The input of an operator whose result is stored: a cache, or a plan of bags."""
         if self.problem.cache and _joins(operator):
-            return self._store(self._linear(operator, bag=False), self.composer.name("cache"))
-        return self._linear(operator, bag=True)
+            return self._store(self._linear(operator, as_bag=False), self.composer.name("cache"))
+        return self._linear(operator, as_bag=True)
 
     def _store(self, operator: Operator, role: str) -> StateScan:
         ids = ids_of(operator)
+        if self.strategy == TUPLE and _is_linear(operator):
+            changed = bag(operator, self.composer)
+            state = self.composer.store(role, operator, ids)
+            if changed is not None:
+                self.composer.apply_bag(state, changed)
+            return state
         conditional = _conditional(operator)
         found = diffs(operator, conditional, self.composer)
         state = self.composer.store(role, operator, ids)
         self.composer.apply(state, found)
         return state
+
+
+def _is_linear(plan: Operator) -> bool:
+    return all(
+        not one.children or change.dispatch(type(one)) is not change.dispatch(object)
+        for one in walk(plan)
+    )
 
 
 def _has_rule(operator: Operator) -> None:

@@ -14,9 +14,11 @@ from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dialect import reference, write
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.function_scan import FunctionScan
+from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.scan import WHOLE_ROW, Scan
+from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.operators.values import Values
@@ -356,6 +358,52 @@ class Composer:
             if isinstance(diff, Plus):
                 self.insert(state, diff.plan)
 
+    def apply_bag(self, state: StateScan, changed: Bag) -> None:
+        """Applies a bag: for every key, at most one row remains that goes and one that comes."""
+        rows = self.held("change", changed)
+        total = Aggregate(self._column("net"), _summed(rows.sign))
+        gone = Selection(Grouping(rows.plan, state.ids, (total,)), _is(total.column, "< 0"))
+        goes = self.assign("gone", gone, state.ids)
+        comes = self.assign("come", self._images(rows, state), state.columns)
+        self.delete(state, goes, state.ids)
+        rest = [column for column in state.columns if column not in state.ids]
+        if rest:
+            self.update_all(state, comes, state.ids)
+        self.insert(state, comes)
+
+    def _images(self, rows: Bag, state: StateScan) -> Operator:
+        """The rows that come and do not go again on another way, told apart to the bit."""
+        rest = [column for column in state.columns if column not in state.ids]
+        keys: list[Item] = []
+        for column in rest:
+            known = self.types.get(column.symbol)
+            texts = ["x"]
+            if known is None or known.name not in EXACT:
+                texts = ["x", "scale(x)"] if known and known.name == "numeric" else ["ROW(x)::text"]
+            for text in texts:
+                keys.append(
+                    Item(
+                        self._column("image"),
+                        Scalar.read(text, [X]).substitute({X: Scalar.column(column)}),
+                    )
+                )
+        kept = map(Item.kept, (*state.columns, rows.sign))
+        wide = Projection(rows.plan, (*kept, *keys))
+        renamed = [(column, self.fresh(column)) for column in rest]
+        first = [
+            Aggregate(
+                new, Scalar.read("(array_agg(x))[1]", [X]).substitute({X: Scalar.column(old)})
+            )
+            for old, new in renamed
+        ]
+        total = Aggregate(self._column("net"), _summed(rows.sign))
+        by = (*state.ids, *(item.column for item in keys))
+        groups = Selection(Grouping(wide, by, (*first, total)), _is(total.column, "> 0"))
+        return rename(groups, [*((c, c) for c in state.ids), *((new, old) for old, new in renamed)])
+
+    def _column(self, wanted: str) -> Column:
+        return Column(self.symbols.fresh(wanted))
+
     def delete(
         self, state: StateScan, plan: Operator, ids: Sequence[Column], where: str | None = None
     ) -> None:
@@ -466,6 +514,25 @@ def _fields(source: Source) -> tuple[tuple[int, str], ...]:
     """What the columns of a source are called in its diffs, behind `old_` or `new_`."""
     names = Symbols()
     return tuple((c.attnum, names.fresh(fitted_name(c.name, " " * 8)[:-8])) for c in source.columns)
+
+
+X = Column("x")
+
+EXACT = frozenset(
+    {
+        *("smallint", "integer", "bigint", "oid", "boolean", "date", "uuid", "bytea"),
+        *("timestamp without time zone", "timestamp with time zone", "time without time zone"),
+    }
+)
+"""Types whose equal values are the same to the bit."""
+
+
+def _summed(sign: Column) -> Scalar:
+    return Scalar.read("sum(x)", [X]).substitute({X: Scalar.column(sign)})
+
+
+def _is(column: Column, text: str) -> Scalar:
+    return Scalar.read(f"x {text}", [X]).substitute({X: Scalar.column(column)})
 
 
 def constant(leaf: Operator) -> None:
