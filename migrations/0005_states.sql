@@ -50,3 +50,44 @@ BEGIN
     EXECUTE format('DROP VIEW IF EXISTS idivm_def.%I', 'v' || view_id);
 END
 $$;
+
+-- Whether a captured table has lost the key that its rows are told apart by.
+CREATE FUNCTION idivm.key_is_gone(source integer) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT s.keyed AND NOT EXISTS (
+        SELECT FROM pg_index i
+        WHERE i.indrelid = s.relation AND i.indisunique AND i.indisvalid
+          AND i.indpred IS NULL AND i.indexprs IS NULL
+          AND (SELECT array_agg(k.attnum ORDER BY k.attnum)
+               FROM unnest(i.indkey::smallint[]) WITH ORDINALITY AS k (attnum, place)
+               WHERE k.place <= i.indnkeyatts)
+              = (SELECT array_agg(c.attnum::smallint ORDER BY c.attnum)
+                 FROM idivm.source_columns c WHERE c.source = s.id AND c.in_key))
+    FROM idivm.sources s WHERE s.id = key_is_gone.source
+$$;
+
+-- As before, and whether a key is gone.
+CREATE OR REPLACE FUNCTION idivm.has_drifted(view_id integer) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT EXISTS (
+        SELECT FROM idivm.inlined_views i
+        WHERE i.view = view_id AND i.signature IS DISTINCT FROM idivm.signature(i.relation)
+    ) OR EXISTS (
+        SELECT FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        JOIN pg_class c ON c.oid = s.relation
+        WHERE vs.view = view_id
+          AND (c.relhassubclass
+               OR EXISTS (SELECT FROM idivm.source_members m WHERE m.source = s.id AND m.member <> s.relation))
+          AND EXISTS (
+              (SELECT d FROM idivm.descendants(s.relation) d
+               EXCEPT SELECT m.member FROM idivm.source_members m WHERE m.source = s.id)
+              UNION ALL
+              (SELECT m.member FROM idivm.source_members m WHERE m.source = s.id
+               EXCEPT SELECT d FROM idivm.descendants(s.relation) d))
+    ) OR EXISTS (
+        SELECT FROM idivm.view_sources vs WHERE vs.view = view_id AND idivm.key_is_gone(vs.source)
+    )
+$$;

@@ -8,7 +8,7 @@ names in their place.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from sqlglot import exp
@@ -17,6 +17,7 @@ from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dependencies import Columns, Dependencies, Keys
 from orchestrator.algebra.dialect import Tree, identifier, reference, write
 from orchestrator.algebra.operators.base import Identified, Operator
+from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.rendering import Block, Renderer
 
 STATE = "\0state"
@@ -24,6 +25,23 @@ STATE = "\0state"
 
 PROGRAM = "\0program"
 """What qualifies a variable."""
+
+SOURCE = "\0source"
+"""The schema of a captured table, which is called by its oid."""
+
+
+def captured(scan: Scan) -> Scan:
+    """The scan of a captured table through what capture sees of it.
+
+    Its columns keep their names there when the table's are renamed. Behind a zero byte, a name
+    says for programs which column it is.
+    """
+    table = replace(scan.table, schema=SOURCE, name=f"{scan.table.name}\0{scan.table.oid}")
+    outputs = [
+        replace(output, name=f"{output.name}\0{scan.table.oid}.{output.attnum}")
+        for output in scan.outputs
+    ]
+    return replace(scan, table=table, outputs=tuple(outputs))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, identifier, reference
-from orchestrator.deltascript.leaves import PROGRAM, STATE
+from orchestrator.deltascript.leaves import PROGRAM, SOURCE, STATE
 
 CONTENT = "content"
 """The role of the state that holds what the view shows."""
@@ -100,8 +100,12 @@ class Query:
         def bare(node: Tree) -> Tree:
             if isinstance(node, exp.Table) and node.db == STATE:
                 node.set("db", None)
-            if isinstance(node, exp.Column) and node.table == PROGRAM:
-                return reference(node.name)
+            if isinstance(node, exp.Table) and node.db == SOURCE:
+                node.set("db", None)
+                node.set("this", identifier(node.name.partition("\0")[0]))
+            if isinstance(node, exp.Column):
+                table = None if node.table == PROGRAM else node.table
+                return reference(node.name.partition("\0")[0], table)
             return node
 
         return dialect.write(self.tree.transform(bare))

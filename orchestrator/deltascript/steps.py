@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, identifier, reference
-from orchestrator.deltascript.leaves import PROGRAM, STATE
+from orchestrator.deltascript.leaves import PROGRAM, SOURCE, STATE
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     Apply,
@@ -55,6 +55,13 @@ def query_text(
         if isinstance(node, exp.Table) and node.db == STATE:
             node.set("this", identifier(names.table(node.name)))
             node.set("db", identifier("idivm_state"))
+        if isinstance(node, exp.Table) and node.db == SOURCE:
+            source = names.sources[int(node.name.partition("\0")[2])]
+            node.set("this", identifier(f"s{source.id}"))
+            node.set("db", identifier("idivm_def"))
+        if isinstance(node, exp.Column) and "\0" in node.name:
+            oid, _, attnum = node.name.partition("\0")[2].partition(".")
+            return reference(names.sources[int(oid)].columns[int(attnum)], node.table)
         if isinstance(node, exp.Column) and node.table == PROGRAM:
             if shapes is None:
                 return reference(node.name, names.program)
@@ -111,6 +118,20 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
             "                      HINT = 'Refresh it once by idivm refresh, which plans it anew.';\n"
             "        END IF;\n"
         ).format(id=Literal(names.id), name=Literal(names.view))
+    heirs = SQL(
+        "        IF EXISTS (\n"
+        "            SELECT FROM idivm.view_sources AS vs JOIN idivm.sources AS s ON s.id = vs.source\n"
+        "            JOIN pg_class AS c ON c.oid = s.relation\n"
+        "            WHERE vs.view = {id}\n"
+        "              AND (NOT s.keyed OR idivm.key_is_gone(s.id)\n"
+        "                   OR c.relkind <> 'p' AND EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = c.oid))\n"
+        "        ) THEN\n"
+        "            RAISE EXCEPTION 'a table that % reads has lost its key', {name}\n"
+        "                USING ERRCODE = 'object_not_in_prerequisite_state',\n"
+        "                      HINT = 'Refresh it once by idivm refresh, which plans it anew.';\n"
+        "        END IF;\n"
+    ).format(id=Literal(names.id), name=Literal(names.view))
+    replaced = SQL("{}{}").format(replaced, heirs)
     return SQL("    IF rebuild THEN\n{}{}        RETURN changed;\n    END IF;\n").format(
         replaced,
         SQL("").join(_rebuilt(state, names, state.role == plan.content) for state in states),
@@ -123,11 +144,18 @@ def _rebuilt(state: StateTable, names: Names, counts: bool) -> Composed:
     rest = [column for column in columns if column not in state.key]
     same: Composable = SQL("true")
     if state.nullable:
-        # As records, NULL equals NULL and a merge join can find it.
-        same = SQL("ROW({})::record = ROW({})::record").format(
-            _listed(state.key, "t"), _listed(state.key, "f")
+        # No join finds NULLs by their equality, whatever the collation: all rows anew.
+        return SQL(
+            "        DELETE FROM {table};\n"
+            "        INSERT INTO {table} ({columns})\n            {query};\n"
+            "        GET DIAGNOSTICS applied = ROW_COUNT;\n{counted}"
+        ).format(
+            table=table,
+            columns=_listed(columns),
+            query=query_text(state.query, names, indent="            "),
+            counted=SQL("        changed := changed + applied;\n") if counts else SQL(""),
         )
-    elif state.key:
+    if state.key:
         same = SQL(" AND ").join(SQL("t.{0} = f.{0}").format(Identifier(k)) for k in state.key)
     altered: Composable = SQL("")
     if rest:
@@ -156,16 +184,9 @@ def _rebuilt(state: StateTable, names: Names, counts: bool) -> Composed:
         "            WHERE NOT EXISTS (SELECT FROM {table} AS t WHERE {same}) RETURNING 1\n"
         "        )\n"
         "        SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM come){count} INTO applied;\n"
-        "        IF (SELECT count(*) FROM {table})\n"
-        "           <> (SELECT count(*) FROM ({query}) AS q) THEN\n"
-        "            RAISE EXCEPTION 'two rows of % share a key that was unique', {name}\n"
-        "                USING ERRCODE = 'object_not_in_prerequisite_state',\n"
-        "                      HINT = 'Refresh it once by idivm refresh, which plans it anew.';\n"
-        "        END IF;\n"
         "        END IF;\n{counted}"
     ).format(
         table=table,
-        name=Literal(names.view),
         columns=_listed(columns),
         query=query_text(state.query, names, indent="            "),
         same=same,

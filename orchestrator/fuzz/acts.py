@@ -11,6 +11,7 @@ from psycopg import Connection
 from psycopg.sql import SQL, Literal
 
 from orchestrator.api import Orchestrator
+from orchestrator.errors import DatabaseError
 from orchestrator.fuzz.case import Statement, Transaction, View
 from orchestrator.fuzz.options import MODES
 from orchestrator.fuzz.outcome import Outcome, failed
@@ -123,6 +124,17 @@ class Acts:
     def refreshed(self, orc: Orchestrator, how: str, names: Sequence[str]) -> list[str]:
         """Refreshes views in one of the ways there are; those that `check` finds different."""
         self.outcome.counts["refreshes"] += 1
+        try:
+            return self._refreshed(orc, how, names)
+        except (psycopg.errors.ObjectNotInPrerequisiteState, DatabaseError) as error:
+            # What SQL alone cannot go on with, the orchestrator plans anew.
+            state = getattr(error, "sqlstate", None) or getattr(error.__cause__, "sqlstate", None)
+            if state != "55000" or how not in ("call", "sql"):
+                raise
+            self.outcome.counts["left to the orchestrator"] += 1
+            return self._refreshed(orc, "api", names)
+
+    def _refreshed(self, orc: Orchestrator, how: str, names: Sequence[str]) -> list[str]:
         if how == "check":
             return [report.view for report in orc.check(*names) if not report.equal]
         if how == "call":

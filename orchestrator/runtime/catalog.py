@@ -238,6 +238,15 @@ def load_source(connection: Connection[Any], source_id: int) -> Captured:
     return Captured(source_id, SQL(relation), shown, placeholder)
 
 
+def sources_without_their_key(connection: Connection[Any]) -> list[int]:
+    """The sources of which the key was dropped that tells their rows apart."""
+    rows = connection.execute(
+        "SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation"
+        " WHERE s.keyed AND idivm.key_is_gone(s.id) ORDER BY s.id"
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
 def sources_with_other_members(connection: Connection[Any]) -> list[int]:
     """The sources whose partitions or heirs are not those that carry capture."""
     rows = connection.execute(

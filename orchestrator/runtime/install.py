@@ -205,7 +205,12 @@ def replan(connection: Connection[Any], view: ViewInfo) -> None:
     with _held(connection, at_rest), connection.transaction():
         modes.hold_writers(connection, view.id)
         options = parse_options(view.options.items())
-        plan = planning.plan_view(connection, names.definition, options)
+        try:
+            plan = planning.plan_view(connection, names.definition, options)
+        except UnsupportedError:
+            # What the strategy needs is gone: a key, or what a plain view below was.
+            options = replace(options, strategy="auto")
+            plan = planning.plan_view(connection, names.definition, options)
         if _layout(plan.to_json()) != _layout(view.plan) and catalog.readers_of(
             connection, view.id
         ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 from psycopg import Connection
 from psycopg.sql import SQL, Identifier
 
@@ -132,9 +133,13 @@ def _describe(
     columns = [PlanColumn(f"c{number}") for number in range(len(wanted))]
     items = tuple(map(Item, columns, wanted.values()))
     query = to_sql(Plan(Projection(rows, items), tuple(map(str, columns)), tuple(columns)))
-    cursor = connection.execute(
-        SQL("SELECT * FROM ({}) AS q LIMIT 0").format(SQL(dialect.write(query)))
-    )
+    text = SQL("SELECT * FROM ({}) AS q LIMIT 0").format(SQL(dialect.write(query)))
+    try:
+        with connection.transaction():
+            cursor = connection.execute(text)
+    except psycopg.Error:
+        # GROUP BY key shows what the key determines; not all of that can be grouped by.
+        return
     assert cursor.description is not None
     for symbol, described in zip(wanted, cursor.description, strict=True):
         oids[symbol] = described.type_code

@@ -42,6 +42,11 @@ def sync_members(connection: Connection[Any]) -> None:
 
     Until then the views that read them are rebuilt at every refresh; afterwards, once more.
     """
+    for source_id in catalog.sources_without_their_key(connection):
+        with connection.transaction():
+            connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
+            _forget_key(connection, source_id)
+            catalog.invalidate_readers(connection, source_id)
     for source_id in catalog.sources_with_other_members(connection):
         with connection.transaction():
             connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")

@@ -19,9 +19,9 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.scalar import Scalar
-from orchestrator.algebra.traversal import walk
+from orchestrator.algebra.traversal import rewrite, walk
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
-from orchestrator.deltascript.leaves import StateScan
+from orchestrator.deltascript.leaves import StateScan, captured
 from orchestrator.deltascript.plan import (
     CONTENT,
     Apply,
@@ -94,8 +94,11 @@ class _Composition:
         self.composer = Composer(
             problem.sources, used_symbols(identified.root), dict(problem.types)
         )
+        # What has been asked of the tables' names by now is all that there is to ask.
+        identified = replace(identified, root=rewrite(identified.root, _captured))
         self.composer.visible = tuple(zip(identified.names, identified.columns, strict=True))
-        self._content(identified.root)
+        self.root = identified.root
+        self._content(self.root)
         script: tuple[Step, ...] = (*self.composer.reads(), *self.composer.steps)
         return MaintenancePlan(
             strategy=self.strategy,
@@ -155,7 +158,7 @@ class _Composition:
                 for child, want in zip(operator.children, wants, strict=True)
             )
         )
-        if as_bag and not linear and operator is not self.identified.root:
+        if as_bag and not linear and operator is not self.root:
             return self._store(made, self.composer.name("rows"))
         return made
 
@@ -178,6 +181,10 @@ class _Composition:
         state = self.composer.store(role, operator, ids)
         self.composer.apply(state, found)
         return state
+
+
+def _captured(operator: Operator) -> Operator:
+    return captured(operator) if isinstance(operator, Scan) else operator
 
 
 def _is_linear(plan: Operator) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import singledispatch
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.strategies.idiff.composer import Composer, rename, same
-from orchestrator.strategies.idiff.diffs import Bag, Diff, Plus, Update, shown
+from orchestrator.strategies.idiff.diffs import Bag, Diff, Update, shown
 
 
 @singledispatch
@@ -60,19 +62,17 @@ def rows_after(rows: Operator, update: Update, composer: Composer) -> Operator:
 
 
 def widened(rows: Operator, update: Update, composer: Composer) -> Update:
-    """An update that holds every column of the result after the change."""
+    """An update that holds every column of the result after the change.
+
+    What it finds there may differ between rows that share the update's IDs: it needs them all.
+    """
     if update.known_after(rows.columns):
         return update
     renamed = {column: composer.fresh(column) for column in update.ids}
     olds = [old for column, old in update.before.items() if column not in update.ids]
     pairs = [(column, renamed[column]) for column in update.ids] + [(old, old) for old in olds]
     diff = rename(update.plan, pairs)
-    from orchestrator.algebra.operators.join import Join
-
     matched = Join(diff, rows, same([(new, old) for old, new in renamed.items()], rows.not_null))
-    return Update(shown(matched, (*rows.columns, *olds)), update.ids, update.before, update.touched)
-
-
-def whole(plan: Operator) -> Plus:
-    """Rows to insert."""
-    return Plus(plan)
+    ids = ids_of(rows)
+    before = {**update.before, **{column: column for column in ids}}
+    return Update(shown(matched, (*rows.columns, *olds)), ids, before, update.touched)

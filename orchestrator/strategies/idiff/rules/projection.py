@@ -29,6 +29,7 @@ def _(operator: Projection, position: int, diff: Diff, composer: Composer) -> tu
         return ()
     if not all(diff.known_after(item.scalar.references) for item in reached):
         diff = widened(operator.input, diff, composer)
+        ids = _visible(operator, diff.ids)
     return (_updated(operator, diff, ids, composer),)
 
 
