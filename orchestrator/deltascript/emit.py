@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
@@ -83,7 +84,7 @@ def create_program(plan: MaintenancePlan, names: Names) -> Composed:
 
 
 def create_relation(
-    plan: MaintenancePlan, names: Names, relation: Composable, replace: bool
+    plan: MaintenancePlan, names: Names, relation: Composable, *, replacing: bool
 ) -> Iterator[Composed]:
     """The statements that create what users read.
 
@@ -91,7 +92,7 @@ def create_relation(
     definition, so that both go when a base table is dropped with CASCADE.
     """
     yield SQL("CREATE {}VIEW {} AS SELECT {} FROM {} AS s WHERE (NULL::{})::text IS NULL").format(
-        SQL("OR REPLACE ") if replace else SQL(""),
+        SQL("OR REPLACE ") if replacing else SQL(""),
         relation,
         SQL(", ").join(SQL("s.{}").format(Identifier(name)) for name in plan.shown),
         names.state(plan.content),
@@ -124,7 +125,14 @@ def _step(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
     if isinstance(step, ReplaceContent):
         state = plan.state(step.state)
         assert isinstance(state, BagTable)
-        return SQL("{}    changed := changed + applied;\n").format(_replace_content(state, names))
+        replaced = _replace_content(state, names)
+        if state.identity.distinct:
+            # After a rebuild is asked for, the key that made rows distinct may be gone.
+            bag = replace(state, identity=replace(state.identity, distinct=False))
+            replaced = SQL("    IF rebuild THEN\n{}    ELSE\n{}    END IF;\n").format(
+                _replace_content(bag, names), replaced
+            )
+        return SQL("{}    changed := changed + applied;\n").format(replaced)
     return steps.step_text(plan, names, step)
 
 

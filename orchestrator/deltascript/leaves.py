@@ -44,6 +44,11 @@ def captured(scan: Scan) -> Scan:
     return replace(scan, table=table, outputs=tuple(outputs))
 
 
+def called(scan: Scan) -> str:
+    """For people: the name of a scan's table."""
+    return scan.table.name.partition("\0")[0]
+
+
 @dataclass(frozen=True)
 class StateScan(Operator):
     """The rows of a state table, with what is known of the result that it stores."""

@@ -122,7 +122,7 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
         "        IF EXISTS (\n"
         "            SELECT FROM idivm.view_sources AS vs JOIN idivm.sources AS s ON s.id = vs.source\n"
         "            JOIN pg_class AS c ON c.oid = s.relation\n"
-        "            WHERE vs.view = {id}\n"
+        "            WHERE vs.view = {id} AND vs.source = ANY ({keyed})\n"
         "              AND (NOT s.keyed OR idivm.key_is_gone(s.id)\n"
         "                   OR c.relkind <> 'p' AND EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = c.oid))\n"
         "        ) THEN\n"
@@ -130,7 +130,13 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
         "                USING ERRCODE = 'object_not_in_prerequisite_state',\n"
         "                      HINT = 'Refresh it once by idivm refresh, which plans it anew.';\n"
         "        END IF;\n"
-    ).format(id=Literal(names.id), name=Literal(names.view))
+    ).format(
+        id=Literal(names.id),
+        name=Literal(names.view),
+        keyed=Literal(
+            [names.sources[s.source.oid].id for s in plan.script if isinstance(s, ReadChanges)]
+        ),
+    )
     replaced = SQL("{}{}").format(replaced, heirs)
     return SQL("    IF rebuild THEN\n{}{}        RETURN changed;\n    END IF;\n").format(
         replaced,

@@ -110,6 +110,10 @@ class Acts:
 
     def tolerate(self, kind: str, error: psycopg.Error) -> None:
         """Passes over what users' statements may run into, and raises what idivm brought about."""
+        if error.sqlstate == "55000" and "plans it anew" in (error.diag.message_hint or ""):
+            # A key or a plain view went away, and only the orchestrator can go on from there.
+            self.outcome.counts["left to the orchestrator"] += 1
+            return
         if error.sqlstate in CONTENDED and (self.space.late or self.storming):
             return
         within = _PRODUCT.search(error.diag.context or "")

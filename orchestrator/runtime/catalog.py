@@ -167,8 +167,9 @@ def views_to_replan(connection: Connection[Any]) -> list[ViewInfo]:
         SQL(
             "v.status <> 'building' AND (EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = v.id"
             " AND i.signature IS DISTINCT FROM idivm.signature(i.relation))"
-            " OR v.strategy <> 'recompute' AND EXISTS (SELECT FROM idivm.view_sources vs"
-            " JOIN idivm.sources s ON s.id = vs.source WHERE vs.view = v.id AND NOT s.keyed))"
+            " OR EXISTS (SELECT FROM jsonb_array_elements(v.plan -> 'sources') AS p"
+            " JOIN idivm.sources s ON s.relation = (p ->> 'oid')::oid"
+            " WHERE NOT s.keyed AND p -> 'columns' @> '[{\"in_key\": true}]'))"
         ),
     )
 
@@ -236,6 +237,14 @@ def load_source(connection: Connection[Any], source_id: int) -> Captured:
     relation, placeholder = row
     shown = tuple((SourceColumn(*facts), name) for *facts, name in columns)
     return Captured(source_id, SQL(relation), shown, placeholder)
+
+
+def is_captured_without_key(connection: Connection[Any], oid: int) -> bool:
+    """Whether a table is captured already, with rows told apart by their content."""
+    row = connection.execute(
+        "SELECT FROM idivm.sources WHERE relation = %s::oid AND NOT keyed", [oid]
+    ).fetchone()
+    return row is not None
 
 
 def sources_without_their_key(connection: Connection[Any]) -> list[int]:

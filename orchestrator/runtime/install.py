@@ -249,7 +249,7 @@ def _restate(
         return
     for statement in emit.index_states(plan, names):
         connection.execute(statement)
-    for statement in emit.create_relation(plan, names, SQL(view.name), replace=True):
+    for statement in emit.create_relation(plan, names, SQL(view.name), replacing=True):
         connection.execute(statement)
     connection.execute(
         "UPDATE idivm.views SET state = %s::regclass WHERE id = %s",
@@ -337,7 +337,7 @@ def _publish(
     try:
         with connection.transaction():
             for statement in emit.create_relation(
-                plan, names, relation, replace=replaced is not None
+                plan, names, relation, replacing=replaced is not None
             ):
                 connection.execute(statement)
     except InvalidTableDefinition:
@@ -346,7 +346,7 @@ def _publish(
             raise
         grants = catalog.grants(connection, relation)
         connection.execute(SQL("DROP VIEW {}").format(relation))
-        for statement in emit.create_relation(plan, names, relation, replace=False):
+        for statement in emit.create_relation(plan, names, relation, replacing=False):
             connection.execute(statement)
         for grant in grants:
             connection.execute(grant)

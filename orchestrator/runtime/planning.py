@@ -148,6 +148,8 @@ def _describe(
 def _source(connection: Connection[Any], use: SourceUse) -> Source:
     """A captured relation; a maintained view is captured where its content is stored."""
     key = set(use.key.columns) if use.key else set()
+    if catalog.is_captured_without_key(connection, use.relation.oid):
+        key = set()
     columns = tuple(_column(column, column.attnum in key) for column in use.captured)
     if use.relation.maintained is None:
         return Source(use.relation.oid, use.relation.schema, use.relation.name, columns)

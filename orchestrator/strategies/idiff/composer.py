@@ -25,7 +25,7 @@ from orchestrator.algebra.operators.values import Values
 from orchestrator.algebra.rendering import Renderer
 from orchestrator.algebra.scalar import Scalar, conjunction
 from orchestrator.algebra.unsupported import NotModelledError
-from orchestrator.deltascript.leaves import DiffScan, StateScan
+from orchestrator.deltascript.leaves import DiffScan, StateScan, called
 from orchestrator.deltascript.plan import (
     CONTENT,
     Apply,
@@ -235,20 +235,20 @@ class Composer:
     def _source(self, scan: Scan) -> tuple[Source, dict[Column, SourceColumn]]:
         source = self.sources.get(scan.table.oid)
         if source is None:
-            raise NotModelledError("changes of this relation come without a key", str(scan.table))
+            raise NotModelledError("changes of this relation come without a key", called(scan))
         by_number = {column.attnum: column for column in source.columns}
         if any(o.attnum == WHOLE_ROW or o.attnum not in by_number for o in scan.outputs):
-            raise NotModelledError("a row of a table is read as one value", str(scan.table))
+            raise NotModelledError("a row of a table is read as one value", called(scan))
         columns = {output.column: by_number[output.attnum] for output in scan.outputs}
         keys = [column for column in source.columns if column.in_key]
         if not keys or not {k.attnum for k in keys} <= {c.attnum for c in columns.values()}:
-            raise NotModelledError("a table has no key to follow its rows by", str(scan.table))
+            raise NotModelledError("a table has no key to follow its rows by", called(scan))
         if not all(column.equality for column in keys):
             raise NotModelledError(
-                "a key is not compared by an operator of pg_catalog", str(scan.table)
+                "a key is not compared by an operator of pg_catalog", called(scan)
             )
         if scan.only:
-            raise NotModelledError("ONLY leaves out rows that are captured too", str(scan.table))
+            raise NotModelledError("ONLY leaves out rows that are captured too", called(scan))
         return source, columns
 
     def _class(
