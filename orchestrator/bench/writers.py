@@ -161,9 +161,8 @@ def _databases(dsn: str, scale: int, say: Callable[[str], None]) -> Iterator[Non
             yield
         finally:
             for name in (BARE, KEPT):
-                connection.execute(
-                    SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(Identifier(name))
-                )
+                # Whoever is still there is about to leave, and the server waits for that.
+                connection.execute(SQL("DROP DATABASE IF EXISTS {}").format(Identifier(name)))
 
 
 @contextmanager
