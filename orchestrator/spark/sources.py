@@ -321,8 +321,9 @@ def _shaped(frame: Frame) -> Frame:
     if wanted and not frame.files:
         rows = rows.repartition(wanted)
     made = dict(frame.made)
+    before = {one.name: one.dataType for one in frame.scan.schema.fields}
     for one in rows.schema.fields:
-        known = one.name in made and one.name in frame.scan.columns
+        known = one.name in made and before.get(one.name) == one.dataType
         if one.name != CORRUPT and not known:
             made[one.name] = made_type(one.dataType)
     return replace(frame, rows=rows, made=made)

@@ -101,6 +101,12 @@ def test_a_table_made_after_a_typed_file(orc: Orchestrator, spark: Any, tmp_path
         (1, Decimal("1.50"), dt.datetime(2024, 1, 1), [1, None], {"k": [1, 2]}, b"\0"),
         (2, None, None, None, None, None),
     ]
+    cast = "id, cast(price AS decimal(12,4)) price, id * 2 twice"
+    (chosen,) = orc.load(
+        path, "chosen", create=True, select=cast, where="id = 1", spark=spark
+    ).tables
+    assert dict(chosen.columns) == {"id": "bigint", "price": "numeric(12,4)", "twice": "bigint"}
+    assert rows(orc, "SELECT * FROM chosen") == [(1, Decimal("1.5000"), 2)]
     orc.execute("DROP TABLE made")
     assert not orc.load(path, "made", create=True, key=["id"], spark=spark).tables[0].again
 
