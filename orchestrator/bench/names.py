@@ -54,6 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
     sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
 
+    sub = bench("writers", "what many writers pay for a view that is kept fresh", _writers)
+    sub.add_argument("--seconds", type=float, default=30, help="how long each side is written")
+    sub.add_argument("--scale", type=int, default=10, help="scale of pgbench's tables")
+    sub.add_argument("--clients", type=int, default=10, help="clients of pgbench")
+    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+    sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
+
     sub = bench("fuzz", "random views and changes against the oracle", _fuzz)
     sub.add_argument("--minutes", type=float, default=1, help="how long to go on")
     sub.add_argument("--seed", type=int, help="the first seed (default: a fresh one)")
@@ -150,6 +157,21 @@ def _load(options: argparse.Namespace) -> int:
         memory_rows=options.memory_rows,
         jdbc_jar=options.jdbc_jar,
         master=options.master,
+        pg=options.pg,
+        say=progress,
+    )
+    return show(report, as_json=options.json, plot_to=options.plot)
+
+
+def _writers(options: argparse.Namespace) -> int:
+    from orchestrator.bench.report import progress, show
+    from orchestrator.bench.writers import run
+
+    report = run(
+        dsn=options.dsn,
+        seconds=options.seconds,
+        scale=options.scale,
+        clients=options.clients,
         pg=options.pg,
         say=progress,
     )

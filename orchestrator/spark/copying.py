@@ -17,10 +17,11 @@ import numpy as np
 import psycopg
 from psycopg import Connection
 from psycopg.errors import DataError, ForeignKeyViolation, IntegrityError, UniqueViolation
-from psycopg.sql import SQL, Composed, Identifier
+from psycopg.sql import SQL, Composed, Identifier, Literal
 
-from orchestrator.spark.encode import Lines, encode
+from orchestrator.spark.encode import Lines, encode, ended
 from orchestrator.spark.errors import LoadError
+from orchestrator.spark.raw import RawLines, torn
 
 STAGING_SCHEMA = "idivm_load"
 PART, POSITION = "idivm_part", "idivm_position"
@@ -47,6 +48,10 @@ class CopyTask:
     separator: str = ","
     width: int = 0
     """The number of fields that a line should have, where the source is text."""
+    raw: bool = False
+    """Whether the batches are lines of CSV for PostgreSQL to take apart."""
+    header: str | None = None
+    """The first line of every file, in that case."""
 
 
 @dataclass(frozen=True)
@@ -158,13 +163,26 @@ class _Writer:
         self.statement: Composed = SQL("COPY {} ({}) FROM STDIN").format(
             staging_table(task.load), SQL(", ").join(map(Identifier, names))
         )
+        if task.raw:
+            self.statement += SQL(" (FORMAT csv, DELIMITER {})").format(Literal(task.separator))
 
     def write(self, batches: Iterable[Any]) -> None:
         if self.task.quarantine:
             for lines in self._encoded(batches):
                 self._copy_sound(lines)
         else:
-            self._copy_all(self._encoded(batches))
+            self._copy_all((self._raw if self.task.raw else self._encoded)(batches))
+
+    def _raw(self, batches: Iterable[Any]) -> Iterator[tuple[Lines, Any]]:
+        raw = RawLines(self.task.header)
+        for batch in batches:
+            lines = raw.rows(batch)
+            if wrong := torn(lines):
+                place, reason = wrong
+                self._leave_out(Rejected(self.read + place + 1, None, reason, lines[place].as_py()))
+            self.read += len(lines)
+            if len(lines):
+                yield ended(lines), None
 
     def _encoded(self, batches: Iterable[Any]) -> Iterator[tuple[Lines, Any]]:
         """Each batch as text, with the position in the partition of every row of it."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection
-from psycopg.sql import SQL, Composable, Composed, Identifier
+from psycopg.sql import SQL, Composed, Identifier
 
 from orchestrator.frontend.facts import ForeignKey, Relation
 from orchestrator.spark.copying import PART, POSITION, staging_table
@@ -77,7 +77,8 @@ def _lock_and_verify(connection: Connection[Any], load: Load, parts: int) -> Non
             f"Of {parts} partitions for {plain(load.target.name)} only {count[0]} are in the database, "
             "which must have crashed meanwhile: run the load again with --resume."
         )
-    connection.execute(SQL("ANALYZE {}").format(staging_table(load.id)))
+    if load.mode != "append" or load.quarantine:  # then it is joined with other tables
+        connection.execute(SQL("ANALYZE {}").format(staging_table(load.id)))
 
 
 def _remove(connection: Connection[Any], load: Load) -> int:
@@ -117,6 +118,12 @@ def _move(connection: Connection[Any], load: Load, removed: int) -> Moved:
     if table is not None and (load.mode == "upsert" or (load.mode == "replace" and compares(load))):
         statement += _on_conflict(load, table)
     loaded = connection.execute(statement).rowcount
+    if table is None and load.key:
+        connection.execute(
+            SQL("ALTER TABLE {} ADD PRIMARY KEY ({})").format(
+                _name(load), SQL(", ").join(map(Identifier, load.key))
+            )
+        )
     row = connection.execute(
         "UPDATE idivm.loads SET status = 'done', ended_at = clock_timestamp(), parts = p.parts,"
         " relation = to_regclass(%s), rows_read = p.read, rows_loaded = %s, rows_rejected ="
@@ -137,11 +144,7 @@ def _name(load: Load) -> Identifier:
 
 
 def _create(connection: Connection[Any], load: Load) -> None:
-    listed: list[Composable] = [
-        SQL("{} {}").format(Identifier(one.name), SQL(one.type)) for one in load.columns
-    ]
-    if load.key:
-        listed.append(SQL("PRIMARY KEY ({})").format(SQL(", ").join(map(Identifier, load.key))))
+    listed = [SQL("{} {}").format(Identifier(one.name), SQL(one.type)) for one in load.columns]
     connection.execute(
         SQL("CREATE TABLE {} ({})").format(load.target.name.identifier, SQL(", ").join(listed))
     )

@@ -264,6 +264,8 @@ class _Job:
             one.wanted.max_bad_rows,
             one.frame.separator,
             one.frame.width,
+            _as_lines(one),
+            one.frame.first,
         )
         rows = _prepared(one)
         cut(self.spark, one.frame)
@@ -345,8 +347,14 @@ def rejected_rows(connection: Connection[Any], load: int) -> tuple[RejectedRow, 
     return tuple(RejectedRow(*row) for row in rows)
 
 
+def _as_lines(one: _Opened) -> bool:
+    return one.frame.lines is not None and one.wanted.on_bad_row == "stop"
+
+
 def _prepared(one: _Opened) -> DataFrame:
     """The columns in the order of the load; nested values as JSON where they go into JSON."""
+    if one.frame.lines is not None and _as_lines(one):
+        return one.frame.lines
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType
 

@@ -18,6 +18,7 @@ from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.frontend.facts import Relation
 from orchestrator.spark.copying import CORRUPT
 from orchestrator.spark.errors import LoadError
+from orchestrator.spark.raw import FILE, LINE
 from orchestrator.spark.types import is_json_type, made_type, named
 
 if TYPE_CHECKING:
@@ -72,6 +73,10 @@ class Frame:
     positional: bool = False
     header: bool = False
     separator: str = ","
+    lines: DataFrame | None = None
+    """The same files as lines of CSV that PostgreSQL can take apart itself."""
+    first: str | None = None
+    """The header of the files, as a line."""
     split: int | None = None
     """Bytes of a file that one partition gets at most."""
 
@@ -217,14 +222,39 @@ def _csv(spark: SparkSession, source: Source, paths: list[str], table: Relation 
         .option("enforceSchema", str(not header).lower())
         .load(paths)
     )
+    lines, first = _lines(spark, source, paths, header, len(fields))
     return Frame(
         *(scan, scan, source, "csv"),
+        lines=lines,
+        first=first,
         made={one.name: made_type(one.dataType, exact=True) for one in seen.fields},
         text=True,
         positional=not header,
         header=header,
         separator=options["sep"],
     )
+
+
+def _lines(
+    spark: SparkSession, source: Source, paths: list[str], header: bool, width: int
+) -> tuple[DataFrame | None, str | None]:
+    """The lines of CSV files and the header, if nothing needs Spark to take them apart."""
+    from pyspark.sql import functions as f
+
+    plain = {name.lower() for name in source.options} <= {"header", "sep"}
+    short = len(source.options.get("sep", ",").encode()) == 1
+    if not (plain and short) or width < 2 or source.where or source.select:
+        return None, None
+    text = spark.read.format("text").load(paths)
+    start = f.col("_metadata.file_block_start") == 0
+    file = f.xxhash64("_metadata.file_path")
+    lines = text.select(
+        f.col("value").alias(LINE), f.when(start, file).otherwise(f.lit(0)).alias(FILE)
+    ).where(f"trim(BOTH ' \t\r' FROM {LINE}) <> ''")
+    if not header:
+        return lines, None
+    row = lines.where(f"{FILE} <> 0").first()
+    return (lines, row[0]) if row else (None, None)
 
 
 def _json(spark: SparkSession, source: Source, paths: list[str], table: Relation | None) -> Frame:
@@ -291,8 +321,9 @@ def _shaped(frame: Frame) -> Frame:
     if wanted and not frame.files:
         rows = rows.repartition(wanted)
     made = dict(frame.made)
+    before = {one.name: one.dataType for one in frame.scan.schema.fields}
     for one in rows.schema.fields:
-        known = one.name in made and one.name in frame.scan.columns
+        known = one.name in made and before.get(one.name) == one.dataType
         if one.name != CORRUPT and not known:
             made[one.name] = made_type(one.dataType)
     return replace(frame, rows=rows, made=made)

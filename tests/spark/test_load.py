@@ -101,6 +101,12 @@ def test_a_table_made_after_a_typed_file(orc: Orchestrator, spark: Any, tmp_path
         (1, Decimal("1.50"), dt.datetime(2024, 1, 1), [1, None], {"k": [1, 2]}, b"\0"),
         (2, None, None, None, None, None),
     ]
+    cast = "id, cast(price AS decimal(12,4)) price, id * 2 twice"
+    (chosen,) = orc.load(
+        path, "chosen", create=True, select=cast, where="id = 1", spark=spark
+    ).tables
+    assert dict(chosen.columns) == {"id": "bigint", "price": "numeric(12,4)", "twice": "bigint"}
+    assert rows(orc, "SELECT * FROM chosen") == [(1, Decimal("1.5000"), 2)]
     orc.execute("DROP TABLE made")
     assert not orc.load(path, "made", create=True, key=["id"], spark=spark).tables[0].again
 
@@ -289,3 +295,30 @@ def test_the_ledger_says_what_came_from_where(
     assert (name, status) == ('"t"', "done")
     assert [Path(one["file"]).name for one in sources] == ["t.csv"]
     assert json.dumps(sources).count("bytes") == 1
+
+
+def test_lines_that_postgresql_takes_apart(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
+    orc.execute("CREATE TABLE t (a text, b text)")
+    for number in range(3):
+        (tmp_path / f"{number}.csv").write_text(f'a,b\r\n\r\n{number},"x, ""y"""\r\na,b2\r\n')
+    report = orc.load(str(tmp_path / "*.csv"), "t", spark=spark)
+    assert (report.tables[0].read, report.tables[0].loaded) == (6, 6)
+    assert rows(orc, 'SELECT * FROM t ORDER BY a COLLATE "C" LIMIT 4') == [
+        *((str(number), 'x, "y"') for number in range(3)),
+        ("a", "b2"),
+    ]
+    bad = {
+        "torn": ('a,b\n1,2\n3,"x\ny"\n', "line 3.*multiLine"),
+        "end": ("a,b\n1,2\n\\.\n3,4\n", "line 3: the line has 1 field"),
+        "long": ("a,b\n1,2\n\n3,4,5\n", "line 4"),
+        "other": ("b,a\n1,2\n", "different headers"),
+    }
+    for name, (text, reason) in bad.items():
+        (path := tmp_path / f"z{name}.csv").write_text(text)
+        paths = [path, tmp_path / "0.csv"] if name == "other" else [path]
+        with pytest.raises(LoadError, match=reason):
+            orc.load(paths, "t", spark=spark)
+    assert rows(orc, "SELECT count(*) FROM t") == [(6,)]
+    (path := tmp_path / "many.csv").write_text('a,b\n1,"x\ny"\n')
+    orc.load(path, "t", options={"multiLine": "true"}, spark=spark)
+    assert rows(orc, "SELECT b FROM t WHERE a = '1' AND b LIKE 'x_y'") == [("x\ny",)]

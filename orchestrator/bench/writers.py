@@ -1,0 +1,224 @@
+"""What many writers pay for a view that `idivm serve` keeps fresh, and for an eager one.
+
+pgbench's simple updates run on two databases in turn, one of them with an aggregate over a join.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.sql import SQL, Identifier
+
+from orchestrator.api import Orchestrator, connect
+from orchestrator.bench.capture import _pgbench
+from orchestrator.bench.measure import Paired, alternate, durable_server, machine
+from orchestrator.bench.measure import require_durable_commits as require_durable
+from orchestrator.bench.report import Bar, Report, progress
+from orchestrator.errors import DatabaseError, ServerError, UsageError
+
+BARE, KEPT = "idivm_bench_bare", "idivm_bench_kept"
+VIEW = "teller_totals"
+QUERY = (
+    "SELECT t.tid, sum(a.abalance) AS total FROM pgbench_accounts a"
+    " JOIN pgbench_tellers t ON a.bid = t.bid GROUP BY t.tid"
+)
+
+RATE_AT_LEAST = 0.8
+STALENESS_AT_MOST = 1.0
+
+SLICE = 5
+"""Seconds that pgbench stays with one database."""
+
+
+@dataclass
+class _Staleness:
+    """How old the view's content was, in seconds, looked at again and again."""
+
+    samples: list[float] = field(default_factory=list)
+
+    @contextmanager
+    def watched(self, dsn: str) -> Iterator[None]:
+        """Looks while writers are at work; before they began there was nothing to miss."""
+        done = threading.Event()
+        thread = threading.Thread(target=self._watch, args=(dsn, done))
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _watch(self, dsn: str, done: threading.Event) -> None:
+        began = time.monotonic()
+        age = (
+            "SELECT extract(epoch FROM clock_timestamp() - refreshed_at) + seconds"
+            " FROM idivm.watermarks"
+        )
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            while not done.wait(0.02):
+                row = connection.execute(age).fetchone()
+                assert row is not None
+                self.samples.append(min(float(row[0]), time.monotonic() - began))
+
+    def percentile(self, share: float) -> float:
+        """The age that this share of the samples does not exceed."""
+        ordered = sorted(self.samples)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def run(
+    *,
+    dsn: str | None = None,
+    seconds: float = 30,
+    scale: int = 10,
+    clients: int = 10,
+    repeat: int = 1,
+    pg: int | None = None,
+    say: Callable[[str], None] = progress,
+) -> Report:
+    """Measures on a server of its own, or in two databases of its own on the server at `dsn`."""
+    for name, value in {"seconds": seconds, "scale": scale, "clients": clients}.items():
+        if value < 1:
+            raise UsageError(f"The benchmark needs --{name} of 1 or more, not {value}.")
+    if dsn is None:
+        with durable_server(pg) as own:
+            return run(
+                dsn=own, seconds=seconds, scale=scale, clients=clients, repeat=repeat, say=say
+            )
+    slices = max(1, round(seconds / SLICE)) * repeat
+    with _databases(dsn, scale, say), connect(_database(dsn, KEPT)) as orchestrator:
+        require_durable(orchestrator.connection)
+        described = machine(orchestrator.connection)
+        orchestrator.create_view(VIEW, QUERY, staleness="1s")
+        strategy = orchestrator.view(VIEW).strategy
+        staleness = _Staleness()
+        with _served(_database(dsn, KEPT)):
+            served = _rates(dsn, orchestrator, clients, slices, say, staleness)
+            _require_right(orchestrator)
+        orchestrator.alter_view(VIEW, maintain="eager")
+        eager = _rates(dsn, orchestrator, clients, max(1, slices // 3), say, None)
+        _require_right(orchestrator)
+    rows = (
+        _row(f"pgbench -N, {clients} clients, view kept fresh by serve ({strategy})", served),
+        _row(f"pgbench -N, {clients} clients, view eager ({strategy})", eager),
+        {
+            **_row("staleness of the view, 50 % and 99 %", served),
+            "unit": "s",
+            "without view": None,
+            "with view": None,
+            "ratio": None,
+            "ratios from": staleness.percentile(0.5),
+            "to": staleness.percentile(0.99),
+        },
+    )
+    bars = (
+        Bar("rate with the view served / without", served.ratio, ">=", RATE_AT_LEAST),
+        Bar("staleness, 99th percentile, s", staleness.percentile(0.99), "<=", STALENESS_AT_MOST),
+    )
+    return Report("writers", described, rows, bars)
+
+
+def _row(name: str, paired: Paired) -> dict[str, Any]:
+    bare, kept = paired.medians
+    least, most = paired.spread
+    return {
+        "measured": name,
+        "unit": "transactions/s",
+        "without view": bare,
+        "with view": kept,
+        "ratio": paired.ratio,
+        "ratios from": least,
+        "to": most,
+    }
+
+
+def _database(dsn: str, name: str) -> str:
+    return make_conninfo(dsn, dbname=name)
+
+
+@contextmanager
+def _databases(dsn: str, scale: int, say: Callable[[str], None]) -> Iterator[None]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        program = _pgbench(connection.info.server_version // 10_000)
+        try:
+            for name in (BARE, KEPT):
+                say(f"filling {name}")
+                connection.execute(SQL("CREATE DATABASE {}").format(Identifier(name)))
+                _call(
+                    [program, "--initialize", "--quiet", f"--scale={scale}", _database(dsn, name)]
+                )
+            yield
+        finally:
+            for name in (BARE, KEPT):
+                # Whoever is still there is about to leave, and the server waits for that.
+                connection.execute(SQL("DROP DATABASE IF EXISTS {}").format(Identifier(name)))
+
+
+@contextmanager
+def _served(dsn: str) -> Iterator[None]:
+    command = [sys.executable, "-m", "orchestrator.cli.main", "serve", "--json"]
+    # A password in it is not for the list of processes.
+    environment = {**os.environ, "IDIVM_DSN": dsn}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _rates(
+    dsn: str,
+    orchestrator: Orchestrator,
+    clients: int,
+    slices: int,
+    say: Callable[[str], None],
+    staleness: _Staleness | None,
+) -> Paired:
+    program = _pgbench(orchestrator.connection.info.server_version // 10_000)
+
+    def side(name: str) -> Callable[[], float]:
+        def rate() -> float:
+            say(f"pgbench -N on {name}")
+            command = [
+                *(program, "--skip-some-updates", "--no-vacuum", "--protocol=prepared"),
+                *(f"--client={clients}", "--jobs=2", f"--time={SLICE}", _database(dsn, name)),
+            ]
+            if staleness is None or name == BARE:
+                return _rate(command)
+            with staleness.watched(_database(dsn, name)):
+                return _rate(command)
+
+        return rate
+
+    return alternate(side(BARE), side(KEPT), slices)
+
+
+def _rate(command: list[str]) -> float:
+    found = re.search(r"^tps = ([\d.]+)", _call(command), re.MULTILINE)
+    assert found is not None
+    return float(found[1])
+
+
+def _call(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or ["nothing"]
+        raise ServerError(f"pgbench failed, it says: {said[-1]}.")
+    return done.stdout
+
+
+def _require_right(orchestrator: Orchestrator) -> None:
+    if not all(report.equal for report in orchestrator.check()):
+        raise DatabaseError(f"{VIEW} differs from its query's answer: what was measured is wrong.")
