@@ -127,6 +127,7 @@ AS $$
 DECLARE
     moves boolean;
     invalid boolean;
+    incremental boolean;
     kind "char";
     before idivm.watermarks;
     after idivm.watermark;
@@ -139,7 +140,7 @@ DECLARE
     marks jsonb;
 BEGIN
     -- One that a DROP ... CASCADE took apart is left to idivm.sweep().
-    SELECT v.moving, v.status = 'invalid' INTO moves, invalid
+    SELECT v.moving, v.status = 'invalid', v.strategy <> 'recompute' INTO moves, invalid, incremental
     FROM idivm.views v JOIN pg_class c ON c.oid = v.definition
     WHERE v.id = view_id AND v.status <> 'building';
     IF NOT FOUND THEN
@@ -170,7 +171,8 @@ BEGIN
     -- Fails under REPEATABLE READ when another refresh has committed since the snapshot.
     SELECT * INTO before FROM idivm.watermarks w WHERE w.view = view_id FOR NO KEY UPDATE;
     after := ROW(pg_current_snapshot(), pg_current_xact_id(), marks)::idivm.watermark;
-    IF by_writer OR moves OR kind = 'R' OR NOT idivm.pending_cancels(view_id) THEN
+    -- An incremental program finds out by itself whether the changes cancel.
+    IF by_writer OR incremental OR moves OR kind = 'R' OR NOT idivm.pending_cancels(view_id) THEN
         EXECUTE format('SELECT idivm_state.%I($1, $2)', 'refresh_' || view_id)
         INTO applied
         USING before.mark, kind IS NOT DISTINCT FROM 'R';

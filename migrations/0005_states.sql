@@ -53,9 +53,10 @@ $$;
 
 -- Whether a captured table has lost the key that its rows are told apart by.
 CREATE FUNCTION idivm.key_is_gone(source integer) RETURNS boolean
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT s.keyed AND NOT EXISTS (
+BEGIN
+    RETURN (SELECT s.keyed AND NOT EXISTS (
         SELECT FROM pg_index i
         WHERE i.indrelid = s.relation AND i.indisunique AND i.indisvalid
           AND i.indpred IS NULL AND i.indexprs IS NULL
@@ -64,14 +65,16 @@ AS $$
                WHERE k.place <= i.indnkeyatts)
               = (SELECT array_agg(c.attnum::smallint ORDER BY c.attnum)
                  FROM idivm.source_columns c WHERE c.source = s.id AND c.in_key))
-    FROM idivm.sources s WHERE s.id = key_is_gone.source
+    FROM idivm.sources s WHERE s.id = key_is_gone.source);
+END
 $$;
 
 -- As before, and whether a key is gone.
 CREATE OR REPLACE FUNCTION idivm.has_drifted(view_id integer) RETURNS boolean
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT EXISTS (
+BEGIN
+    RETURN EXISTS (
         SELECT FROM idivm.inlined_views i
         WHERE i.view = view_id AND i.signature IS DISTINCT FROM idivm.signature(i.relation)
     ) OR EXISTS (
@@ -89,5 +92,6 @@ AS $$
                EXCEPT SELECT d FROM idivm.descendants(s.relation) d))
     ) OR EXISTS (
         SELECT FROM idivm.view_sources vs WHERE vs.view = view_id AND idivm.key_is_gone(vs.source)
-    )
+    );
+END
 $$;
