@@ -17,7 +17,7 @@ from orchestrator.deltascript.plan import Source, SourceColumn
 from orchestrator.errors import NotFoundError
 from orchestrator.strategies.problem import ColumnType
 
-OWN_SCHEMAS = ("idivm", "idivm_def", "idivm_log", "idivm_state")
+OWN_SCHEMAS = ("idivm", "idivm_def", "idivm_load", "idivm_log", "idivm_state")
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def test_a_script_replays(runner: Runner, dsn: str) -> None:
     """A script is for one connection: cases that need no more, nor settings that differ."""
     plain = [
         case
-        for case in map(generate, range(60))
+        for case in (generate(seed, ["auto", "recompute"]) for seed in range(60))
         if not case.settings
         and not any(isinstance(step, Late | Crash | Storm) for step in case.steps)
     ]
