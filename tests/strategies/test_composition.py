@@ -1,0 +1,147 @@
+"""Composition takes rules as it finds them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from orchestrator.algebra import Plan, Selection, Unsupported
+from orchestrator.algebra.examples import extended_example, running_example
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.traversal import rewrite
+from orchestrator.deltascript.plan import Apply, Column, ReadChanges, Source, SourceColumn
+from orchestrator.strategies.idiff import compose, rules
+from orchestrator.strategies.idiff.rules.base import propagate
+from orchestrator.strategies.problem import ColumnType, Problem
+
+SOURCES = (
+    Source(
+        1,
+        "public",
+        "parts",
+        (
+            SourceColumn(1, "pid", True, "integer", "exact"),
+            SourceColumn(2, "price", False, "numeric", "coarse"),
+        ),
+    ),
+    Source(
+        2,
+        "public",
+        "devices_parts",
+        (
+            SourceColumn(1, "did", True, "integer", "exact"),
+            SourceColumn(2, "pid", True, "integer", "exact"),
+        ),
+    ),
+    Source(
+        3,
+        "public",
+        "devices",
+        (
+            SourceColumn(1, "did", True, "integer", "exact"),
+            SourceColumn(2, "category", False, "text", "exact"),
+        ),
+    ),
+)
+
+
+def problem(plan: Plan, cache: bool = True) -> Problem:
+    number = ColumnType("integer", comparable=True)
+    types = dict.fromkeys(("pid", "did", "part", "device"), number)
+    return Problem(
+        columns=tuple(Column(name, "integer") for name in plan.names),
+        sources=SOURCES,
+        unkeyed=(),
+        inlined=(),
+        moving=(),
+        distinct=False,
+        settings=(),
+        algebra="",
+        algebra_tree={},
+        plan=plan,
+        cache=cache,
+        types={**types, "price": ColumnType("numeric", comparable=True)},
+    )
+
+
+def applied(plan: Plan, cache: bool = True) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    made = compose.plan(problem(plan, cache))
+    assert not isinstance(made, Unsupported), made
+    for step in made.script:
+        if isinstance(step, Apply):
+            yield step.kind, step.state, step.needs
+
+
+def test_an_update_that_no_condition_reads_needs_no_join() -> None:
+    made = compose.plan(problem(running_example()))
+    assert not isinstance(made, Unsupported)
+    (update,) = (s for s in made.script if isinstance(s, Apply) and s.kind == "update")
+    assert update.needs == ("parts_changed",)
+    assert "JOIN" not in str(update.query)
+    assert [key for key, _, _ in update.keys] == ["pid"]
+
+
+def test_updates_are_read_by_the_columns_that_conditions_read() -> None:
+    made = compose.plan(problem(running_example()))
+    assert not isinstance(made, Unsupported)
+    classes = {
+        (step.source.name, one.kind, tuple(one.touched))
+        for step in made.script
+        if isinstance(step, ReadChanges)
+        for one in step.classes
+    }
+    assert ("parts", "update", (2,)) in classes
+    assert ("devices", "update", (2,)) in classes
+    assert {kind for name, kind, _ in classes if name == "devices_parts"} == {"minus", "plus"}
+
+
+def test_a_cache_feeds_the_groups() -> None:
+    assert {state for _, state, _ in applied(extended_example())} == {"cache", "content"}
+    assert {state for _, state, _ in applied(extended_example(), cache=False)} == {"content"}
+
+
+@dataclass(frozen=True)
+class Watched(Selection):
+    """An operator that the engine has never heard of."""
+
+
+def test_an_operator_is_found_by_its_rules_alone() -> None:
+    def watched(operator: Operator) -> Operator:
+        return (
+            Watched(operator.input, operator.condition)
+            if isinstance(operator, Selection)
+            else operator
+        )
+
+    plan = running_example()
+    seen = []
+
+    @propagate.register
+    def _(operator: Watched, position, diff, composer):  # type: ignore[no-untyped-def]
+        seen.append(type(diff).__name__)
+        return propagate.dispatch(Selection)(operator, position, diff, composer)
+
+    other = Plan(rewrite(plan.root, watched), plan.names, plan.columns)
+    assert list(applied(other)) == list(applied(plan))
+    assert set(seen) == {"Minus", "Update", "Plus"}
+
+
+@pytest.mark.parametrize("module", ["compose", "diffs"])
+def test_composition_names_no_operator(module: str) -> None:
+    """What it imports of the operators is what every plan is made of: leaves and projections."""
+    tree = ast.parse(Path(str(compose.__file__)).with_name(f"{module}.py").read_text())
+    named = {
+        node.module.rpartition(".")[2]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        and node.module
+        and node.module.startswith("orchestrator.algebra.operators.")
+    }
+    assert named <= {"base", "project", "scan"}
+    text = Path(str(compose.__file__)).with_name(f"{module}.py").read_text()
+    for rule in Path(next(iter(rules.__path__))).glob("*.py"):
+        assert f"rules.{rule.stem} import" not in text or rule.stem in ("base", "stored")
