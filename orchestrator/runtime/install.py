@@ -215,7 +215,14 @@ def replan(connection: Connection[Any], view: ViewInfo) -> None:
             connection, view.id
         ):
             options = replace(options, strategy=view.strategy)
-            plan = planning.plan_view(connection, names.definition, options)
+            try:
+                plan = planning.plan_view(connection, names.definition, options)
+            except UnsupportedError as error:
+                readers = ", ".join(name for _, name in catalog.readers_of(connection, view.id))
+                raise UsageError(
+                    f"{view.name} can no longer be maintained as it is ({error}) and the maintained"
+                    f" views {readers} read it; drop them, refresh it, and create them again."
+                ) from error
         before = catalog.sources_of(connection, view.id)
         _use(connection, view.id, plan)
         names = replace(names, sources=catalog.source_names(connection, view.id))

@@ -377,9 +377,11 @@ class Composer:
         keys: list[Item] = []
         for column in rest:
             known = self.types.get(column.symbol)
+            if known is None or known.name.endswith("[]"):
+                raise NotModelledError("arrays are not netted as bags", str(column))
             texts = ["x"]
-            if known is None or known.name not in EXACT:
-                texts = ["x", "scale(x)"] if known and known.name == "numeric" else ["ROW(x)::text"]
+            if known.name not in EXACT:
+                texts = ["x", "scale(x)"] if known.name == "numeric" else ["ROW(x)::text"]
             for text in texts:
                 keys.append(
                     Item(
