@@ -377,11 +377,12 @@ class Composer:
         keys: list[Item] = []
         for column in rest:
             known = self.types.get(column.symbol)
-            if known is None or known.name.endswith("[]"):
+            name = known.name if known is not None else column.type or ""
+            if name.endswith("[]"):
                 raise NotModelledError("arrays are not netted as bags", str(column))
             texts = ["x"]
-            if known.name not in EXACT:
-                texts = ["x", "scale(x)"] if known.name == "numeric" else ["ROW(x)::text"]
+            if name not in EXACT:
+                texts = ["x", "scale(x)"] if name == "numeric" else ["ROW(x)::text"]
             for text in texts:
                 keys.append(
                     Item(
