@@ -55,6 +55,9 @@ VIEWS = {
     "none_joined": "SELECT p.pid, p.price, d.did FROM parts p JOIN devices d ON d.did = p.pid"
     " WHERE NOT EXISTS (SELECT FROM devices_parts dp JOIN parts q ON q.pid = dp.pid"
     " WHERE dp.did = d.did AND q.price > 25)",
+    "spread": "SELECT p.kind, var_samp(n) AS v, variance(n) FILTER (WHERE n > 20) AS f, var_pop(p.pid) AS p,"
+    " bool_and(n > 5) AS every, bool_or(price > 20) AS some FROM parts p JOIN devices_parts USING (pid) GROUP BY p.kind",
+    "spread_whole": "SELECT var_pop(n) AS p, var_samp(n) AS s, bool_or(n > 40) AS some FROM devices_parts",
     "full": "SELECT p.pid, p.price, d.did, d.category FROM parts p FULL JOIN devices d ON d.parent = p.pid",
     "full_using": "SELECT pid, p.kind, dp.n FROM parts p FULL JOIN devices_parts dp USING (pid) WHERE pid < 25",
     "full_groups": "SELECT a.k, a.s, b.n FROM (SELECT kind AS k, sum(price) AS s FROM parts GROUP BY kind) AS a"
