@@ -77,8 +77,9 @@ def _refuse(analysis: Analysis) -> None:
 
 def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptions) -> Problem:
     sources = tuple(_source(connection, use) for use in analysis.sources)
-    if analysis.plan is not None:
-        algebra, tree = printer.print_plan(analysis.plan), printer.to_json(analysis.plan)
+    lowered = None if analysis.plan is None else lower(analysis.plan)
+    if lowered is not None:
+        algebra, tree = printer.print_plan(lowered), printer.to_json(lowered)
     else:
         missing = [str(unsupported) for unsupported in analysis.unsupported]
         algebra, tree = "not modelled: " + "; ".join(missing), {"unsupported": missing}
@@ -101,14 +102,14 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         maintain=options.maintain,
         plan=analysis.plan,
         # Recomputation asks for none, and each operator costs a query.
-        types={} if options.strategy == recompute.NAME else _types(connection, analysis.plan),
+        types={} if options.strategy == recompute.NAME else _types(connection, lowered),
         cache=options.cache != "off",
     )
 
 
 def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnType]:
     """The types of a plan's columns, as PostgreSQL derives them."""
-    identified = infer_ids(lower(plan)) if plan is not None else None
+    identified = infer_ids(plan) if plan is not None else None
     if not isinstance(identified, Plan):
         return {}
     if any(isinstance(operator, Recursion) for operator in walk(identified.root)):

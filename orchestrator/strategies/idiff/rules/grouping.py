@@ -182,7 +182,7 @@ def _kept(aggregate: Aggregate, composer: Composer) -> Kept | None:
             return Kept(aggregate, argument, (count, total, square), value)
         value = "sum::numeric / n::numeric" if function == "avg" else "sum"
         return Kept(aggregate, argument, (count, total), f"CASE WHEN n > 0 THEN {value} END")
-    if function in _VARIANCE or type_.name != "numeric" and not type_.name.startswith("numeric("):
+    if function in _VARIANCE or (type_.name != "numeric" and not type_.name.startswith("numeric(")):
         return None
     finite = "a < 'Infinity'::numeric AND a > '-Infinity'::numeric"
     total = part("sum", _grown("a", finite), _difference(finite))
