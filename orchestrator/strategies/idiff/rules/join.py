@@ -38,7 +38,7 @@ def _(operator: Join, position: int, diff: Diff, composer: Composer) -> tuple[Di
     if isinstance(diff, Plus):
         return (joined(diff.plan),)
     if not operator.condition.references & diff.touched:
-        return (diff,)
+        return (diff.passed_on(),)
     if frozenset() in operator.children[position].keys:
         pairs = replace(operator, condition=TRUE)
         wide = widened(pairs, diff, composer)
