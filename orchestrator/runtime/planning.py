@@ -22,6 +22,7 @@ from orchestrator.algebra import (
     printer,
 )
 from orchestrator.algebra.ids import infer_ids
+from orchestrator.algebra.lowering import lower
 from orchestrator.algebra.rendering import to_sql
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.plan import Column, MaintenancePlan, Source, SourceColumn
@@ -76,8 +77,9 @@ def _refuse(analysis: Analysis) -> None:
 
 def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptions) -> Problem:
     sources = tuple(_source(connection, use) for use in analysis.sources)
-    if analysis.plan is not None:
-        algebra, tree = printer.print_plan(analysis.plan), printer.to_json(analysis.plan)
+    lowered = None if analysis.plan is None else lower(analysis.plan)
+    if lowered is not None:
+        algebra, tree = printer.print_plan(lowered), printer.to_json(lowered)
     else:
         missing = [str(unsupported) for unsupported in analysis.unsupported]
         algebra, tree = "not modelled: " + "; ".join(missing), {"unsupported": missing}
@@ -100,7 +102,7 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         maintain=options.maintain,
         plan=analysis.plan,
         # Recomputation asks for none, and each operator costs a query.
-        types={} if options.strategy == recompute.NAME else _types(connection, analysis.plan),
+        types={} if options.strategy == recompute.NAME else _types(connection, lowered),
         cache=options.cache != "off",
     )
 

@@ -6,11 +6,12 @@ leaves to the root, and what they give is put in the order in which it must run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.copies import copied
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.project import Item, Projection
@@ -18,6 +19,7 @@ from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.rendering import Renderer
 from orchestrator.algebra.scalar import Scalar
+from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import DiffScan
 from orchestrator.deltascript.plan import (
@@ -30,7 +32,7 @@ from orchestrator.deltascript.plan import (
     StateTable,
     Step,
 )
-from orchestrator.strategies.idiff.diffs import Bag, variables
+from orchestrator.strategies.idiff.diffs import Bag, Diff, variables
 from orchestrator.strategies.idiff.terms import renamed, same
 from orchestrator.strategies.problem import ColumnType
 
@@ -69,8 +71,10 @@ class Composer:
         self.visible: tuple[tuple[str, Column], ...] = ()
         """The view's columns: their names, and what they are."""
         self.bags: dict[Operator, Bag | None] = {}
-        """The changes of leaves that were wanted as bags."""
-        self._done: set[Operator] = set()
+        """The changes of results that were wanted as bags."""
+        self.diffs: dict[Operator, tuple[Diff, ...]] = {}
+        """The diffs of results; a result may be in a plan more than once."""
+        self._done: set[Hashable] = set()
         self._names = Symbols()
 
     # Names
@@ -99,10 +103,10 @@ class Composer:
                     "a column is not compared by an operator of pg_catalog", str(column)
                 )
 
-    def first(self, operator: Operator) -> bool:
+    def first(self, thing: Hashable) -> bool:
         """Whether this is asked for the first time."""
-        new = operator not in self._done
-        self._done.add(operator)
+        new = thing not in self._done
+        self._done.add(thing)
         return new
 
     # Plans
@@ -112,6 +116,8 @@ class Composer:
 
         The diff's IDs, and whatever else the rows show too, are left out of it.
         """
+        if _aliases(plan) & _aliases(rows):
+            plan, _ = copied(plan, self.symbols, {column: column for column in plan.columns})
         named = [(column, self.fresh(column)) for column in dict.fromkeys(ids)]
         rest = [(column, column) for column in plan.columns if column not in rows.columns]
         return Join(
@@ -158,3 +164,7 @@ class Composer:
         """A plan as a query that shows some columns by their symbols."""
         renderer = Renderer(plan)
         return Query(renderer.with_shared(renderer.query(plan, {}, columns)))
+
+
+def _aliases(plan: Operator) -> set[str]:
+    return {one.alias for one in walk(plan) if hasattr(one, "alias")}
