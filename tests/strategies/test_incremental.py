@@ -55,6 +55,24 @@ VIEWS = {
     "none_joined": "SELECT p.pid, p.price, d.did FROM parts p JOIN devices d ON d.did = p.pid"
     " WHERE NOT EXISTS (SELECT FROM devices_parts dp JOIN parts q ON q.pid = dp.pid"
     " WHERE dp.did = d.did AND q.price > 25)",
+    "ranked": "SELECT pid, kind, rank() OVER (PARTITION BY kind ORDER BY price DESC) AS place,"
+    " sum(price) OVER (PARTITION BY kind ORDER BY price) AS running FROM parts",
+    "numbered": "SELECT did, pid, row_number() OVER (PARTITION BY did ORDER BY price) AS n,"
+    " lag(price) OVER (PARTITION BY did ORDER BY pid) AS before FROM parts JOIN devices_parts USING (pid)",
+    "frames": "SELECT pid, sum(price) OVER w AS near, count(*) OVER (PARTITION BY kind) AS alike FROM parts"
+    " WINDOW w AS (PARTITION BY kind ORDER BY price ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)",
+    "unpartitioned": "SELECT pid, dense_rank() OVER (ORDER BY price NULLS FIRST) AS place FROM parts",
+    "null_partitions": "SELECT did, category, rank() OVER (PARTITION BY category ORDER BY parent DESC) AS place"
+    " FROM devices",
+    "ranked_groups": "SELECT kind, count(*) AS n, rank() OVER (ORDER BY count(*)) AS place FROM parts GROUP BY kind",
+    "first_of_window": "SELECT * FROM (SELECT did, pid, price, row_number() OVER (PARTITION BY did ORDER BY price, pid)"
+    " AS n FROM parts JOIN devices_parts USING (pid)) AS q WHERE n <= 2",
+    "grouped_windows": "SELECT place, count(*) AS n FROM (SELECT rank() OVER (PARTITION BY kind ORDER BY price)"
+    " AS place FROM parts) AS q GROUP BY place",
+    "one_each": "SELECT DISTINCT ON (kind) kind, pid, price FROM parts ORDER BY kind, price DESC NULLS LAST",
+    "one_of_nulls": "SELECT DISTINCT ON (category) did, category, pid FROM devices LEFT JOIN devices_parts USING (did)",
+    "one_hidden": "SELECT DISTINCT ON (category, kind) price FROM devices JOIN devices_parts USING (did)"
+    " JOIN parts USING (pid) ORDER BY kind, category, n",
 }
 
 CHANGES = (

@@ -106,7 +106,7 @@ class _Composition:
         self._content(self.root)
         script: tuple[Step, ...] = (*reads(self.composer), *self.composer.steps)
         states = [
-            replace(state, probes=_probes(state, script))
+            replace(state, probes=_probes(state, script, self.composer))
             if isinstance(state, StateTable)
             else state
             for state in self.composer.states
@@ -227,16 +227,21 @@ def _conditional(plan: Operator) -> dict[Operator, list[frozenset[Column]]]:
     return found
 
 
-def _probes(state: StateTable, script: tuple[Step, ...]) -> tuple[tuple[str, ...], ...]:
+def _probes(
+    state: StateTable, script: tuple[Step, ...], composer: Composer
+) -> tuple[tuple[str, ...], ...]:
     """The sets of columns to index beside the key, whose first columns need no other index."""
     nullable = set(state.nullable)
     found: list[tuple[str, ...]] = []
-    for step in script:
-        if not isinstance(step, Apply) or step.state != state.role or not step.keys:
-            continue
+    applied = [
+        tuple(name for name, _, _ in step.keys)
+        for step in script
+        if isinstance(step, Apply) and step.state == state.role and step.keys
+    ]
+    for wanted in [*applied, *composer.probes.get(state.role, ())]:
         names = tuple(
             sorted(
-                (name for name, _, _ in step.keys),
+                wanted,
                 key=lambda n: (n in nullable, state.key.index(n) if n in state.key else 0),
             )
         )

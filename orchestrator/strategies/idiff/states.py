@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -142,9 +142,15 @@ class Upkeep:
             return [Scalar.column(column), filled("scale(x)", x=column)]
         return [Scalar.column(column) if name in EXACT else filled("ROW(x)::text", x=column)]
 
-    def delete(self, plan: Operator, ids: Sequence[Column], where: Scalar | None = None) -> None:
-        """Deletes the rows that a diff names."""
-        self._apply("delete", plan, ids, where=where)
+    def delete(
+        self,
+        plan: Operator,
+        ids: Sequence[Column],
+        where: Scalar | None = None,
+        needs: Iterable[str] | None = None,
+    ) -> None:
+        """Deletes the rows that a diff names; `needs` is as in `Composer.assign`."""
+        self._apply("delete", plan, ids, where=where, needs=needs)
 
     def update(
         self,
@@ -183,6 +189,7 @@ class Upkeep:
         ids: Sequence[Column],
         sets: Sequence[tuple[Column, Scalar]] = (),
         where: Scalar | None = None,
+        needs: Iterable[str] | None = None,
     ) -> None:
         state, composer = self.state, self.composer
         composer.comparable(ids)
@@ -206,7 +213,7 @@ class Upkeep:
                 where=self._text(where) if where else None,
                 collect=collect,
                 shape=held.shape if held else None,
-                needs=tuple(sorted(variables(plan))),
+                needs=tuple(sorted(variables(plan) if needs is None else needs)),
             )
         )
 
