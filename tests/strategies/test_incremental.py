@@ -73,6 +73,17 @@ VIEWS = {
     "one_of_nulls": "SELECT DISTINCT ON (category) did, category, pid FROM devices LEFT JOIN devices_parts USING (did)",
     "one_hidden": "SELECT DISTINCT ON (category, kind) price FROM devices JOIN devices_parts USING (did)"
     " JOIN parts USING (pid) ORDER BY kind, category, n",
+    "dearest": "SELECT pid, price FROM parts ORDER BY price DESC LIMIT 3",
+    "next_dearest": "SELECT did, pid, price FROM parts JOIN devices_parts USING (pid)"
+    " ORDER BY price DESC NULLS LAST, did, pid LIMIT 4 OFFSET 2",
+    "ties": "SELECT pid, kind, price FROM parts ORDER BY kind DESC, price FETCH FIRST 2 ROWS WITH TIES",
+    "all_but_first": "SELECT pid FROM parts ORDER BY price, pid OFFSET 3",
+    "no_order": "SELECT did, category FROM devices LIMIT 5",
+    "none_at_all": "SELECT pid FROM parts ORDER BY pid LIMIT 0",
+    "top_groups": "SELECT kind, sum(price) AS s FROM parts GROUP BY kind ORDER BY sum(price) DESC NULLS LAST LIMIT 2",
+    "above_top": "SELECT d.did, q.pid FROM devices d LEFT JOIN (SELECT pid FROM parts ORDER BY price LIMIT 6) AS q"
+    " ON q.pid = d.did",
+    "sorted": "SELECT pid, price FROM parts WHERE kind <> 'k0' ORDER BY price",
 }
 
 CHANGES = (

@@ -69,7 +69,7 @@ class Composer:
         self.visible: tuple[tuple[str, Column], ...] = ()
         """The view's columns: their names, and what they are."""
         self.bags: dict[Operator, Bag | None] = {}
-        """The changes of leaves that were wanted as bags."""
+        """The changes that were wanted as bags."""
         self.probes: dict[str, list[tuple[str, ...]]] = {}
         """Columns by which queries of the script look for the rows of states, by their roles."""
         self.notes: list[str] = []

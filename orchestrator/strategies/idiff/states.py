@@ -17,7 +17,7 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.unsupported import NotModelledError
-from orchestrator.deltascript.leaves import StateScan
+from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.deltascript.plan import (
     CONTENT,
     Apply,
@@ -104,16 +104,20 @@ class Upkeep:
                 self.insert(diff.plan)
 
     def apply_bag(self, changed: Bag) -> None:
-        """Applies a bag: for every key, at most one row remains that goes and one that comes."""
+        """Applies a bag."""
+        goes, comes = self.net(changed)
+        self.delete(goes, self.state.ids)
+        self.replace(comes, self.state.ids)
+        self.insert(comes)
+
+    def net(self, changed: Bag) -> tuple[DiffScan, DiffScan]:
+        """What remains of a bag: for every key, at most one row that goes or one that comes."""
         ids, composer = self.state.ids, self.composer
         rows = composer.held("change", changed)
         net = Aggregate(composer.column("net"), filled("sum(x)", x=rows.sign))
         gone = Selection(Grouping(rows.plan, ids, (net,)), filled("x < 0", x=net.column))
         goes = composer.assign("gone", gone, ids)
-        comes = composer.assign("come", self._images(rows), self.state.columns)
-        self.delete(goes, ids)
-        self.replace(comes, ids)
-        self.insert(comes)
+        return goes, composer.assign("come", self._images(rows), self.state.columns)
 
     def _images(self, rows: Bag) -> Operator:
         """The rows that come and do not go again on another way, told apart to the bit."""

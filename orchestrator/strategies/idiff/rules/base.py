@@ -57,8 +57,10 @@ def bag(operator: Operator, composer: Composer) -> Bag | None:
     """The change of a linear plan's result as a bag; None if it never changes."""
     if not operator.children:
         return bag_of(operator, composer)
-    inputs = tuple(bag(child, composer) for child in operator.children)
-    return None if not any(inputs) else change(operator, inputs, composer)
+    if operator not in composer.bags:
+        inputs = tuple(bag(child, composer) for child in operator.children)
+        composer.bags[operator] = change(operator, inputs, composer) if any(inputs) else None
+    return composer.bags[operator]
 
 
 def rows_after(rows: Operator, update: Update, composer: Composer) -> Operator:
