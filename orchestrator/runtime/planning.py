@@ -31,6 +31,7 @@ from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions
 from orchestrator.runtime import catalog
+from orchestrator.runtime.cascades import as_captured
 from orchestrator.strategies import recompute
 from orchestrator.strategies.choose import choose
 from orchestrator.strategies.problem import ColumnType, Problem
@@ -101,7 +102,9 @@ def _refuse(analysis: Analysis) -> None:
 
 
 def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptions) -> Problem:
-    sources = tuple(_source(connection, use) for use in analysis.sources)
+    used = {use.relation.oid: _source(connection, use) for use in analysis.sources}
+    sources = tuple(source for source, _ in used.values())
+    plan = None if analysis.plan is None else as_captured(analysis.plan, used)
     if analysis.plan is not None:
         algebra, tree = printer.print_plan(analysis.plan), printer.to_json(analysis.plan)
     else:
@@ -124,9 +127,9 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         algebra=algebra,
         algebra_tree=tree,
         maintain=options.maintain,
-        plan=analysis.plan,
+        plan=plan,
         # Recomputation asks for none, and each operator costs a query.
-        types={} if options.strategy == recompute.NAME else _types(connection, analysis.plan),
+        types={} if options.strategy == recompute.NAME else _types(connection, plan),
         cache=options.cache != "off",
     )
 
@@ -173,18 +176,22 @@ def _describe(
         oids[symbol] = described.type_code
 
 
-def _source(connection: Connection[Any], use: SourceUse) -> Source:
-    """A captured relation; a maintained view is captured where its content is stored."""
+def _source(connection: Connection[Any], use: SourceUse) -> tuple[Source, frozenset[int]]:
+    """A captured relation; a maintained view is captured where its content is stored.
+
+    And the numbers of columns that never hold NULL.
+    """
     key = set(use.key.columns) if use.key else set()
     if catalog.is_captured_without_key(connection, use.relation.oid):
         key = set()
     columns = tuple(_column(column, column.attnum in key) for column in use.captured)
     if use.relation.maintained is None:
-        return Source(use.relation.oid, use.relation.schema, use.relation.name, columns)
-    stored = catalog.stored_content(connection, use.relation.maintained)
+        sure = frozenset(column.attnum for column in use.captured if column.not_null)
+        return Source(use.relation.oid, use.relation.schema, use.relation.name, columns), sure
+    stored, sure = catalog.stored_content(connection, use.relation.maintained)
     keys = {column.attnum for column in stored.columns}
     rest = tuple(column for column in columns if column.attnum not in keys)
-    return replace(stored, columns=(*rest, *stored.columns))
+    return replace(stored, columns=(*rest, *stored.columns)), sure
 
 
 def _column(column: RelationColumn, in_key: bool) -> SourceColumn:

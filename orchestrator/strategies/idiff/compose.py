@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.ids import ids_of, infer_ids, used_symbols
 from orchestrator.algebra.operators.base import Operator
-from orchestrator.algebra.operators.project import Projection
+from orchestrator.algebra.operators.numbered import Numbered
+from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.telling import told_apart
@@ -30,6 +31,7 @@ from orchestrator.deltascript.plan import (
     Step,
 )
 from orchestrator.strategies.idiff import rules
+from orchestrator.strategies.idiff.bags import unnumbered
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.leaves import constant, reads
 from orchestrator.strategies.idiff.rules.base import (
@@ -120,9 +122,14 @@ class _Composition:
             inner = inner.input
         if has_rule(maintain, inner) and visible <= set(inner.columns):
             # The groups are the view.
-            [child] = inner.children
-            child = self._below(child)
-            maintain(inner.with_children((child,)), self.composer, CONTENT)
+            maintain(self._over_bags(inner), self.composer, CONTENT)
+            return
+        rows = unnumbered(root)
+        if rows is not None:
+            # The content numbers its rows itself.
+            shown = tuple(Item.kept(column) for _, column in self.composer.visible)
+            bare = self._linear(Projection(rows, shown), as_bag=True)
+            maintain(Numbered.of(bare, self.composer.symbols), self.composer, CONTENT)
             return
         linear = self._linear(root, as_bag=self.strategy == TUPLE)
         self._store(linear, CONTENT)
@@ -133,10 +140,8 @@ class _Composition:
         With `as_bag`, its change is wanted as a bag.
         """
         if has_rule(maintain, operator):
-            [child] = operator.children
-            made = operator.with_children((self._below(child),))
             role = self.composer.name(type(operator).__name__.lower())
-            return maintain(made, self.composer, role)
+            return maintain(self._over_bags(operator), self.composer, role)
         if not operator.children:
             return operator
         linear = has_rule(change, operator)
@@ -150,6 +155,16 @@ class _Composition:
         if as_bag and not linear and operator is not self.root:
             return self._store(made, self.composer.name("rows"))
         return made
+
+    def _over_bags(self, operator: Operator) -> Operator:
+        """An operator whose result is stored, over an input whose change can be had as a bag."""
+        [child] = operator.children
+        rows = unnumbered(child)
+        if rows is not None:
+            made = operator.with_children((rows,))
+            if made.columns == operator.columns:
+                return operator.with_children((self._linear(rows, as_bag=True),))
+        return operator.with_children((self._below(child),))
 
     def _below(self, operator: Operator) -> Operator:
         """The input of an operator whose result is stored: a cache, or a plan of bags."""

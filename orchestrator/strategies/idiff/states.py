@@ -57,6 +57,7 @@ def store(role: str, plan: Operator, ids: Sequence[Column], composer: Composer) 
             key=tuple(outputs[column] for column in ids),
             nullable=tuple(outputs[column] for column in ids if column not in plan.not_null),
             query=composer.query(renamed(plan, made), [new for _, new in made]),
+            not_null=tuple(name for column, name in outputs.items() if column in plan.not_null),
         )
     )
     if role != CONTENT:
