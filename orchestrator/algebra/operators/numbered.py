@@ -55,8 +55,10 @@ class Numbered(Unary):
     def with_digest(self, rows: Operator) -> Projection:
         """Rows that have the input's columns, with the digest of these."""
         names = {f"c{number}": column for number, column in enumerate(self.input.columns)}
-        image = filled(f"idivm.row_identity(ROW({', '.join(names)})::text)", **names)
-        return Projection(rows, (*map(Item.kept, rows.columns), Item(self.row, image)))
+        image = filled(f"ROW({', '.join(names)})::text", **names)
+        coded = filled("convert_to(x, getdatabaseencoding()::text)", x=image)
+        digest = filled("substr(sha256(x), 1, 16)", x=coded)
+        return Projection(rows, (*map(Item.kept, rows.columns), Item(self.row, digest)))
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
         """row_number() over the rows with one digest."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.algebra.columns import Column
+from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.numbered import Numbered
 from orchestrator.algebra.operators.project import Projection
@@ -18,10 +18,14 @@ from orchestrator.algebra.traversal import walk
 from orchestrator.strategies.idiff.rules.base import change, has_rule
 
 
+def numbered(rows: Operator, symbols: Symbols) -> Numbered:
+    """A bag whose rows are told apart by their content."""
+    return Numbered.of(rows, symbols)
+
+
 def unnumbered(plan: Operator) -> Operator | None:
     """A plan of bags without the numbers that it carries, if it carries any and needs none.
 
-    >>> from orchestrator.algebra.columns import Symbols
     >>> from orchestrator.algebra.examples import PARTS, PRICE
     >>> from orchestrator.algebra.operators.project import Item
     >>> import orchestrator.strategies.idiff.compose  # registers the rules

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.ids import ids_of, infer_ids, used_symbols
 from orchestrator.algebra.operators.base import Operator
-from orchestrator.algebra.operators.numbered import Numbered
-from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.telling import told_apart
@@ -31,7 +30,7 @@ from orchestrator.deltascript.plan import (
     Step,
 )
 from orchestrator.strategies.idiff import rules
-from orchestrator.strategies.idiff.bags import unnumbered
+from orchestrator.strategies.idiff.bags import numbered, unnumbered
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.leaves import constant, reads
 from orchestrator.strategies.idiff.rules.base import (
@@ -44,6 +43,7 @@ from orchestrator.strategies.idiff.rules.base import (
 )
 from orchestrator.strategies.idiff.rules.stored import maintain
 from orchestrator.strategies.idiff.states import Upkeep, store
+from orchestrator.strategies.idiff.terms import shown
 from orchestrator.strategies.problem import Problem
 
 for module in pkgutil.iter_modules(rules.__path__):
@@ -127,9 +127,8 @@ class _Composition:
         rows = unnumbered(root)
         if rows is not None:
             # The content numbers its rows itself.
-            shown = tuple(Item.kept(column) for _, column in self.composer.visible)
-            bare = self._linear(Projection(rows, shown), as_bag=True)
-            maintain(Numbered.of(bare, self.composer.symbols), self.composer, CONTENT)
+            bare = self._linear(shown(rows, (c for _, c in self.composer.visible)), as_bag=True)
+            maintain(numbered(bare, self.composer.symbols), self.composer, CONTENT)
             return
         linear = self._linear(root, as_bag=self.strategy == TUPLE)
         self._store(linear, CONTENT)
