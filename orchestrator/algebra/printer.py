@@ -56,6 +56,8 @@ def _header(plan: Plan) -> str:
 
 
 def _ids_text(operator: Operator) -> str:
+    if isinstance(operator, Scan) and not operator.table.keys:
+        return ""
     return f"⟨{listed(ids_of(operator))}⟩"
 
 
