@@ -23,6 +23,7 @@ from orchestrator.algebra import (
 )
 from orchestrator.algebra.determine import determined
 from orchestrator.algebra.ids import infer_ids
+from orchestrator.algebra.lowering import lower
 from orchestrator.algebra.rendering import to_sql
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.plan import Column, MaintenancePlan, Source, SourceColumn
@@ -136,7 +137,7 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
 
 def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnType]:
     """The types of a plan's columns, as PostgreSQL derives them."""
-    identified = infer_ids(plan) if plan is not None else None
+    identified = infer_ids(lower(plan)) if plan is not None else None
     if not isinstance(identified, Plan):
         return {}
     if any(isinstance(operator, Recursion) for operator in walk(identified.root)):

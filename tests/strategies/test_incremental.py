@@ -98,6 +98,73 @@ VIEWS = {
     "visits_beside": "SELECT what FROM visits UNION ALL SELECT category FROM devices",
     "visits_ranked": "SELECT did, rank() OVER (PARTITION BY what ORDER BY n) AS place FROM visits",
     "sorted": "SELECT pid, price FROM parts WHERE kind <> 'k0' ORDER BY price",
+    "spread": "SELECT p.kind, var_samp(n) AS v, variance(n) FILTER (WHERE n > 20) AS f, var_pop(p.pid) AS p,"
+    " bool_and(n > 5) AS every, bool_or(price > 20) AS some FROM parts p JOIN devices_parts USING (pid) GROUP BY p.kind",
+    "spread_whole": "SELECT var_pop(n) AS p, var_samp(n) AS s, bool_or(n > 40) AS some FROM devices_parts",
+    "full": "SELECT p.pid, p.price, d.did, d.category FROM parts p FULL JOIN devices d ON d.parent = p.pid",
+    "full_using": "SELECT pid, p.kind, dp.n FROM parts p FULL JOIN devices_parts dp USING (pid) WHERE pid < 25",
+    "full_groups": "SELECT a.k, a.s, b.n FROM (SELECT kind AS k, sum(price) AS s FROM parts GROUP BY kind) AS a"
+    " FULL JOIN (SELECT category AS k, count(*) AS n FROM devices GROUP BY category) AS b ON a.k = b.k",
+    "union": "SELECT pid AS id, kind FROM parts UNION SELECT parent, category FROM devices",
+    "except": "SELECT pid FROM parts EXCEPT SELECT pid FROM devices_parts WHERE n > 20",
+    "except_all": "SELECT kind FROM parts EXCEPT ALL SELECT 'k' || n % 3 FROM devices_parts WHERE n > 40",
+    "intersect": "SELECT pid, kind FROM parts INTERSECT SELECT parent, 'k1' FROM devices",
+    "intersect_all": "SELECT kind FROM parts INTERSECT ALL SELECT 'k' || n % 4 FROM devices_parts WHERE n > 20",
+    "rollup": "SELECT category, parent, grouping(category, parent) AS g, count(*) AS n, sum(did) AS s FROM devices"
+    " GROUP BY ROLLUP (category, parent)",
+    "cube": "SELECT kind, category, sum(price) AS s FROM parts JOIN devices_parts USING (pid) JOIN devices USING (did)"
+    " GROUP BY CUBE (kind, category) HAVING count(*) > 1",
+    "sets": "SELECT kind, pid % 2 AS odd, max(price) AS m FROM parts GROUP BY GROUPING SETS ((kind), (pid % 2), (kind))",
+    "above_average": "SELECT pid, price FROM parts WHERE price > (SELECT avg(price) FROM parts)",
+    "against_total": "SELECT pid, price / (SELECT sum(n) FROM devices_parts WHERE n > 10) AS part FROM parts",
+    "having_total": "SELECT kind, sum(price) AS s FROM parts GROUP BY kind HAVING sum(price) > (SELECT sum(price) * 0.3 FROM parts)",
+    "counted": "SELECT d.did, (SELECT count(*) FROM devices_parts dp WHERE dp.did = d.did) AS n,"
+    " (SELECT sum(n) + 1 FROM devices_parts dp WHERE dp.did = d.did AND n > 10) AS s FROM devices d",
+    "greatest": "SELECT p.pid, (SELECT max(n) FROM devices_parts dp WHERE dp.pid = p.pid) AS most FROM parts p",
+    "less_than_average": "SELECT sum(p.price) AS s FROM parts p JOIN devices_parts dp USING (pid)"
+    " WHERE dp.n < (SELECT 0.9 * avg(q.n) FROM devices_parts q WHERE q.pid = p.pid)",
+    "least": "SELECT p.pid, dp.did FROM parts p JOIN devices_parts dp USING (pid) WHERE dp.n ="
+    " (SELECT min(q.n) FROM devices_parts q JOIN devices d USING (did) WHERE q.pid = p.pid AND d.category = 'phone')",
+    "found": "SELECT d.did, (SELECT p.did FROM devices p WHERE p.did = d.parent) AS above,"
+    " (SELECT upper(p.category) FROM devices p WHERE p.did = d.parent) AS category FROM devices d",
+    "either": "SELECT pid FROM parts p WHERE p.price < 6 OR EXISTS (SELECT FROM devices_parts dp WHERE dp.pid = p.pid AND dp.n > 40)",
+    "shown_test": "SELECT pid, NOT EXISTS (SELECT FROM devices d WHERE d.parent = p.pid) AS leaf,"
+    " p.pid IN (SELECT parent FROM devices) AS inner FROM parts p",
+    "not_in": "SELECT did FROM devices WHERE parent NOT IN (SELECT pid FROM parts WHERE price > 10)",
+    "not_in_null": "SELECT pid FROM parts WHERE kind NOT IN (SELECT category FROM devices WHERE did > 4)",
+    "not_in_correlated": "SELECT pid FROM parts p WHERE kind NOT IN (SELECT category FROM devices d WHERE d.parent = p.pid)",
+    "pairs_in": "SELECT did, pid, (did, n) NOT IN (SELECT parent, did FROM devices) AS free FROM devices_parts",
+    "all": "SELECT pid FROM parts p WHERE price >= ALL (SELECT q.price FROM parts q WHERE q.kind = p.kind)",
+    "any": "SELECT pid FROM parts p WHERE price > ANY (SELECT n FROM devices_parts) IS NOT TRUE",
+    "case": "SELECT kind, sum(CASE WHEN EXISTS (SELECT FROM devices d WHERE d.parent = p.pid) THEN 1 ELSE 0 END) AS n"
+    " FROM parts p GROUP BY kind",
+    "filtered": "SELECT kind, count(*) FILTER (WHERE pid IN (SELECT pid FROM devices_parts WHERE n > 30)) AS n"
+    " FROM parts GROUP BY kind",
+    "nested_in": "SELECT did FROM devices WHERE did IN (SELECT did FROM devices_parts dp WHERE n >"
+    " (SELECT 0.9 * avg(q.n) FROM devices_parts q WHERE q.pid = dp.pid))",
+    "doubly": "SELECT p.pid FROM parts p WHERE EXISTS (SELECT FROM devices_parts dp WHERE dp.pid = p.pid AND"
+    " NOT EXISTS (SELECT FROM devices d WHERE d.did = dp.did AND d.parent < p.pid)) OR p.price IS NULL",
+    "array": "SELECT p.pid, ARRAY(SELECT dp.did FROM devices_parts dp WHERE dp.pid = p.pid ORDER BY 1) AS dids FROM parts p",
+    "on_subquery": "SELECT p.pid, dp.did FROM parts p LEFT JOIN devices_parts dp ON dp.pid = p.pid"
+    " AND dp.n > (SELECT avg(n) FROM devices_parts)",
+    "lateral_plain": "SELECT d.did, q.pid, q.cost FROM devices d, LATERAL (SELECT pid, n * d.did AS cost FROM devices_parts dp"
+    " WHERE dp.did = d.did AND n > 15) AS q",
+    "lateral_sum": "SELECT d.did, q.s, q.n FROM devices d CROSS JOIN LATERAL (SELECT sum(n) AS s, count(n) AS n FROM"
+    " devices_parts dp WHERE dp.did = d.did) AS q",
+    "lateral_groups": "SELECT d.did, q.* FROM devices d LEFT JOIN LATERAL (SELECT n % 2 AS odd, sum(pid) AS s FROM"
+    " devices_parts dp WHERE dp.did = d.did GROUP BY n % 2) AS q ON true",
+    "lateral_first": "SELECT p.pid, q.did, q.n FROM parts p LEFT JOIN LATERAL (SELECT did, n FROM devices_parts dp"
+    " WHERE dp.pid = p.pid ORDER BY n DESC LIMIT 2) AS q ON q.n > 5",
+    "series": "SELECT d.did, i FROM devices d, generate_series(d.parent, d.did) AS i",
+    "series_sum": "SELECT d.category, sum(i) AS s FROM devices d, generate_series(d.parent, d.did) AS i GROUP BY d.category",
+    "unnested": "SELECT p.pid, letter, nth FROM parts p LEFT JOIN unnest(string_to_array(p.kind, NULL)) WITH ORDINALITY"
+    " AS u (letter, nth) ON true",
+    "set_in_select": "SELECT p.pid, unnest(ARRAY[p.kind, p.price::text]) AS value FROM parts p",
+    "cte": "WITH c AS (SELECT pid, price FROM parts WHERE price > 6) SELECT a.pid, b.pid AS other FROM c a JOIN c b"
+    " ON a.price < b.price",
+    "cte_groups": "WITH c AS (SELECT did, sum(price) AS s FROM parts JOIN devices_parts USING (pid) GROUP BY did)"
+    " SELECT d.did, d.category, c.s FROM devices d JOIN c USING (did) WHERE c.s = (SELECT max(s) FROM c)",
+    "cte_once": "WITH c AS (SELECT kind, count(*) AS n FROM parts GROUP BY kind) SELECT n, count(*) AS kinds FROM c GROUP BY n",
 }
 
 CHANGES = (

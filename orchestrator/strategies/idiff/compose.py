@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.ids import ids_of, infer_ids, used_symbols
+from orchestrator.algebra.lowering import lower
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
@@ -41,7 +43,7 @@ from orchestrator.strategies.idiff.rules.base import (
     has_rule,
     propagate,
 )
-from orchestrator.strategies.idiff.rules.stored import maintain
+from orchestrator.strategies.idiff.rules.stored import maintain, refer
 from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.idiff.terms import shown
 from orchestrator.strategies.problem import Problem
@@ -69,10 +71,10 @@ def plan_by_tuples(problem: Problem) -> MaintenancePlan | Unsupported:
 def _planned(problem: Problem, strategy: str) -> MaintenancePlan | Unsupported:
     if problem.plan is None:
         return Unsupported("the query is not modelled", problem.algebra)
-    identified = infer_ids(problem.plan)
-    if isinstance(identified, Unsupported):
-        return identified
     try:
+        identified = infer_ids(lower(problem.plan))
+        if isinstance(identified, Unsupported):
+            return identified
         return _Composition(problem, identified, strategy).plan()
     except NotModelledError as error:
         return error.unsupported
@@ -92,7 +94,7 @@ class _Composition:
             self.identified,
             lambda name, column: replace(column, symbol=symbols.fresh(column.symbol)),
         )
-        for operator in walk(identified.root):
+        for operator in walk(identified.root, subqueries=False):
             if any(scalar.subqueries for scalar in operator.scalars):
                 raise NotModelledError(
                     "a subquery in an expression has no rule yet", operator.label
@@ -105,6 +107,7 @@ class _Composition:
         identified = replace(identified, root=rewrite(identified.root, _captured))
         self.composer.visible = tuple(zip(identified.names, identified.columns, strict=True))
         self.root = identified.root
+        self._made: dict[Operator, Operator] = {}
         self._content(self.root)
         script: tuple[Step, ...] = (*reads(self.composer), *self.composer.steps)
         states = [
@@ -139,8 +142,12 @@ class _Composition:
         With `as_bag`, its change is wanted as a bag.
         """
         if has_rule(maintain, operator):
-            role = self.composer.name(type(operator).__name__.lower())
-            return maintain(self._over_bags(operator), self.composer, role)
+            return self._once(operator, self._maintained)
+        if has_rule(refer, operator):
+            [child] = operator.children
+            stored = self._once(child, self._stored)
+            assert isinstance(stored, StateScan)
+            return refer(operator.with_children((stored,)), stored, self.composer)
         if not operator.children:
             return operator
         linear = has_rule(change, operator)
@@ -152,7 +159,7 @@ class _Composition:
             )
         )
         if as_bag and not linear and operator is not self.root:
-            return self._store(made, self.composer.name("rows"))
+            return self._once(made, lambda one: self._store(one, self.composer.name("rows")))
         return made
 
     def _over_bags(self, operator: Operator) -> Operator:
@@ -165,11 +172,30 @@ class _Composition:
                 return operator.with_children((self._linear(rows, as_bag=True),))
         return operator.with_children((self._below(child),))
 
+    def _once(self, operator: Operator, make: Callable[[Operator], Operator]) -> Operator:
+        """What is stored for an operator, which a plan may hold more than once."""
+        if operator not in self._made:
+            self._made[operator] = make(operator)
+        return self._made[operator]
+
+    def _maintained(self, operator: Operator) -> Operator:
+        role = self.composer.name(type(operator).__name__.lower())
+        return maintain(self._over_bags(operator), self.composer, role)
+
+    def _stored(self, operator: Operator) -> Operator:
+        made = self._linear(operator, as_bag=self.strategy == TUPLE)
+        if isinstance(made, StateScan):
+            return made
+        return self._store(made, self.composer.name("shared"))
+
     def _below(self, operator: Operator) -> Operator:
         """The input of an operator whose result is stored: a cache, or a plan of bags."""
         if self.problem.cache and _joins(operator):
-            return self._store(self._linear(operator, as_bag=False), self.composer.name("cache"))
+            return self._once(operator, self._cached)
         return self._linear(operator, as_bag=True)
+
+    def _cached(self, operator: Operator) -> Operator:
+        return self._store(self._linear(operator, as_bag=False), self.composer.name("cache"))
 
     def _store(self, operator: Operator, role: str) -> StateScan:
         ids = ids_of(operator)
@@ -191,7 +217,8 @@ def _captured(operator: Operator) -> Operator:
 
 
 def _is_linear(plan: Operator) -> bool:
-    return all(not one.children or has_rule(change, one) for one in walk(plan))
+    parts = walk(plan, subqueries=False)
+    return all(not one.children or has_rule(change, one) for one in parts)
 
 
 def _require_rule(operator: Operator) -> None:
@@ -199,19 +226,19 @@ def _require_rule(operator: Operator) -> None:
     if not operator.children:
         if not isinstance(operator, Scan):
             constant(operator)
-    elif not has_rule(propagate, operator) and not has_rule(maintain, operator):
+    elif not any(has_rule(rule, operator) for rule in (propagate, maintain, refer)):
         raise NotModelledError("there is no rule for this operator", operator.label)
 
 
 def _joins(operator: Operator) -> bool:
-    return any(len(one.children) > 1 for one in walk(operator))
+    return any(len(one.children) > 1 for one in walk(operator, subqueries=False))
 
 
 def _conditional(plan: Operator) -> dict[Operator, list[frozenset[Column]]]:
     """For every leaf, the sets of its columns that conditions read; those that overlap are one."""
     made: dict[Column, frozenset[Column]] = {}
     wanted: list[frozenset[Column]] = []
-    for operator in walk(plan):
+    for operator in walk(plan, subqueries=False):
         wanted += conditions(operator)
         if isinstance(operator, Projection):
             made.update((i.column, i.scalar.references) for i in operator.items if not i.is_kept)
@@ -226,7 +253,7 @@ def _conditional(plan: Operator) -> dict[Operator, list[frozenset[Column]]]:
 
     sets = [frozenset().union(*(origins(c, frozenset()) for c in one)) for one in wanted if one]
     found: dict[Operator, list[frozenset[Column]]] = {}
-    for leaf in walk(plan):
+    for leaf in walk(plan, subqueries=False):
         if leaf.children:
             continue
         groups: list[frozenset[Column]] = []

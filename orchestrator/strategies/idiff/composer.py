@@ -6,7 +6,7 @@ leaves to the root, and what they give is put in the order in which it must run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -30,7 +30,7 @@ from orchestrator.deltascript.plan import (
     StateTable,
     Step,
 )
-from orchestrator.strategies.idiff.diffs import Bag, variables
+from orchestrator.strategies.idiff.diffs import Bag, Diff, variables
 from orchestrator.strategies.idiff.terms import renamed, same
 from orchestrator.strategies.problem import ColumnType
 
@@ -69,12 +69,14 @@ class Composer:
         self.visible: tuple[tuple[str, Column], ...] = ()
         """The view's columns: their names, and what they are."""
         self.bags: dict[Operator, Bag | None] = {}
-        """The changes that were wanted as bags."""
+        """The changes of results that were wanted as bags."""
+        self.diffs: dict[Operator, tuple[Diff, ...]] = {}
+        """The diffs of results; a result may be in a plan more than once."""
         self.probes: dict[str, list[tuple[str, ...]]] = {}
         """Columns by which queries of the script look for the rows of states, by their roles."""
         self.notes: list[str] = []
         """What is computed at a cost that depends on more than the change, and why."""
-        self._done: set[Operator] = set()
+        self._done: set[Hashable] = set()
         self._names = Symbols()
 
     # Names
@@ -103,10 +105,10 @@ class Composer:
                     "a column is not compared by an operator of pg_catalog", str(column)
                 )
 
-    def first(self, operator: Operator) -> bool:
+    def first(self, thing: Hashable) -> bool:
         """Whether this is asked for the first time."""
-        new = operator not in self._done
-        self._done.add(operator)
+        new = thing not in self._done
+        self._done.add(thing)
         return new
 
     # Plans

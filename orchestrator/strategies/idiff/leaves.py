@@ -76,11 +76,8 @@ def diffs_of(
 
 def bag_of(leaf: Operator, composer: Composer) -> Bag | None:
     """The change of a leaf as a bag; None of a leaf that never changes."""
-    if leaf not in composer.bags:
-        changes = _changes(leaf, (), composer)
-        made = composer.union(leaf.columns, list(changes.parts())) if changes else None
-        composer.bags[leaf] = made
-    return composer.bags[leaf]
+    changes = _changes(leaf, (), composer)
+    return composer.union(leaf.columns, list(changes.parts())) if changes else None
 
 
 def constant(leaf: Operator) -> None:

@@ -46,20 +46,24 @@ def diffs(
     """All diffs of a linear plan's result, from those of its leaves."""
     if not operator.children:
         return diffs_of(operator, conditional.get(operator, []), composer)
-    found: list[Diff] = []
-    for position, child in enumerate(operator.children):
-        for diff in diffs(child, conditional, composer):
-            found += propagate(operator, position, diff, composer)
-    return tuple(found)
+    if operator not in composer.diffs:
+        found: list[Diff] = []
+        for position, child in enumerate(operator.children):
+            for diff in diffs(child, conditional, composer):
+                found += propagate(operator, position, diff, composer)
+        composer.diffs[operator] = tuple(found)
+    return composer.diffs[operator]
 
 
 def bag(operator: Operator, composer: Composer) -> Bag | None:
     """The change of a linear plan's result as a bag; None if it never changes."""
-    if not operator.children:
-        return bag_of(operator, composer)
     if operator not in composer.bags:
-        inputs = tuple(bag(child, composer) for child in operator.children)
-        composer.bags[operator] = change(operator, inputs, composer) if any(inputs) else None
+        if operator.children:
+            inputs = tuple(bag(child, composer) for child in operator.children)
+            made = change(operator, inputs, composer) if any(inputs) else None
+        else:
+            made = bag_of(operator, composer)
+        composer.bags[operator] = made
     return composer.bags[operator]
 
 
