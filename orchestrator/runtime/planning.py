@@ -16,7 +16,6 @@ from orchestrator.algebra import (
     Operator,
     Plan,
     Projection,
-    Recursion,
     Scalar,
     dialect,
     printer,
@@ -24,6 +23,7 @@ from orchestrator.algebra import (
 from orchestrator.algebra.determine import determined
 from orchestrator.algebra.ids import infer_ids
 from orchestrator.algebra.lowering import lower
+from orchestrator.algebra.operators.recursive import open_recursions
 from orchestrator.algebra.rendering import to_sql
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.plan import Column, MaintenancePlan, Source, SourceColumn
@@ -140,9 +140,6 @@ def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnTy
     identified = infer_ids(lower(plan)) if plan is not None else None
     if not isinstance(identified, Plan):
         return {}
-    if any(isinstance(operator, Recursion) for operator in walk(identified.root)):
-        # Its parts stand for nothing by themselves.
-        return {}
     oids: dict[str, int] = {}
     for operator in walk(identified.root, subqueries=False):
         wanted = {c.symbol: Scalar.column(c) for c in operator.columns if c.symbol not in oids}
@@ -160,7 +157,8 @@ def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnTy
 def _describe(
     connection: Connection[Any], rows: Operator, wanted: dict[str, Scalar], oids: dict[str, int]
 ) -> None:
-    if not wanted or rows.outer_columns:
+    # The step of a recursion stands for nothing by itself.
+    if not wanted or rows.outer_columns or open_recursions(rows):
         return
     columns = [PlanColumn(f"c{number}") for number in range(len(wanted))]
     items = tuple(map(Item, columns, wanted.values()))

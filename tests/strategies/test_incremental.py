@@ -97,6 +97,15 @@ VIEWS = {
     "visits_of_none": "SELECT what, n FROM visits v WHERE NOT EXISTS (SELECT FROM devices d WHERE d.did = v.did)",
     "visits_beside": "SELECT what FROM visits UNION ALL SELECT category FROM devices",
     "visits_ranked": "SELECT did, rank() OVER (PARTITION BY what ORDER BY n) AS place FROM visits",
+    "ancestors": "WITH RECURSIVE r (a, b) AS (SELECT did, parent FROM devices UNION SELECT r.a, d.parent FROM r"
+    " JOIN devices d ON d.did = r.b) SELECT a, b FROM r",
+    "ancestor_counts": "WITH RECURSIVE r AS (SELECT did, parent, category FROM devices WHERE did > 2 UNION"
+    " SELECT r.did, d.parent, r.category FROM r, devices d WHERE d.did = r.parent AND d.parent > 0)"
+    " SELECT category, count(*) AS n FROM r GROUP BY category",
+    "visit_steps": "WITH RECURSIVE r (n) AS (SELECT n FROM visits WHERE did = 1 UNION SELECT v.n FROM r JOIN visits v"
+    " ON v.did = r.n) SELECT n > 1 AS more, count(*) AS c FROM r GROUP BY 1",
+    "leaves_left_out": "WITH RECURSIVE r (a) AS (SELECT did FROM devices WHERE did < 3 UNION SELECT d.did FROM r JOIN devices d"
+    " ON d.parent = r.a WHERE EXISTS (SELECT FROM devices_parts dp WHERE dp.did = d.did)) SELECT a FROM r",
     "sorted": "SELECT pid, price FROM parts WHERE kind <> 'k0' ORDER BY price",
     "spread": "SELECT p.kind, var_samp(n) AS v, variance(n) FILTER (WHERE n > 20) AS f, var_pop(p.pid) AS p,"
     " bool_and(n > 5) AS every, bool_or(price > 20) AS some FROM parts p JOIN devices_parts USING (pid) GROUP BY p.kind",
@@ -190,6 +199,8 @@ CHANGES = (
     "INSERT INTO parts VALUES (1, 1.0, 'k1'); INSERT INTO devices VALUES (1, 'phone', 1);"
     "INSERT INTO devices_parts VALUES (1, 1, 50)",
     "UPDATE parts SET price = 1.00",
+    "INSERT INTO devices VALUES (30, NULL, 1), (31, 'x', 30); INSERT INTO devices VALUES (32, 'x', 31), (33, NULL, 34)",
+    "INSERT INTO devices VALUES (34, 'y', 33)",
     "UPDATE visits SET n = n + 1 WHERE n < 2",
     "DELETE FROM visits WHERE did = 2; INSERT INTO visits VALUES (1, NULL, NULL), (1, NULL, NULL), (NULL, NULL, NULL)",
     "INSERT INTO devices SELECT g, 'phone', NULL FROM generate_series(2, 4) AS g; INSERT INTO visits TABLE visits",

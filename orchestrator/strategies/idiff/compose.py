@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from orchestrator.algebra.columns import Column
@@ -94,7 +94,7 @@ class _Composition:
             self.identified,
             lambda name, column: replace(column, symbol=symbols.fresh(column.symbol)),
         )
-        for operator in walk(identified.root, subqueries=False):
+        for operator in _composed(identified.root):
             if any(scalar.subqueries for scalar in operator.scalars):
                 raise NotModelledError(
                     "a subquery in an expression has no rule yet", operator.label
@@ -164,6 +164,8 @@ class _Composition:
 
     def _over_bags(self, operator: Operator) -> Operator:
         """An operator whose result is stored, over an input whose change can be had as a bag."""
+        if _is_whole(operator):
+            return operator
         [child] = operator.children
         rows = unnumbered(child)
         if rows is not None:
@@ -210,6 +212,18 @@ class _Composition:
         state = store(role, operator, ids, self.composer)
         Upkeep(state, self.composer).apply(found)
         return state
+
+
+def _is_whole(operator: Operator) -> bool:
+    """Whether an operator's rule sees to all that is below it."""
+    return len(operator.children) > 1 and has_rule(maintain, operator)
+
+
+def _composed(plan: Operator) -> Iterator[Operator]:
+    """The operators of a plan that composition goes through."""
+    yield plan
+    for child in () if _is_whole(plan) else plan.children:
+        yield from _composed(child)
 
 
 def _captured(operator: Operator) -> Operator:

@@ -14,6 +14,7 @@ from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.numbered import Numbered
 from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.strategies.idiff.composer import Composer
@@ -38,12 +39,13 @@ def _(operator: Numbered, composer: Composer, role: str) -> StateScan:
 
 def _renumber(upkeep: Upkeep, operator: Numbered, changed: Bag) -> None:
     composer, state = upkeep.composer, upkeep.state
+    # One of the rows with a digest stands for all: an aggregate would not take every type.
     net = Aggregate(composer.column("net"), filled("sum(x)", x=changed.sign))
-    some = [(composer.fresh(column), column) for column in operator.input.columns]
-    images = [Aggregate(one, filled("(array_agg(x))[1]", x=column)) for one, column in some]
-    grouped = Grouping(operator.with_digest(changed.plan), (operator.row,), (*images, net))
-    moved = Selection(grouped, filled("x <> 0", x=net.column))
-    rows = composer.assign("moved", moved, moved.columns)
+    first = Aggregate(composer.column("first"), Scalar.read("row_number()"))
+    counted = Window(operator.with_digest(changed.plan), (net, first), (operator.row,))
+    moved = Selection(counted, filled("x = 1 AND y <> 0", x=first.column, y=net.column))
+    images = (*operator.input.columns, operator.row, net.column)
+    rows = composer.assign("moved", moved, images)
     own = composer.fresh(operator.row)
     equal = filled("x = y", x=operator.row, y=own)
     named = renamed(shown(rows, [operator.row]), [(operator.row, own)])
@@ -63,5 +65,4 @@ def _renumber(upkeep: Upkeep, operator: Numbered, changed: Bag) -> None:
         composer.symbols.fresh("s"),
         (operator.nth,),
     )
-    pairs = [(operator.row, operator.row), (operator.nth, operator.nth), *some]
-    upkeep.insert(renamed(DependentJoin(held, numbers), pairs))
+    upkeep.insert(shown(DependentJoin(held, numbers), operator.columns))
