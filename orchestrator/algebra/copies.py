@@ -12,6 +12,7 @@ from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.cte_scan import CteScan
+from orchestrator.algebra.operators.recursive import Recursion, RecursiveScan
 from orchestrator.algebra.scalar import Scalar, Subquery
 
 
@@ -69,15 +70,23 @@ class _Copy:
         if isinstance(operator, CteScan) and not operator.outer_columns:
             # All references share one subplan.
             return replace(operator, outputs=self.of(operator.outputs))
-        made = {}
+        if isinstance(operator, Recursion):
+            # Its scans call its columns by their symbols.
+            self.of(operator.outputs)
+        made: dict[str, Any] = {}
         for one in fields(operator):  # type: ignore[arg-type]
             value = getattr(operator, one.name)
             # A table keeps its name, a recursion has one name for itself and its scans.
             if one.name in ("alias", "name") and isinstance(value, str):
                 made[one.name] = self._name(value)
+            elif isinstance(operator, RecursiveScan) and one.name == "names":
+                made[one.name] = tuple(self._symbol(name) for name in operator.names)
             else:
                 made[one.name] = self.of(value)
         return replace(operator, **made)  # type: ignore[type-var]
+
+    def _symbol(self, symbol: str) -> str:
+        return self.columns.get(Column(symbol), Column(symbol)).symbol
 
     def _name(self, name: str) -> str:
         if name not in self.names:

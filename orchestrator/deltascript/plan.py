@@ -141,6 +141,8 @@ class StateTable:
     """What it holds, in the order of its columns."""
     probes: tuple[tuple[str, ...], ...] = ()
     """Sets of columns by which the script looks for rows."""
+    not_null: tuple[str, ...] = ()
+    """Columns that never hold NULL."""
 
 
 @dataclass(frozen=True)

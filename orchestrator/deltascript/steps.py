@@ -76,6 +76,8 @@ def query_text(
 
 def change_fields(step: ReadChanges) -> Composed:
     """The fields of a source's diffs, with their types; columns without a domain's constraints."""
+    if not step.fields:
+        return SQL("NULL::boolean AS present").format()
     types = {column.attnum: column.plain_type for column in step.source.columns}
     return SQL(", ").join(
         SQL("NULL::{} AS {}").format(
@@ -107,7 +109,11 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
     states = [state for state in plan.states if isinstance(state, StateTable)]
     if not states:
         return SQL("").format()
-    sources = [names.sources[s.source.oid].id for s in plan.script if isinstance(s, ReadChanges)]
+    sources = [
+        names.sources[step.source.oid].id
+        for step in plan.script
+        if isinstance(step, ReadChanges) and step.source.keyed
+    ]
     stops: list[Composable] = [
         _stop(
             "a table that % reads has lost its key",
@@ -245,9 +251,8 @@ def _read(step: ReadChanges, names: Names) -> Composed:
         )
 
     every = [number for number, _ in step.fields]
-    row = SQL("ROW({}, {})::{}").format(
-        image("old", every), image("new", every), names.state(step.shape)
-    )
+    fields = [image("old", every), image("new", every)] if every else [SQL("true").format()]
+    row = SQL("ROW({})::{}").format(SQL(", ").join(fields), names.state(step.shape))
     # A maintained view below is a source with columns that this one does not read.
     key = [column for column in columns if column.in_key]
 
@@ -261,13 +266,15 @@ def _read(step: ReadChanges, names: Names) -> Composed:
                 image("new", touched),
             )
         side = "old" if one.kind == "minus" else "new"
+        if not key:
+            return SQL("c.{} IS DISTINCT FROM NULL").format(SQL(side))
         return SQL("{} AND NOT {}").format(_present(key, shown, side), _kept(key, image))
 
     size = SQL(" + ").join(
         SQL("coalesce(cardinality({}), 0)").format(Identifier(one.variable)) for one in step.classes
     )
     return SQL(
-        "    SELECT {rows}\n    INTO {variables}\n    FROM {net}(since) AS c;\n"
+        "    SELECT {rows}\n    INTO {variables}\n    FROM {net}(since) AS c{times};\n"
         "    IF {size} > {small} THEN\n"
         "        PERFORM set_config('plan_cache_mode', 'force_custom_plan', true);\n    END IF;\n"
     ).format(
@@ -277,6 +284,7 @@ def _read(step: ReadChanges, names: Names) -> Composed:
         ),
         variables=SQL(", ").join(Identifier(one.variable) for one in step.classes),
         net=Identifier("idivm_log", f"s{source.id}_net"),
+        times=SQL("" if key else " CROSS JOIN generate_series(1, c.times)"),
         size=size,
         small=Literal(SMALL),
     )

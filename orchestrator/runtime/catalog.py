@@ -128,8 +128,11 @@ def view_named(connection: Connection[Any], name: Composable) -> ViewInfo:
     return view
 
 
-def stored_content(connection: Connection[Any], view_id: int) -> Source:
-    """The table that holds a view's content, with the hidden columns that tell its rows apart."""
+def stored_content(connection: Connection[Any], view_id: int) -> tuple[Source, frozenset[int]]:
+    """The table that holds a view's content, with the hidden columns that tell its rows apart.
+
+    And the numbers of the columns that never hold NULL.
+    """
     row = connection.execute(
         "SELECT c.oid, n.nspname, c.relname, v.plan FROM idivm.views v"
         " JOIN pg_class c ON c.oid = v.state JOIN pg_namespace n ON n.oid = c.relnamespace"
@@ -144,14 +147,16 @@ def stored_content(connection: Connection[Any], view_id: int) -> Source:
     else:
         # Rows whose key may be NULL are told apart by their content.
         hidden, equality = [] if content["nullable"] else content["key"], "coarse"
+    sure = {*hidden, *content.get("not_null", ())}
     columns = connection.execute(
         "SELECT a.attnum, a.attname, true, format_type(coalesce(nullif(t.typbasetype, 0), t.oid),"
         " CASE WHEN t.typbasetype = 0 THEN a.atttypmod ELSE t.typtypmod END), %s"
         " FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid"
-        " WHERE a.attrelid = %s::oid AND a.attname = ANY (%s) ORDER BY a.attnum",
-        [equality, oid, hidden],
+        " WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+        [equality, oid],
     ).fetchall()
-    return Source(oid, schema, name, tuple(SourceColumn(*column) for column in columns))
+    source = Source(oid, schema, name, tuple(SourceColumn(*c) for c in columns if c[1] in hidden))
+    return source, frozenset(number for number, called, *_ in columns if called in sure)
 
 
 def sources_of(connection: Connection[Any], view_id: int) -> set[int]:

@@ -16,13 +16,14 @@ from orchestrator.algebra import (
     Operator,
     Plan,
     Projection,
-    Recursion,
     Scalar,
     dialect,
     printer,
 )
+from orchestrator.algebra.determine import determined
 from orchestrator.algebra.ids import infer_ids
 from orchestrator.algebra.lowering import lower
+from orchestrator.algebra.operators.recursive import open_recursions
 from orchestrator.algebra.rendering import to_sql
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.plan import Column, MaintenancePlan, Source, SourceColumn
@@ -31,6 +32,7 @@ from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions
 from orchestrator.runtime import catalog
+from orchestrator.runtime.cascades import as_captured
 from orchestrator.strategies import recompute
 from orchestrator.strategies.choose import choose
 from orchestrator.strategies.problem import ColumnType, Problem
@@ -57,7 +59,32 @@ def plan_view(
     assert oid is not None
     analysis = analyse(connection, oid)
     _refuse(analysis)
+    analysis = _determined(connection, definition, analysis)
     return choose(_problem(connection, analysis, options), options.strategy)
+
+
+def _determined(
+    connection: Connection[Any], definition: Identifier, analysis: Analysis
+) -> Analysis:
+    """The analysis of the definition with orders that leave nothing open.
+
+    The definition view itself has them then, so that every strategy and `check` find the same
+    answer among those that the query allows.
+    """
+    # A definition with the text of the views below would not be replanned when they are replaced.
+    if analysis.plan is None or analysis.inlined:
+        return analysis
+    plan = determined(analysis.plan)
+    if plan is analysis.plan:
+        return analysis
+    query = SQL(dialect.write(to_sql(plan)))
+    try:
+        with connection.transaction():
+            connection.execute(SQL("CREATE OR REPLACE VIEW {} AS {}").format(definition, query))
+    except psycopg.Error:
+        # Not all that identifies rows can be sorted by. Then the answer stays open.
+        return analysis
+    return analyse(connection, analysis.definition)
 
 
 def _refuse(analysis: Analysis) -> None:
@@ -76,10 +103,12 @@ def _refuse(analysis: Analysis) -> None:
 
 
 def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptions) -> Problem:
-    sources = tuple(_source(connection, use) for use in analysis.sources)
-    lowered = None if analysis.plan is None else lower(analysis.plan)
-    if lowered is not None:
-        algebra, tree = printer.print_plan(lowered), printer.to_json(lowered)
+    used = {use.relation.oid: _source(connection, use) for use in analysis.sources}
+    sources = tuple(source for source, _ in used.values())
+    plan = None if analysis.plan is None else as_captured(analysis.plan, used)
+    if analysis.plan is not None:
+        shown = lower(analysis.plan)
+        algebra, tree = printer.print_plan(shown), printer.to_json(shown)
     else:
         missing = [str(unsupported) for unsupported in analysis.unsupported]
         algebra, tree = "not modelled: " + "; ".join(missing), {"unsupported": missing}
@@ -100,20 +129,17 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         algebra=algebra,
         algebra_tree=tree,
         maintain=options.maintain,
-        plan=analysis.plan,
+        plan=plan,
         # Recomputation asks for none, and each operator costs a query.
-        types={} if options.strategy == recompute.NAME else _types(connection, lowered),
+        types={} if options.strategy == recompute.NAME else _types(connection, plan),
         cache=options.cache != "off",
     )
 
 
 def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnType]:
     """The types of a plan's columns, as PostgreSQL derives them."""
-    identified = infer_ids(plan) if plan is not None else None
+    identified = infer_ids(lower(plan)) if plan is not None else None
     if not isinstance(identified, Plan):
-        return {}
-    if any(isinstance(operator, Recursion) for operator in walk(identified.root)):
-        # Its parts stand for nothing by themselves.
         return {}
     oids: dict[str, int] = {}
     for operator in walk(identified.root, subqueries=False):
@@ -132,7 +158,8 @@ def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnTy
 def _describe(
     connection: Connection[Any], rows: Operator, wanted: dict[str, Scalar], oids: dict[str, int]
 ) -> None:
-    if not wanted or rows.outer_columns:
+    # The step of a recursion stands for nothing by itself.
+    if not wanted or rows.outer_columns or open_recursions(rows):
         return
     columns = [PlanColumn(f"c{number}") for number in range(len(wanted))]
     items = tuple(map(Item, columns, wanted.values()))
@@ -149,18 +176,22 @@ def _describe(
         oids[symbol] = described.type_code
 
 
-def _source(connection: Connection[Any], use: SourceUse) -> Source:
-    """A captured relation; a maintained view is captured where its content is stored."""
+def _source(connection: Connection[Any], use: SourceUse) -> tuple[Source, frozenset[int]]:
+    """A captured relation; a maintained view is captured where its content is stored.
+
+    And the numbers of columns that never hold NULL.
+    """
     key = set(use.key.columns) if use.key else set()
     if catalog.is_captured_without_key(connection, use.relation.oid):
         key = set()
     columns = tuple(_column(column, column.attnum in key) for column in use.captured)
     if use.relation.maintained is None:
-        return Source(use.relation.oid, use.relation.schema, use.relation.name, columns)
-    stored = catalog.stored_content(connection, use.relation.maintained)
+        sure = frozenset(column.attnum for column in use.captured if column.not_null)
+        return Source(use.relation.oid, use.relation.schema, use.relation.name, columns), sure
+    stored, sure = catalog.stored_content(connection, use.relation.maintained)
     keys = {column.attnum for column in stored.columns}
     rest = tuple(column for column in columns if column.attnum not in keys)
-    return replace(stored, columns=(*rest, *stored.columns))
+    return replace(stored, columns=(*rest, *stored.columns)), sure
 
 
 def _column(column: RelationColumn, in_key: bool) -> SourceColumn:

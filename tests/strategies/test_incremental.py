@@ -16,7 +16,9 @@ INSERT INTO parts SELECT g, CASE WHEN g % 7 > 0 THEN g * 1.50 END, 'k' || g % 3 
 INSERT INTO devices SELECT g, CASE g % 3 WHEN 0 THEN 'phone' WHEN 1 THEN 'tablet' END, g / 2
 FROM generate_series(1, 12) AS g;
 INSERT INTO devices_parts SELECT DISTINCT ON (d, p) d, p, g
-FROM generate_series(1, 60) AS g, LATERAL (VALUES (1 + g * 5 % 12, 1 + g * 7 % 20)) AS v (d, p)
+FROM generate_series(1, 60) AS g, LATERAL (VALUES (1 + g * 5 % 12, 1 + g * 7 % 20)) AS v (d, p);
+CREATE TABLE visits (did int, what text, n numeric);
+INSERT INTO visits SELECT 1 + g % 5, CASE WHEN g % 3 > 0 THEN 'w' || g % 2 END, g % 4 FROM generate_series(1, 24) AS g
 """
 
 VIEWS = {
@@ -58,6 +60,56 @@ VIEWS = {
     "none_joined": "SELECT p.pid, p.price, d.did FROM parts p JOIN devices d ON d.did = p.pid"
     " WHERE NOT EXISTS (SELECT FROM devices_parts dp JOIN parts q ON q.pid = dp.pid"
     " WHERE dp.did = d.did AND q.price > 25)",
+    "ranked": "SELECT pid, kind, rank() OVER (PARTITION BY kind ORDER BY price DESC) AS place,"
+    " sum(price) OVER (PARTITION BY kind ORDER BY price) AS running FROM parts",
+    "numbered": "SELECT did, pid, row_number() OVER (PARTITION BY did ORDER BY price) AS n,"
+    " lag(price) OVER (PARTITION BY did ORDER BY pid) AS before FROM parts JOIN devices_parts USING (pid)",
+    "frames": "SELECT pid, sum(price) OVER w AS near, count(*) OVER (PARTITION BY kind) AS alike FROM parts"
+    " WINDOW w AS (PARTITION BY kind ORDER BY price ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)",
+    "unpartitioned": "SELECT pid, dense_rank() OVER (ORDER BY price NULLS FIRST) AS place FROM parts",
+    "null_partitions": "SELECT did, category, rank() OVER (PARTITION BY category ORDER BY parent DESC) AS place"
+    " FROM devices",
+    "ranked_groups": "SELECT kind, count(*) AS n, rank() OVER (ORDER BY count(*)) AS place FROM parts GROUP BY kind",
+    "first_of_window": "SELECT * FROM (SELECT did, pid, price, row_number() OVER (PARTITION BY did ORDER BY price, pid)"
+    " AS n FROM parts JOIN devices_parts USING (pid)) AS q WHERE n <= 2",
+    "grouped_windows": "SELECT place, count(*) AS n FROM (SELECT rank() OVER (PARTITION BY kind ORDER BY price)"
+    " AS place FROM parts) AS q GROUP BY place",
+    "one_each": "SELECT DISTINCT ON (kind) kind, pid, price FROM parts ORDER BY kind, price DESC NULLS LAST",
+    "one_of_nulls": "SELECT DISTINCT ON (category) did, category, pid FROM devices LEFT JOIN devices_parts USING (did)",
+    "one_hidden": "SELECT DISTINCT ON (category, kind) price FROM devices JOIN devices_parts USING (did)"
+    " JOIN parts USING (pid) ORDER BY kind, category, n",
+    "dearest": "SELECT pid, price FROM parts ORDER BY price DESC LIMIT 3",
+    "next_dearest": "SELECT did, pid, price FROM parts JOIN devices_parts USING (pid)"
+    " ORDER BY price DESC NULLS LAST, did, pid LIMIT 4 OFFSET 2",
+    "ties": "SELECT pid, kind, price FROM parts ORDER BY kind DESC, price FETCH FIRST 2 ROWS WITH TIES",
+    "all_but_first": "SELECT pid FROM parts ORDER BY price, pid OFFSET 3",
+    "no_order": "SELECT did, category FROM devices LIMIT 5",
+    "none_at_all": "SELECT pid FROM parts ORDER BY pid LIMIT 0",
+    "top_groups": "SELECT kind, sum(price) AS s FROM parts GROUP BY kind ORDER BY sum(price) DESC NULLS LAST LIMIT 2",
+    "above_top": "SELECT d.did, q.pid FROM devices d LEFT JOIN (SELECT pid FROM parts ORDER BY price LIMIT 6) AS q"
+    " ON q.pid = d.did",
+    "visited": "SELECT what, n FROM visits WHERE did > 1",
+    "visited_devices": "SELECT v.what, d.category FROM visits v JOIN devices d USING (did)",
+    "visits_twice": "SELECT a.n FROM visits a JOIN visits b ON a.what = b.what AND a.did = b.did",
+    "visit_counts": "SELECT what, count(*) AS c, sum(n) AS s FROM visits GROUP BY what",
+    "visits_whole": "SELECT count(*) AS c FROM visits",
+    "visit_kinds": "SELECT DISTINCT v.what, d.category FROM visits v JOIN devices d USING (did)",
+    "visit_extremes": "SELECT did, max(what) AS w, min(n) AS n FROM visits GROUP BY did",
+    "visits_or_not": "SELECT d.did, v.what FROM devices d LEFT JOIN visits v ON v.did = d.did AND v.n > 1",
+    "visited_once": "SELECT did, category FROM devices d WHERE EXISTS (SELECT FROM visits v WHERE v.did = d.did AND v.n = 2)",
+    "visits_of_none": "SELECT what, n FROM visits v WHERE NOT EXISTS (SELECT FROM devices d WHERE d.did = v.did)",
+    "visits_beside": "SELECT what FROM visits UNION ALL SELECT category FROM devices",
+    "visits_ranked": "SELECT did, rank() OVER (PARTITION BY what ORDER BY n) AS place FROM visits",
+    "ancestors": "WITH RECURSIVE r (a, b) AS (SELECT did, parent FROM devices UNION SELECT r.a, d.parent FROM r"
+    " JOIN devices d ON d.did = r.b) SELECT a, b FROM r",
+    "ancestor_counts": "WITH RECURSIVE r AS (SELECT did, parent, category FROM devices WHERE did > 2 UNION"
+    " SELECT r.did, d.parent, r.category FROM r, devices d WHERE d.did = r.parent AND d.parent > 0)"
+    " SELECT category, count(*) AS n FROM r GROUP BY category",
+    "visit_steps": "WITH RECURSIVE r (n) AS (SELECT n FROM visits WHERE did = 1 UNION SELECT v.n FROM r JOIN visits v"
+    " ON v.did = r.n) SELECT n > 1 AS more, count(*) AS c FROM r GROUP BY 1",
+    "leaves_left_out": "WITH RECURSIVE r (a) AS (SELECT did FROM devices WHERE did < 3 UNION SELECT d.did FROM r JOIN devices d"
+    " ON d.parent = r.a WHERE EXISTS (SELECT FROM devices_parts dp WHERE dp.did = d.did)) SELECT a FROM r",
+    "sorted": "SELECT pid, price FROM parts WHERE kind <> 'k0' ORDER BY price",
     "spread": "SELECT p.kind, var_samp(n) AS v, variance(n) FILTER (WHERE n > 20) AS f, var_pop(p.pid) AS p,"
     " bool_and(n > 5) AS every, bool_or(price > 20) AS some FROM parts p JOIN devices_parts USING (pid) GROUP BY p.kind",
     "spread_whole": "SELECT var_pop(n) AS p, var_samp(n) AS s, bool_or(n > 40) AS some FROM devices_parts",
@@ -150,6 +202,14 @@ CHANGES = (
     "INSERT INTO parts VALUES (1, 1.0, 'k1'); INSERT INTO devices VALUES (1, 'phone', 1);"
     "INSERT INTO devices_parts VALUES (1, 1, 50)",
     "UPDATE parts SET price = 1.00",
+    "INSERT INTO devices VALUES (30, NULL, 1), (31, 'x', 30); INSERT INTO devices VALUES (32, 'x', 31), (33, NULL, 34)",
+    "INSERT INTO devices VALUES (34, 'y', 33)",
+    "UPDATE visits SET n = n + 1 WHERE n < 2",
+    "DELETE FROM visits WHERE did = 2; INSERT INTO visits VALUES (1, NULL, NULL), (1, NULL, NULL), (NULL, NULL, NULL)",
+    "INSERT INTO devices SELECT g, 'phone', NULL FROM generate_series(2, 4) AS g; INSERT INTO visits TABLE visits",
+    "DELETE FROM visits WHERE ctid IN (SELECT min(ctid) FROM visits GROUP BY visits)",
+    "UPDATE visits SET what = 'w1', did = 1; UPDATE devices SET did = did + 1 WHERE did = 4",
+    "TRUNCATE visits; INSERT INTO visits VALUES (2, 'w0', 1.0), (2, 'w0', 1.00)",
 )
 
 
@@ -167,20 +227,37 @@ def test_every_view_follows_every_change(orc, strategy, cache):
         assert different == {}, change
 
 
-def test_views_above_follow_net_changes(orc):
+ABOVE = {
+    "above_sums": "SELECT n, count(*) AS c, max(cost) AS m FROM sums GROUP BY n",
+    "beside_sums": "SELECT d.did, s.cost, d.category FROM devices d LEFT JOIN sums s USING (did)",
+    "above_hidden": "SELECT price > 5 AS dear, count(*) AS n FROM bag GROUP BY price > 5",
+    "through_hidden": "SELECT b.price, p.pid FROM bag b JOIN parts p ON p.price = b.price",
+    "above_null_keys": "SELECT category, kind FROM \"distinct\" WHERE kind > 'k0'",
+    "above_whole": "SELECT n + 1 AS more FROM whole",
+    "above_windows": "SELECT place, count(*) AS n FROM ranked GROUP BY place",
+    "diamond": "SELECT a.n, a.c, s.did FROM above_sums a JOIN sums s ON s.n = a.n",
+    "top_of_sums": "SELECT did, cost FROM sums ORDER BY cost DESC NULLS LAST, did LIMIT 3",
+}
+
+
+@pytest.mark.parametrize("strategy", ["id", "tuple"])
+def test_views_above_maintained_views_follow_net_changes(orc, strategy):
     orc.execute(TABLES)
-    orc.create_view("below", VIEWS["sums"], strategy="id")
-    orc.create_view("above", "SELECT n, count(*) AS c, max(cost) AS m FROM below GROUP BY n")
+    for name in ("sums", "bag", "distinct", "whole", "ranked"):
+        orc.create_view(f'"{name}"', VIEWS[name], strategy=strategy)
+    for name, query in ABOVE.items():
+        orc.create_view(name, query, strategy=strategy)
     for change in CHANGES:
         orc.execute(change)
-        assert all(report.equal for report in orc.check()), change
+        different = {r.view: (r.missing_rows, r.surplus_rows) for r in orc.check() if not r.equal}
+        assert different == {}, change
 
 
 def test_a_strategy_that_cannot_says_why(orc):
     orc.execute("CREATE TABLE bare (a int)")
-    with pytest.raises(UnsupportedError, match="a table without a key has no IDs: bare"):
-        orc.create_view("v", "SELECT a FROM bare", strategy="id")
-    assert orc.create_view("v", "SELECT a FROM bare").strategy == "recompute"
+    with pytest.raises(UnsupportedError, match="the order leaves open what the result is"):
+        orc.create_view("v", "SELECT a FROM bare ORDER BY a LIMIT 3", strategy="id")
+    assert orc.create_view("v", "SELECT a FROM bare LIMIT 3").strategy == "recompute"
 
 
 def test_an_update_of_a_plain_attribute_touches_one_row_version_each(orc):

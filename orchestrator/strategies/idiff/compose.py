@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from orchestrator.algebra.columns import Column
@@ -32,6 +32,7 @@ from orchestrator.deltascript.plan import (
     Step,
 )
 from orchestrator.strategies.idiff import rules
+from orchestrator.strategies.idiff.bags import numbered, unnumbered
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.leaves import constant, reads
 from orchestrator.strategies.idiff.rules.base import (
@@ -44,6 +45,7 @@ from orchestrator.strategies.idiff.rules.base import (
 )
 from orchestrator.strategies.idiff.rules.stored import maintain, refer
 from orchestrator.strategies.idiff.states import Upkeep, store
+from orchestrator.strategies.idiff.terms import shown
 from orchestrator.strategies.problem import Problem
 
 for module in pkgutil.iter_modules(rules.__path__):
@@ -92,7 +94,7 @@ class _Composition:
             self.identified,
             lambda name, column: replace(column, symbol=symbols.fresh(column.symbol)),
         )
-        for operator in walk(identified.root, subqueries=False):
+        for operator in _composed(identified.root):
             if any(scalar.subqueries for scalar in operator.scalars):
                 raise NotModelledError(
                     "a subquery in an expression has no rule yet", operator.label
@@ -109,7 +111,7 @@ class _Composition:
         self._content(self.root)
         script: tuple[Step, ...] = (*reads(self.composer), *self.composer.steps)
         states = [
-            replace(state, probes=_probes(state, script))
+            replace(state, probes=_probes(state, script, self.composer))
             if isinstance(state, StateTable)
             else state
             for state in self.composer.states
@@ -123,9 +125,13 @@ class _Composition:
             inner = inner.input
         if has_rule(maintain, inner) and visible <= set(inner.columns):
             # The groups are the view.
-            [child] = inner.children
-            child = self._below(child)
-            maintain(inner.with_children((child,)), self.composer, CONTENT)
+            maintain(self._over_bags(inner), self.composer, CONTENT)
+            return
+        rows = unnumbered(root)
+        if rows is not None:
+            # The content numbers its rows itself.
+            bare = self._linear(shown(rows, (c for _, c in self.composer.visible)), as_bag=True)
+            maintain(numbered(bare, self.composer.symbols), self.composer, CONTENT)
             return
         linear = self._linear(root, as_bag=self.strategy == TUPLE)
         self._store(linear, CONTENT)
@@ -156,6 +162,18 @@ class _Composition:
             return self._once(made, lambda one: self._store(one, self.composer.name("rows")))
         return made
 
+    def _over_bags(self, operator: Operator) -> Operator:
+        """An operator whose result is stored, over an input whose change can be had as a bag."""
+        if _is_whole(operator):
+            return operator
+        [child] = operator.children
+        rows = unnumbered(child)
+        if rows is not None:
+            made = operator.with_children((rows,))
+            if made.columns == operator.columns:
+                return operator.with_children((self._linear(rows, as_bag=True),))
+        return operator.with_children((self._below(child),))
+
     def _once(self, operator: Operator, make: Callable[[Operator], Operator]) -> Operator:
         """What is stored for an operator, which a plan may hold more than once."""
         if operator not in self._made:
@@ -163,10 +181,8 @@ class _Composition:
         return self._made[operator]
 
     def _maintained(self, operator: Operator) -> Operator:
-        [child] = operator.children
-        made = operator.with_children((self._below(child),))
         role = self.composer.name(type(operator).__name__.lower())
-        return maintain(made, self.composer, role)
+        return maintain(self._over_bags(operator), self.composer, role)
 
     def _stored(self, operator: Operator) -> Operator:
         made = self._linear(operator, as_bag=self.strategy == TUPLE)
@@ -196,6 +212,18 @@ class _Composition:
         state = store(role, operator, ids, self.composer)
         Upkeep(state, self.composer).apply(found)
         return state
+
+
+def _is_whole(operator: Operator) -> bool:
+    """Whether an operator's rule sees to all that is below it."""
+    return len(operator.children) > 1 and has_rule(maintain, operator)
+
+
+def _composed(plan: Operator) -> Iterator[Operator]:
+    """The operators of a plan that composition goes through."""
+    yield plan
+    for child in () if _is_whole(plan) else plan.children:
+        yield from _composed(child)
 
 
 def _captured(operator: Operator) -> Operator:
@@ -254,16 +282,21 @@ def _conditional(plan: Operator) -> dict[Operator, list[frozenset[Column]]]:
     return found
 
 
-def _probes(state: StateTable, script: tuple[Step, ...]) -> tuple[tuple[str, ...], ...]:
+def _probes(
+    state: StateTable, script: tuple[Step, ...], composer: Composer
+) -> tuple[tuple[str, ...], ...]:
     """The sets of columns to index beside the key, whose first columns need no other index."""
     nullable = set(state.nullable)
     found: list[tuple[str, ...]] = []
-    for step in script:
-        if not isinstance(step, Apply) or step.state != state.role or not step.keys:
-            continue
+    applied = [
+        tuple(name for name, _, _ in step.keys)
+        for step in script
+        if isinstance(step, Apply) and step.state == state.role and step.keys
+    ]
+    for wanted in [*applied, *composer.probes.get(state.role, ())]:
         names = tuple(
             sorted(
-                (name for name, _, _ in step.keys),
+                wanted,
                 key=lambda n: (n in nullable, state.key.index(n) if n in state.key else 0),
             )
         )

@@ -21,7 +21,7 @@ from orchestrator.algebra.rendering import Renderer
 from orchestrator.algebra.scalar import Scalar
 from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError
-from orchestrator.deltascript.leaves import DiffScan
+from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.deltascript.plan import (
     Assign,
     ChangeClass,
@@ -74,6 +74,10 @@ class Composer:
         """The changes of results that were wanted as bags."""
         self.diffs: dict[Operator, tuple[Diff, ...]] = {}
         """The diffs of results; a result may be in a plan more than once."""
+        self.probes: dict[str, list[tuple[str, ...]]] = {}
+        """Columns by which queries of the script look for the rows of states, by their roles."""
+        self.notes: list[str] = []
+        """What is computed at a cost that depends on more than the change, and why."""
         self._done: set[Hashable] = set()
         self._names = Symbols()
 
@@ -148,15 +152,30 @@ class Composer:
             return bag
         return replace(bag, plan=self.assign(wanted, bag.plan, bag.plan.columns))
 
-    def assign(self, wanted: str, plan: Operator, columns: Sequence[Column]) -> DiffScan:
-        """Computes a diff once, into a variable, and reads it from there."""
+    def probe(self, state: StateScan, columns: Sequence[Column]) -> None:
+        """Says that the script looks for a state's rows by some columns, which wants an index."""
+        self.probes.setdefault(state.role, []).append(tuple(map(state.called, columns)))
+
+    def assign(
+        self,
+        wanted: str,
+        plan: Operator,
+        columns: Sequence[Column],
+        needs: Iterable[str] | None = None,
+    ) -> DiffScan:
+        """Computes a diff once, into a variable, and reads it from there.
+
+        It is computed if one of the variables that it `needs` holds anything: those that it reads,
+        unless others are named.
+        """
         variable = self.name(wanted)
         shape = self.name(f"{wanted}_row")
         columns = tuple(dict.fromkeys(columns))
         query = self.query(plan, columns)
         self.states.append(Shape(shape, query))
         self.variables.append((variable, shape))
-        self.steps.append(Assign(variable, shape, query, tuple(sorted(variables(plan)))))
+        wanting = variables(plan) if needs is None else needs
+        self.steps.append(Assign(variable, shape, query, tuple(sorted(wanting))))
         outputs = tuple((column, column.symbol) for column in columns)
         return DiffScan(variable, self.symbols.fresh("d"), outputs)
 

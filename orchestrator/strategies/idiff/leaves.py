@@ -69,6 +69,8 @@ def diffs_of(
 ) -> tuple[Diff, ...]:
     """The diffs of a leaf, with a class of updates for each set of conditional columns."""
     changes = _changes(leaf, conditional, composer)
+    if isinstance(leaf, Scan) and changes and not changes.ids:
+        raise NotModelledError("rows of a table without a key have no IDs here", called(leaf))
     return tuple(changes.diffs()) if changes else ()
 
 
@@ -114,7 +116,8 @@ def _of_table(scan: Scan, conditional: Sequence[frozenset[Column]], composer: Co
     source, columns = _captured(scan, composer)
     names = dict(_fields(source))
     ids = tuple(column for column, one in columns.items() if one.in_key)
-    rest = frozenset(columns) - frozenset(ids)
+    # Without a key nothing tells which old row a new one was.
+    rest = frozenset(columns) - frozenset(ids) if ids else frozenset()
     sets = [one & rest for one in conditional]
     sets.append(rest.difference(*sets))
 
@@ -142,7 +145,7 @@ def _captured(scan: Scan, composer: Composer) -> tuple[Source, dict[Column, Sour
         raise NotModelledError("a row of a table is read as one value", called(scan))
     columns = {output.column: by_number[output.attnum] for output in scan.outputs}
     keys = [column for column in source.columns if column.in_key]
-    if not keys or not {k.attnum for k in keys} <= {c.attnum for c in columns.values()}:
+    if not {k.attnum for k in keys} <= {c.attnum for c in columns.values()}:
         raise NotModelledError("a table has no key to follow its rows by", called(scan))
     if not all(column.equality for column in keys):
         raise NotModelledError("a key is not compared by an operator of pg_catalog", called(scan))

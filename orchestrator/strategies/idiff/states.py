@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,7 +17,7 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.unsupported import NotModelledError
-from orchestrator.deltascript.leaves import StateScan
+from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.deltascript.plan import (
     CONTENT,
     Apply,
@@ -57,6 +57,7 @@ def store(role: str, plan: Operator, ids: Sequence[Column], composer: Composer) 
             key=tuple(outputs[column] for column in ids),
             nullable=tuple(outputs[column] for column in ids if column not in plan.not_null),
             query=composer.query(renamed(plan, made), [new for _, new in made]),
+            not_null=tuple(name for column, name in outputs.items() if column in plan.not_null),
         )
     )
     if role != CONTENT:
@@ -104,16 +105,20 @@ class Upkeep:
                 self.insert(diff.plan)
 
     def apply_bag(self, changed: Bag) -> None:
-        """Applies a bag: for every key, at most one row remains that goes and one that comes."""
+        """Applies a bag."""
+        goes, comes = self.net(changed)
+        self.delete(goes, self.state.ids)
+        self.replace(comes, self.state.ids)
+        self.insert(comes)
+
+    def net(self, changed: Bag) -> tuple[DiffScan, DiffScan]:
+        """What remains of a bag: for every key, at most one row that goes or one that comes."""
         ids, composer = self.state.ids, self.composer
         rows = composer.held("change", changed)
         net = Aggregate(composer.column("net"), filled("sum(x)", x=rows.sign))
         gone = Selection(Grouping(rows.plan, ids, (net,)), filled("x < 0", x=net.column))
         goes = composer.assign("gone", gone, ids)
-        comes = composer.assign("come", self._images(rows), self.state.columns)
-        self.delete(goes, ids)
-        self.replace(comes, ids)
-        self.insert(comes)
+        return goes, composer.assign("come", self._images(rows), self.state.columns)
 
     def _images(self, rows: Bag) -> Operator:
         """The rows that come and do not go again on another way, told apart to the bit."""
@@ -142,9 +147,15 @@ class Upkeep:
             return [Scalar.column(column), filled("scale(x)", x=column)]
         return [Scalar.column(column) if name in EXACT else filled("ROW(x)::text", x=column)]
 
-    def delete(self, plan: Operator, ids: Sequence[Column], where: Scalar | None = None) -> None:
-        """Deletes the rows that a diff names."""
-        self._apply("delete", plan, ids, where=where)
+    def delete(
+        self,
+        plan: Operator,
+        ids: Sequence[Column],
+        where: Scalar | None = None,
+        needs: Iterable[str] | None = None,
+    ) -> None:
+        """Deletes the rows that a diff names; `needs` is as in `Composer.assign`."""
+        self._apply("delete", plan, ids, where=where, needs=needs)
 
     def update(
         self,
@@ -183,6 +194,7 @@ class Upkeep:
         ids: Sequence[Column],
         sets: Sequence[tuple[Column, Scalar]] = (),
         where: Scalar | None = None,
+        needs: Iterable[str] | None = None,
     ) -> None:
         state, composer = self.state, self.composer
         composer.comparable(ids)
@@ -206,7 +218,7 @@ class Upkeep:
                 where=self._text(where) if where else None,
                 collect=collect,
                 shape=held.shape if held else None,
-                needs=tuple(sorted(variables(plan))),
+                needs=tuple(sorted(variables(plan) if needs is None else needs)),
             )
         )
 

@@ -12,19 +12,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.algebra.columns import Column
-from orchestrator.algebra.operators.antisemijoin import Antisemijoin
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import Scalar, disjunction, filled
 from orchestrator.deltascript.leaves import StateScan
+from orchestrator.strategies.idiff.again import again
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain
 from orchestrator.strategies.idiff.states import Upkeep, store
-from orchestrator.strategies.idiff.terms import renamed, same, shown
 from orchestrator.strategies.problem import ColumnType
 
 INTEGERS = ("smallint", "integer", "bigint")
@@ -91,7 +90,7 @@ def _(operator: Grouping, composer: Composer, role: str) -> StateScan:
     if len(found) < len(kept):
         state = store(role, operator, operator.by, composer)
         if changed is not None:
-            _again(Upkeep(state, composer), operator, changed)
+            again(Upkeep(state, composer), operator, changed, operator.by)
         return state
     rows = Aggregate(
         Column(composer.symbols.fresh("idivm_rows"), "bigint"), Scalar.read("count(*)")
@@ -122,25 +121,6 @@ def _add(upkeep: Upkeep, operator: Grouping, changed: Bag, rows: Column, kept: l
         values = [Item(one.aggregate.column, one.worth(alone)) for one in kept]
         come = Selection(delta, filled("x > 0", x=rows))
         upkeep.insert(Projection(come, (*map(Item.kept, (*operator.by, *numbers)), *values)))
-
-
-def _again(upkeep: Upkeep, operator: Grouping, changed: Bag) -> None:
-    """Computes the changed groups again."""
-    composer, by = upkeep.composer, operator.by
-    after = f"{upkeep.state.role}_after"
-    if not by:
-        upkeep.replace(composer.assign(after, operator, operator.columns), ())
-        return
-    groups = composer.assign("groups", Distinct(shown(changed.plan, by)), by)
-    rows = shown(composer.identify(groups, operator.input, by), operator.input.columns)
-    fresh = composer.assign(after, Grouping(rows, by, operator.aggregates), operator.columns)
-    pairs = [(column, composer.fresh(column)) for column in by]
-    left = renamed(fresh, pairs)
-    upkeep.delete(
-        Antisemijoin(groups, left, same([(n, o) for o, n in pairs], operator.input.not_null)), by
-    )
-    upkeep.replace(fresh, by)
-    upkeep.insert(fresh)
 
 
 def _kept(aggregate: Aggregate, composer: Composer) -> Kept | None:
