@@ -66,6 +66,8 @@ class Runner(Acts):
             self.outcome.counts["abandoned"] += 1
         except CaseError as error:
             self.outcome.failure = Failure(error.kind, error.code, str(error), step)
+        except Exception as error:
+            self.outcome.failure = Failure("error", code_of(error), str(error), step)
         finally:
             if sound:
                 self.space.clean(case)
@@ -160,6 +162,8 @@ class Runner(Acts):
         elif isinstance(step, Alone):
             self.unseen |= " TABLE " in step.statement.sql
             self.statement(self.space.writer, step.statement, (number, 0))
+            if "CASCADE" in step.statement.sql:
+                self._forget_dropped()
         elif isinstance(step, Replace):
             if step.view.name in self.views:
                 self._create(step.view, replace=True)
@@ -313,6 +317,14 @@ class Runner(Acts):
                         raise CaseError("check in a storm", "", f"check says that {unequal} differ")
 
     # The end -------------------------------------------------------------------------------------
+
+    def _forget_dropped(self) -> None:
+        """DDL with CASCADE takes along the views that depend on what it drops."""
+        for name in list(self.views):
+            gone = self.space.writer.execute("SELECT to_regclass(%s) IS NULL", [name]).fetchone()
+            if gone == (True,):
+                self.outcome.counts["views gone by CASCADE"] += 1
+                del self.views[name]
 
     def _drop(self, name: str) -> None:
         try:
