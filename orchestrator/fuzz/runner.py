@@ -37,6 +37,9 @@ from orchestrator.fuzz.outcome import (
 )
 from orchestrator.fuzz.script import view_statement
 
+_ALWAYS = {"strategy": "auto", "maintain": "deferred"}
+"""Options under which every view can be maintained."""
+
 
 class Runner(Acts):
     """A database of its own to run cases in, one after the other."""
@@ -103,36 +106,39 @@ class Runner(Acts):
         if view.plain:
             self.space.writer.execute(plain_view(view))
             return
-        try:
-            info = self._create_maintained(view, dict(view.options), replace)
-        except UnsupportedError as error:
-            strategy = dict(view.options).get("strategy", "auto")
-            if strategy == "auto" and view.mode == "deferred":
-                raise failed("create", error) from error
-            self.outcome.counts[f"unsupported by {strategy}, {view.mode}"] += 1
-            options = tuple(
-                {**dict(view.options), "strategy": "auto", "maintain": "deferred"}.items()
-            )
-            view = dataclasses.replace(view, options=options)
-            info = self._create_maintained(view, dict(options), replace)
+        view, strategy = self._create_maintained(view, replace)
         self.outcome.counts["views"] += 1
-        self.outcome.counts[f"views by {info}"] += 1
+        self.outcome.counts[f"views by {strategy}, {view.mode}"] += 1
         self.views[view.name] = view
         self.compare([view.name])
 
-    def _create_maintained(self, view: View, options: dict[str, str], replace: bool) -> str:
-        given: dict[str, object] = {**options}
+    def _create_maintained(self, view: View, replace: bool) -> tuple[View, str]:
+        """Creates a view as it is wanted or, where that is refused, as nearly as can be.
+
+        Returns it as it came to be, and its strategy.
+        """
+        given = dict(view.options)
+        wanted = (given, {**given, "strategy": "auto"}, {**given, **_ALWAYS})
+        for number, options in enumerate(wanted):
+            made = dataclasses.replace(view, options=tuple(options.items()))
+            try:
+                return made, self._create_once(made, replace)
+            except UnsupportedError as error:
+                if number == len(wanted) - 1:
+                    raise failed("create", error) from error
+                strategy = options.get("strategy", "auto")
+                self.outcome.counts[f"refused by {strategy}, {made.mode}"] += 1
+        raise AssertionError
+
+    def _create_once(self, view: View, replace: bool) -> str:
         orc = self.space.orc
         try:
             if len(view.query) % 2:
-                orc.execute(
-                    view_statement(
-                        dataclasses.replace(view, options=tuple(options.items())), replace
-                    )
-                )
+                orc.execute(view_statement(view, replace))
                 return orc.view(view.name).strategy
+            options: dict[str, object] = dict(view.options)
             return orc.create_view(
-                view.name, view.query, columns=view.columns, replace=replace, **given
+                view.name, view.query, columns=view.columns, replace=replace, **options
             ).strategy
         except UnsupportedError:
             raise
