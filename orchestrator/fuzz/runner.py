@@ -194,7 +194,7 @@ class Runner(Acts):
             self.space.kill(writer)
             self.space.new_writer(self.settings)
         else:
-            self.commit(lambda: writer.execute("COMMIT"))
+            self.commit(writer, lambda: writer.execute("COMMIT"))
 
     def _refresh(self, step: Refresh) -> None:
         names = [name for name in step.views if name in self.views]
@@ -230,7 +230,7 @@ class Runner(Acts):
 
     def _late_end(self, end: str) -> None:
         if self.space.late:
-            self.commit(lambda: self.space.end_late(end))
+            self.commit(self.space.second, lambda: self.space.end_late(end))
             self.space.wait_for_locks("0")
 
     def _crash(self, step: Crash) -> None:
@@ -303,7 +303,8 @@ class Runner(Acts):
         with self.space.connection(self.settings) as connection:
             for transaction in transactions:
                 if self.statements(connection, number, transaction):
-                    self.commit(lambda: connection.execute(SQL(transaction.end)))  # noqa: B023
+                    end = SQL(transaction.end)
+                    self.commit(connection, lambda: connection.execute(end))  # noqa: B023
                 else:
                     connection.execute("ROLLBACK")
 
