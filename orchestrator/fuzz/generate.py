@@ -56,8 +56,12 @@ def generate(
     tables = [_relation(model) for model in schema.models]
     grammar.sources.relations = [*tables]
     maker = _ViewMaker(rng, options, names, taken, schema, grammar, strategies, modes)
-    for _ in range(rng.choice((1, 2, 2, 3, 4))):
+    tower = rng.random() < 0.2
+    for number in range(rng.choice((4, 5, 6) if tower else (1, 2, 2, 3, 4))):
         maker.add()
+        if tower and number > 0:
+            # Views over views, several over one, one over several.
+            grammar.sources.relations = [*maker.relations * 2, rng.choice(tables)]
     if not maintained(maker.views):
         maker.add(plain=False)
     read = {name for view in maker.views for name in maker.names_in(view.query)}
@@ -105,6 +109,7 @@ class _ViewMaker:
         self.modes = modes
         self.taken = taken
         self.views: list[View] = []
+        self.relations: list[Relation] = []
 
     def add(self, plain: bool | None = None) -> None:
         """Makes another view; those after it may read it."""
@@ -126,6 +131,7 @@ class _ViewMaker:
             )
         )
         relation = Relation(name, fields)
+        self.relations.append(relation)
         self.grammar.sources.relations += [relation] * self.rng.choice((0, 1, 1, 2))
 
     def other(self, view: View) -> View:

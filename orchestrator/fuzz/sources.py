@@ -148,6 +148,9 @@ class Sources:
             )
         chosen = self.rng.sample(pairs, 1 if self.rng.random() < 0.9 else min(2, len(pairs)))
         conditions = [SQL("{} = {}").format(a.sql, b.sql) for a, b in chosen]
+        if kind != " FULL JOIN" and roll > 0.94:
+            a, b = chosen[0]
+            conditions[0] = SQL(self.rng.choice(("{} < {}", "{} >= {}"))).format(a.sql, b.sql)
         # A full join takes nothing but equalities.
         if kind != " FULL JOIN" and self.rng.random() < 0.2:
             conditions.append(SQL("{}").format(self.make.condition([*left.scope, *right.scope], 0)))
