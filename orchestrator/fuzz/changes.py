@@ -315,7 +315,7 @@ def burst_of(model: Model) -> tuple[Statement, Statement] | None:
     if key is None or any(reference.columns[0] in others for reference in model.references):
         return None
     values = [SQL("g"), *(_numbered(c) for c in others)]
-    insert_many = SQL("{} SELECT {} FROM generate_series(100001, 100900) AS g").format(
+    insert_many = SQL("{} SELECT {} FROM generate_series(100001, 100200) AS g").format(
         insert_head(model.name, [key, *others], overriding=True), listed(values)
     )
     delete_many = SQL("DELETE FROM {} WHERE {} > 100000").format(model.name, key.sql)
@@ -325,9 +325,9 @@ def burst_of(model: Model) -> tuple[Statement, Statement] | None:
 def _numbered(column: Column) -> Composable:
     """A value for each of many rows, few of them alike where the type has enough."""
     if column.type.family == "int":
-        return SQL("g % 300")
+        return SQL("g % 60")
     if column.type == TEXT:
-        return SQL("'b' || g % 300")
+        return SQL("'b' || g % 60")
     return literal(column.type.pool[0])
 
 

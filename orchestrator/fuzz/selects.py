@@ -165,7 +165,7 @@ def limited(g: Grammar, depth: int) -> Query:
         g.rng.choice([SQL(""), *first]),
         clause.order,
         SQL(str(g.rng.randint(1, 4))),
-        SQL(g.rng.choice((" OFFSET 1", " OFFSET 3"))) if g.chance(0.35) else SQL(""),
+        SQL(g.rng.choice((" OFFSET 1", " OFFSET 3"))) if g.chance(0.5) else SQL(""),
     )
     return g.select(g.outputs(clause.scope), rest)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
@@ -13,6 +14,9 @@ from orchestrator.fuzz.schema import listed
 from orchestrator.fuzz.selects import distinct, grouped, plain
 from orchestrator.fuzz.sources import Field, From, Relation, Source
 from orchestrator.fuzz.values import COMPARABLE, EXTREMES
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 
 def subquery_condition(g: Grammar, depth: int) -> Query:
@@ -185,6 +189,16 @@ def values(g: Grammar, depth: int) -> Query:
         g.sources.relations = relations
 
 
+_TESTS: tuple[LiteralString, ...] = (
+    *("IN",) * 3,
+    *("NOT IN",) * 3,
+    "= ANY",
+    "<> ALL",
+    "<= ALL",
+    "> ANY",
+)
+
+
 def _tested(g: Grammar, clause: From, taken: set[str], depth: int = 1) -> Composed:
     """A condition on a subquery, which may hold another one."""
     first = g.sources.pick(taken)
@@ -219,7 +233,7 @@ def _tested(g: Grammar, clause: From, taken: set[str], depth: int = 1) -> Compos
         return SQL("({}, {}) {} (SELECT {}, {} FROM {})").format(
             a.sql, c.sql, word, b.sql, d.sql, inner.sql
         )
-    test = SQL(g.rng.choice(("IN", "NOT IN", "= ANY", "<> ALL", "<= ALL", "> ANY")))
+    test = SQL(g.rng.choice(_TESTS))
     where: Composable = SQL("")
     if g.chance(0.6):
         tied = g.chance(0.4)
