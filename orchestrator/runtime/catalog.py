@@ -432,7 +432,7 @@ def column_types(connection: Connection[Any], oids: dict[str, int]) -> dict[str,
           UNION
             SELECT p.asked, t.typbasetype FROM plain p JOIN pg_type t ON t.oid = p.oid WHERE t.typtype = 'd'
         )
-        SELECT p.asked, format_type(t.oid, NULL),
+        SELECT p.asked, format_type(t.oid, -1),
                (t.typtype IN ('e', 'r', 'm') OR t.typnamespace = 'pg_catalog'::regnamespace)
                AND (EXISTS (
                         SELECT FROM pg_opclass c JOIN pg_am m ON m.oid = c.opcmethod
@@ -440,13 +440,14 @@ def column_types(connection: Connection[Any], oids: dict[str, int]) -> dict[str,
                           AND (c.opcintype = t.oid OR EXISTS (
                                   SELECT FROM pg_cast k WHERE k.castsource = t.oid
                                     AND k.casttarget = c.opcintype AND k.castmethod = 'b')))
-                    OR t.typtype IN ('e', 'r', 'm'))
+                    OR t.typtype IN ('e', 'r', 'm')),
+               p.asked <> t.oid
         FROM plain p JOIN pg_type t ON t.oid = p.oid
         WHERE t.typtype <> 'd'
         """,
         [list(set(oids.values()))],
     ).fetchall()
-    known = {oid: ColumnType(name, comparable) for oid, name, comparable in rows}
+    known = {oid: ColumnType(*facts) for oid, *facts in rows}
     return {symbol: known[oid] for symbol, oid in oids.items() if oid in known}
 
 
