@@ -62,3 +62,17 @@ FORMS: tuple[Form, ...] = (
     values,
 )
 """Every form of query; one that stands here twice comes twice as often."""
+
+COMMON: tuple[Form, ...] = (
+    plain,
+    plain,
+    grouped,
+    grouped,
+    distinct,
+    grouped_by_key,
+    scalar_aggregate,
+    set_operation,
+    without_partner,
+    subquery_condition,
+)
+"""What most views are made of; some cases have nothing else, so that much of it meets in one view."""

@@ -10,7 +10,7 @@ from psycopg.sql import Identifier
 
 from orchestrator.fuzz.case import Case, View, maintained
 from orchestrator.fuzz.changes import Writer
-from orchestrator.fuzz.forms import FORMS
+from orchestrator.fuzz.forms import COMMON, FORMS
 from orchestrator.fuzz.grammar import Grammar
 from orchestrator.fuzz.names import Names
 from orchestrator.fuzz.options import CACHES, MODES, STRATEGIES
@@ -52,7 +52,9 @@ def generate(
     names = Names(rng, rng.choice((0.0, 0.0, 0.1, 0.5)))
     taken: set[str] = set()
     schema = make_schema(rng, names, taken)
-    grammar = Grammar(rng, names, schema.enum, FORMS)
+    common = rng.random() < 0.4
+    grammar = Grammar(rng, names, schema.enum, COMMON if common else FORMS)
+    grammar.sources.common = common
     tables = [_relation(model) for model in schema.models]
     grammar.sources.relations = [*tables]
     maker = _ViewMaker(rng, options, names, taken, schema, grammar, strategies, modes)
