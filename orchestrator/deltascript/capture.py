@@ -88,13 +88,19 @@ def widen_source(source: Captured, added: Sequence[SourceColumn]) -> Iterator[Co
     yield from read_side(source)
 
 
-def capture_member(source: Captured, member: Composable, number: int) -> Iterator[Composed]:
-    """The functions that log the changes of one table: the source itself, a partition or an heir."""
+def capture_member(
+    source: Captured, member: Composable, number: int, partitioned: bool = False
+) -> Iterator[Composed]:
+    """The functions that log the changes of one table: the source itself, a partition or an heir.
+
+    Of a row that a MERGE moves from one partition to another, transition tables hold a part or
+    nothing; the log then says of the table what it says after a TRUNCATE: compute it again.
+    """
     yield SQL(
         "CREATE OR REPLACE FUNCTION {}(t {}) RETURNS {} LANGUAGE sql IMMUTABLE\n"
         "BEGIN ATOMIC SELECT ROW({})::{}; END"
     ).format(source.log(f"_pick_{number}"), member, source.view, _row_values(source), source.view)
-    for operation, body in _capture_bodies(source, number).items():
+    for operation, body in _capture_bodies(source, number, partitioned).items():
         yield SQL(
             "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
             "SET search_path = pg_catalog, pg_temp AS {}"
@@ -138,6 +144,18 @@ def attach_triggers(source: Captured, member: Composable, number: int) -> Iterat
             source.log(f"_{operation}_{number}"),
         )
         yield SQL("ALTER TABLE {} ENABLE ALWAYS TRIGGER {}").format(member, trigger)
+
+
+def attach_routing(source: Captured, member: Composable, number: int) -> Iterator[Composed]:
+    """What makes PostgreSQL hand a partitioned table's capture the right rows after a MERGE.
+
+    Having routed a row to its partition, a MERGE takes that row for the new image of every row that
+    it updates afterwards, unless the partition has a trigger like this one. It never fires; the
+    table's partitions inherit it.
+    """
+    yield SQL(
+        "CREATE TRIGGER {} BEFORE INSERT ON {} FOR EACH ROW WHEN (false) EXECUTE FUNCTION {}()"
+    ).format(Identifier(f"idivm_{source.id}_routing"), member, source.log(f"_truncate_{number}"))
 
 
 def function_body(body: Composable) -> Literal:
@@ -215,7 +233,7 @@ def _appended(source: Captured, segment: Identifier, sides: str, operation: Comp
     ).format(segment, _log_columns(source, sides), operation, _image_columns(source, sides))
 
 
-def _capture_bodies(source: Captured, number: int) -> dict[str, Composed]:
+def _capture_bodies(source: Captured, number: int, partitioned: bool) -> dict[str, Composed]:
     pick = source.log(f"_pick_{number}")
     old = SQL("(SELECT {}(old_rows.*) AS old FROM old_rows) AS o").format(pick)
     new = SQL("(SELECT {}(new_rows.*) AS new FROM new_rows) AS n").format(pick)
@@ -228,18 +246,25 @@ def _capture_bodies(source: Captured, number: int) -> dict[str, Composed]:
     inserted = one_sided("n", "I", new)
     deleted = one_sided("o", "D", old)
 
+    def truncated(segment: Identifier) -> Composed:
+        return _appended(source, segment, "", Literal("T"))
+
     def updated(segment: Identifier) -> Composed:
         if source.keyed:
-            return _paired_update(source, pick, segment, old, new)
-        return SQL("{};\n{}").format(deleted(segment), inserted(segment))
+            logged = _paired_update(source, pick, segment, old, new)
+        else:
+            logged = SQL("{};\n{}").format(deleted(segment), inserted(segment))
+        if not partitioned:
+            return logged
+        return SQL("{}        WHERE idivm.merge_may_have_moved_rows(TG_RELID);\n{}").format(
+            truncated(segment), logged
+        )
 
     return {
         "insert": _into_segment(source, inserted),
         "update": _into_segment(source, updated),
         "delete": _into_segment(source, deleted),
-        "truncate": _into_segment(
-            source, lambda segment: _appended(source, segment, "", Literal("T"))
-        ),
+        "truncate": _into_segment(source, truncated),
     }
 
 

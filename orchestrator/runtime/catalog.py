@@ -215,6 +215,9 @@ class Member:
     number: int
     name: Composable
     exists: bool = True
+    partitioned: bool = False
+    root: bool = False
+    """Whether it is the source's own relation, and no partition or heir."""
 
 
 def load_source(connection: Connection[Any], source_id: int) -> Captured:
@@ -279,10 +282,16 @@ def sources_with_other_members(connection: Connection[Any]) -> list[int]:
 def members(connection: Connection[Any], source_id: int) -> list[Member]:
     """The tables that carry the capture triggers of a source."""
     rows = connection.execute(
-        "SELECT number, member::text FROM idivm.source_members WHERE source = %s ORDER BY number",
+        "SELECT m.number, m.member::text, c.relkind = 'p', c.oid = s.relation"
+        " FROM idivm.source_members m JOIN idivm.sources s ON s.id = m.source"
+        " JOIN pg_class c ON c.oid = m.member WHERE m.source = %s ORDER BY m.number",
         [source_id],
     )
-    return [Member(number, SQL(name)) for number, name in rows.fetchall()]
+    return [_member(*row) for row in rows.fetchall()]
+
+
+def _member(number: int, name: str, partitioned: bool, root: bool) -> Member:
+    return Member(number, SQL(name), partitioned=partitioned, root=root)
 
 
 def lost_members(connection: Connection[Any], source_id: int) -> list[Member]:
@@ -304,17 +313,21 @@ def new_members(connection: Connection[Any], source_id: int) -> list[Member]:
     """Records the tables that belong to the source and do not carry capture yet."""
     rows = connection.execute(
         """
-        INSERT INTO idivm.source_members (source, member, number)
-        SELECT s.id, d, coalesce((SELECT max(number) FROM idivm.source_members WHERE source = s.id), 0)
-                        + row_number() OVER (ORDER BY d::oid)
-        FROM idivm.sources s, idivm.descendants(s.relation) d
-        WHERE s.id = %s AND NOT EXISTS (
-            SELECT FROM idivm.source_members m WHERE m.source = s.id AND m.member = d)
-        RETURNING number, member::text
+        WITH added AS (
+            INSERT INTO idivm.source_members (source, member, number)
+            SELECT s.id, d, coalesce((SELECT max(number) FROM idivm.source_members WHERE source = s.id), 0)
+                            + row_number() OVER (ORDER BY d::oid)
+            FROM idivm.sources s, idivm.descendants(s.relation) d
+            WHERE s.id = %s AND NOT EXISTS (
+                SELECT FROM idivm.source_members m WHERE m.source = s.id AND m.member = d)
+            RETURNING source, number, member
+        )
+        SELECT a.number, a.member::text, c.relkind = 'p', c.oid = s.relation
+        FROM added a JOIN idivm.sources s ON s.id = a.source JOIN pg_class c ON c.oid = a.member
         """,
         [source_id],
     )
-    return [Member(number, SQL(name)) for number, name in rows.fetchall()]
+    return [_member(*row) for row in rows.fetchall()]
 
 
 def grants(connection: Connection[Any], relation: Composable) -> list[Composed]:
@@ -424,7 +437,7 @@ def column_types(connection: Connection[Any], oids: dict[str, int]) -> dict[str,
           UNION
             SELECT p.asked, t.typbasetype FROM plain p JOIN pg_type t ON t.oid = p.oid WHERE t.typtype = 'd'
         )
-        SELECT p.asked, format_type(t.oid, NULL),
+        SELECT p.asked, format_type(t.oid, -1),
                (t.typtype IN ('e', 'r', 'm') OR t.typnamespace = 'pg_catalog'::regnamespace)
                AND (EXISTS (
                         SELECT FROM pg_opclass c JOIN pg_am m ON m.oid = c.opcmethod
@@ -432,13 +445,14 @@ def column_types(connection: Connection[Any], oids: dict[str, int]) -> dict[str,
                           AND (c.opcintype = t.oid OR EXISTS (
                                   SELECT FROM pg_cast k WHERE k.castsource = t.oid
                                     AND k.casttarget = c.opcintype AND k.castmethod = 'b')))
-                    OR t.typtype IN ('e', 'r', 'm'))
+                    OR t.typtype IN ('e', 'r', 'm')),
+               p.asked <> t.oid
         FROM plain p JOIN pg_type t ON t.oid = p.oid
         WHERE t.typtype <> 'd'
         """,
         [list(set(oids.values()))],
     ).fetchall()
-    known = {oid: ColumnType(name, comparable) for oid, name, comparable in rows}
+    known = {oid: ColumnType(*facts) for oid, *facts in rows}
     return {symbol: known[oid] for symbol, oid in oids.items() if oid in known}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -195,42 +195,50 @@ def _install(
 
 
 def replan(connection: Connection[Any], view: ViewInfo) -> None:
-    """Plans a view anew whose plain views were replaced; the next refresh rebuilds its content.
+    """Plans a view anew whose plain views were replaced, or of whose tables one lost its key.
 
-    A view that others read keeps its content's table, and so its strategy.
+    Where its content gets another layout, the views that read it are planned anew as well. The next
+    refresh rebuilds the content of all these.
     """
+    readers = [reader_id for reader_id, _ in catalog.readers_of(connection, view.id)]
+    # The lower ones first. As they are now: one may have been planned anew with another.
+    tower = [catalog.view_by_id(connection, view_id) for view_id in (view.id, *reversed(readers))]
+    at_rest = sorted(one.id for one in tower if not modes.is_kept(connection, one.id))
+    with ExitStack() as held:
+        for view_id in at_rest:
+            held.enter_context(_held(connection, view_id))
+        held.enter_context(connection.transaction())
+        for one in tower:
+            modes.hold_writers(connection, one.id)
+        left = _replan_one(connection, tower[0])
+        if left is None:
+            return
+        # Capture holds on to the old content until the readers have turned to the new one.
+        old = [left, *(_replan_one(connection, reader) for reader in tower[1:])]
+        for table in filter(None, old):
+            connection.execute(SQL("DROP TABLE {}").format(table))
+
+
+def _replan_one(connection: Connection[Any], view: ViewInfo) -> Identifier | None:
+    """Plans a view anew; the table that held its content if another one does so now."""
     assert view.base is not None
     names = Names(view.id, view.base)
-    at_rest = None if modes.is_kept(connection, view.id) else view.id
-    with _held(connection, at_rest), connection.transaction():
-        modes.hold_writers(connection, view.id)
-        options = parse_options(view.options.items())
-        try:
-            plan = planning.plan_view(connection, names.definition, options)
-        except UnsupportedError:
-            # What the strategy needs is gone: a key, or what a plain view below was.
-            options = replace(options, strategy="auto")
-            plan = planning.plan_view(connection, names.definition, options)
-        if _layout(plan.to_json()) != _layout(view.plan) and catalog.readers_of(
-            connection, view.id
-        ):
-            options = replace(options, strategy=view.strategy)
-            try:
-                plan = planning.plan_view(connection, names.definition, options)
-            except UnsupportedError as error:
-                readers = ", ".join(name for _, name in catalog.readers_of(connection, view.id))
-                raise UsageError(
-                    f"{view.name} can no longer be maintained as it is ({error}) and the maintained"
-                    f" views {readers} read it; drop them, refresh it, and create them again."
-                ) from error
-        before = catalog.sources_of(connection, view.id)
-        _use(connection, view.id, plan)
-        names = replace(names, sources=catalog.source_names(connection, view.id))
-        _restate(connection, view, plan, names)
-        connection.execute(emit.create_program(plan, names))
-        for source_id in before - catalog.sources_of(connection, view.id):
-            connection.execute("SELECT idivm.forget_unused_source(%s)", [source_id])
-        connection.execute("UPDATE idivm.views SET status = 'invalid' WHERE id = %s", [view.id])
+    options = parse_options(view.options.items())
+    try:
+        plan = planning.plan_view(connection, names.definition, options)
+    except UnsupportedError:
+        # What the strategy needs is gone: a key, or what a plain view below was.
+        options = replace(options, strategy="auto")
+        plan = planning.plan_view(connection, names.definition, options)
+    before = catalog.sources_of(connection, view.id)
+    _use(connection, view.id, plan)
+    names = replace(names, sources=catalog.source_names(connection, view.id))
+    old = _restate(connection, view, plan, names)
+    connection.execute(emit.create_program(plan, names))
+    for source_id in before - catalog.sources_of(connection, view.id):
+        connection.execute("SELECT idivm.forget_unused_source(%s)", [source_id])
+    connection.execute("UPDATE idivm.views SET status = 'invalid' WHERE id = %s", [view.id])
+    return old
 
 
 def _layout(plan: Mapping[str, Any]) -> Any:
@@ -241,8 +249,11 @@ def _layout(plan: Mapping[str, Any]) -> Any:
 
 def _restate(
     connection: Connection[Any], view: ViewInfo, plan: MaintenancePlan, names: Names
-) -> None:
-    """Makes the state tables anew; that of the content only if its layout is another."""
+) -> Identifier | None:
+    """Makes the state tables anew; that of the content only if its layout is another.
+
+    Returns the old table of the content in this case.
+    """
     kept = _layout(plan.to_json()) == _layout(view.plan)
     old = fitted_name(names.view, f"_before_{names.id}")
     if not kept:
@@ -253,7 +264,7 @@ def _restate(
     for statement in emit.create_states(plan, names, content=not kept):
         connection.execute(statement)
     if kept:
-        return
+        return None
     for statement in emit.index_states(plan, names):
         connection.execute(statement)
     for statement in emit.create_relation(plan, names, SQL(view.name), replacing=True):
@@ -262,7 +273,7 @@ def _restate(
         "UPDATE idivm.views SET state = %s::regclass WHERE id = %s",
         [names.state(plan.content).as_string(connection), view.id],
     )
-    connection.execute(SQL("DROP TABLE {}").format(Identifier("idivm_state", old)))
+    return Identifier("idivm_state", old)
 
 
 def _use(connection: Connection[Any], view_id: int, plan: MaintenancePlan) -> None:

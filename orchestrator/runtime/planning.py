@@ -164,16 +164,23 @@ def _describe(
     columns = [PlanColumn(f"c{number}") for number in range(len(wanted))]
     items = tuple(map(Item, columns, wanted.values()))
     query = to_sql(Plan(Projection(rows, items), tuple(map(str, columns)), tuple(columns)))
-    text = SQL("SELECT * FROM ({}) AS q LIMIT 0").format(SQL(dialect.write(query)))
+    # What PostgreSQL says of a result calls a domain by its base type.
+    text = SQL(
+        "SELECT {} FROM (VALUES (1)) AS one LEFT JOIN (SELECT * FROM ({}) AS q LIMIT 0) AS q ON true"
+    ).format(
+        SQL(", ").join(
+            SQL("pg_typeof(q.{})::oid").format(Identifier(str(column))) for column in columns
+        ),
+        SQL(dialect.write(query)),
+    )
     try:
         with connection.transaction():
-            cursor = connection.execute(text)
+            found = connection.execute(text).fetchone()
     except psycopg.Error:
         # GROUP BY key shows what the key determines; not all of that can be grouped by.
         return
-    assert cursor.description is not None
-    for symbol, described in zip(wanted, cursor.description, strict=True):
-        oids[symbol] = described.type_code
+    assert found is not None
+    oids.update(zip(wanted, found, strict=True))
 
 
 def _source(connection: Connection[Any], use: SourceUse) -> tuple[Source, frozenset[int]]:

@@ -83,7 +83,7 @@ def _widen(connection: Connection[Any], source_id: int, added: Sequence[SourceCo
     _run(connection, capture.widen_source(captured, added))
     _record_columns(connection, captured)
     for member in catalog.members(connection, source_id):
-        _run(connection, capture.capture_member(captured, member.name, member.number))
+        _run(connection, _member_functions(captured, member))
 
 
 def _forget_key(connection: Connection[Any], source_id: int) -> None:
@@ -92,7 +92,7 @@ def _forget_key(connection: Connection[Any], source_id: int) -> None:
     captured = catalog.load_source(connection, source_id)
     _run(connection, capture.read_side(captured))
     for member in catalog.members(connection, source_id):
-        _run(connection, capture.capture_member(captured, member.name, member.number))
+        _run(connection, _member_functions(captured, member))
 
 
 def _shown(
@@ -119,8 +119,14 @@ def _record_columns(connection: Connection[Any], captured: Captured) -> None:
 
 def _capture_members(connection: Connection[Any], captured: Captured) -> None:
     for member in catalog.new_members(connection, captured.id):
-        _run(connection, capture.capture_member(captured, member.name, member.number))
+        _run(connection, _member_functions(captured, member))
         _run(connection, capture.attach_triggers(captured, member.name, member.number))
+        if member.partitioned and member.root:
+            _run(connection, capture.attach_routing(captured, member.name, member.number))
+
+
+def _member_functions(captured: Captured, member: Member) -> Iterable[Composed]:
+    return capture.capture_member(captured, member.name, member.number, member.partitioned)
 
 
 def _release(connection: Connection[Any], captured: Captured, member: Member) -> None:

@@ -24,6 +24,8 @@ class ColumnType:
     name: str
     comparable: bool
     """Whether `=` of pg_catalog is how values of the type compare."""
+    domain: bool = False
+    """Whether the column's own type is a domain over this one."""
 
 
 @dataclass(frozen=True)

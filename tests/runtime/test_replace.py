@@ -88,3 +88,30 @@ def test_if_not_exists_leaves_the_view_alone(base):
     result = base.execute("CREATE MATERIALIZED VIEW IF NOT EXISTS v AS SELECT w FROM t")
     assert "skipping" in result[0].message
     assert base.view("v").query == "SELECT id, v FROM t"
+
+
+@pytest.mark.parametrize("mode", ["deferred", "eager", "on_commit"])
+def test_views_over_a_view_whose_key_is_lost_are_planned_anew_with_it(orc, mode):
+    orc.execute(
+        "CREATE TABLE t (id int CONSTRAINT tk PRIMARY KEY, g int); INSERT INTO t VALUES (1, 1), (2, 1), (3, 2)"
+    )
+    orc.create_view("low", "SELECT id, g FROM t", strategy="id", maintain=mode)
+    orc.create_view("left_one", "SELECT g, count(*) AS n FROM low GROUP BY g")
+    orc.create_view("right_one", "SELECT id, g FROM low WHERE g > 0", maintain=mode)
+    orc.create_view("top", "SELECT id, n FROM left_one JOIN right_one USING (g)", maintain=mode)
+    orc.create_view("apart", "SELECT 1 AS a")
+    orc.execute("ALTER TABLE t DROP CONSTRAINT tk")
+    orc.refresh()
+    orc.execute("INSERT INTO t VALUES (1, 1), (2, 7)")
+    orc.refresh()
+    assert all(report.equal for report in orc.check())
+    assert orc.execute("SELECT * FROM top ORDER BY 1, 2")[0].rows == [
+        *[(1, 3), (1, 3), (2, 1), (2, 3), (3, 1)],
+    ]
+    orc.execute("DELETE FROM t WHERE g = 1; UPDATE t SET g = 2")
+    orc.refresh()
+    assert orc.execute("TABLE left_one")[0].rows == [(2, 2)]
+    assert all(report.equal for report in orc.check())
+    orc.drop_view("low", cascade=True)
+    assert [view.name for view in orc.views()] == ["apart"]
+    assert catalog.orphans(orc.connection) == []

@@ -175,13 +175,21 @@ class Upkeep:
         rest = [column for column in self.state.columns if column not in ids]
         if not rest:
             return
-        olds, news = (", ".join(f"{side}{n}" for n in range(len(rest))) for side in ("x", "y"))
+        casts = [self._base_cast(column) for column in rest]
+        olds, news = (
+            ", ".join(f"{side}{n}{cast}" for n, cast in enumerate(casts)) for side in ("x", "y")
+        )
         differ = filled(
             f"ROW({olds})::record OPERATOR(pg_catalog.*<>) ROW({news})::record",
             **{f"x{n}": self.stored(column) for n, column in enumerate(rest)},
             **{f"y{n}": column for n, column in enumerate(rest)},
         )
         self.update(plan, ids, [(column, Scalar.column(column)) for column in rest], differ)
+
+    def _base_cast(self, column: Column) -> str:
+        """What makes a value of a domain one of its base type, as it becomes when aggregated."""
+        known = self.composer.types.get(column.symbol)
+        return f"::{known.name}" if known is not None and known.domain else ""
 
     def insert(self, plan: Operator) -> None:
         """Inserts the rows of a diff that are not there."""
