@@ -1,10 +1,11 @@
-"""The tables of TPC-H, streamed from its generator into PostgreSQL."""
+"""The tables of TPC-H, as its generator makes them."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -42,17 +43,19 @@ def change(orchestrator: Orchestrator, number: int, share: float) -> None:
 
 
 def _fill(orchestrator: Orchestrator, scale: float) -> None:
-    program = _generator()
-    for table in TABLES:
-        command = [program, "csv", "-s", f"{scale}", "-T", table, "--stdout", "--quiet"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as generator:
-            assert generator.stdout is not None
+    with tempfile.TemporaryDirectory(prefix="idivm-tpch-") as folder:
+        command = [_generator(), "csv", "-s", f"{scale}", "-o", folder, "--quiet"]
+        made = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+        if made.returncode:
+            raise UsageError(f"{GENERATOR} cannot make the tables of TPC-H at scale {scale}.")
+        for table in TABLES:
             copy = sql.SQL("COPY {} FROM STDIN (FORMAT csv, HEADER)").format(sql.Identifier(table))
-            with orchestrator.connection.cursor().copy(copy) as copying:
-                while piece := generator.stdout.read(_PIECE):
+            with (
+                (Path(folder) / f"{table}.csv").open("rb") as rows,
+                orchestrator.connection.cursor().copy(copy) as copying,
+            ):
+                while piece := rows.read(_PIECE):
                     copying.write(piece)
-        if generator.returncode:
-            raise UsageError(f"{GENERATOR} cannot make the table {table} at scale {scale}.")
 
 
 def _generator() -> str:

@@ -16,6 +16,7 @@ from orchestrator.bench.measure import Execution, durable_server
 from orchestrator.bench.plot import draw_tpch
 from orchestrator.bench.tpch import MATERIALIZED, QUERIES, QUERY, REFRESH, Measured, View
 from orchestrator.bench.tpch_data import TABLES
+from orchestrator.bench.workload import Workload
 from orchestrator.cli.main import main
 from orchestrator.errors import UsageError
 
@@ -65,7 +66,7 @@ def test_changes_reach_all_tables_in_every_way(orc: Orchestrator) -> None:
 
 
 def test_a_share_of_the_rows_is_changed(orc: Orchestrator) -> None:
-    with tpch_data.workload(SCALE).tables(orc, {}):
+    with Workload("tpch").tables(orc, {}):
         orc.connection.execute("SET bench.share = '0.03'")
         due = []
         for number in range(20):
