@@ -29,7 +29,7 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
     for step in plan.script:
         if isinstance(step, ReadChanges):
             yield SQL("CREATE TABLE {} AS SELECT {} WITH NO DATA").format(
-                names.state(step.shape), steps.change_fields(step)
+                names.state(step.shape), steps.change_fields(step, names)
             )
     for state in plan.states:
         if state.role == plan.content and not content:
