@@ -17,6 +17,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.errors import Diagnostic
 from psycopg.sql import SQL, Identifier
 
+from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.errors import NameTakenError, NotFoundError, ServerError, UsageError
 from orchestrator.frontend.options import parse_options, seconds
 from orchestrator.frontend.statements import (
@@ -406,10 +407,13 @@ class Orchestrator:
 
     def _compare(self, view_id: int) -> CheckReport:
         view = catalog.view_by_id(self.connection, view_id)
-        for name, value in view.settings.items():
-            self.connection.execute("SELECT set_config(%s, %s, true)", [name, value])
-        definition = Identifier("idivm_def", f"v{view.id}")
-        result = check.compare(self.connection, view=SQL(view.name), definition=definition)
+        # The definition answers as it does in a refresh; its settings go back with the savepoint.
+        with self.connection.transaction(force_rollback=True):
+            for name, value in {**view.settings, "search_path": SEARCH_PATH}.items():
+                self.connection.execute("SELECT set_config(%s, %s, true)", [name, value])
+            shown = SQL(catalog.view_by_id(self.connection, view_id).name)
+            definition = Identifier("idivm_def", f"v{view.id}")
+            result = check.compare(self.connection, view=shown, definition=definition)
         return CheckReport(
             view.name,
             result.equal,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import secrets
@@ -10,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,6 +105,15 @@ def timed(action: Callable[[], object]) -> float:
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """The mean of ratios.
+
+    >>> geometric_mean([2.0, 8.0])
+    4.0
+    """
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
@@ -22,6 +23,9 @@ from orchestrator.deltascript.plan import (
 )
 from orchestrator.sqltext import fresh_name
 
+SEARCH_PATH: Final = "pg_catalog, pg_temp"
+"""Where a refresh looks for names: what prints names, as regclass does, prints them with schemas."""
+
 
 def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> Iterator[Composed]:
     """The statements that create the state tables, empty, and the row types of the variables."""
@@ -29,7 +33,7 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
     for step in plan.script:
         if isinstance(step, ReadChanges):
             yield SQL("CREATE TABLE {} AS SELECT {} WITH NO DATA").format(
-                names.state(step.shape), steps.change_fields(step)
+                names.state(step.shape), steps.change_fields(step, names)
             )
     for state in plan.states:
         if state.role == plan.content and not content:
@@ -78,9 +82,15 @@ def create_program(plan: MaintenancePlan, names: Names) -> Composed:
     )
     return SQL(
         "CREATE OR REPLACE FUNCTION {}(since idivm.watermark, rebuild boolean) RETURNS bigint\n"
-        "LANGUAGE plpgsql SECURITY DEFINER\nSET search_path = pg_catalog, pg_temp\n"
+        "LANGUAGE plpgsql SECURITY DEFINER\nSET search_path = {}\n"
         "{}{}AS {}"
-    ).format(names.refresh, steps.plan_mode(plan), settings, function_body(_program(plan, names)))
+    ).format(
+        names.refresh,
+        SQL(SEARCH_PATH),
+        steps.plan_mode(plan),
+        settings,
+        function_body(_program(plan, names)),
+    )
 
 
 def create_relation(

@@ -74,13 +74,17 @@ def query_text(
     return SQL(text.replace("\n", "\n" + indent))
 
 
-def change_fields(step: ReadChanges) -> Composed:
-    """The fields of a source's diffs, with their types; columns without a domain's constraints."""
+def change_fields(step: ReadChanges, names: Names) -> Composed:
+    """The fields of a source's diffs, with their collations, and types without constraints."""
     if not step.fields:
         return SQL("NULL::boolean AS present").format()
     types = {column.attnum: column.plain_type for column in step.source.columns}
+    source = names.sources[step.source.oid]
+    view = Identifier("idivm_def", f"s{source.id}")
     return SQL(", ").join(
-        SQL("NULL::{} AS {}").format(
+        SQL("(NULL::{}).{}::{} AS {}").format(
+            view,
+            Identifier(source.columns[attnum]),
             SQL(types[attnum]),
             Identifier(f"{side}_{name}"),
         )
