@@ -27,7 +27,7 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
     """The statements that create the state tables, empty, and the row types of the variables."""
     shapes = dict(plan.variables)
     for step in plan.script:
-        if isinstance(step, ReadChanges):
+        if isinstance(step, ReadChanges) and step.classes:
             yield SQL("CREATE TABLE {} AS SELECT {} WITH NO DATA").format(
                 names.state(step.shape), steps.change_fields(step)
             )
@@ -115,10 +115,16 @@ def _program(plan: MaintenancePlan, names: Names) -> Composed:
         SQL(plan.strategy),
         Identifier(names.program),
         steps.declarations(plan, names),
-        SQL("").join(
-            [steps.rebuild(plan, names), *(_step(plan, names, step) for step in plan.script)]
-        ),
+        SQL("").join(_steps(plan, names)),
     )
+
+
+def _steps(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
+    yield steps.read_changes(plan, names)
+    yield steps.rebuild(plan, names)
+    for step in plan.script:
+        if not isinstance(step, ReadChanges):
+            yield _step(plan, names, step)
 
 
 def _step(plan: MaintenancePlan, names: Names, step: Step) -> Composed:

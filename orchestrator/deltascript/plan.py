@@ -178,7 +178,10 @@ class ChangeClass:
 
 @dataclass(frozen=True)
 class ReadChanges:
-    """Read the net changes of a source into variables, one for each class of changes."""
+    """Read the net changes of a source into variables, one for each class of changes.
+
+    Without classes, the script takes the source for constant: any change has it computed anew.
+    """
 
     source: Source
     shape: str

@@ -206,8 +206,6 @@ def _rebuilt(state: StateTable, names: Names, counts: bool) -> Composed:
 
 def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
     """A step of the script."""
-    if isinstance(step, ReadChanges):
-        return _read(step, names)
     if isinstance(step, Assign):
         return _guarded(
             step.needs,
@@ -234,8 +232,28 @@ def _guarded(needs: Iterable[str], statement: Composable) -> Composed:
     return SQL("    IF {} THEN\n        {}    END IF;\n").format(SQL(" OR ").join(held), statement)
 
 
+def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
+    """Reads what has changed since the watermark, and plans for it if it is much."""
+    reads = [step for step in plan.script if isinstance(step, ReadChanges)]
+    if not reads:
+        return SQL("").format()
+    size = SQL(" + ").join(
+        SQL("coalesce(cardinality({}), 0)").format(Identifier(one.variable))
+        for step in reads
+        for one in step.classes
+    )
+    return SQL(
+        "    IF NOT rebuild THEN\n{}    END IF;\n"
+        "    IF {} > {} THEN\n"
+        "        PERFORM set_config('plan_cache_mode', 'force_custom_plan', true);\n    END IF;\n"
+    ).format(SQL("").join(_read(step, names) for step in reads), size, Literal(SMALL))
+
+
 def _read(step: ReadChanges, names: Names) -> Composed:
     source = names.sources[step.source.oid]
+    net = Identifier("idivm_log", f"s{source.id}_net")
+    if not step.classes:
+        return SQL("    rebuild := rebuild OR EXISTS (SELECT FROM {}(since));\n").format(net)
     columns = step.source.columns
     shown = source.columns
 
@@ -263,22 +281,13 @@ def _read(step: ReadChanges, names: Names) -> Composed:
         side = "old" if one.kind == "minus" else "new"
         return SQL("{} AND NOT {}").format(_present(key, shown, side), _kept(key, image))
 
-    size = SQL(" + ").join(
-        SQL("coalesce(cardinality({}), 0)").format(Identifier(one.variable)) for one in step.classes
-    )
-    return SQL(
-        "    SELECT {rows}\n    INTO {variables}\n    FROM {net}(since) AS c;\n"
-        "    IF {size} > {small} THEN\n"
-        "        PERFORM set_config('plan_cache_mode', 'force_custom_plan', true);\n    END IF;\n"
-    ).format(
+    return SQL("    SELECT {rows}\n    INTO {variables}\n    FROM {net}(since) AS c;\n").format(
         rows=SQL(",\n        ").join(
             SQL("array_agg({}) FILTER (WHERE {})").format(row, condition(one))
             for one in step.classes
         ),
         variables=SQL(", ").join(Identifier(one.variable) for one in step.classes),
-        net=Identifier("idivm_log", f"s{source.id}_net"),
-        size=size,
-        small=Literal(SMALL),
+        net=net,
     )
 
 

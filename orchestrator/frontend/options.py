@@ -13,8 +13,9 @@ MODES = ("deferred", "eager", "on_commit")
 
 _ALLOWED: dict[str, tuple[str, ...]] = {
     "maintain": MODES,
-    "strategy": ("auto", "id", "tuple", "recompute"),
+    "strategy": ("auto", "id", "tuple", "recursive", "recompute"),
     "cache": ("auto", "on", "off"),
+    "updatable": (),
     "staleness": (),
 }
 
@@ -29,6 +30,8 @@ class ViewOptions:
     maintain: str = "deferred"
     strategy: str = "auto"
     cache: str = "auto"
+    updatable: str | None = None
+    """The tables that change; any other one's change is answered by computing the view anew."""
     staleness: str | None = None
     """How far a deferred view may lag behind where `idivm serve` runs, as in 500ms."""
 
@@ -60,7 +63,7 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
     """The options given by name, checked.
 
     >>> parse_options([("strategy", "recompute")])
-    ViewOptions(maintain='deferred', strategy='recompute', cache='auto', staleness=None)
+    ViewOptions(maintain='deferred', strategy='recompute', cache='auto', updatable=None, staleness=None)
     >>> parse_options([("stratgy", "recompute")])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     orchestrator.errors.UsageError: There is no option 'stratgy'; a maintained view takes maintain, strategy, ...
@@ -72,10 +75,10 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
             raise UsageError(f"There is no option {name!r}; a maintained view takes {known}.")
         if name in chosen:
             raise UsageError(f"The option {name!r} is given twice.")
-        text = str(value).lower()
+        text = str(value) if name == "updatable" else str(value).lower()
         if name == "staleness":
             seconds(text)
-        elif text not in _ALLOWED[name]:
+        elif _ALLOWED[name] and text not in _ALLOWED[name]:
             allowed = " or ".join(_ALLOWED[name])
             raise UsageError(f"{name} = {value} is not available; it can be {allowed}.")
         chosen[name] = text

@@ -25,7 +25,7 @@ from orchestrator.algebra.ids import infer_ids
 from orchestrator.algebra.rendering import to_sql
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.plan import Column, MaintenancePlan, Source, SourceColumn
-from orchestrator.errors import UnsupportedError
+from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions
@@ -102,7 +102,28 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         # Recomputation asks for none, and each operator costs a query.
         types={} if options.strategy == recompute.NAME else _types(connection, analysis.plan),
         cache=options.cache != "off",
+        static=_static(analysis, sources, options.updatable),
     )
+
+
+def _static(
+    analysis: Analysis, sources: tuple[Source, ...], updatable: str | None
+) -> frozenset[int]:
+    """The sources that are not among those that the user says change."""
+    if updatable is None:
+        return frozenset()
+    names = [use.relation for use in analysis.sources]
+    found = set()
+    for wanted in (name.strip() for name in updatable.split(",")):
+        fits = [n for n, one in enumerate(names) if wanted in (one.name, one.qualified)]
+        if len(fits) != 1:
+            known = ", ".join(one.qualified for one in names)
+            problem = "several tables" if fits else "no table"
+            raise UsageError(
+                f"updatable names {wanted!r}, which is {problem} of the query; it reads {known}."
+            )
+        found.add(sources[fits[0]].oid)
+    return frozenset(source.oid for source in sources) - found
 
 
 def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnType]:

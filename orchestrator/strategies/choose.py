@@ -17,6 +17,7 @@ Planner = Callable[[Problem], MaintenancePlan | Unsupported]
 STRATEGIES: dict[str, Planner] = {
     compose.NAME: compose.plan,
     compose.TUPLE: compose.plan_by_tuples,
+    compose.RECURSIVE: compose.plan_recursively,
     recompute.NAME: recompute.plan,
 }
 """Every strategy by its name, the preferred ones first."""
@@ -24,6 +25,7 @@ STRATEGIES: dict[str, Planner] = {
 _BECAUSE = {
     compose.NAME: "every operator has a rule for ID-based diffs",
     compose.TUPLE: "every operator has a rule for changes as bags of rows",
+    compose.RECURSIVE: "every operator has a rule for changes as bags of rows",
     recompute.NAME: "it applies to every query; each refresh costs as much as the query",
 }
 

@@ -49,6 +49,8 @@ class Problem:
     plan: Plan | None = None
     types: Mapping[str, ColumnType] = field(default_factory=dict)
     """Of the plan's columns by their symbols; behind an aggregate's, `()` stands for its argument."""
+    static: frozenset[int] = frozenset()
+    """The tables, by oid, that the user says hardly ever change."""
     cache: bool = True
     """Whether the input of an aggregation is stored where joins make it."""
 

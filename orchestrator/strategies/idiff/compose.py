@@ -32,6 +32,7 @@ from orchestrator.deltascript.plan import (
 from orchestrator.strategies.idiff import rules
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.leaves import constant, reads
+from orchestrator.strategies.idiff.recursive import change_of_join
 from orchestrator.strategies.idiff.rules.base import (
     bag,
     change,
@@ -49,6 +50,7 @@ for module in pkgutil.iter_modules(rules.__path__):
 
 NAME = "id"
 TUPLE = "tuple"
+RECURSIVE = "recursive"
 
 
 def plan(problem: Problem) -> MaintenancePlan | Unsupported:
@@ -62,6 +64,15 @@ def plan_by_tuples(problem: Problem) -> MaintenancePlan | Unsupported:
     This is the tuple-based IVM that section 6 of papers/idivm.txt compares with.
     """
     return _planned(replace(problem, cache=False), TUPLE)
+
+
+def plan_recursively(problem: Problem) -> MaintenancePlan | Unsupported:
+    """The maintenance plan by whole tuples that finds partners in stored joins.
+
+    It is what section 7.3 of papers/idivm.txt compares with: SDBT-streams where all tables may
+    change, SDBT-fixed where the problem names those that do not.
+    """
+    return _planned(replace(problem, cache=False), RECURSIVE)
 
 
 def _planned(problem: Problem, strategy: str) -> MaintenancePlan | Unsupported:
@@ -98,7 +109,13 @@ class _Composition:
             if operator.outer_columns:
                 raise NotModelledError("a correlated subquery has no rule yet", operator.label)
             _require_rule(operator)
-        self.composer = Composer(problem.sources, symbols, problem.types)
+        self.composer = Composer(
+            problem.sources,
+            symbols,
+            problem.types,
+            problem.static,
+            change_of_join if self.strategy == RECURSIVE else None,
+        )
         # What has been asked of the tables' names by now is all that there is to ask.
         identified = replace(identified, root=rewrite(identified.root, _captured))
         self.composer.visible = tuple(zip(identified.names, identified.columns, strict=True))
@@ -124,7 +141,7 @@ class _Composition:
             child = self._below(child)
             maintain(inner.with_children((child,)), self.composer, CONTENT)
             return
-        linear = self._linear(root, as_bag=self.strategy == TUPLE)
+        linear = self._linear(root, as_bag=self.strategy != NAME)
         self._store(linear, CONTENT)
 
     def _linear(self, operator: Operator, as_bag: bool) -> Operator:
@@ -159,7 +176,7 @@ class _Composition:
 
     def _store(self, operator: Operator, role: str) -> StateScan:
         ids = ids_of(operator)
-        if self.strategy == TUPLE and _is_linear(operator):
+        if self.strategy != NAME and _is_linear(operator):
             changed = bag(operator, self.composer)
             state = store(role, operator, ids, self.composer)
             if changed is not None:

@@ -39,8 +39,18 @@ EXACT = frozenset(
 """Types whose equal values are the same to the bit."""
 
 
-def store(role: str, plan: Operator, ids: Sequence[Column], composer: Composer) -> StateScan:
-    """Stores a result under its IDs; of the content, first the columns that the view shows."""
+def store(
+    role: str,
+    plan: Operator,
+    ids: Sequence[Column],
+    composer: Composer,
+    *,
+    followed: bool = True,
+) -> StateScan:
+    """Stores a result under its IDs; of the content, first the columns that the view shows.
+
+    If it is `followed`, further steps may ask for its changes.
+    """
     names = Symbols()
     shown = composer.visible if role == CONTENT else ()
     called = {column: names.fresh(name) for name, column in shown}
@@ -59,7 +69,7 @@ def store(role: str, plan: Operator, ids: Sequence[Column], composer: Composer) 
             query=composer.query(renamed(plan, made), [new for _, new in made]),
         )
     )
-    if role != CONTENT:
+    if role != CONTENT and followed:
         shape = composer.name(f"{role}_row")
         composer.states.append(Shape(shape, pairs_of(role, tuple(outputs.values()))))
         minus, update, plus = (composer.name(f"{role}_{w}") for w in ("gone", "changed", "come"))
@@ -195,7 +205,8 @@ class Upkeep:
         collect = None
         if held is not None:
             collect = {"delete": held.minus, "update": held.update, "insert": held.plus}[kind]
-        composer.steps.append(
+        composer.add(
+            plan,
             Apply(
                 kind=kind,
                 state=state.role,
@@ -207,7 +218,7 @@ class Upkeep:
                 collect=collect,
                 shape=held.shape if held else None,
                 needs=tuple(sorted(variables(plan))),
-            )
+            ),
         )
 
     def _text(self, scalar: Scalar) -> str:

@@ -6,6 +6,7 @@ from functools import singledispatch
 from typing import Any
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.flat import flattened
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.unsupported import NotModelledError
@@ -57,6 +58,8 @@ def bag(operator: Operator, composer: Composer) -> Bag | None:
     """The change of a linear plan's result as a bag; None if it never changes."""
     if not operator.children:
         return bag_of(operator, composer)
+    if composer.change_of_join is not None and len(flattened(operator).atoms) > 1:
+        return composer.change_of_join(operator, composer)
     inputs = tuple(bag(child, composer) for child in operator.children)
     return None if not any(inputs) else change(operator, inputs, composer)
 
