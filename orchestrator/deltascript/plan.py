@@ -234,6 +234,14 @@ def pairs_of(role: str, columns: tuple[str, ...]) -> Query:
 
 
 @dataclass(frozen=True)
+class Probe:
+    """Columns of a table, by number, by which the script looks for rows."""
+
+    table: int
+    columns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Reason:
     """Why a strategy was taken or not."""
 
@@ -266,6 +274,8 @@ class MaintenancePlan:
     """The same for programs."""
     variables: tuple[tuple[str, str], ...] = ()
     """The variables that hold diffs, and the roles of their row types."""
+    probes: tuple[Probe, ...] = ()
+    """How the script looks for rows of tables."""
 
     def state(self, role: str) -> State:
         """The state of a role."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from orchestrator.algebra.columns import Column
@@ -26,10 +27,12 @@ from orchestrator.deltascript.plan import (
     CONTENT,
     Apply,
     MaintenancePlan,
+    Probe,
     StateTable,
     Step,
 )
 from orchestrator.strategies.idiff import rules
+from orchestrator.strategies.idiff.access import Lookup, probes
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.leaves import constant, reads
 from orchestrator.strategies.idiff.recursive import change_of_join
@@ -122,13 +125,16 @@ class _Composition:
         self.root = identified.root
         self._content(self.root)
         script: tuple[Step, ...] = (*reads(self.composer), *self.composer.steps)
+        plans = self.composer.plans.values()
+        lookups = list(dict.fromkeys(lookup for plan in plans for lookup in probes(plan)))
         states = [
-            replace(state, probes=_probes(state, script))
+            replace(state, probes=_probes(state, script, lookups))
             if isinstance(state, StateTable)
             else state
             for state in self.composer.states
         ]
-        return problem.maintained_by(self.strategy, states, script, self.composer.variables)
+        made = problem.maintained_by(self.strategy, states, script, self.composer.variables)
+        return replace(made, probes=_table_probes(lookups))
 
     def _content(self, root: Operator) -> None:
         visible = {column for _, column in self.composer.visible}
@@ -244,19 +250,38 @@ def _conditional(plan: Operator) -> dict[Operator, list[frozenset[Column]]]:
     return found
 
 
-def _probes(state: StateTable, script: tuple[Step, ...]) -> tuple[tuple[str, ...], ...]:
+def _probes(
+    state: StateTable, script: tuple[Step, ...], lookups: Iterable[Lookup]
+) -> tuple[tuple[str, ...], ...]:
     """The sets of columns to index beside the key, whose first columns need no other index."""
     nullable = set(state.nullable)
+    wanted = [
+        {name for name, _, _ in step.keys}
+        for step in script
+        if isinstance(step, Apply) and step.state == state.role and step.keys
+    ]
+    for lookup in lookups:
+        if isinstance(lookup.rows, StateScan) and lookup.rows.role == state.role:
+            wanted.append({lookup.rows.called(column) for column in lookup.by})
     found: list[tuple[str, ...]] = []
-    for step in script:
-        if not isinstance(step, Apply) or step.state != state.role or not step.keys:
-            continue
-        names = tuple(
-            sorted(
-                (name for name, _, _ in step.keys),
-                key=lambda n: (n in nullable, state.key.index(n) if n in state.key else 0),
-            )
-        )
-        if names != state.key[: len(names)] and names not in found:
-            found.append(names)
+    for names in sorted(wanted, key=len, reverse=True):
+        place = {name: n for n, name in enumerate(state.key)}
+        ordered = tuple(sorted(names, key=lambda n: (n in nullable, place.get(n, 0), n)))
+        indexes = [state.key, *found]
+        if not any(set(one[: len(names)]) == names for one in indexes):
+            found.append(ordered)
     return tuple(found)
+
+
+def _table_probes(lookups: Iterable[Lookup]) -> tuple[Probe, ...]:
+    """The columns by which rows of tables are looked up; fewer columns of the same stand for more."""
+    found = {
+        (one.rows.table.oid, frozenset(o.attnum for o in one.rows.outputs if o.column in one.by))
+        for one in lookups
+        if isinstance(one.rows, Scan)
+    }
+    return tuple(Probe(oid, tuple(sorted(by))) for oid, by in sorted(found, key=_in_order))
+
+
+def _in_order(probe: tuple[int, frozenset[int]]) -> tuple[int, list[int]]:
+    return probe[0], sorted(probe[1])

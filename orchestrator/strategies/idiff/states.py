@@ -211,7 +211,10 @@ class Upkeep:
                 kind=kind,
                 state=state.role,
                 query=composer.query(plan, columns),
-                keys=tuple((state.called(c), c.symbol, c not in state.not_null) for c in ids),
+                keys=tuple(
+                    (state.called(place), c.symbol, place not in state.not_null)
+                    for c, place in zip(ids, map(self._place, ids), strict=True)
+                ),
                 columns=tuple(name for _, name in state.outputs),
                 sets=tuple((state.called(column), self._text(value)) for column, value in sets),
                 where=self._text(where) if where else None,
@@ -220,6 +223,12 @@ class Upkeep:
                 needs=tuple(sorted(variables(plan))),
             ),
         )
+
+    def _place(self, column: Column) -> Column:
+        """A column, or the ID that is equal to it: one index then serves both."""
+        state = self.state
+        equal = state.dependencies.same(column)
+        return next((one for one in (column, *state.ids) if one in equal & set(state.ids)), column)
 
     def _text(self, scalar: Scalar) -> str:
         """An expression as SQL: `t` is the row that the step finds, `d` the diff."""
