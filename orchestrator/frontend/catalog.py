@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from psycopg import Connection
-from psycopg.rows import dict_row
+from psycopg.rows import class_row, dict_row
 from psycopg.sql import SQL
 
 from orchestrator.frontend import node_tree
 from orchestrator.frontend.facts import (
     ForeignKey,
     FunctionUse,
+    Index,
     Key,
     OutputColumn,
     Relation,
@@ -252,6 +253,18 @@ def _keys(cursor: Any, oids: list[int]) -> Mapping[int, list[Key]]:
     for row in rows.fetchall():
         found[row.pop("indrelid")].append(Key(**{**row, "columns": tuple(row["columns"])}))
     return found
+
+
+def indexes_on(connection: Connection[Any], tables: Collection[int]) -> list[Index]:
+    """The indexes by which rows of some tables can be found by `=`."""
+    with connection.cursor(row_factory=class_row(Index)) as cursor:
+        return cursor.execute(
+            "SELECT i.indexrelid AS oid, i.indrelid AS table, i.indkey[0]::integer AS first_column"
+            " FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
+            " JOIN pg_am am ON am.oid = c.relam AND am.amname IN ('btree', 'hash')"
+            " WHERE i.indrelid = ANY (%s::oid[]) AND i.indisvalid AND i.indpred IS NULL",
+            [sorted(tables)],
+        ).fetchall()
 
 
 def _foreign_keys(cursor: Any, oids: list[int]) -> Mapping[int, list[ForeignKey]]:

@@ -15,6 +15,7 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
     "maintain": MODES,
     "strategy": ("auto", "id", "tuple", "recursive", "recompute"),
     "cache": ("auto", "on", "off"),
+    "create_indexes": ("on", "off"),
     "updatable": (),
     "staleness": (),
 }
@@ -30,6 +31,8 @@ class ViewOptions:
     maintain: str = "deferred"
     strategy: str = "auto"
     cache: str = "auto"
+    create_indexes: str = "off"
+    """Whether indexes are made on tables where the program looks for rows and there is none."""
     updatable: str | None = None
     """The tables that change; any other one's change is answered by computing the view anew."""
     staleness: str | None = None
@@ -62,8 +65,8 @@ def seconds(duration: str) -> float:
 def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
     """The options given by name, checked.
 
-    >>> parse_options([("strategy", "recompute")])
-    ViewOptions(maintain='deferred', strategy='recompute', cache='auto', updatable=None, staleness=None)
+    >>> parse_options([("strategy", "recompute")])  # doctest: +ELLIPSIS
+    ViewOptions(maintain='deferred', strategy='recompute', cache='auto', ...)
     >>> parse_options([("stratgy", "recompute")])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     orchestrator.errors.UsageError: There is no option 'stratgy'; a maintained view takes maintain, strategy, ...

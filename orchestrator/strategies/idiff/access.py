@@ -80,10 +80,10 @@ def _in_reach(flat: Flat, known: set[Column]) -> Iterator[tuple[Operator, tuple[
     """
     equal = list(_equalities(flat.conditions))
     left = list(flat.atoms)
-    for atom in [one for one in left if isinstance(one, DiffScan)]:
-        left.remove(atom)
-        known = known | set(atom.columns)
-        yield atom, ()
+    for diff in [one for one in left if isinstance(one, DiffScan)]:
+        left.remove(diff)
+        known = known | set(diff.columns)
+        yield diff, ()
     while left:
         known = _determined(equal, known)
         given = [frozenset(known.intersection(atom.columns)) for atom in left]
