@@ -108,7 +108,9 @@ def _program(plan: MaintenancePlan, names: Names) -> Composed:
     return SQL(
         "#variable_conflict use_column\n"
         "-- Keeps {} equal to the rows of {}; strategy {}.\n"
-        "<<{}>>\nDECLARE\n    changed bigint := 0;\n    applied bigint;\n{}BEGIN\n{}    RETURN changed;\nEND"
+        "<<{}>>\nDECLARE\n    changed bigint := 0;\n    applied bigint;\n"
+        "    accesses double precision := 0;\n    begun timestamptz := clock_timestamp();\n"
+        "{}BEGIN\n{}    RETURN changed;\nEND"
     ).format(
         names.state(plan.content),
         names.definition,
@@ -125,6 +127,7 @@ def _steps(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
     for step in plan.script:
         if not isinstance(step, ReadChanges):
             yield _step(plan, names, step)
+    yield steps.note_cost(plan, names)
 
 
 def _step(plan: MaintenancePlan, names: Names, step: Step) -> Composed:

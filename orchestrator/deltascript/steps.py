@@ -129,9 +129,13 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
             "              AND i.signature IS DISTINCT FROM idivm.signature(i.relation)"
         ).format(Literal(names.id))
         stops.insert(0, _stop("a plain view that % reads was replaced", changed, names))
-    return SQL("    IF rebuild THEN\n{}{}        RETURN changed;\n    END IF;\n").format(
+    return SQL(
+        "    IF rebuild THEN\n{}{}"
+        "        PERFORM idivm.note_cost({}, NULL, begun);\n        RETURN changed;\n    END IF;\n"
+    ).format(
         SQL("").join(stops),
         SQL("").join(_rebuilt(state, names, state.role == plan.content) for state in states),
+        Literal(names.id),
     )
 
 
@@ -237,16 +241,35 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
     reads = [step for step in plan.script if isinstance(step, ReadChanges)]
     if not reads:
         return SQL("").format()
-    size = SQL(" + ").join(
-        SQL("coalesce(cardinality({}), 0)").format(Identifier(one.variable))
-        for step in reads
-        for one in step.classes
-    )
+    variables = [one.variable for step in reads for one in step.classes]
+    sizes = [SQL("coalesce(cardinality({}), 0)").format(Identifier(one)) for one in variables]
+    accesses = [
+        SQL("{} * {}").format(Literal(round(plan.accesses(one), 1)), size)
+        for one, size in zip(variables, sizes, strict=True)
+    ]
     return SQL(
-        "    IF NOT rebuild THEN\n{}    END IF;\n"
-        "    IF {} > {} THEN\n"
-        "        PERFORM set_config('plan_cache_mode', 'force_custom_plan', true);\n    END IF;\n"
-    ).format(SQL("").join(_read(step, names) for step in reads), size, Literal(SMALL))
+        "    IF NOT rebuild THEN\n{reads}    END IF;\n"
+        "    IF {size} > {small} THEN\n"
+        "        PERFORM set_config('plan_cache_mode', 'force_custom_plan', true);\n"
+        "        accesses := {accesses};\n"
+        "        rebuild := rebuild OR idivm.is_cheaper_anew({view}, accesses);\n    END IF;\n"
+    ).format(
+        reads=SQL("").join(_read(step, names) for step in reads),
+        size=SQL(" + ").join(sizes) or SQL("0"),
+        small=Literal(SMALL),
+        accesses=SQL(" + ").join(accesses) or SQL("0"),
+        view=Literal(names.id),
+    )
+
+
+def note_cost(plan: MaintenancePlan, names: Names) -> Composed:
+    """Remembers how long a large diff took."""
+    if not any(isinstance(step, ReadChanges) for step in plan.script):
+        return SQL("").format()
+    return SQL(
+        "    IF accesses > 0 THEN\n"
+        "        PERFORM idivm.note_cost({}, accesses, begun);\n    END IF;\n"
+    ).format(Literal(names.id))
 
 
 def _read(step: ReadChanges, names: Names) -> Composed:

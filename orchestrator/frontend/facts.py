@@ -57,6 +57,19 @@ class Index:
 
 
 @dataclass(frozen=True)
+class TableStatistics:
+    """What PostgreSQL's statistics say of a table."""
+
+    table: int
+    rows: float
+    updated: float
+    deleted: float
+    inserted: float
+    distinct_values: dict[str, float]
+    """Column numbers, and how many values they have."""
+
+
+@dataclass(frozen=True)
 class ForeignKey:
     """A reference from columns of one relation to a key of another."""
 

@@ -85,10 +85,25 @@ def _state(state: dict[str, Any]) -> str:
     return f"  {state['role']} ({shown}{'; hidden: ' + hidden if hidden else ''}; key: {key})"
 
 
+_CHANGES = {"minus": "deletion from", "update": "update of", "plus": "insertion into"}
+
+
 def _why(view: ViewInfo) -> str:
-    return "\n".join(
+    lines = [
         f"{'+' if reason['taken'] else '-'} {reason['strategy']}: {reason['because']}"
         for reason in view.plan["reasons"]
+    ]
+    if view.plan.get("costs"):
+        lines.append("lookups and rows of one change, by the statistics when this was planned:")
+        lines += [f"  {_cost(one)}" for one in view.plan["costs"]]
+    return "\n".join(lines)
+
+
+def _cost(cost: dict[str, Any]) -> str:
+    columns = f" ({', '.join(cost['columns'])})" if cost["columns"] else ""
+    letters = ", ".join(f"{letter} = {cost[letter]:,.3g}" for letter in "apgk")
+    return (
+        f"{cost['accesses']:,.3g} for {_CHANGES[cost['kind']]} {cost['source']}{columns}: {letters}"
     )
 
 

@@ -27,12 +27,13 @@ from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.plan import Column, MaintenancePlan, Source, SourceColumn
 from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
+from orchestrator.frontend.catalog import statistics
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions
 from orchestrator.runtime import catalog
 from orchestrator.strategies import recompute
 from orchestrator.strategies.choose import choose
-from orchestrator.strategies.problem import ColumnType, Problem
+from orchestrator.strategies.problem import ColumnType, Problem, Statistics
 
 PINNED = (
     "DateStyle",
@@ -102,6 +103,15 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         # Recomputation asks for none, and each operator costs a query.
         types={} if options.strategy == recompute.NAME else _types(connection, analysis.plan),
         cache=options.cache != "off",
+        cache_is_open=options.cache == "auto",
+        statistics={
+            one.table: Statistics(
+                one.rows,
+                {int(number): values for number, values in one.distinct_values.items()},
+                {"update": one.updated, "minus": one.deleted, "plus": one.inserted},
+            )
+            for one in statistics(connection, [source.oid for source in sources])
+        },
         static=_static(analysis, sources, options.updatable),
     )
 

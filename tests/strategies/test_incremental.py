@@ -145,3 +145,27 @@ def test_an_update_of_a_plain_attribute_touches_one_row_version_each(orc):
     (rows,) = orc.execute("SELECT count(*) FROM v WHERE pid = 3")[0].rows
     assert report.changed == rows[0] > 0
     assert orc.refresh("v")[0].changed == 0
+
+
+def test_auto_goes_by_what_a_change_costs(orc):
+    orc.execute(TABLES)
+    orc.execute(
+        "CREATE TABLE a (id int PRIMARY KEY, k int NOT NULL, n int);"
+        "CREATE TABLE b (id int PRIMARY KEY, k int NOT NULL);"
+        "INSERT INTO a SELECT g, g % 2, g FROM generate_series(1, 400) AS g;"
+        "INSERT INTO b SELECT g, g % 2 FROM generate_series(1, 400) AS g;"
+        "ANALYZE a, b, parts, devices, devices_parts"
+    )
+    # Each row of one meets half of the other: a cache would hold them all.
+    orc.create_view("many", "SELECT k, count(*) AS c FROM a JOIN b USING (k) GROUP BY k")
+    orc.create_view("few", VIEWS["spj"])
+    assert (orc.view("few").strategy, orc.view("many").strategy) == ("id", "id")
+    assert [s["role"] for s in orc.view("many").plan["states"] if "key" in s] == ["content"]
+    why = orc.explain("many").why.splitlines()
+    assert why[0].startswith("+ id without a cache: a change costs ")
+    assert any(line.startswith("- id: a change costs ") for line in why)
+    costs = {(c["source"], c["kind"]): c for c in orc.explain("many").details["costs"]}
+    assert 100 < costs["public.a", "plus"]["a"] < 400
+    for change in CHANGES[:8]:
+        orc.execute(change)
+    assert all(report.equal for report in orc.check())

@@ -34,6 +34,7 @@ from orchestrator.deltascript.plan import (
 from orchestrator.strategies.idiff import rules
 from orchestrator.strategies.idiff.access import Lookup, probes
 from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.cost import costs
 from orchestrator.strategies.idiff.leaves import constant, reads
 from orchestrator.strategies.idiff.recursive import change_of_join
 from orchestrator.strategies.idiff.rules.base import (
@@ -54,6 +55,9 @@ for module in pkgutil.iter_modules(rules.__path__):
 NAME = "id"
 TUPLE = "tuple"
 RECURSIVE = "recursive"
+
+CACHE = "cache"
+"""What the roles of stored inputs of aggregations begin with."""
 
 
 def plan(problem: Problem) -> MaintenancePlan | Unsupported:
@@ -134,7 +138,11 @@ class _Composition:
             for state in self.composer.states
         ]
         made = problem.maintained_by(self.strategy, states, script, self.composer.variables)
-        return replace(made, probes=_table_probes(lookups))
+        return replace(
+            made,
+            probes=_table_probes(lookups),
+            costs=costs(self.composer, problem.statistics),
+        )
 
     def _content(self, root: Operator) -> None:
         visible = {column for _, column in self.composer.visible}
@@ -177,7 +185,7 @@ class _Composition:
     def _below(self, operator: Operator) -> Operator:
         """The input of an operator whose result is stored: a cache, or a plan of bags."""
         if self.problem.cache and _joins(operator):
-            return self._store(self._linear(operator, as_bag=False), self.composer.name("cache"))
+            return self._store(self._linear(operator, as_bag=False), self.composer.name(CACHE))
         return self._linear(operator, as_bag=True)
 
     def _store(self, operator: Operator, role: str) -> StateScan:

@@ -19,7 +19,7 @@ from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.rendering import Renderer
 from orchestrator.algebra.scalar import Scalar
 from orchestrator.algebra.unsupported import NotModelledError
-from orchestrator.deltascript.leaves import DiffScan
+from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.deltascript.plan import (
     Assign,
     ChangeClass,
@@ -73,6 +73,10 @@ class Composer:
         self.steps: list[Step] = []
         self.plans: dict[int, Operator] = {}
         """The plans of the steps' queries, by the steps' places."""
+        self.stored: dict[str, Operator] = {}
+        """What the states hold, by their roles."""
+        self.scans: dict[str, StateScan] = {}
+        """How they are read."""
         self.variables: list[tuple[str, str]] = []
         """All variables of the program, and the roles of their row types."""
         self.changes: dict[str, Changes] = {}

@@ -75,7 +75,7 @@ def store(
         minus, update, plus = (composer.name(f"{role}_{w}") for w in ("gone", "changed", "come"))
         composer.changes[role] = Changes(minus, update, plus, shape)
         composer.variables += [(name, shape) for name in (minus, update, plus)]
-    return StateScan(
+    scan = StateScan(
         role,
         composer.symbols.fresh("s"),
         tuple(outputs.items()),
@@ -84,6 +84,8 @@ def store(
         plan.keys,
         plan.not_null,
     )
+    composer.stored[role], composer.scans[role] = plan, scan
+    return scan
 
 
 @dataclass(frozen=True)
