@@ -139,9 +139,13 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
             "              AND i.signature IS DISTINCT FROM idivm.signature(i.relation)"
         ).format(Literal(names.id))
         stops.insert(0, _stop("a plain view that % reads was replaced", changed, names))
-    return SQL("    IF rebuild THEN\n{}{}        RETURN changed;\n    END IF;\n").format(
+    return SQL(
+        "    IF rebuild THEN\n{}{}"
+        "        PERFORM idivm.note_cost({}, NULL, begun);\n        RETURN changed;\n    END IF;\n"
+    ).format(
         SQL("").join(stops),
         SQL("").join(_rebuilt(state, names, state.role == plan.content) for state in states),
+        Literal(names.id),
     )
 
 
@@ -216,8 +220,6 @@ def _rebuilt(state: StateTable, names: Names, counts: bool) -> Composed:
 
 def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
     """A step of the script."""
-    if isinstance(step, ReadChanges):
-        return _read(step, names)
     if isinstance(step, Assign):
         return _guarded(
             step.needs,
@@ -244,8 +246,47 @@ def _guarded(needs: Iterable[str], statement: Composable) -> Composed:
     return SQL("    IF {} THEN\n        {}    END IF;\n").format(SQL(" OR ").join(held), statement)
 
 
+def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
+    """Reads what has changed since the watermark, and plans for it if it is much."""
+    reads = [step for step in plan.script if isinstance(step, ReadChanges)]
+    if not reads:
+        return SQL("").format()
+    variables = [one.variable for step in reads for one in step.classes]
+    sizes = [SQL("coalesce(cardinality({}), 0)").format(Identifier(one)) for one in variables]
+    accesses = [
+        SQL("{} * {}").format(Literal(round(plan.accesses(one), 1)), size)
+        for one, size in zip(variables, sizes, strict=True)
+    ]
+    return SQL(
+        "    IF NOT rebuild THEN\n{reads}    END IF;\n"
+        "    IF {size} > {small} THEN\n"
+        "        PERFORM set_config('plan_cache_mode', 'force_custom_plan', true);\n"
+        "        accesses := {accesses};\n"
+        "        rebuild := rebuild OR idivm.is_cheaper_anew({view}, accesses);\n    END IF;\n"
+    ).format(
+        reads=SQL("").join(_read(step, names) for step in reads),
+        size=SQL(" + ").join(sizes) or SQL("0"),
+        small=Literal(SMALL),
+        accesses=SQL(" + ").join(accesses) or SQL("0"),
+        view=Literal(names.id),
+    )
+
+
+def note_cost(plan: MaintenancePlan, names: Names) -> Composed:
+    """Remembers how long a large diff took."""
+    if not any(isinstance(step, ReadChanges) for step in plan.script):
+        return SQL("").format()
+    return SQL(
+        "    IF accesses > 0 THEN\n"
+        "        PERFORM idivm.note_cost({}, accesses, begun);\n    END IF;\n"
+    ).format(Literal(names.id))
+
+
 def _read(step: ReadChanges, names: Names) -> Composed:
     source = names.sources[step.source.oid]
+    net = Identifier("idivm_log", f"s{source.id}_net")
+    if not step.classes:
+        return SQL("    rebuild := rebuild OR EXISTS (SELECT FROM {}(since));\n").format(net)
     columns = step.source.columns
     shown = source.columns
 
@@ -274,23 +315,16 @@ def _read(step: ReadChanges, names: Names) -> Composed:
             return SQL("c.{} IS DISTINCT FROM NULL").format(SQL(side))
         return SQL("{} AND NOT {}").format(_present(key, shown, side), _kept(key, image))
 
-    size = SQL(" + ").join(
-        SQL("coalesce(cardinality({}), 0)").format(Identifier(one.variable)) for one in step.classes
-    )
     return SQL(
         "    SELECT {rows}\n    INTO {variables}\n    FROM {net}(since) AS c{times};\n"
-        "    IF {size} > {small} THEN\n"
-        "        PERFORM set_config('plan_cache_mode', 'force_custom_plan', true);\n    END IF;\n"
     ).format(
         rows=SQL(",\n        ").join(
             SQL("array_agg({}) FILTER (WHERE {})").format(row, condition(one))
             for one in step.classes
         ),
         variables=SQL(", ").join(Identifier(one.variable) for one in step.classes),
-        net=Identifier("idivm_log", f"s{source.id}_net"),
+        net=net,
         times=SQL("" if key else " CROSS JOIN generate_series(1, c.times)"),
-        size=size,
-        small=Literal(SMALL),
     )
 
 

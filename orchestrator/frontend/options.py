@@ -13,8 +13,10 @@ MODES = ("deferred", "eager", "on_commit")
 
 _ALLOWED: dict[str, tuple[str, ...]] = {
     "maintain": MODES,
-    "strategy": ("auto", "id", "tuple", "recompute"),
+    "strategy": ("auto", "id", "tuple", "recursive", "recompute"),
     "cache": ("auto", "on", "off"),
+    "create_indexes": ("on", "off"),
+    "updatable": (),
     "staleness": (),
 }
 
@@ -29,6 +31,10 @@ class ViewOptions:
     maintain: str = "deferred"
     strategy: str = "auto"
     cache: str = "auto"
+    create_indexes: str = "off"
+    """Whether indexes are made on tables where the program looks for rows and there is none."""
+    updatable: str | None = None
+    """The tables that change; any other one's change is answered by computing the view anew."""
     staleness: str | None = None
     """How far a deferred view may lag behind where `idivm serve` runs, as in 500ms."""
 
@@ -59,8 +65,8 @@ def seconds(duration: str) -> float:
 def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
     """The options given by name, checked.
 
-    >>> parse_options([("strategy", "recompute")])
-    ViewOptions(maintain='deferred', strategy='recompute', cache='auto', staleness=None)
+    >>> parse_options([("strategy", "recompute")])  # doctest: +ELLIPSIS
+    ViewOptions(maintain='deferred', strategy='recompute', cache='auto', ...)
     >>> parse_options([("stratgy", "recompute")])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     orchestrator.errors.UsageError: There is no option 'stratgy'; a maintained view takes maintain, strategy, ...
@@ -72,10 +78,10 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
             raise UsageError(f"There is no option {name!r}; a maintained view takes {known}.")
         if name in chosen:
             raise UsageError(f"The option {name!r} is given twice.")
-        text = str(value).lower()
+        text = str(value) if name == "updatable" else str(value).lower()
         if name == "staleness":
             seconds(text)
-        elif text not in _ALLOWED[name]:
+        elif _ALLOWED[name] and text not in _ALLOWED[name]:
             allowed = " or ".join(_ALLOWED[name])
             raise UsageError(f"{name} = {value} is not available; it can be {allowed}.")
         chosen[name] = text

@@ -159,6 +159,21 @@ def stored_content(connection: Connection[Any], view_id: int) -> tuple[Source, f
     return source, frozenset(number for number, called, *_ in columns if called in sure)
 
 
+def record_indexes(
+    connection: Connection[Any], view_id: int, made: Sequence[int], used: Sequence[int]
+) -> None:
+    """Records the indexes made for a view, and those that it uses and were made for another."""
+    connection.execute(
+        "INSERT INTO idivm.made_indexes SELECT %s, i FROM unnest(%s::oid[]) AS i",
+        [view_id, list(made)],
+    )
+    connection.execute(
+        "INSERT INTO idivm.made_indexes SELECT DISTINCT %s::integer, index FROM idivm.made_indexes"
+        " WHERE index = ANY (%s::oid[]) ON CONFLICT DO NOTHING",
+        [view_id, list(used)],
+    )
+
+
 def sources_of(connection: Connection[Any], view_id: int) -> set[int]:
     """The captured tables of a view."""
     rows = connection.execute("SELECT source FROM idivm.view_sources WHERE view = %s", [view_id])

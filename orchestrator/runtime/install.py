@@ -26,7 +26,7 @@ from orchestrator.deltascript.plan import MaintenancePlan
 from orchestrator.errors import NameTakenError, UnsupportedError, UsageError
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.frontend.statements import QualifiedName
-from orchestrator.runtime import catalog, modes, planning, sources
+from orchestrator.runtime import catalog, indexes, modes, planning, sources
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.sqltext import fitted_name
 
@@ -189,7 +189,7 @@ def _install(
             json.dumps(new.options.to_json()),
         ],
     )
-    _use(connection, names.id, plan)
+    _use(connection, names.id, plan, new.options)
     modes.refuse_moving(connection, names.id, plan.maintain)
     return plan
 
@@ -231,7 +231,7 @@ def _replan_one(connection: Connection[Any], view: ViewInfo) -> Identifier | Non
         options = replace(options, strategy="auto")
         plan = planning.plan_view(connection, names.definition, options)
     before = catalog.sources_of(connection, view.id)
-    _use(connection, view.id, plan)
+    _use(connection, view.id, plan, options)
     names = replace(names, sources=catalog.source_names(connection, view.id))
     old = _restate(connection, view, plan, names)
     connection.execute(emit.create_program(plan, names))
@@ -276,8 +276,10 @@ def _restate(
     return Identifier("idivm_state", old)
 
 
-def _use(connection: Connection[Any], view_id: int, plan: MaintenancePlan) -> None:
-    """Records a view's plan and captures what it reads."""
+def _use(
+    connection: Connection[Any], view_id: int, plan: MaintenancePlan, options: ViewOptions
+) -> None:
+    """Records a view's plan, captures what it reads, and makes indexes if it is to have them."""
     connection.execute(
         "UPDATE idivm.views SET strategy = %s, moving = %s, settings = %s, plan = %s WHERE id = %s",
         [
@@ -298,6 +300,9 @@ def _use(connection: Connection[Any], view_id: int, plan: MaintenancePlan) -> No
     for source in sorted(plan.sources, key=lambda source: source.oid):
         source_id = sources.ensure_source(connection, source)
         connection.execute("INSERT INTO idivm.view_sources VALUES (%s, %s)", [view_id, source_id])
+    connection.execute("DELETE FROM idivm.made_indexes WHERE view = %s", [view_id])
+    if options.create_indexes == "on":
+        indexes.ensure(connection, view_id, plan.probes)
 
 
 def _fill(

@@ -27,15 +27,16 @@ from orchestrator.algebra.operators.recursive import open_recursions
 from orchestrator.algebra.rendering import to_sql
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.plan import Column, MaintenancePlan, Source, SourceColumn
-from orchestrator.errors import UnsupportedError
+from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
+from orchestrator.frontend.catalog import statistics
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions
 from orchestrator.runtime import catalog
 from orchestrator.runtime.cascades import as_captured
 from orchestrator.strategies import recompute
 from orchestrator.strategies.choose import choose
-from orchestrator.strategies.problem import ColumnType, Problem
+from orchestrator.strategies.problem import ColumnType, Problem, Statistics
 
 PINNED = (
     "DateStyle",
@@ -133,7 +134,37 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         # Recomputation asks for none, and each operator costs a query.
         types={} if options.strategy == recompute.NAME else _types(connection, plan),
         cache=options.cache != "off",
+        cache_is_open=options.cache == "auto",
+        statistics={
+            one.table: Statistics(
+                one.rows,
+                {int(number): values for number, values in one.distinct_values.items()},
+                {"update": one.updated, "minus": one.deleted, "plus": one.inserted},
+            )
+            for one in statistics(connection, [source.oid for source in sources])
+        },
+        static=_static(analysis, sources, options.updatable),
     )
+
+
+def _static(
+    analysis: Analysis, sources: tuple[Source, ...], updatable: str | None
+) -> frozenset[int]:
+    """The sources that are not among those that the user says change."""
+    if updatable is None:
+        return frozenset()
+    names = [use.relation for use in analysis.sources]
+    found = set()
+    for wanted in (name.strip() for name in updatable.split(",")):
+        fits = [n for n, one in enumerate(names) if wanted in (one.name, one.qualified)]
+        if len(fits) != 1:
+            known = ", ".join(one.qualified for one in names)
+            problem = "several tables" if fits else "no table"
+            raise UsageError(
+                f"updatable names {wanted!r}, which is {problem} of the query; it reads {known}."
+            )
+        found.add(sources[fits[0]].oid)
+    return frozenset(source.oid for source in sources) - found
 
 
 def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnType]:

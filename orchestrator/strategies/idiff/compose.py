@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from orchestrator.algebra.columns import Column
@@ -28,13 +28,17 @@ from orchestrator.deltascript.plan import (
     CONTENT,
     Apply,
     MaintenancePlan,
+    Probe,
     StateTable,
     Step,
 )
 from orchestrator.strategies.idiff import rules
+from orchestrator.strategies.idiff.access import Lookup, probes
 from orchestrator.strategies.idiff.bags import numbered, unnumbered
 from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.cost import costs
 from orchestrator.strategies.idiff.leaves import constant, reads
+from orchestrator.strategies.idiff.recursive import change_of_join
 from orchestrator.strategies.idiff.rules.base import (
     bag,
     change,
@@ -53,6 +57,10 @@ for module in pkgutil.iter_modules(rules.__path__):
 
 NAME = "id"
 TUPLE = "tuple"
+RECURSIVE = "recursive"
+
+CACHE = "cache"
+"""What the roles of stored inputs of aggregations begin with."""
 
 
 def plan(problem: Problem) -> MaintenancePlan | Unsupported:
@@ -66,6 +74,15 @@ def plan_by_tuples(problem: Problem) -> MaintenancePlan | Unsupported:
     This is the tuple-based IVM that section 6 of papers/idivm.txt compares with.
     """
     return _planned(replace(problem, cache=False), TUPLE)
+
+
+def plan_recursively(problem: Problem) -> MaintenancePlan | Unsupported:
+    """The maintenance plan by whole tuples that finds partners in stored joins.
+
+    It is what section 7.3 of papers/idivm.txt compares with: SDBT-streams where all tables may
+    change, SDBT-fixed where the problem names those that do not.
+    """
+    return _planned(replace(problem, cache=False), RECURSIVE)
 
 
 def _planned(problem: Problem, strategy: str) -> MaintenancePlan | Unsupported:
@@ -102,7 +119,13 @@ class _Composition:
             if operator.outer_columns:
                 raise NotModelledError("a correlated subquery has no rule yet", operator.label)
             _require_rule(operator)
-        self.composer = Composer(problem.sources, symbols, problem.types)
+        self.composer = Composer(
+            problem.sources,
+            symbols,
+            problem.types,
+            problem.static,
+            change_of_join if self.strategy == RECURSIVE else None,
+        )
         # What has been asked of the tables' names by now is all that there is to ask.
         identified = replace(identified, root=rewrite(identified.root, _captured))
         self.composer.visible = tuple(zip(identified.names, identified.columns, strict=True))
@@ -110,13 +133,20 @@ class _Composition:
         self._made: dict[Operator, Operator] = {}
         self._content(self.root)
         script: tuple[Step, ...] = (*reads(self.composer), *self.composer.steps)
+        plans = self.composer.plans.values()
+        lookups = list(dict.fromkeys(lookup for plan in plans for lookup in probes(plan)))
         states = [
-            replace(state, probes=_probes(state, script, self.composer))
+            replace(state, probes=_probes(state, script, lookups, self.composer))
             if isinstance(state, StateTable)
             else state
             for state in self.composer.states
         ]
-        return problem.maintained_by(self.strategy, states, script, self.composer.variables)
+        made = problem.maintained_by(self.strategy, states, script, self.composer.variables)
+        return replace(
+            made,
+            probes=_table_probes(lookups),
+            costs=costs(self.composer, problem.statistics),
+        )
 
     def _content(self, root: Operator) -> None:
         visible = {column for _, column in self.composer.visible}
@@ -133,7 +163,7 @@ class _Composition:
             bare = self._linear(shown(rows, (c for _, c in self.composer.visible)), as_bag=True)
             maintain(numbered(bare, self.composer.symbols), self.composer, CONTENT)
             return
-        linear = self._linear(root, as_bag=self.strategy == TUPLE)
+        linear = self._linear(root, as_bag=self.strategy != NAME)
         self._store(linear, CONTENT)
 
     def _linear(self, operator: Operator, as_bag: bool) -> Operator:
@@ -197,11 +227,11 @@ class _Composition:
         return self._linear(operator, as_bag=True)
 
     def _cached(self, operator: Operator) -> Operator:
-        return self._store(self._linear(operator, as_bag=False), self.composer.name("cache"))
+        return self._store(self._linear(operator, as_bag=False), self.composer.name(CACHE))
 
     def _store(self, operator: Operator, role: str) -> StateScan:
         ids = ids_of(operator)
-        if self.strategy == TUPLE and _is_linear(operator):
+        if self.strategy != NAME and _is_linear(operator):
             changed = bag(operator, self.composer)
             state = store(role, operator, ids, self.composer)
             if changed is not None:
@@ -283,23 +313,38 @@ def _conditional(plan: Operator) -> dict[Operator, list[frozenset[Column]]]:
 
 
 def _probes(
-    state: StateTable, script: tuple[Step, ...], composer: Composer
+    state: StateTable, script: tuple[Step, ...], lookups: Iterable[Lookup], composer: Composer
 ) -> tuple[tuple[str, ...], ...]:
     """The sets of columns to index beside the key, whose first columns need no other index."""
     nullable = set(state.nullable)
-    found: list[tuple[str, ...]] = []
-    applied = [
-        tuple(name for name, _, _ in step.keys)
+    wanted = [
+        {name for name, _, _ in step.keys}
         for step in script
         if isinstance(step, Apply) and step.state == state.role and step.keys
     ]
-    for wanted in [*applied, *composer.probes.get(state.role, ())]:
-        names = tuple(
-            sorted(
-                wanted,
-                key=lambda n: (n in nullable, state.key.index(n) if n in state.key else 0),
-            )
-        )
-        if names != state.key[: len(names)] and names not in found:
-            found.append(names)
+    for lookup in lookups:
+        if isinstance(lookup.rows, StateScan) and lookup.rows.role == state.role:
+            wanted.append({lookup.rows.called(column) for column in lookup.by})
+    found: list[tuple[str, ...]] = []
+    wanted += [set(names) for names in composer.probes.get(state.role, ())]
+    for names in sorted(wanted, key=len, reverse=True):
+        place = {name: n for n, name in enumerate(state.key)}
+        ordered = tuple(sorted(names, key=lambda n: (n in nullable, place.get(n, 0), n)))
+        indexes = [state.key, *found]
+        if not any(set(one[: len(names)]) == names for one in indexes):
+            found.append(ordered)
     return tuple(found)
+
+
+def _table_probes(lookups: Iterable[Lookup]) -> tuple[Probe, ...]:
+    """The columns by which rows of tables are looked up; fewer columns of the same stand for more."""
+    found = {
+        (one.rows.table.oid, frozenset(o.attnum for o in one.rows.outputs if o.column in one.by))
+        for one in lookups
+        if isinstance(one.rows, Scan)
+    }
+    return tuple(Probe(oid, tuple(sorted(by))) for oid, by in sorted(found, key=_in_order))
+
+
+def _in_order(probe: tuple[int, frozenset[int]]) -> tuple[int, list[int]]:
+    return probe[0], sorted(probe[1])

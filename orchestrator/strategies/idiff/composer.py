@@ -6,7 +6,7 @@ leaves to the root, and what they give is put in the order in which it must run.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -39,6 +39,8 @@ from orchestrator.strategies.problem import ColumnType
 Part: TypeAlias = tuple[int | Column | Scalar, Operator]
 """A part of a bag: the sign of its rows, and a plan."""
 
+JoinRule: TypeAlias = "Callable[[Operator, Composer], Bag | None]"
+
 
 @dataclass(frozen=True)
 class Changes:
@@ -54,14 +56,29 @@ class Composer:
     """Gives out names, and keeps what has been composed so far."""
 
     def __init__(
-        self, sources: Sequence[Source], symbols: Symbols, types: Mapping[str, ColumnType]
+        self,
+        sources: Sequence[Source],
+        symbols: Symbols,
+        types: Mapping[str, ColumnType],
+        static: Collection[int] = (),
+        change_of_join: JoinRule | None = None,
     ) -> None:
         """Starts with nothing composed."""
         self.sources = {source.oid: source for source in sources}
         self.symbols = symbols
         self.types = dict(types)
         self.states: list[StateTable | Shape] = []
+        self.static = static
+        """Tables, by oid, whose changes are answered by computing everything anew."""
+        self.change_of_join = change_of_join
+        """In place of the rule of the join: the change as a bag of a whole tree of joins."""
         self.steps: list[Step] = []
+        self.plans: dict[int, Operator] = {}
+        """The plans of the steps' queries, by the steps' places."""
+        self.stored: dict[str, Operator] = {}
+        """What the states hold, by their roles."""
+        self.scans: dict[str, StateScan] = {}
+        """How they are read."""
         self.variables: list[tuple[str, str]] = []
         """All variables of the program, and the roles of their row types."""
         self.changes: dict[str, Changes] = {}
@@ -146,6 +163,11 @@ class Composer:
 
     # Steps
 
+    def add(self, plan: Operator, step: Step) -> None:
+        """Adds a step, which runs the query of a plan."""
+        self.plans[len(self.steps)] = plan
+        self.steps.append(step)
+
     def held(self, wanted: str, bag: Bag) -> Bag:
         """A bag computed once, into a variable."""
         if isinstance(bag.plan, DiffScan):
@@ -175,7 +197,7 @@ class Composer:
         self.states.append(Shape(shape, query))
         self.variables.append((variable, shape))
         wanting = variables(plan) if needs is None else needs
-        self.steps.append(Assign(variable, shape, query, tuple(sorted(wanting))))
+        self.add(plan, Assign(variable, shape, query, tuple(sorted(wanting))))
         outputs = tuple((column, column.symbol) for column in columns)
         return DiffScan(variable, self.symbols.fresh("d"), outputs)
 

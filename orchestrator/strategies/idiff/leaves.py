@@ -16,7 +16,14 @@ from orchestrator.algebra.operators.scan import WHOLE_ROW, Scan
 from orchestrator.algebra.operators.values import Values
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import DiffScan, StateScan, called
-from orchestrator.deltascript.plan import ChangeClass, Kind, ReadChanges, Source, SourceColumn
+from orchestrator.deltascript.plan import (
+    Apply,
+    ChangeClass,
+    Kind,
+    ReadChanges,
+    Source,
+    SourceColumn,
+)
 from orchestrator.sqltext import fitted_name
 from orchestrator.strategies.idiff.composer import Composer, Part
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
@@ -96,14 +103,20 @@ def reads(composer: Composer) -> Iterator[ReadChanges]:
         shape = composer.name(f"{source.name}_diff")
         composer.variables += [(one.variable, shape) for one in classes]
         yield ReadChanges(source, shape, _fields(source), tuple(classes))
+    for oid in sorted(composer.static):
+        yield ReadChanges(composer.sources[oid], "", (), ())
 
 
 def _changes(
     leaf: Operator, conditional: Sequence[frozenset[Column]], composer: Composer
 ) -> _Changes | None:
     if isinstance(leaf, Scan):
+        if leaf.table.oid in composer.static:
+            return None
         return _of_table(leaf, conditional, composer)
     if isinstance(leaf, StateScan):
+        if not any(isinstance(one, Apply) and one.state == leaf.role for one in composer.steps):
+            return None
         held = composer.changes[leaf.role]
         rest = frozenset(leaf.columns) - frozenset(leaf.ids)
         updates = ((held.update, rest),) if rest else ()

@@ -39,8 +39,18 @@ EXACT = frozenset(
 """Types whose equal values are the same to the bit."""
 
 
-def store(role: str, plan: Operator, ids: Sequence[Column], composer: Composer) -> StateScan:
-    """Stores a result under its IDs; of the content, first the columns that the view shows."""
+def store(
+    role: str,
+    plan: Operator,
+    ids: Sequence[Column],
+    composer: Composer,
+    *,
+    followed: bool = True,
+) -> StateScan:
+    """Stores a result under its IDs; of the content, first the columns that the view shows.
+
+    If it is `followed`, further steps may ask for its changes.
+    """
     names = Symbols()
     shown = composer.visible if role == CONTENT else ()
     called = {column: names.fresh(name) for name, column in shown}
@@ -60,13 +70,13 @@ def store(role: str, plan: Operator, ids: Sequence[Column], composer: Composer) 
             not_null=tuple(name for column, name in outputs.items() if column in plan.not_null),
         )
     )
-    if role != CONTENT:
+    if role != CONTENT and followed:
         shape = composer.name(f"{role}_row")
         composer.states.append(Shape(shape, pairs_of(role, tuple(outputs.values()))))
         minus, update, plus = (composer.name(f"{role}_{w}") for w in ("gone", "changed", "come"))
         composer.changes[role] = Changes(minus, update, plus, shape)
         composer.variables += [(name, shape) for name in (minus, update, plus)]
-    return StateScan(
+    scan = StateScan(
         role,
         composer.symbols.fresh("s"),
         tuple(outputs.items()),
@@ -75,6 +85,8 @@ def store(role: str, plan: Operator, ids: Sequence[Column], composer: Composer) 
         plan.keys,
         plan.not_null,
     )
+    composer.stored[role], composer.scans[role] = plan, scan
+    return scan
 
 
 @dataclass(frozen=True)
@@ -215,20 +227,30 @@ class Upkeep:
         collect = None
         if held is not None:
             collect = {"delete": held.minus, "update": held.update, "insert": held.plus}[kind]
-        composer.steps.append(
+        composer.add(
+            plan,
             Apply(
                 kind=kind,
                 state=state.role,
                 query=composer.query(plan, columns),
-                keys=tuple((state.called(c), c.symbol, c not in state.not_null) for c in ids),
+                keys=tuple(
+                    (state.called(place), c.symbol, place not in state.not_null)
+                    for c, place in zip(ids, map(self._place, ids), strict=True)
+                ),
                 columns=tuple(name for _, name in state.outputs),
                 sets=tuple((state.called(column), self._text(value)) for column, value in sets),
                 where=self._text(where) if where else None,
                 collect=collect,
                 shape=held.shape if held else None,
                 needs=tuple(sorted(variables(plan) if needs is None else needs)),
-            )
+            ),
         )
+
+    def _place(self, column: Column) -> Column:
+        """A column, or the ID that is equal to it: one index then serves both."""
+        state = self.state
+        equal = state.dependencies.same(column)
+        return next((one for one in (column, *state.ids) if one in equal & set(state.ids)), column)
 
     def _text(self, scalar: Scalar) -> str:
         """An expression as SQL: `t` is the row that the step finds, `d` the diff."""

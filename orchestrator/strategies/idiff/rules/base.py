@@ -6,6 +6,7 @@ from functools import singledispatch
 from typing import Any
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.flat import flattened
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.project import Projection
@@ -61,11 +62,13 @@ def diffs(
 def bag(operator: Operator, composer: Composer) -> Bag | None:
     """The change of a linear plan's result as a bag; None if it never changes."""
     if operator not in composer.bags:
-        if operator.children:
+        if not operator.children:
+            made = bag_of(operator, composer)
+        elif composer.change_of_join is not None and len(flattened(operator).atoms) > 1:
+            made = composer.change_of_join(operator, composer)
+        else:
             inputs = tuple(bag(child, composer) for child in operator.children)
             made = change(operator, inputs, composer) if any(inputs) else None
-        else:
-            made = bag_of(operator, composer)
         composer.bags[operator] = made
     return composer.bags[operator]
 
