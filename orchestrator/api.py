@@ -226,10 +226,13 @@ class Orchestrator:
             stop or threading.Event(),
         ).run()
 
-    def doctor(self) -> list[Finding]:
-        """Looks at server, catalog, capture and Java; removes leftovers and says so."""
+    def doctor(self, *, contents: bool = True) -> list[Finding]:
+        """Looks at server, catalog, capture, views and Java; mends what it can and says so.
+
+        With `contents` each view is brought up to date and compared with its query's answer.
+        """
         with explained("Examining"):
-            findings = doctor.examine(self.connection)
+            findings = doctor.examine(self.connection, contents)
         return [*findings, Finding("java", *describe())]
 
     def load(

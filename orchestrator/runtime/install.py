@@ -25,7 +25,7 @@ from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan
 from orchestrator.errors import NameTakenError, UnsupportedError, UsageError
 from orchestrator.frontend.options import ViewOptions, parse_options
-from orchestrator.frontend.statements import QualifiedName
+from orchestrator.frontend.statements import QualifiedName, parse_name
 from orchestrator.runtime import catalog, modes, planning, sources
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.sqltext import fitted_name
@@ -194,75 +194,99 @@ def _install(
     return plan
 
 
-def replan(connection: Connection[Any], view: ViewInfo) -> None:
+def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False) -> None:
     """Plans a view anew whose plain views were replaced; the next refresh rebuilds its content.
 
-    A view that others read keeps its content's table, and so its strategy.
+    A view that others read keeps its content's table, and so its strategy; with `afresh` that table
+    is damaged and made anew in any case.
     """
-    assert view.base is not None
-    names = Names(view.id, view.base)
+    names = names_of(view)
     at_rest = None if modes.is_kept(connection, view.id) else view.id
     with _held(connection, at_rest), connection.transaction():
         modes.hold_writers(connection, view.id)
         options = parse_options(view.options.items())
         try:
-            plan = planning.plan_view(connection, names.definition, options)
+            plan = plan_again(connection, view, options)
         except UnsupportedError:
             # What the strategy needs is gone: a key, or what a plain view below was.
             options = replace(options, strategy="auto")
-            plan = planning.plan_view(connection, names.definition, options)
-        if _layout(plan.to_json()) != _layout(view.plan) and catalog.readers_of(
-            connection, view.id
-        ):
+            plan = plan_again(connection, view, options)
+        readers = catalog.readers_of(connection, view.id)
+        if afresh and readers:
+            listed = ", ".join(name for _, name in readers)
+            raise UsageError(
+                f"The table that holds the content of {view.name} is damaged, and the maintained views"
+                f" {listed} read it; drop them, run idivm doctor, and create them again."
+            )
+        if _layout(plan.to_json()) != _layout(view.plan) and readers:
             options = replace(options, strategy=view.strategy)
             try:
-                plan = planning.plan_view(connection, names.definition, options)
+                plan = plan_again(connection, view, options)
             except UnsupportedError as error:
-                readers = ", ".join(name for _, name in catalog.readers_of(connection, view.id))
+                listed = ", ".join(name for _, name in readers)
                 raise UsageError(
                     f"{view.name} can no longer be maintained as it is ({error}) and the maintained"
-                    f" views {readers} read it; drop them, refresh it, and create them again."
+                    f" views {listed} read it; drop them, refresh it, and create them again."
                 ) from error
         before = catalog.sources_of(connection, view.id)
         _use(connection, view.id, plan)
         names = replace(names, sources=catalog.source_names(connection, view.id))
-        _restate(connection, view, plan, names)
+        _restate(connection, view, plan, names, afresh)
         connection.execute(emit.create_program(plan, names))
         for source_id in before - catalog.sources_of(connection, view.id):
             connection.execute("SELECT idivm.forget_unused_source(%s)", [source_id])
         connection.execute("UPDATE idivm.views SET status = 'invalid' WHERE id = %s", [view.id])
 
 
+def names_of(view: ViewInfo) -> Names:
+    """What the objects of a view are called; without a content, after the name that was asked for."""
+    return Names(view.id, view.base or parse_name(view.name).name)
+
+
+def plan_again(
+    connection: Connection[Any], view: ViewInfo, options: ViewOptions
+) -> MaintenancePlan:
+    """The plan that a view would get today, with the settings that its creator had."""
+    plan = planning.plan_view(connection, names_of(view).definition, options)
+    return replace(plan, settings=tuple(view.settings.items())) if view.settings else plan
+
+
 def _layout(plan: Mapping[str, Any]) -> Any:
     """What a plan says of the table that holds the content."""
+    if not plan:
+        return None
     [state] = [state for state in plan["states"] if state["role"] == plan["content"]]
     return {key: value for key, value in state.items() if key not in ("query", "probes")}
 
 
 def _restate(
-    connection: Connection[Any], view: ViewInfo, plan: MaintenancePlan, names: Names
+    connection: Connection[Any],
+    view: ViewInfo,
+    plan: MaintenancePlan,
+    names: Names,
+    afresh: bool,
 ) -> None:
     """Makes the state tables anew; that of the content only if its layout is another."""
-    kept = _layout(plan.to_json()) == _layout(view.plan)
+    kept = _layout(plan.to_json()) == _layout(view.plan) and not afresh
     old = fitted_name(names.view, f"_before_{names.id}")
-    if not kept:
+    if not kept and view.base is not None:
         connection.execute(
             SQL("ALTER TABLE {} RENAME TO {}").format(names.state(plan.content), Identifier(old))
         )
     connection.execute("SELECT idivm.drop_states(%s, %s)", [view.id, True])
     for statement in emit.create_states(plan, names, content=not kept):
         connection.execute(statement)
+    for statement in emit.index_states(plan, names, content=not kept):
+        connection.execute(statement)
     if kept:
         return
-    for statement in emit.index_states(plan, names):
-        connection.execute(statement)
     for statement in emit.create_relation(plan, names, SQL(view.name), replacing=True):
         connection.execute(statement)
     connection.execute(
-        "UPDATE idivm.views SET state = %s::regclass WHERE id = %s",
-        [names.state(plan.content).as_string(connection), view.id],
+        "UPDATE idivm.views SET relation = %s::regclass, state = %s::regclass WHERE id = %s",
+        [view.name, names.state(plan.content).as_string(connection), view.id],
     )
-    connection.execute(SQL("DROP TABLE {}").format(Identifier("idivm_state", old)))
+    connection.execute(SQL("DROP TABLE IF EXISTS {}").format(Identifier("idivm_state", old)))
 
 
 def _use(connection: Connection[Any], view_id: int, plan: MaintenancePlan) -> None:
@@ -316,6 +340,7 @@ def _fill(
                 " VALUES (%s, ROW(pg_current_snapshot(), NULL, NULL)::idivm.watermark, idivm.cluster(), now())",
                 [names.id],
             )
+            connection.execute("SELECT idivm.settle(%s)", [names.id])
             if not by_writers:
                 _publish(connection, plan, names, relation, replaced)
         if by_writers:
