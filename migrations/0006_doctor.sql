@@ -173,6 +173,10 @@ BEGIN
                 marks := coalesce(marks, '{}') || jsonb_build_object(source, log.own);
             END IF;
         END LOOP;
+        IF kind = 'R' THEN
+            -- What a watermark from elsewhere calls pending leaves out one's own changes.
+            marks := idivm.own_marks(view_id);
+        END IF;
     ELSE
         kind := idivm.pending_kind(view_id);
         marks := idivm.own_marks(view_id);
