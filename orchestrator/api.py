@@ -201,7 +201,8 @@ class Orchestrator:
 
             def compare() -> list[CheckReport]:
                 refresh.refresh_here(self.connection, ids)
-                return [self._compare(view_id) for view_id in ids]
+                here = set(catalog.view_ids(self.connection, [])) if not names else set(ids)
+                return [self._compare(view_id) for view_id in ids if view_id in here]
 
             return refresh.in_one_cut(self.connection, ids, compare)
 

@@ -48,7 +48,8 @@ class _Run:
     stop: threading.Event = field(default_factory=threading.Event)
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-    unexpected: list[str] = field(default_factory=list)
+    met: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     serving: subprocess.Popen[bytes] | None = None
     dsn: str = ""
@@ -71,10 +72,13 @@ class _Run:
                     self.count(f"serialization failures, {who}")
                 else:
                     self.count(f"interrupted, {who}")
-                    if not isinstance(cause, psycopg.OperationalError):
-                        with self.lock:
-                            self.unexpected.append(f"{who}: {error}".replace("\n", " "))
-                self.stop.wait(0.05)
+                    with self.lock:
+                        self.met[f"{who}: {str(error).splitlines()[0][:200]}"] += 1
+                self.stop.wait(0.5)
+            except Exception as error:
+                with self.lock:
+                    self.failures.append(f"{who}: {error!r}")
+                self.say(f"{who}: {error!r}")
 
     def write(self, owner: int) -> None:
         chance = random.Random(self.seed * 100 + owner)
@@ -143,6 +147,12 @@ class _Run:
             number += 1
             with suppress(psycopg.Error, ProcessLookupError, IdivmError):
                 blow(chance)
+            while not self.stop.is_set():
+                # The next blow is for a server that is at work again.
+                with suppress(psycopg.Error):
+                    psycopg.connect(self.dsn).close()
+                    break
+                self.stop.wait(0.2)
 
     def _victim(self, chance: random.Random) -> tuple[psycopg.Connection[Any], int]:
         connection = psycopg.connect(self.dsn, autocommit=True)
@@ -173,7 +183,13 @@ class _Run:
             self.say("kill -9 of the postmaster")
             os.kill(endpoint.pid, signal.SIGKILL)
             self.count("kill -9 of the postmaster")
-        self.dsn = self.server.up().dsn
+        while not self.stop.is_set():
+            try:
+                self.dsn = self.server.up().dsn
+                return
+            except IdivmError as error:
+                self.say(f"the server does not start yet: {error}")
+                self.stop.wait(1.0)
 
     def _serve(self, chance: random.Random) -> None:
         self.say("kill -9 of serve")
@@ -241,14 +257,15 @@ def _report(chaos: _Run, orc: Orchestrator, described: dict[str, str]) -> Report
     findings = [f for f in doctor.examine(orc.connection) if not f.fine]
     for finding in findings:
         chaos.say(f"doctor: {finding.subject}: {finding.sentence}")
-    for sentence in sorted(set(chaos.unexpected))[:20]:
-        chaos.say(f"met with: {sentence[:300]}")
+    for sentence, times in chaos.met.most_common(20):
+        chaos.say(f"met with {times} times: {sentence}")
     rows = tuple({"what": what, "times": n} for what, n in sorted(chaos.counts.items()))
     bars = (
         Bar("views that differed from their queries", len(chaos.wrong), "=", 0),
         Bar("views that are gone", len(gone), "=", 0),
         Bar("deadlocks that a writer saw", chaos.counts["deadlocks, writers"], "=", 0),
         Bar("things that a person would have to mend", len(findings), "=", 0),
+        Bar("errors that are no sentence", len(chaos.failures), "=", 0),
         Bar("transactions of writers", chaos.counts["transactions of writers"], ">", 0),
         Bar("comparisons of all views", chaos.counts["comparisons of all views"], ">", 0),
     )

@@ -151,7 +151,7 @@ def _a_partition(orc: Orchestrator, number: int, chance: random.Random) -> None:
     )
     orc.connection.execute("INSERT INTO events VALUES (%s, 'new', 1)", [low])
     if chance.random() < 0.5:
-        orc.connection.execute(SQL("DROP TABLE {}").format(name))
+        orc.connection.execute(SQL("DROP TABLE {} CASCADE").format(name))
 
 
 def _a_column(orc: Orchestrator, number: int, chance: random.Random) -> None:

@@ -108,7 +108,10 @@ def view_by_oid(connection: Connection[Any], oid: int) -> ViewInfo | None:
 
 def view_by_id(connection: Connection[Any], view_id: int) -> ViewInfo:
     """The maintained view with this number."""
-    return _views(connection, SQL("v.id = %s"), view_id)[0]
+    found = _views(connection, SQL("v.id = %s"), view_id)
+    if not found:
+        raise NotFoundError("The view was dropped meanwhile; `idivm list` shows those there are.")
+    return found[0]
 
 
 def relation_oid(connection: Connection[Any], name: Composable) -> int | None:
