@@ -189,8 +189,6 @@ BEGIN
 END
 $$;
 
-DROP FUNCTION idivm.own_marks(integer);
-
 CREATE OR REPLACE FUNCTION idivm.bring_up(view_id integer, by_writer boolean) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$

@@ -202,7 +202,8 @@ class Orchestrator:
 
             def compare() -> list[CheckReport]:
                 refresh.refresh_here(self.connection, ids)
-                return [self._compare(view_id) for view_id in ids]
+                here = set(catalog.view_ids(self.connection, [])) if not names else set(ids)
+                return [self._compare(view_id) for view_id in ids if view_id in here]
 
             return refresh.in_one_cut(self.connection, ids, compare)
 
@@ -227,10 +228,13 @@ class Orchestrator:
             stop or threading.Event(),
         ).run()
 
-    def doctor(self) -> list[Finding]:
-        """Looks at server, catalog, capture and Java; removes leftovers and says so."""
+    def doctor(self, *, contents: bool = True) -> list[Finding]:
+        """Looks at server, catalog, capture, views and Java; mends what it can and says so.
+
+        With `contents` each view is brought up to date and compared with its query's answer.
+        """
         with explained("Examining"):
-            findings = doctor.examine(self.connection)
+            findings = doctor.examine(self.connection, contents)
         return [*findings, Finding("java", *describe())]
 
     def load(

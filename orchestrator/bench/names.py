@@ -79,6 +79,11 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
     sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
 
+    sub = bench("chaos", "writers, refreshers, DDL, and kill -9 of everything in turn", _chaos)
+    sub.add_argument("--minutes", type=float, default=15, help="how long to go on")
+    sub.add_argument("--seed", type=int, default=5, help="of what is done")
+    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+
     sub = bench("fuzz", "random views and changes against the oracle", _fuzz)
     sub.add_argument("--minutes", type=float, default=1, help="how long to go on")
     sub.add_argument("--seed", type=int, help="the first seed (default: a fresh one)")
@@ -224,6 +229,17 @@ def _writers(options: argparse.Namespace) -> int:
         say=progress,
     )
     return show(report, as_json=options.json, plot_to=options.plot)
+
+
+def _chaos(options: argparse.Namespace) -> int:
+    from orchestrator.bench.chaos import run
+    from orchestrator.bench.report import progress, show
+    from orchestrator.errors import UsageError
+
+    if options.dsn:
+        raise UsageError("This run kills the server again and again; it takes none but its own.")
+    report = run(minutes=options.minutes, seed=options.seed, pg=options.pg, say=progress)
+    return show(report, as_json=options.json)
 
 
 def _fuzz(options: argparse.Namespace) -> int:

@@ -91,7 +91,11 @@ def build_parser() -> argparse.ArgumentParser:
 
     verb("up", "start the embedded server", commands.up)
     verb("down", "stop the embedded server", commands.down)
-    verb("doctor", "diagnose an installation and remove leftovers", commands.doctor)
+
+    sub = verb("doctor", "look at an installation and mend what is broken", commands.doctor)
+    sub.add_argument(
+        "--quick", action="store_true", help="do not compare the views' content with their queries"
+    )
 
     sub = verbs.add_parser("bench", help="run a measurement", description="Run a measurement.")
     names.add_arguments(sub, common)

@@ -17,6 +17,9 @@ from orchestrator.deltascript.plan import SourceColumn
 SEGMENT_BITS = 32
 """A statement's number shifted right by this many bits tells, by its lowest bit, the log segment."""
 
+LOOK_EVERY = 1024
+"""Once in so many statements a writer looks whether the log has grown beyond what views may keep."""
+
 
 PLACEHOLDER = "present"
 
@@ -217,6 +220,9 @@ def _into_segment(source: Captured, insert: Callable[[Identifier], Composed]) ->
         "    IF (stmt >> {}) & 1 = 0 THEN\n{};\n"
         "    ELSE\n{};\n"
         "    END IF;\n"
+        "    IF stmt & {} = 0 THEN\n"
+        "        PERFORM idivm.look_after_log({});\n"
+        "    END IF;\n"
         "    RETURN NULL;\n"
         "END"
     ).format(
@@ -224,6 +230,8 @@ def _into_segment(source: Captured, insert: Callable[[Identifier], Composed]) ->
         Literal(SEGMENT_BITS),
         insert(source.log("_a")),
         insert(source.log("_b")),
+        Literal(LOOK_EVERY - 1),
+        Literal(source.id),
     )
 
 

@@ -54,9 +54,11 @@ def _defining(state: State, names: Names, shapes: Mapping[str, str]) -> Composab
     return steps.query_text(state.query, names)
 
 
-def index_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
+def index_states(plan: MaintenancePlan, names: Names, content: bool = True) -> Iterator[Composed]:
     """The statements that index the state tables; cheapest once the first content is there."""
     for state in plan.states:
+        if state.role == plan.content and not content:
+            continue
         if isinstance(state, BagTable):
             yield SQL("ALTER TABLE {} ADD PRIMARY KEY ({}, {})").format(
                 names.state(state.role),

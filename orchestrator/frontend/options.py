@@ -18,10 +18,13 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
     "create_indexes": ("on", "off"),
     "updatable": (),
     "staleness": (),
+    "log_limit": (),
+    "on_log_limit": ("warn", "refresh", "rebuild"),
 }
 
 _UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|min|h)")
+_SIZE = re.compile(r"\d+ ?(kb|mb|gb|tb)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,10 @@ class ViewOptions:
     """The tables that change; any other one's change is answered by computing the view anew."""
     staleness: str | None = None
     """How far a deferred view may lag behind where `idivm serve` runs, as in 500ms."""
+    log_limit: str | None = None
+    """How much of the change logs may be kept for the view, as in 500MB."""
+    on_log_limit: str | None = None
+    """What happens when that is exceeded: a warning, a refresh with others, or a rebuild."""
 
     def to_json(self) -> dict[str, str]:
         """The options as the catalog keeps them."""
@@ -81,6 +88,11 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
         text = str(value) if name == "updatable" else str(value).lower()
         if name == "staleness":
             seconds(text)
+        elif name == "log_limit":
+            if not _SIZE.fullmatch(text.strip()):
+                raise UsageError(
+                    f"{text!r} is not a size; write a whole number with kB, MB, GB or TB, as in 500MB."
+                )
         elif _ALLOWED[name] and text not in _ALLOWED[name]:
             allowed = " or ".join(_ALLOWED[name])
             raise UsageError(f"{name} = {value} is not available; it can be {allowed}.")

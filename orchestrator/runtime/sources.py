@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from psycopg import Connection
-from psycopg.sql import Composed, Identifier
+from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from orchestrator.deltascript import capture
 from orchestrator.deltascript.capture import Captured
@@ -58,6 +58,24 @@ def sync_members(connection: Connection[Any]) -> None:
                 _forget_key(connection, source_id)
             # What the tables held when they came or went was logged by nobody.
             catalog.invalidate_readers(connection, source_id)
+
+
+def renew(connection: Connection[Any], source_id: int, off: Collection[int]) -> None:
+    """Installs the capture functions of a source again, and the triggers of some of its members."""
+    captured = catalog.load_source(connection, source_id)
+    _run(connection, capture.read_side(captured))
+    for member in catalog.members(connection, source_id):
+        _run(connection, capture.capture_member(captured, member.name, member.number))
+        if member.number in off:
+            _run(connection, capture.detach_triggers(captured, member.name))
+            _run(connection, capture.attach_triggers(captured, member.name, member.number))
+
+
+def drop_duties(connection: Connection[Any], member: Composable, source_id: int) -> None:
+    """Takes the triggers of the modes off a table, for them to be made anew."""
+    for part in ("begin", "upkeep"):
+        trigger = Identifier(f"idivm_{source_id}_{part}")
+        connection.execute(SQL("DROP TRIGGER IF EXISTS {} ON {}").format(trigger, member))
 
 
 def _create(connection: Connection[Any], source: Source) -> int:
