@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection
+from psycopg.errors import InsufficientPrivilege
 
 from orchestrator.runtime import catalog, install, sources
+from orchestrator.runtime.migrate import take_module
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ def examine(connection: Connection[Any]) -> list[Finding]:
             else "every partition of a captured table carries capture",
         )
     )
+    findings.append(_form(connection))
     findings.extend(_triggers(connection))
     findings.extend(_views(connection))
     return findings
@@ -60,6 +63,22 @@ def _server(connection: Connection[Any]) -> Finding:
         "server",
         version >= 150000,
         f"PostgreSQL {version // 10000}.{version % 10000}, database {connection.info.dbname}",
+    )
+
+
+def _form(connection: Connection[Any]) -> Finding:
+    """Takes the module in C if it has come, leaves it if it is refused."""
+    take_module(connection)
+    try:
+        switched = sources.switch_form(connection)
+    except InsufficientPrivilege as error:
+        sentence = f"this role may not change its form ({error.diag.message_primary})"
+        return Finding("capture's form", True, f"{sentence}; run idivm doctor as the tables' owner")
+    form = "C" if catalog.captures_in_c(connection) else "plpgsql"
+    return Finding(
+        "capture's form",
+        True,
+        f"{form}, from now on, for {switched} more tables" if switched else form,
     )
 
 

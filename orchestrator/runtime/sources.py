@@ -34,7 +34,21 @@ def ensure_source(connection: Connection[Any], source: Source) -> int:
     added = [column for column in source.columns if column.attnum not in known]
     if added:
         _widen(connection, source_id, added)
+    _fit_triggers(connection, source_id)
     return source_id
+
+
+def switch_form(connection: Connection[Any]) -> int:
+    """Gives capture the form in which it is to be, C or plpgsql; how many tables had the other.
+
+    The writers of these tables are waited for.
+    """
+    switched = 0
+    for source_id in catalog.source_ids(connection):
+        with connection.transaction():
+            connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
+            switched += _fit_triggers(connection, source_id)
+    return switched
 
 
 def sync_members(connection: Connection[Any]) -> None:
@@ -93,6 +107,22 @@ def _forget_key(connection: Connection[Any], source_id: int) -> None:
     _run(connection, capture.read_side(captured))
     for member in catalog.members(connection, source_id):
         _run(connection, capture.capture_member(captured, member.name, member.number))
+    _fit_triggers(connection, source_id)
+
+
+def _fit_triggers(connection: Connection[Any], source_id: int) -> int:
+    """Attaches anew the triggers that are of another form, or were told of another key."""
+    in_c = catalog.captures_in_c(connection)
+    captured = catalog.load_source(connection, source_id)
+    attached = 0
+    for member, arguments in catalog.trigger_arguments(connection, source_id):
+        if arguments != (captured.arguments(member.number) if in_c else ()):
+            _run(
+                connection,
+                capture.attach_triggers(captured, member.name, member.number, in_c),
+            )
+            attached += 1
+    return attached
 
 
 def _shown(
@@ -118,9 +148,10 @@ def _record_columns(connection: Connection[Any], captured: Captured) -> None:
 
 
 def _capture_members(connection: Connection[Any], captured: Captured) -> None:
+    in_c = catalog.captures_in_c(connection)
     for member in catalog.new_members(connection, captured.id):
         _run(connection, capture.capture_member(captured, member.name, member.number))
-        _run(connection, capture.attach_triggers(captured, member.name, member.number))
+        _run(connection, capture.attach_triggers(captured, member.name, member.number, in_c))
 
 
 def _release(connection: Connection[Any], captured: Captured, member: Member) -> None:
