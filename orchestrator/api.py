@@ -41,9 +41,9 @@ from orchestrator.runtime.serve import Event, Server
 from orchestrator.spark.java import describe
 
 if TYPE_CHECKING:
-    from orchestrator.server import EmbeddedServer
     from pyspark.sql import DataFrame, SparkSession
 
+    from orchestrator.server import EmbeddedServer
     from orchestrator.spark.report import LoadReport
 
 

@@ -79,9 +79,7 @@ def scripts(bootstrap: str, migrations: list[Migration], module: str) -> dict[st
         number = migration.number
         install += migration.sql
         made[f"idivm--{number}.sql"] = (
-            _GUARD.format(command=f"CREATE EXTENSION idivm VERSION '{number}'")
-            + install
-            + ending
+            _GUARD.format(command=f"CREATE EXTENSION idivm VERSION '{number}'") + install + ending
         )
         if number > 1:
             made[f"idivm--{number - 1}--{number}.sql"] = (

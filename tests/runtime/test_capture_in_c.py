@@ -212,7 +212,8 @@ def test_a_table_loses_its_key_to_an_heir(orc):
 
 def test_a_detached_partition_is_its_own_again(orc):
     orc.execute(
-        TABLES + "INSERT INTO p VALUES ('a', 1, 1), ('b', 2, 2); ALTER TABLE p DETACH PARTITION p_b;"
+        TABLES
+        + "INSERT INTO p VALUES ('a', 1, 1), ('b', 2, 2); ALTER TABLE p DETACH PARTITION p_b;"
         "UPDATE p_b SET v = 9; UPDATE p SET v = 8"
     )
     assert all(report.equal for report in orc.check())
