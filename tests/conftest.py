@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from harness import VERSIONS, TestServer, found_versions, scratch_folder
-from psycopg.sql import SQL, Identifier
+from harness import VERSIONS, TestServer, find_module, found_versions, scratch_folder
 
 import orchestrator
 from orchestrator.errors import ServerError
@@ -159,12 +158,7 @@ def dsn(pg: TestServer, capture_form: str, request: pytest.FixtureRequest) -> It
 
 def add_module(conninfo: str, folder: Path) -> None:
     """Lets a database find the module in a folder, and use it from its next connection on."""
-    with psycopg.connect(conninfo, autocommit=True) as connection:
-        connection.execute(
-            SQL("ALTER DATABASE {} SET dynamic_library_path = {}").format(
-                Identifier(connection.info.dbname), f"{folder}:$libdir"
-            )
-        )
+    find_module(conninfo, folder)
     with psycopg.connect(conninfo, autocommit=True) as connection:
         take_module(connection)
         assert captures_in_c(connection)
