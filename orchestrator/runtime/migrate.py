@@ -91,13 +91,13 @@ def migrate(connection: Connection[Any], folder: Path | None = None) -> list[str
     applied: list[str] = []
     while migration := _apply_next(connection, shipped, folder):
         applied.append(migration.name)
-    take_module(connection, folder)
+    take_module(connection)
     return applied
 
 
-def take_module(connection: Connection[Any], folder: Path | None = None) -> None:
+def take_module(connection: Connection[Any]) -> None:
     """Makes the C form of capture known, if the server has it and this role may."""
-    path = (folder or resource_folder("migrations")) / "module.sql"
+    path = resource_folder("migrations") / "module.sql"
     with connection.transaction():
         _prepare(connection)
         connection.execute(_encoded(connection, path.read_text(encoding="utf-8")))
