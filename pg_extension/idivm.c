@@ -479,6 +479,9 @@ begin_writing(Writer *writer, const Capture *capture, Relation segment, int64 nu
 static void
 flush(Writer *writer)
 {
+	/* Nobody else takes back what is made of large values on the way to the table. */
+	MemoryContext outer = MemoryContextSwitchTo(writer->rows);
+
 	if (writer->n_rows == 1)
 		simple_table_tuple_insert(writer->segment, writer->slots[0]);
 	else if (writer->n_rows > 1)
@@ -498,6 +501,7 @@ flush(Writer *writer)
 		}
 		ExecClearTuple(writer->slots[i]);
 	}
+	MemoryContextSwitchTo(outer);
 	MemoryContextReset(writer->rows);
 	writer->n_rows = 0;
 	writer->bytes = 0;

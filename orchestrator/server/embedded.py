@@ -227,8 +227,10 @@ class EmbeddedServer:
             "listen_addresses": "127.0.0.1",
             "port": str(port),
             "unix_socket_directories": f'"{folder}"',
-            "dynamic_library_path": f"{self.lib}:$libdir",
         }
+        # A colon parts the folders of this list, and nothing escapes it.
+        if ":" not in str(self.lib):
+            settings["dynamic_library_path"] = f"{self.lib}:$libdir"
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         # The shell leaves at once, so that the server is nobody's child and nobody's zombie.
         detach = 'log=$1; shift; "$@" </dev/null >"$log" 2>&1 & echo $!'

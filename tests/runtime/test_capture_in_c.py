@@ -70,7 +70,7 @@ SCENARIOS = {
     """,
     "columns that come and go": """
         ALTER TABLE t DROP COLUMN unused;
-        ALTER TABLE t ADD COLUMN fresh int DEFAULT 7;
+        ALTER TABLE t ADD COLUMN fresh int;
         UPDATE t SET a = 'k' WHERE id = 1;
         ALTER TABLE t RENAME n TO m;
         ALTER TABLE t RENAME a TO n;
@@ -116,6 +116,7 @@ TABLES = """
     CREATE TABLE t (id int PRIMARY KEY, a text, unused text, j json, n numeric);
     CREATE TABLE b (x int, y text);
     INSERT INTO t SELECT i, 'a' || i, 'u', '{}', i FROM generate_series(1, 5) AS i;
+    ALTER TABLE t ADD COLUMN late int DEFAULT 7;
     INSERT INTO b VALUES (1, 'x'), (1, 'x'), (NULL, NULL);
     CREATE TABLE p (kind text, id int, v int, PRIMARY KEY (kind, id)) PARTITION BY LIST (kind);
     CREATE TABLE p_a PARTITION OF p FOR VALUES IN ('a');
@@ -131,7 +132,7 @@ TABLES = """
     CREATE DOMAIN filled AS text NOT NULL CHECK (value <> '');
     CREATE TABLE types (id int PRIMARY KEY, d filled, arr int[], pair pair, r int4range, mood mood,
                         n numeric(6, 2), f float8, c char(3), b bit(3));
-    CREATE VIEW vt AS SELECT id, a, j, n FROM t;
+    CREATE VIEW vt AS SELECT id, a, j, n, late FROM t;
     CREATE VIEW vb AS SELECT x, y FROM b;
     CREATE VIEW vp AS SELECT id, v, kind FROM p;
     CREATE VIEW vup AS SELECT v FROM up;
