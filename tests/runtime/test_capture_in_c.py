@@ -1,5 +1,7 @@
 """Capture's C form logs what the plpgsql form logs, and is used where it may be."""
 
+from random import Random
+
 import psycopg
 import pytest
 from psycopg.errors import InsufficientPrivilege
@@ -291,3 +293,81 @@ def test_repeatable_read_transactions_that_are_older_than_the_view_capture(orc, 
     orc.execute("CREATE VIEW v AS SELECT id, a FROM t")
     early.execute("INSERT INTO t VALUES (1, 1); COMMIT")
     assert orc.check("v")[0].equal
+
+
+def random_statements(random):
+    """Statements over the keyed, the keyless, the partitioned table and the one with cascades."""
+
+    def where():
+        return random.choice(
+            [
+                "",
+                f" WHERE id = {random.randint(0, 30)}",
+                f" WHERE id % {random.randint(2, 5)} = {random.randint(0, 2)}",
+                f" WHERE id > {random.randint(0, 30)}",
+            ]
+        )
+
+    number, first = random.randint(-3, 40), random.randint(0, 30)
+    rows = f"generate_series({first}, {first + random.choice([0, 0, 3, 700])}) AS i"
+    text = f"repeat(md5(i::text), {random.choice([0, 1, 200])})"
+    return random.choice(
+        [
+            f"INSERT INTO t (id, a, n) SELECT i, {text}, i FROM {rows}",
+            f"INSERT INTO t (id, a, n) SELECT i, {text}, i FROM {rows} ON CONFLICT (id) DO UPDATE SET a = excluded.a",
+            f"INSERT INTO t (id, j) VALUES ({number}, '[1]') ON CONFLICT DO NOTHING",
+            "UPDATE t SET n = n + 1" + where(),
+            "UPDATE t SET unused = random()::text" + where(),
+            "UPDATE t SET a = CASE WHEN id % 2 = 0 THEN a ELSE 'odd' END, j = NULL" + where(),
+            f"UPDATE t SET id = id + {number}" + where(),
+            f"UPDATE t SET id = {number}, n = round(n, 1)" + where(),
+            "DELETE FROM t" + where(),
+            f"MERGE INTO t USING (SELECT i FROM {rows}) AS s ON t.id = s.i WHEN MATCHED AND i % 2 = 0 THEN DELETE"
+            " WHEN MATCHED THEN UPDATE SET n = 0 WHEN NOT MATCHED THEN INSERT (id, a) VALUES (i, 'merged')",
+            f"INSERT INTO b SELECT i, 'y' FROM {rows}",
+            f"UPDATE b SET y = y || 'z' WHERE x % 3 = {random.randint(0, 2)}",
+            f"DELETE FROM b WHERE x = {number}",
+            f"INSERT INTO p SELECT chr(97 + i % 2), i, i FROM {rows}",
+            "UPDATE p SET v = v + 1" + where(),
+            "UPDATE p SET kind = CASE kind WHEN 'a' THEN 'b' ELSE 'a' END" + where(),
+            "UPDATE p_b SET v = v + 1" + where(),
+            "DELETE FROM p_a" + where(),
+            f"INSERT INTO staff SELECT i, i - i % 3, 'n' FROM {rows}",
+            "UPDATE staff SET name = name || '!'" + where(),
+            f"UPDATE staff SET id = id + 1000 WHERE id = {number}",
+            f"UPDATE staff SET id = id + 1000, name = 'moved' WHERE id % 3 <> 0 AND id > {number}",
+            f"WITH gone AS (DELETE FROM t WHERE id = {number} RETURNING id) INSERT INTO b SELECT id, 'gone' FROM gone",
+        ]
+    )
+
+
+def outcomes(connection, statements):
+    """What the statements of one transaction say, each in a savepoint that may be undone."""
+    said = []
+    with connection.transaction():
+        for statement, undone in statements:
+            try:
+                with connection.transaction(force_rollback=undone):
+                    said.append(connection.execute(statement).rowcount)
+            except psycopg.Error as error:
+                said.append(error.sqlstate)
+    return said
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_statements_give_the_same_log(pg, orc, seed):
+    random = Random(seed)
+    said = []
+    with pg.database(migrated=True) as other, orchestrator.connect(other) as plain:
+        for one in (orc, plain):
+            one.execute(TABLES)
+        for _ in range(20):
+            statements = [
+                (random_statements(random), random.random() < 0.2)
+                for _ in range(random.randint(1, 6))
+            ]
+            said += outcomes(orc.connection, statements)
+            assert outcomes(plain.connection, statements) == said[-len(statements) :]
+        assert sum(isinstance(one, int) and one > 0 for one in said) > 20
+        assert logs(orc.connection) == logs(plain.connection)
+    assert all(report.equal for report in orc.check())
