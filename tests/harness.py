@@ -183,6 +183,16 @@ class TestServer(testing.postgresql.Postgresql):  # type: ignore[misc]
         return wrapper
 
 
+def find_module(conninfo: str, folder: Path) -> None:
+    """Lets new connections to a database find modules in a folder."""
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("ALTER DATABASE {} SET dynamic_library_path = {}").format(
+                sql.Identifier(connection.info.dbname), f"{folder}:$libdir"
+            )
+        )
+
+
 def _template_cluster(installation: Installation) -> Path:
     """A cluster made once for each build of PostgreSQL and kept between test runs."""
     account = server_account()

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.api import Orchestrator, StatementResult, connect
+from orchestrator.api import Orchestrator, StatementResult, accelerate, connect
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.serve import Event
@@ -175,7 +175,10 @@ def up(options: argparse.Namespace) -> int:
     """`idivm up`."""
     from orchestrator.server import embedded
 
-    endpoint = embedded.EmbeddedServer().up()
+    server = embedded.EmbeddedServer()
+    if options.accelerate:
+        accelerate(server)
+    endpoint = server.up()
     _print_done(options, endpoint.dsn, dsn=endpoint.dsn)
     return 0
 

@@ -89,7 +89,12 @@ def build_parser() -> argparse.ArgumentParser:
         help="how far a view may lag behind whose option staleness says nothing (default: 500ms)",
     )
 
-    verb("up", "start the embedded server", commands.up)
+    sub = verb("up", "start the embedded server", commands.up)
+    sub.add_argument(
+        "--accelerate",
+        action="store_true",
+        help="build capture in C for it, which needs a compiler and PostgreSQL's header files",
+    )
     verb("down", "stop the embedded server", commands.down)
 
     sub = verb("doctor", "look at an installation and mend what is broken", commands.doctor)

@@ -49,6 +49,11 @@ class Captured:
         """The source view."""
         return Identifier("idivm_def", self.base)
 
+    def arguments(self, number: int) -> tuple[str, ...]:
+        """What the C form of capture is told of a table: source, number, the key's columns."""
+        key = (str(column.attnum) for column, _ in self.columns if column.in_key)
+        return (str(self.id), str(number), *key)
+
     def log(self, suffix: str = "") -> Identifier:
         """An object in the log schema."""
         return Identifier("idivm_log", self.base + suffix)
@@ -127,25 +132,30 @@ def drop_member(source: Captured, number: int) -> Iterator[Composed]:
         yield SQL("DROP FUNCTION IF EXISTS {}").format(source.log(f"_{operation}_{number}"))
 
 
-def attach_triggers(source: Captured, member: Composable, number: int) -> Iterator[Composed]:
-    """The triggers on one table; they fire in every replication role."""
+def attach_triggers(
+    source: Captured, member: Composable, number: int, in_c: bool
+) -> Iterator[Composed]:
+    """The triggers on one table, new or in their other form; they fire in every replication role.
+
+    The C form calls the functions of the table for what it does not do by itself.
+    """
     transitions = {
         "insert": SQL("REFERENCING NEW TABLE AS new_rows"),
         "update": SQL("REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows"),
         "delete": SQL("REFERENCING OLD TABLE AS old_rows"),
         "truncate": SQL(""),
     }
+    arguments = SQL(", ").join(map(Literal, source.arguments(number)))
     for operation, transition in transitions.items():
         trigger = Identifier(f"idivm_{source.id}_{operation}")
-        yield SQL(
-            "CREATE TRIGGER {} AFTER {} ON {} {} FOR EACH STATEMENT EXECUTE FUNCTION {}()"
-        ).format(
-            trigger,
-            SQL(operation.upper()),
-            member,
-            transition,
-            source.log(f"_{operation}_{number}"),
+        call = (
+            SQL("idivm.capture_rows({})").format(arguments)
+            if in_c and operation != "truncate"
+            else SQL("{}()").format(source.log(f"_{operation}_{number}"))
         )
+        yield SQL(
+            "CREATE OR REPLACE TRIGGER {} AFTER {} ON {} {} FOR EACH STATEMENT EXECUTE FUNCTION {}"
+        ).format(trigger, SQL(operation.upper()), member, transition, call)
         yield SQL("ALTER TABLE {} ENABLE ALWAYS TRIGGER {}").format(member, trigger)
 
 

@@ -328,6 +328,46 @@ def _member(number: int, name: str, partitioned: bool, root: bool) -> Member:
     return Member(number, SQL(name), partitioned=partitioned, root=root)
 
 
+def source_ids(connection: Connection[Any]) -> list[int]:
+    """Every captured relation that is still there."""
+    rows = connection.execute(
+        "SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation ORDER BY s.id"
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
+def captures_in_c(connection: Connection[Any]) -> bool:
+    """Whether capture is to call the function in C: it is there, may be used, and is not refused.
+
+    Nobody but a superuser makes functions in C, so that no other can pass for it.
+    """
+    row = connection.execute(
+        """
+        SELECT count(*) = 1 FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+        WHERE p.oid = to_regprocedure('idivm.capture_rows()') AND l.lanname = 'c'
+          AND has_function_privilege(p.oid, 'EXECUTE')
+          AND current_setting('idivm.accelerate', true) IS DISTINCT FROM 'off'
+        """
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
+def trigger_arguments(connection: Connection[Any], source_id: int) -> dict[int, tuple[str, ...]]:
+    """What the capture triggers of a source's members call their function with; plpgsql's nothing."""
+    rows = connection.execute(
+        """
+        SELECT m.number, t.tgargs
+        FROM idivm.source_members m JOIN pg_trigger t ON t.tgrelid = m.member
+        WHERE m.source = %s AND t.tgname = 'idivm_' || m.source || '_update' ORDER BY m.number
+        """,
+        [source_id],
+    )
+    return {
+        number: tuple(one.decode() for one in arguments.split(b"\0")[:-1])
+        for number, arguments in rows.fetchall()
+    }
+
+
 def lost_members(connection: Connection[Any], source_id: int) -> list[Member]:
     """The tables that carry capture and do not belong to the source any more."""
     rows = connection.execute(

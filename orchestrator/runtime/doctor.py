@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 from psycopg import Connection
+from psycopg.errors import InsufficientPrivilege
 from psycopg.sql import SQL
 
 from orchestrator.errors import IdivmError
@@ -26,6 +27,7 @@ from orchestrator.runtime import (
 )
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.errors import explain
+from orchestrator.runtime.migrate import take_module
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ def examine(connection: Connection[Any], contents: bool = True) -> list[Finding]
         _left_behind,
         _orphans,
         _partitions,
+        _form,
         _logs,
         _capture,
         _views,
@@ -79,6 +82,23 @@ def _server(connection: Connection[Any]) -> Finding:
         "server",
         version >= 150000,
         f"PostgreSQL {version // 10000}.{version % 10000}, database {connection.info.dbname}",
+    )
+
+
+def _form(connection: Connection[Any]) -> Iterator[Finding]:
+    """Takes the module in C if it has come, leaves it if it is refused."""
+    take_module(connection)
+    try:
+        switched = sources.switch_form(connection)
+    except InsufficientPrivilege as error:
+        sentence = f"this role may not change its form ({error.diag.message_primary})"
+        yield Finding("capture's form", True, f"{sentence}; run idivm doctor as the tables' owner")
+        return
+    form = "C" if catalog.captures_in_c(connection) else "plpgsql"
+    yield Finding(
+        "capture's form",
+        True,
+        f"{form}, from now on, for {switched} more tables" if switched else form,
     )
 
 
