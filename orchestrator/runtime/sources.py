@@ -79,7 +79,7 @@ def renew(connection: Connection[Any], source_id: int, off: Collection[int]) -> 
     captured = catalog.load_source(connection, source_id)
     _run(connection, capture.read_side(captured))
     for member in catalog.members(connection, source_id):
-        _run(connection, capture.capture_member(captured, member.name, member.number))
+        _run(connection, _member_functions(captured, member))
         if member.number in off:
             _run(connection, capture.detach_triggers(captured, member.name))
             _attach(connection, captured, member)
