@@ -13,7 +13,7 @@ MODES = ("deferred", "eager", "on_commit")
 
 _ALLOWED: dict[str, tuple[str, ...]] = {
     "maintain": MODES,
-    "strategy": ("auto", "id", "tuple", "recompute"),
+    "strategy": ("auto", "id", "tuple", "viewtree", "recompute"),
     "cache": ("auto", "on", "off"),
     "staleness": (),
 }

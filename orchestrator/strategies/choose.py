@@ -11,12 +11,14 @@ from orchestrator.errors import UnsupportedError
 from orchestrator.strategies import recompute
 from orchestrator.strategies.idiff import compose
 from orchestrator.strategies.problem import Problem
+from orchestrator.strategies.viewtree import program as viewtree
 
 Planner = Callable[[Problem], MaintenancePlan | Unsupported]
 
 STRATEGIES: dict[str, Planner] = {
     compose.NAME: compose.plan,
     compose.TUPLE: compose.plan_by_tuples,
+    viewtree.NAME: viewtree.plan,
     recompute.NAME: recompute.plan,
 }
 """Every strategy by its name, the preferred ones first."""
@@ -24,6 +26,7 @@ STRATEGIES: dict[str, Planner] = {
 _BECAUSE = {
     compose.NAME: "every operator has a rule for ID-based diffs",
     compose.TUPLE: "every operator has a rule for changes as bags of rows",
+    viewtree.NAME: "the query is a join with sums of products, grouped",
     recompute.NAME: "it applies to every query; each refresh costs as much as the query",
 }
 

@@ -282,8 +282,10 @@ class Composer:
 
     # States
 
-    def store(self, role: str, plan: Operator, ids: Sequence[Column]) -> StateScan:
-        """Stores a result under its IDs."""
+    def store(
+        self, role: str, plan: Operator, ids: Sequence[Column], watched: bool = True
+    ) -> StateScan:
+        """Stores a result under its IDs; if it is watched, its changes are collected."""
         shown_as = {column: name for name, column in reversed(self.visible)}
         names = Symbols()
         outputs: list[tuple[Column, str]] = []
@@ -325,7 +327,7 @@ class Composer:
             plan.keys,
             plan.not_null,
         )
-        if role != CONTENT:
+        if watched and role != CONTENT:
             shape = self.name(f"{role}_row")
             self.states.append(Shape(shape, pairs_of(role, tuple(called.values()))))
             self.changes[role] = Changes(

@@ -1,0 +1,372 @@
+"""The maintenance plan of a view tree: deltas carried from the leaves to the root.
+
+A delta is a relation like that of its view: keys with what is to be added to their payloads. At a
+view whose children change, one child after the other: its delta joins what is stored of the others
+(papers/fivm.txt, section 5), and is then added to what is stored of itself. So the children before
+it are met as they are afterwards and those after it as they were, and every pair of changes once.
+No base table is read: leaves with a sibling that may change are stored too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.dialect import Tree, reference, write
+from orchestrator.algebra.ids import used_symbols
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.set_operation import Branch
+from orchestrator.algebra.operators.union_all import UnionAll
+from orchestrator.algebra.predicates import never_null
+from orchestrator.algebra.rendering import Renderer
+from orchestrator.algebra.scalar import Scalar, conjunction
+from orchestrator.algebra.unsupported import NotModelledError, Unsupported
+from orchestrator.deltascript.leaves import StateScan, captured
+from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, StateTable
+from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.problem import ColumnType, Problem
+from orchestrator.strategies.viewtree import orders, search, sums
+from orchestrator.strategies.viewtree.normal import Atom, NormalForm, Product, normal_form
+from orchestrator.strategies.viewtree.sums import COUNT, Kept, Total
+from orchestrator.strategies.viewtree.tree import View, composed, materialised, tau
+
+NAME = "viewtree"
+
+
+def plan(problem: Problem) -> MaintenancePlan | Unsupported:
+    """The maintenance plan by a view tree, or why there is none."""
+    if problem.plan is None:
+        return Unsupported("the query is not modelled", problem.algebra)
+    form = normal_form(problem.plan, problem.distinct, problem.types)
+    if isinstance(form, Unsupported):
+        return form
+    try:
+        return _Program(problem, form).plan()
+    except NotModelledError as error:
+        return error.unsupported
+
+
+@dataclass(frozen=True)
+class _Relation:
+    """Rows with keys and payloads: a view's definition, its state, or its delta."""
+
+    rows: Operator
+    keys: Mapping[str, Column]
+    payload: Mapping[Total, Column]
+
+    def at(self, rows: Operator) -> _Relation:
+        """The same columns, found elsewhere."""
+        return replace(self, rows=rows)
+
+
+class _Program:
+    """One tree being turned into states and steps."""
+
+    def __init__(self, problem: Problem, form: NormalForm) -> None:
+        assert problem.plan is not None
+        self.problem = problem
+        self.atoms = {atom.name: replace(atom, scan=captured(atom.scan)) for atom in form.atoms}
+        self.form = form
+        self.composer = Composer(
+            problem.sources, used_symbols(problem.plan.root), dict(problem.types)
+        )
+        for column, _ in form.groups:
+            if column.symbol not in self.composer.types and column.type == "text":
+                # Made by the normal form, to tell rows apart by how their values look.
+                self.composer.symbols.fresh(column.symbol)
+                self.composer.types[column.symbol] = ColumnType("text", comparable=True)
+        self.kept = [self._kept(product) for product in form.products]
+        self.totals = tuple(dict.fromkeys(t for one in self.kept for t in one.totals))
+        graph = form.graph
+        forest = search.best(graph, form.fds)
+        self.tree = composed(tau(forest, graph), graph.free)
+        self.order = orders.written(forest)
+        self.defined: dict[View, _Relation] = {}
+        self.states: dict[View, StateScan] = {}
+        self.probes: dict[str, list[frozenset[str]]] = {}
+
+    def plan(self) -> MaintenancePlan:
+        """The states, and the steps that keep them."""
+        problem = self.problem
+        updatable = frozenset(self.atoms)
+        stored = materialised(self.tree, updatable)
+        root = self._definition(self.tree)
+        self.composer.comparable(
+            column for one in self.defined.values() for column in one.keys.values()
+        )
+        for view in self.tree.walk():
+            if view in stored and view is not self.tree:
+                self._store(view)
+        self._content(root)
+        return MaintenancePlan(
+            strategy=NAME,
+            maintain=problem.maintain,
+            sources=problem.sources,
+            states=tuple(
+                _indexed(state, self.probes.get(state.role, ()))
+                if isinstance(state, StateTable)
+                else state
+                for state in self.composer.states
+            ),
+            script=(*self.composer.reads(), *self.composer.steps),
+            variables=tuple(self.composer.variables),
+            content=CONTENT,
+            inlined=problem.inlined,
+            moving=problem.moving,
+            settings=problem.settings,
+            reasons=(),
+            algebra=problem.algebra,
+            algebra_tree=problem.algebra_tree,
+        )
+
+    # Definitions
+
+    def _kept(self, product: Product) -> Kept:
+        types, column = self.problem.types, product.aggregate.column
+        argument = types.get(f"{column.symbol}()")
+        result = types.get(column.symbol)
+        not_null = frozenset(
+            one for atom in self.atoms.values() for one in atom.rows(atom.scan).not_null
+        )
+        return sums.kept(
+            product,
+            argument.name if argument else None,
+            result.name if result else None,
+            lambda factor: never_null(factor, not_null),
+        )
+
+    def _definition(self, view: View) -> _Relation:
+        """A view over the base tables."""
+        if not view.children:
+            atom = self.atoms[view.atoms[0]]
+            made = self._leaf(view, atom, atom.rows(atom.scan), None)
+        else:
+            children = [self._definition(child) for child in view.children]
+            made = self._inner(view, children)
+        if not made.keys and view is not self.tree:
+            # Without groups there is a row even of nothing, which no join may meet.
+            made = made.at(Selection(made.rows, sums.positive(made.payload[COUNT])))
+        self.defined[view] = made
+        return made
+
+    def _leaf(self, view: View, atom: Atom, rows: Operator, sign: Column | None) -> _Relation:
+        """An atom's rows, or those of its change with their signs, summed up by the keys."""
+        known = self.defined.get(view)
+        keys = dict(known.keys) if known else {}
+        computed: list[Item] = []
+        called = {variable: column for column, variable in reversed(self.form.groups)}
+        for variable, scalar in atom.binds:
+            if variable not in view.keys:
+                continue
+            column = scalar.as_column
+            if column is None:
+                column = keys.get(variable, called[variable])
+                computed.append(Item(column, scalar))
+            keys[variable] = column
+        if computed:
+            rows = Projection(rows, (*map(Item.kept, rows.columns), *computed))
+        one = Scalar.read("1") if sign is None else Scalar.column(sign)
+
+        def summed(total: Total) -> Scalar:
+            return sums.product_of((one, total.at(atom.name)))
+
+        return self._grouped(view, rows, keys, summed)
+
+    def _inner(self, view: View, children: Sequence[_Relation], first: int = 0) -> _Relation:
+        """The join of a view's children, beginning with one of them, summed up by its keys."""
+        rows, bound = children[first].rows, dict(children[first].keys)
+        rest = [child for number, child in enumerate(children) if number != first]
+        while rest:
+            following = max(rest, key=lambda one: len(one.keys.keys() & bound.keys()))
+            rest.remove(following)
+            shared = sorted(following.keys.keys() & bound.keys())
+            equal = (sums.equal(bound[name], following.keys[name]) for name in shared)
+            rows = Join(rows, following.rows, conjunction(equal))
+            if isinstance(following.rows, StateScan):
+                names = (following.rows.called(following.keys[name]) for name in shared)
+                self.probes.setdefault(following.rows.role, []).append(frozenset(names))
+            bound = {**following.keys, **bound}
+        known = self.defined.get(view)
+        keys = known.keys if known else {name: bound[name] for name in sorted(view.keys)}
+
+        def summed(total: Total) -> Scalar:
+            return sums.product_of(
+                Scalar.column(relation.payload[total.within(child.atoms)])
+                for child, relation in zip(view.children, children, strict=True)
+            )
+
+        return self._grouped(view, rows, keys, summed)
+
+    def _grouped(
+        self,
+        view: View,
+        rows: Operator,
+        keys: Mapping[str, Column],
+        summed: Callable[[Total], Scalar],
+    ) -> _Relation:
+        known = self.defined.get(view)
+        totals = sums.parts(self.totals, view.atoms)
+        payload = known.payload if known else {total: self._column(total) for total in totals}
+        aggregates = tuple(
+            Aggregate(column, sums.summed(total, summed(total)))
+            for total, column in payload.items()
+        )
+        by = tuple(keys[name] for name in sorted(view.keys))
+        return _Relation(
+            Grouping(rows, by, aggregates),
+            {name: keys[name] for name in sorted(view.keys)},
+            payload,
+        )
+
+    def _column(self, total: Total) -> Column:
+        name = "idivm_n" if total == COUNT else "idivm_sum"
+        return Column(self.composer.symbols.fresh(name), total.type)
+
+    # States
+
+    def _store(self, view: View) -> None:
+        """Stores a view below the root."""
+        name = "_".join(
+            view.atoms if len(view.atoms) < 4 else (view.atoms[0], str(len(view.atoms)))
+        )
+        made = self.defined[view]
+        role = self.composer.name(f"{name}_at_{view.at}" if view.children else name)
+        self.states[view] = self.composer.store(
+            role, made.rows, tuple(made.keys.values()), watched=False
+        )
+
+    def _content(self, root: _Relation) -> None:
+        """Stores the root with what the view shows, and adds the root's delta to it."""
+        values = {
+            one.aggregate.column: sums.value(one, [root.payload[total] for total in one.totals])
+            for one in self.kept
+        }
+        values |= {column: Scalar.column(root.keys[name]) for column, name in self.form.groups}
+        visible: list[tuple[str, Column]] = []
+        computed: list[Item] = []
+        for name, scalar in self.form.shown:
+            item = Item(Column(self.composer.symbols.fresh(name)), scalar.substitute(values))
+            same = item.scalar.as_column
+            if same is not None and same not in (column for _, column in visible):
+                visible.append((name, same))
+            else:
+                visible.append((name, item.column))
+                computed.append(item)
+        self.composer.visible = tuple(visible)
+        kept = (*root.keys.values(), *root.payload.values())
+
+        def shown(rows: Operator) -> Operator:
+            return Projection(rows, (*map(Item.kept, kept), *computed))
+
+        state = self.composer.store(CONTENT, shown(root.rows), tuple(root.keys.values()))
+        delta = self._delta(self.tree)
+        if delta is not None:
+            self._add(state, delta, computed, shown)
+
+    # Deltas
+
+    def _delta(self, view: View) -> _Relation | None:
+        """What changes a view, in a variable; the views below it are brought up on the way."""
+        if not view.children:
+            atom = self.atoms[view.atoms[0]]
+            bag = self.composer.bag_of(atom.scan)
+            if bag is None:
+                return None
+            return self._assigned(view, self._leaf(view, atom, atom.rows(bag.plan), bag.sign))
+        deltas = [self._delta(child) for child in view.children]
+        terms: list[_Relation] = []
+        for number, (child, delta) in enumerate(zip(view.children, deltas, strict=True)):
+            if delta is None:
+                continue
+            others = [
+                delta if one is child else self.defined[one].at(self.states[one])
+                for one in view.children
+            ]
+            terms.append(self._assigned(view, self._inner(view, others, number)))
+            if child in self.states:
+                self._add(self.states[child], delta)
+        if len(terms) < 2:
+            return terms[0] if terms else None
+        return self._assigned(view, self._united(view, terms))
+
+    def _united(self, view: View, terms: Sequence[_Relation]) -> _Relation:
+        """The sum of several deltas of a view."""
+        made = self.defined[view]
+        parts = {total: self._column(total) for total in made.payload}
+        columns = (*made.keys.values(), *made.payload.values())
+        branches = tuple(Branch(term.rows, columns) for term in terms)
+        union = UnionAll(branches, (*made.keys.values(), *parts.values()))
+        return self._grouped(view, union, made.keys, lambda total: Scalar.column(parts[total]))
+
+    def _assigned(self, view: View, made: _Relation) -> _Relation:
+        """A delta computed once, without what adds nothing."""
+        changed = sums.any_but_zero(made.payload.values())
+        wanted = "_".join(view.atoms[:3])
+        columns = (*made.keys.values(), *made.payload.values())
+        return made.at(
+            self.composer.assign(f"{wanted}_change", Selection(made.rows, changed), columns)
+        )
+
+    def _add(
+        self,
+        state: StateScan,
+        delta: _Relation,
+        computed: Sequence[Item] = (),
+        shown: Callable[[Operator], Operator] = lambda rows: rows,
+    ) -> None:
+        """V := V + δV: keys whose count becomes 0 go, new ones come."""
+        ids = tuple(delta.keys.values())
+        stored: dict[Column, Tree] = {
+            column: reference(state.called(column), "t") for column in delta.keys.values()
+        }
+        for column in delta.payload.values():
+            both = exp.Add(
+                this=reference(state.called(column), "t"), expression=reference(column.symbol, "d")
+            )
+            stored[column] = exp.Paren(this=both)
+        renderer = Renderer(delta.rows)
+
+        def text(scalar: Scalar) -> str:
+            return write(renderer.tree(scalar, stored))
+
+        count = delta.payload[COUNT]
+        vanishes = bool(ids) or state.role != CONTENT
+        if vanishes:
+            self.composer.delete(state, delta.rows, ids, f"{write(stored[count])} = 0")
+        sets = [(column, write(stored[column])) for column in delta.payload.values()]
+        sets += [(item.column, text(item.scalar)) for item in computed]
+        self.composer.update(state, delta.rows, ids, sets)
+        if vanishes:
+            come = Selection(delta.rows, sums.positive(count))
+            self.composer.insert(state, shown(come))
+
+
+def _indexed(state: StateTable, probes: Iterable[frozenset[str]]) -> StateTable:
+    """A state whose key begins with what deltas look for, and indexes for what it cannot.
+
+    >>> from orchestrator.deltascript.plan import Query
+    >>> from orchestrator.algebra.dialect import parse as read
+    >>> state = StateTable("s", (), ("a", "c"), (), Query(read("SELECT 1")))
+    >>> made = _indexed(state, [frozenset("c"), frozenset("ac"), frozenset("a")])
+    >>> made.key, made.probes
+    (('a', 'c'), (('c',),))
+    """
+    place = {name: number for number, name in enumerate(state.key)}
+    wanted = {tuple(sorted(probe, key=place.__getitem__)) for probe in probes if probe}
+    key: tuple[str, ...] = ()
+    rest: list[tuple[str, ...]] = []
+    for probe in sorted(wanted, key=lambda names: (len(names), [place[n] for n in names])):
+        if set(key) <= set(probe):
+            key += tuple(name for name in probe if name not in key)
+        else:
+            rest.append(probe)
+    key += tuple(name for name in state.key if name not in key)
+    found = [probe for probe in rest if set(probe) != set(key[: len(probe)])]
+    return replace(state, key=key, probes=tuple(found))
