@@ -233,11 +233,8 @@ class _Program:
 
     def _store(self, view: View) -> None:
         """Stores a view below the root."""
-        name = "_".join(
-            view.atoms if len(view.atoms) < 4 else (view.atoms[0], str(len(view.atoms)))
-        )
         made = self.defined[view]
-        role = self.composer.name(f"{name}_at_{view.at}" if view.children else name)
+        role = self.composer.name(_called(view))
         self.states[view] = self.composer.store(
             role, made.rows, tuple(made.keys.values()), watched=False
         )
@@ -308,10 +305,9 @@ class _Program:
     def _assigned(self, view: View, made: _Relation) -> _Relation:
         """A delta computed once, without what adds nothing."""
         changed = sums.any_but_zero(made.payload.values())
-        wanted = "_".join(view.atoms[:3])
         columns = (*made.keys.values(), *made.payload.values())
         return made.at(
-            self.composer.assign(f"{wanted}_change", Selection(made.rows, changed), columns)
+            self.composer.assign(f"{_called(view)}_change", Selection(made.rows, changed), columns)
         )
 
     def _add(
@@ -346,6 +342,12 @@ class _Program:
         if vanishes:
             come = Selection(delta.rows, sums.positive(count))
             self.composer.insert(state, shown(come))
+
+
+def _called(view: View) -> str:
+    """What a view's state and delta are called after."""
+    name = f"at_{view.at or 'root'}" if view.children else view.atoms[0]
+    return name.encode()[:20].decode(errors="ignore")
 
 
 def _indexed(state: StateTable, probes: Iterable[frozenset[str]]) -> StateTable:
