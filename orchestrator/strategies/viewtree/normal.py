@@ -289,7 +289,7 @@ class _Reading:
             return False
         texts = known.name in ("text", "character varying")
         plain = scalar.tree.find(exp.Collate) is None and all(c.exact for c in scalar.columns)
-        return known.name in EXACT or texts and plain
+        return known.name in EXACT or (texts and plain)
 
     def _product(self, aggregate: Aggregate, defined: Mapping[Column, Scalar]) -> Product:
         if aggregate.distinct or aggregate.ordered or aggregate.call.subqueries:
