@@ -162,6 +162,23 @@ class Scalar:
         return Scalar.of(self.tree.transform(replaced), columns, tuple(subqueries))
 
 
+def filled(text: str, **terms: Column | Scalar) -> Scalar:
+    """The expression of a text, with terms in the place of the names that it gives them.
+
+    >>> filled("coalesce(sum(x), 0)", x=Column("price"))
+    Scalar(coalesce(sum(price), 0))
+    >>> filled("x > y", x=Column("a"), y=Scalar.read("b + c"))
+    Scalar(a > (b + c))
+    """
+    places = {Column(name): term for name, term in terms.items()}
+    return Scalar.read(text, places).substitute(
+        {
+            place: Scalar.column(term) if isinstance(term, Column) else term
+            for place, term in places.items()
+        }
+    )
+
+
 TRUE = Scalar.of(exp.true())
 
 _CLOSED = (exp.Column, exp.Literal, exp.Paren, exp.Cast, exp.Anonymous, exp.Parameter)
@@ -177,6 +194,16 @@ def conjunction(scalars: Iterable[Scalar]) -> Scalar:
     for scalar in parts[1:]:
         result = _both(result, scalar)
     return result
+
+
+def disjunction(scalars: Iterable[Scalar]) -> Scalar:
+    """The OR of some conditions.
+
+    >>> disjunction(Scalar.read(text) for text in ("a > 0", "b > 0", "c"))
+    Scalar((a > 0) OR ((b > 0) OR c))
+    """
+    first, *rest = scalars
+    return filled("x OR y", x=first, y=disjunction(rest)) if rest else first
 
 
 def _both(left: Scalar, right: Scalar) -> Scalar:

@@ -15,8 +15,8 @@ from sqlglot import exp
 
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dependencies import Columns, Dependencies, Keys
-from orchestrator.algebra.dialect import Tree, identifier, reference, write
-from orchestrator.algebra.operators.base import Identified, Operator
+from orchestrator.algebra.dialect import Tree, identifier, reference
+from orchestrator.algebra.operators.base import Identified, Operator, Self
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.rendering import Block, Renderer
 
@@ -49,8 +49,36 @@ def called(scan: Scan) -> str:
     return scan.table.name.partition("\0")[0]
 
 
+class _Leaf(Operator):
+    """A leaf, each of whose columns has a name where it is read."""
+
+    alias: str
+    outputs: tuple[tuple[Column, str], ...]
+
+    @property
+    def children(self) -> tuple[Operator, ...]:
+        """None."""
+        return ()
+
+    def with_children(self: Self, children: tuple[Operator, ...]) -> Self:
+        """Itself."""
+        return self
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Those that are read."""
+        return tuple(column for column, _ in self.outputs)
+
+    def _block(self, **item: exp.Expression | list[exp.Expression]) -> Block:
+        """An item of FROM under the alias."""
+        table = exp.Table(**item, alias=exp.TableAlias(this=identifier(self.alias)))
+        return Block(
+            (table,), {column: reference(name, self.alias) for column, name in self.outputs}
+        )
+
+
 @dataclass(frozen=True)
-class StateScan(Operator):
+class StateScan(_Leaf):
     """The rows of a state table, with what is known of the result that it stores."""
 
     role: str
@@ -65,20 +93,6 @@ class StateScan(Operator):
     symbol: ClassVar[str] = "state"
 
     @property
-    def children(self) -> tuple[Operator, ...]:
-        """None."""
-        return ()
-
-    def with_children(self, children: tuple[Operator, ...]) -> StateScan:
-        """Itself."""
-        return self
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The stored columns."""
-        return tuple(column for column, _ in self.outputs)
-
-    @property
     def label(self) -> str:
         """The role."""
         return f"state {self.role}"
@@ -87,24 +101,13 @@ class StateScan(Operator):
         """What a column is called in the table."""
         return next(name for one, name in self.outputs if one == column)
 
-    def text(self, column: Column, table: str) -> str:
-        """A column of the table under an alias, as SQL."""
-        return write(reference(self.called(column), table))
-
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
         """The IDs that the state is stored by."""
         return Identified(self, self.ids)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
         """A table in FROM."""
-        item = exp.Table(
-            this=identifier(self.role),
-            db=identifier(STATE),
-            alias=exp.TableAlias(this=identifier(self.alias)),
-        )
-        return Block(
-            (item,), {column: reference(name, self.alias) for column, name in self.outputs}
-        )
+        return self._block(this=identifier(self.role), db=identifier(STATE))
 
     def _not_null(self) -> Columns:
         return self.known_not_null
@@ -117,7 +120,7 @@ class StateScan(Operator):
 
 
 @dataclass(frozen=True)
-class DiffScan(Operator):
+class DiffScan(_Leaf):
     """The rows of a diff that a variable holds."""
 
     variable: str
@@ -126,20 +129,6 @@ class DiffScan(Operator):
     """Columns and the fields of the diff that they are."""
 
     symbol: ClassVar[str] = "diff"
-
-    @property
-    def children(self) -> tuple[Operator, ...]:
-        """None."""
-        return ()
-
-    def with_children(self, children: tuple[Operator, ...]) -> DiffScan:
-        """Itself."""
-        return self
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The diff's columns."""
-        return tuple(column for column, _ in self.outputs)
 
     @property
     def label(self) -> str:
@@ -152,8 +141,5 @@ class DiffScan(Operator):
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
         """unnest in FROM."""
-        call = exp.Anonymous(this="unnest", expressions=[reference(self.variable, PROGRAM)])
-        item = exp.Table(this=call, alias=exp.TableAlias(this=identifier(self.alias)))
-        return Block(
-            (item,), {column: reference(field, self.alias) for column, field in self.outputs}
-        )
+        rows = exp.Anonymous(this="unnest", expressions=[reference(self.variable, PROGRAM)])
+        return self._block(this=rows)

@@ -161,6 +161,9 @@ class ReplaceContent:
     state: str
 
 
+Kind: TypeAlias = Literal["minus", "update", "plus"]
+
+
 @dataclass(frozen=True)
 class ChangeClass:
     """A base-table i-diff (papers/idivm.txt, section 5): a kind of change, held in a variable.
@@ -169,14 +172,8 @@ class ChangeClass:
     """
 
     variable: str
-    kind: Literal["minus", "update", "plus"]
+    kind: Kind
     touched: frozenset[int]
-    fields: tuple[tuple[int, str], ...]
-    """Column numbers, and what they are called behind `old_` and `new_`."""
-
-    def field(self, attnum: int) -> str:
-        """What a column is called."""
-        return next(name for number, name in self.fields if number == attnum)
 
 
 @dataclass(frozen=True)
@@ -186,6 +183,8 @@ class ReadChanges:
     source: Source
     shape: str
     """The row type of the variables; the installation makes it."""
+    fields: tuple[tuple[int, str], ...]
+    """Column numbers, and what they are called behind `old_` and `new_`."""
     classes: tuple[ChangeClass, ...]
 
 

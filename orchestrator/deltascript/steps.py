@@ -83,7 +83,7 @@ def change_fields(step: ReadChanges) -> Composed:
             Identifier(f"{side}_{name}"),
         )
         for side in ("old", "new")
-        for attnum, name in step.classes[0].fields
+        for attnum, name in step.fields
     )
 
 
@@ -107,48 +107,49 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
     states = [state for state in plan.states if isinstance(state, StateTable)]
     if not states:
         return SQL("").format()
-    replaced: Composable = SQL("")
+    sources = [names.sources[s.source.oid].id for s in plan.script if isinstance(s, ReadChanges)]
+    stops: list[Composable] = [
+        _stop(
+            "a table that % reads has lost its key",
+            SQL(
+                "SELECT FROM idivm.view_sources AS vs JOIN idivm.sources AS s ON s.id = vs.source\n"
+                "            JOIN pg_class AS c ON c.oid = s.relation\n"
+                "            WHERE vs.view = {} AND vs.source = ANY ({})\n"
+                "              AND (NOT s.keyed OR idivm.key_is_gone(s.id)\n"
+                "                   OR c.relkind <> 'p' AND EXISTS (\n"
+                "                       SELECT FROM pg_inherits AS i WHERE i.inhparent = c.oid))"
+            ).format(Literal(names.id), Literal(sources)),
+            names,
+        )
+    ]
     if plan.inlined:
         # The script has the text of the plain views below in it.
-        replaced = SQL(
-            "        IF EXISTS (SELECT FROM idivm.inlined_views AS i WHERE i.view = {id}\n"
-            "                   AND i.signature IS DISTINCT FROM idivm.signature(i.relation)) THEN\n"
-            "            RAISE EXCEPTION 'a plain view that % reads was replaced', {name}\n"
-            "                USING ERRCODE = 'object_not_in_prerequisite_state',\n"
-            "                      HINT = 'Refresh it once by idivm refresh, which plans it anew.';\n"
-            "        END IF;\n"
-        ).format(id=Literal(names.id), name=Literal(names.view))
-    heirs = SQL(
-        "        IF EXISTS (\n"
-        "            SELECT FROM idivm.view_sources AS vs JOIN idivm.sources AS s ON s.id = vs.source\n"
-        "            JOIN pg_class AS c ON c.oid = s.relation\n"
-        "            WHERE vs.view = {id} AND vs.source = ANY ({keyed})\n"
-        "              AND (NOT s.keyed OR idivm.key_is_gone(s.id)\n"
-        "                   OR c.relkind <> 'p' AND EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = c.oid))\n"
-        "        ) THEN\n"
-        "            RAISE EXCEPTION 'a table that % reads has lost its key', {name}\n"
+        changed = SQL(
+            "SELECT FROM idivm.inlined_views AS i WHERE i.view = {}\n"
+            "              AND i.signature IS DISTINCT FROM idivm.signature(i.relation)"
+        ).format(Literal(names.id))
+        stops.insert(0, _stop("a plain view that % reads was replaced", changed, names))
+    return SQL("    IF rebuild THEN\n{}{}        RETURN changed;\n    END IF;\n").format(
+        SQL("").join(stops),
+        SQL("").join(_rebuilt(state, names, state.role == plan.content) for state in states),
+    )
+
+
+def _stop(message: str, found: Composable, names: Names) -> Composed:
+    """Ends a rebuild where the program is no longer one for the view."""
+    return SQL(
+        "        IF EXISTS (\n            {}\n        ) THEN\n"
+        "            RAISE EXCEPTION {}, {}\n"
         "                USING ERRCODE = 'object_not_in_prerequisite_state',\n"
         "                      HINT = 'Refresh it once by idivm refresh, which plans it anew.';\n"
         "        END IF;\n"
-    ).format(
-        id=Literal(names.id),
-        name=Literal(names.view),
-        keyed=Literal(
-            [names.sources[s.source.oid].id for s in plan.script if isinstance(s, ReadChanges)]
-        ),
-    )
-    replaced = SQL("{}{}").format(replaced, heirs)
-    return SQL("    IF rebuild THEN\n{}{}        RETURN changed;\n    END IF;\n").format(
-        replaced,
-        SQL("").join(_rebuilt(state, names, state.role == plan.content) for state in states),
-    )
+    ).format(found, Literal(message), Literal(names.view))
 
 
 def _rebuilt(state: StateTable, names: Names, counts: bool) -> Composed:
     table = names.state(state.role)
     columns = [column.name for column in state.columns]
     rest = [column for column in columns if column not in state.key]
-    same: Composable = SQL("true")
     if state.nullable:
         # No join finds NULLs by their equality, whatever the collation: all rows anew.
         return SQL(
@@ -161,6 +162,7 @@ def _rebuilt(state: StateTable, names: Names, counts: bool) -> Composed:
             query=query_text(state.query, names, indent="            "),
             counted=SQL("        changed := changed + applied;\n") if counts else SQL(""),
         )
+    same: Composable = SQL("true")
     if state.key:
         same = SQL(" AND ").join(SQL("t.{0} = f.{0}").format(Identifier(k)) for k in state.key)
     altered: Composable = SQL("")
@@ -242,7 +244,7 @@ def _read(step: ReadChanges, names: Names) -> Composed:
             SQL("(c.{}).{}").format(SQL(side), Identifier(shown[number])) for number in numbers
         )
 
-    every = [number for number, _ in step.classes[0].fields]
+    every = [number for number, _ in step.fields]
     row = SQL("ROW({}, {})::{}").format(
         image("old", every), image("new", every), names.state(step.shape)
     )

@@ -30,6 +30,7 @@ from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions
 from orchestrator.runtime import catalog
+from orchestrator.strategies import recompute
 from orchestrator.strategies.choose import choose
 from orchestrator.strategies.problem import ColumnType, Problem
 
@@ -98,7 +99,8 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         algebra_tree=tree,
         maintain=options.maintain,
         plan=analysis.plan,
-        types=_types(connection, analysis.plan),
+        # Recomputation asks for none, and each operator costs a query.
+        types={} if options.strategy == recompute.NAME else _types(connection, analysis.plan),
         cache=options.cache != "off",
     )
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.algebra.plan import Plan
-from orchestrator.deltascript.plan import Column, Source
+from orchestrator.deltascript.plan import (
+    CONTENT,
+    Column,
+    MaintenancePlan,
+    Source,
+    State,
+    Step,
+)
 
 
 @dataclass(frozen=True)
@@ -44,3 +51,27 @@ class Problem:
     """Of the plan's columns by their symbols; behind an aggregate's, `()` stands for its argument."""
     cache: bool = True
     """Whether the input of an aggregation is stored where joins make it."""
+
+    def maintained_by(
+        self,
+        strategy: str,
+        states: Iterable[State],
+        script: Iterable[Step],
+        variables: Iterable[tuple[str, str]] = (),
+    ) -> MaintenancePlan:
+        """The maintenance plan that a strategy has made; why it was taken is not its matter."""
+        return MaintenancePlan(
+            strategy=strategy,
+            maintain=self.maintain,
+            sources=self.sources,
+            states=tuple(states),
+            script=tuple(script),
+            variables=tuple(variables),
+            content=CONTENT,
+            inlined=self.inlined,
+            moving=self.moving,
+            settings=self.settings,
+            reasons=(),
+            algebra=self.algebra,
+            algebra_tree=self.algebra_tree,
+        )

@@ -8,6 +8,7 @@ only.
 from __future__ import annotations
 
 from orchestrator.deltascript.plan import (
+    CONTENT,
     BagTable,
     MaintenancePlan,
     ReplaceContent,
@@ -27,17 +28,5 @@ def plan(problem: Problem) -> MaintenancePlan:
         nth=fresh_name("idivm_nth", taken),
         distinct=problem.distinct,
     )
-    return MaintenancePlan(
-        strategy=NAME,
-        maintain=problem.maintain,
-        sources=problem.sources,
-        states=(BagTable("content", problem.columns, identity),),
-        script=(ReplaceContent("content"),),
-        content="content",
-        inlined=problem.inlined,
-        moving=problem.moving,
-        settings=problem.settings,
-        reasons=(),
-        algebra=problem.algebra,
-        algebra_tree=problem.algebra_tree,
-    )
+    content = BagTable(CONTENT, problem.columns, identity)
+    return problem.maintained_by(NAME, [content], [ReplaceContent(CONTENT)])

@@ -30,6 +30,7 @@ from orchestrator.algebra import (
 )
 from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.algebra.operators.scan import WHOLE_ROW
+from orchestrator.algebra.telling import told_apart
 from orchestrator.frontend.build.context import (
     Context,
     Named,
@@ -174,16 +175,7 @@ def _told_apart(context: Context, plan: Plan) -> Plan:
     Two columns that show the same are two to the query around: under ROLLUP, for one, they are
     NULL in different rows.
     """
-    columns: list[Column] = []
-    copies: list[Item] = []
-    for name, column in zip(plan.names, plan.columns, strict=True):
-        if column in columns:
-            copies.append(Item(context.column(name, like=column), Scalar.column(column)))
-        columns.append(copies[-1].column if column in columns else column)
-    if not copies:
-        return plan
-    kept = [Item.kept(column) for column in plan.root.columns]
-    return replace(plan, root=Projection(plan.root, (*kept, *copies)), columns=tuple(columns))
+    return told_apart(plan, lambda name, column: context.column(name, like=column))
 
 
 _KNOWN = (

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.ids import ids_of, infer_ids, used_symbols
 from orchestrator.algebra.operators.base import Operator
-from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.plan import Plan
-from orchestrator.algebra.scalar import Scalar
+from orchestrator.algebra.telling import told_apart
 from orchestrator.algebra.traversal import rewrite, walk
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan, captured
@@ -30,15 +30,18 @@ from orchestrator.deltascript.plan import (
     Step,
 )
 from orchestrator.strategies.idiff import rules
-from orchestrator.strategies.idiff.composer import Composer, constant
+from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.leaves import constant, reads
 from orchestrator.strategies.idiff.rules.base import (
     bag,
     change,
     conditions,
     diffs,
+    has_rule,
     propagate,
 )
-from orchestrator.strategies.idiff.rules.stored import is_stored, maintain
+from orchestrator.strategies.idiff.rules.stored import maintain
+from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.problem import Problem
 
 for module in pkgutil.iter_modules(rules.__path__):
@@ -82,7 +85,11 @@ class _Composition:
     def plan(self) -> MaintenancePlan:
         """Composes everything."""
         problem = self.problem
-        identified = _told_apart(self.identified)
+        symbols = used_symbols(self.identified.root)
+        identified = told_apart(
+            self.identified,
+            lambda name, column: replace(column, symbol=symbols.fresh(column.symbol)),
+        )
         for operator in walk(identified.root):
             if any(scalar.subqueries for scalar in operator.scalars):
                 raise NotModelledError(
@@ -90,43 +97,28 @@ class _Composition:
                 )
             if operator.outer_columns:
                 raise NotModelledError("a correlated subquery has no rule yet", operator.label)
-            _has_rule(operator)
-        self.composer = Composer(
-            problem.sources, used_symbols(identified.root), dict(problem.types)
-        )
+            _require_rule(operator)
+        self.composer = Composer(problem.sources, symbols, problem.types)
         # What has been asked of the tables' names by now is all that there is to ask.
         identified = replace(identified, root=rewrite(identified.root, _captured))
         self.composer.visible = tuple(zip(identified.names, identified.columns, strict=True))
         self.root = identified.root
         self._content(self.root)
-        script: tuple[Step, ...] = (*self.composer.reads(), *self.composer.steps)
-        return MaintenancePlan(
-            strategy=self.strategy,
-            maintain=problem.maintain,
-            sources=problem.sources,
-            states=tuple(
-                replace(state, probes=_probes(state, script))
-                if isinstance(state, StateTable)
-                else state
-                for state in self.composer.states
-            ),
-            script=script,
-            variables=tuple(self.composer.variables),
-            content=CONTENT,
-            inlined=problem.inlined,
-            moving=problem.moving,
-            settings=problem.settings,
-            reasons=(),
-            algebra=problem.algebra,
-            algebra_tree=problem.algebra_tree,
-        )
+        script: tuple[Step, ...] = (*reads(self.composer), *self.composer.steps)
+        states = [
+            replace(state, probes=_probes(state, script))
+            if isinstance(state, StateTable)
+            else state
+            for state in self.composer.states
+        ]
+        return problem.maintained_by(self.strategy, states, script, self.composer.variables)
 
     def _content(self, root: Operator) -> None:
         visible = {column for _, column in self.composer.visible}
         inner = root
         while isinstance(inner, Projection) and all(item.is_kept for item in inner.items):
             inner = inner.input
-        if is_stored(inner) and visible <= set(inner.columns):
+        if has_rule(maintain, inner) and visible <= set(inner.columns):
             # The groups are the view.
             [child] = inner.children
             child = self._below(child)
@@ -140,17 +132,14 @@ class _Composition:
 
         With `as_bag`, its change is wanted as a bag.
         """
-        if is_stored(operator):
+        if has_rule(maintain, operator):
             [child] = operator.children
             made = operator.with_children((self._below(child),))
-            state = maintain(
-                made, self.composer, self.composer.name(operator.__class__.__name__.lower())
-            )
-            assert state is not None
-            return state
+            role = self.composer.name(type(operator).__name__.lower())
+            return maintain(made, self.composer, role)
         if not operator.children:
             return operator
-        linear = change.dispatch(type(operator)) is not change.dispatch(object)
+        linear = has_rule(change, operator)
         wants = [as_bag and linear] + [as_bag or not linear] * (len(operator.children) - 1)
         made = operator.with_children(
             tuple(
@@ -172,14 +161,14 @@ class _Composition:
         ids = ids_of(operator)
         if self.strategy == TUPLE and _is_linear(operator):
             changed = bag(operator, self.composer)
-            state = self.composer.store(role, operator, ids)
+            state = store(role, operator, ids, self.composer)
             if changed is not None:
-                self.composer.apply_bag(state, changed)
+                Upkeep(state, self.composer).apply_bag(changed)
             return state
         conditional = _conditional(operator)
         found = diffs(operator, conditional, self.composer)
-        state = self.composer.store(role, operator, ids)
-        self.composer.apply(state, found)
+        state = store(role, operator, ids, self.composer)
+        Upkeep(state, self.composer).apply(found)
         return state
 
 
@@ -188,20 +177,15 @@ def _captured(operator: Operator) -> Operator:
 
 
 def _is_linear(plan: Operator) -> bool:
-    return all(
-        not one.children or change.dispatch(type(one)) is not change.dispatch(object)
-        for one in walk(plan)
-    )
+    return all(not one.children or has_rule(change, one) for one in walk(plan))
 
 
-def _has_rule(operator: Operator) -> None:
+def _require_rule(operator: Operator) -> None:
     """Refuses an operator that no rule is for."""
     if not operator.children:
         if not isinstance(operator, Scan):
             constant(operator)
-    elif propagate.dispatch(type(operator)) is propagate.dispatch(object) and not is_stored(
-        operator
-    ):
+    elif not has_rule(propagate, operator) and not has_rule(maintain, operator):
         raise NotModelledError("there is no rule for this operator", operator.label)
 
 
@@ -259,20 +243,3 @@ def _probes(state: StateTable, script: tuple[Step, ...]) -> tuple[tuple[str, ...
         if names != state.key[: len(names)] and names not in found:
             found.append(names)
     return tuple(found)
-
-
-def _told_apart(plan: Plan) -> Plan:
-    """The plan with a column of its own for every column that the view shows."""
-    symbols = used_symbols(plan.root)
-    columns: list[Column] = []
-    copies: list[Item] = []
-    for column in plan.columns:
-        if column in columns:
-            copy = replace(column, symbol=symbols.fresh(column.symbol))
-            copies.append(Item(copy, Scalar.column(column)))
-            column = copy
-        columns.append(column)
-    if not copies:
-        return plan
-    kept = tuple(map(Item.kept, plan.root.columns))
-    return replace(plan, root=Projection(plan.root, (*kept, *copies)), columns=tuple(columns))

@@ -11,12 +11,11 @@ after. So two tables may change at once, and rows found by more than one way do 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
-from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.scalar import Scalar
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.leaves import DiffScan
@@ -82,21 +81,3 @@ class Bag:
 def variables(plan: Operator) -> frozenset[str]:
     """The variables without whose rows a plan has none."""
     return frozenset(one.variable for one in walk(plan) if isinstance(one, DiffScan))
-
-
-def shown(plan: Operator, columns: Iterable[Column]) -> Operator:
-    """A plan cut to some columns."""
-    wanted = tuple(dict.fromkeys(columns))
-    if plan.columns == wanted:
-        return plan
-    return Projection(plan, tuple(map(Item.kept, wanted)))
-
-
-def passed(diff: Diff, columns: Iterable[Column]) -> Diff | None:
-    """A diff for a result that shows only some columns; None of an update that it does not show."""
-    kept = frozenset(columns)
-    if not isinstance(diff, Update):
-        return diff
-    if not diff.touched & kept:
-        return None
-    return replace(diff, touched=diff.touched & kept)

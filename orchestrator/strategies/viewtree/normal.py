@@ -25,9 +25,9 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.sort import Sort
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.predicates import facts
-from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, unwrapped
+from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled, unwrapped
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
-from orchestrator.strategies.idiff.composer import EXACT, X
+from orchestrator.strategies.idiff.states import EXACT
 from orchestrator.strategies.problem import ColumnType
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
 
@@ -124,9 +124,7 @@ class _Reading:
         for column, variable in names.items():
             known = binds[self.owner[column]].setdefault(variable, Scalar.column(column))
             if known.as_column != column:
-                both = [column for column in (column, known.as_column) if column is not None]
-                text = " = ".join(sorted(map(_quoted, both)))
-                filters[self.owner[column]].append(Scalar.read(text, both))
+                filters[self.owner[column]].append(filled("x = y", x=known, y=column))
         symbols = Symbols(names.values())
         images = used_symbols(self.plan.root)
         groups: list[tuple[Column, str]] = []
@@ -140,7 +138,7 @@ class _Reading:
                     "equal values of a grouping column may look different", str(column)
                 )
             # Rows that are told apart anyway can be told apart by how their values look.
-            image = Scalar.read("ROW(x)::text", [X]).substitute({X: scalar})
+            image = filled("ROW(x)::text", x=scalar)
             looks = Column(images.fresh(f"{column}_image"), "text", exact=True)
             groups.append((looks, self._free(looks, image, names, binds, symbols)))
         joined = {v for v in names.values() if sum(v in one for one in binds.values()) > 1}
@@ -399,11 +397,7 @@ def _present(
     for variable, scalar in binds.items():
         column = scalar.as_column
         if variable in joined and column is not None and column not in known:
-            yield Scalar.read(f"{_quoted(column)} IS NOT NULL", [column])
-
-
-def _quoted(column: Column) -> str:
-    return Scalar.column(column).sql
+            yield filled("x IS NOT NULL", x=column)
 
 
 def _dependencies(atoms: Iterable[Atom]) -> Iterator[Fd]:

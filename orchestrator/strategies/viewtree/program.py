@@ -12,10 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sqlglot import exp
-
 from orchestrator.algebra.columns import Column
-from orchestrator.algebra.dialect import Tree, reference, write
 from orchestrator.algebra.ids import used_symbols
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.group import Aggregate, Grouping
@@ -25,12 +22,13 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.predicates import never_null
-from orchestrator.algebra.rendering import Renderer
-from orchestrator.algebra.scalar import Scalar, conjunction
+from orchestrator.algebra.scalar import Scalar, conjunction, disjunction, filled
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan, captured
 from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, StateTable
 from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.leaves import bag_of, reads
+from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.problem import ColumnType, Problem
 from orchestrator.strategies.viewtree import orders, search, sums
 from orchestrator.strategies.viewtree.normal import Atom, NormalForm, Product, normal_form
@@ -105,26 +103,14 @@ class _Program:
             if view in stored and view is not self.tree:
                 self._store(view)
         self._content(root)
-        return MaintenancePlan(
-            strategy=NAME,
-            maintain=problem.maintain,
-            sources=problem.sources,
-            states=tuple(
-                _indexed(state, self.probes.get(state.role, ()))
-                if isinstance(state, StateTable)
-                else state
-                for state in self.composer.states
-            ),
-            script=(*self.composer.reads(), *self.composer.steps),
-            variables=tuple(self.composer.variables),
-            content=CONTENT,
-            inlined=problem.inlined,
-            moving=problem.moving,
-            settings=problem.settings,
-            reasons=(),
-            algebra=problem.algebra,
-            algebra_tree=problem.algebra_tree,
-        )
+        states = [
+            _indexed(state, self.probes.get(state.role, ()))
+            if isinstance(state, StateTable)
+            else state
+            for state in self.composer.states
+        ]
+        script = (*reads(self.composer), *self.composer.steps)
+        return problem.maintained_by(NAME, states, script, self.composer.variables)
 
     # Definitions
 
@@ -152,7 +138,7 @@ class _Program:
             made = self._inner(view, children)
         if not made.keys and view is not self.tree:
             # Without groups there is a row even of nothing, which no join may meet.
-            made = made.at(Selection(made.rows, sums.positive(made.payload[COUNT])))
+            made = made.at(Selection(made.rows, filled("x > 0", x=made.payload[COUNT])))
         self.defined[view] = made
         return made
 
@@ -187,7 +173,7 @@ class _Program:
             following = max(rest, key=lambda one: len(one.keys.keys() & bound.keys()))
             rest.remove(following)
             shared = sorted(following.keys.keys() & bound.keys())
-            equal = (sums.equal(bound[name], following.keys[name]) for name in shared)
+            equal = (filled("x = y", x=bound[name], y=following.keys[name]) for name in shared)
             rows = Join(rows, following.rows, conjunction(equal))
             if isinstance(following.rows, StateScan):
                 names = (following.rows.called(following.keys[name]) for name in shared)
@@ -235,8 +221,8 @@ class _Program:
         """Stores a view below the root."""
         made = self.defined[view]
         role = self.composer.name(_called(view))
-        self.states[view] = self.composer.store(
-            role, made.rows, tuple(made.keys.values()), watched=False
+        self.states[view] = store(
+            role, made.rows, tuple(made.keys.values()), self.composer, watched=False
         )
 
     def _content(self, root: _Relation) -> None:
@@ -262,7 +248,7 @@ class _Program:
         def shown(rows: Operator) -> Operator:
             return Projection(rows, (*map(Item.kept, kept), *computed))
 
-        state = self.composer.store(CONTENT, shown(root.rows), tuple(root.keys.values()))
+        state = store(CONTENT, shown(root.rows), tuple(root.keys.values()), self.composer)
         delta = self._delta(self.tree)
         if delta is not None:
             self._add(state, delta, computed, shown)
@@ -273,7 +259,7 @@ class _Program:
         """What changes a view, in a variable; the views below it are brought up on the way."""
         if not view.children:
             atom = self.atoms[view.atoms[0]]
-            bag = self.composer.bag_of(atom.scan)
+            bag = bag_of(atom.scan, self.composer)
             if bag is None:
                 return None
             return self._assigned(view, self._leaf(view, atom, atom.rows(bag.plan), bag.sign))
@@ -304,7 +290,7 @@ class _Program:
 
     def _assigned(self, view: View, made: _Relation) -> _Relation:
         """A delta computed once, without what adds nothing."""
-        changed = sums.any_but_zero(made.payload.values())
+        changed = disjunction(filled("x <> 0", x=column) for column in made.payload.values())
         columns = (*made.keys.values(), *made.payload.values())
         return made.at(
             self.composer.assign(f"{_called(view)}_change", Selection(made.rows, changed), columns)
@@ -318,30 +304,19 @@ class _Program:
         shown: Callable[[Operator], Operator] = lambda rows: rows,
     ) -> None:
         """V := V + δV: keys whose count becomes 0 go, new ones come."""
-        ids = tuple(delta.keys.values())
-        stored: dict[Column, Tree] = {
-            column: reference(state.called(column), "t") for column in delta.keys.values()
+        upkeep, ids = Upkeep(state, self.composer), tuple(delta.keys.values())
+        grown = {
+            column: filled("x + y", x=upkeep.stored(column), y=column)
+            for column in delta.payload.values()
         }
-        for column in delta.payload.values():
-            both = exp.Add(
-                this=reference(state.called(column), "t"), expression=reference(column.symbol, "d")
-            )
-            stored[column] = exp.Paren(this=both)
-        renderer = Renderer(delta.rows)
-
-        def text(scalar: Scalar) -> str:
-            return write(renderer.tree(scalar, stored))
-
         count = delta.payload[COUNT]
         vanishes = bool(ids) or state.role != CONTENT
         if vanishes:
-            self.composer.delete(state, delta.rows, ids, f"{write(stored[count])} = 0")
-        sets = [(column, write(stored[column])) for column in delta.payload.values()]
-        sets += [(item.column, text(item.scalar)) for item in computed]
-        self.composer.update(state, delta.rows, ids, sets)
+            upkeep.delete(delta.rows, ids, filled("x = 0", x=grown[count]))
+        values = [(item.column, item.scalar.substitute(grown)) for item in computed]
+        upkeep.update(delta.rows, ids, [*grown.items(), *values])
         if vanishes:
-            come = Selection(delta.rows, sums.positive(count))
-            self.composer.insert(state, shown(come))
+            upkeep.insert(shown(Selection(delta.rows, filled("x > 0", x=count))))
 
 
 def _called(view: View) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.group import Aggregate
-from orchestrator.algebra.scalar import Scalar
+from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.strategies.viewtree.normal import Product
 
@@ -45,7 +45,6 @@ class Total:
 
 ONE = Scalar.read("1")
 COUNT = Total()
-X, Y = Column("x"), Column("y")
 
 
 @dataclass(frozen=True)
@@ -77,14 +76,14 @@ def kept(
     """
     function, factors = product.aggregate.function, product.factors
 
-    holds = [(a, _applied("CASE WHEN x THEN 1 ELSE 0 END", c)) for a, c in product.conditions]
+    holds = [(a, filled("CASE WHEN x THEN 1 ELSE 0 END", x=c)) for a, c in product.conditions]
 
     def total(lift: str, type_: str = "numeric") -> Total:
-        lifted = [(atom, _applied(lift, scalar)) for atom, scalar in factors]
+        lifted = [(atom, filled(lift, x=scalar)) for atom, scalar in factors]
         return Total(_multiplied((*lifted, *holds)), type_)
 
     present = "CASE WHEN x IS NOT NULL THEN 1 ELSE 0 END"
-    counted = [(a, _applied(present, scalar)) for a, scalar in factors if not never_null(scalar)]
+    counted = [(a, filled(present, x=scalar)) for a, scalar in factors if not never_null(scalar)]
     rows = Total(_multiplied((*counted, *holds)))
     if function == "count":
         return Kept(product.aggregate, (rows,), "{0}")
@@ -164,7 +163,7 @@ def product_of(scalars: Iterable[Scalar]) -> Scalar:
         if made == ONE:
             made = scalar
         elif scalar != ONE:
-            made = Scalar.read("x * y", [X, Y]).substitute({X: made, Y: scalar})
+            made = filled("x * y", x=made, y=scalar)
     return made
 
 
@@ -172,32 +171,13 @@ def summed(total: Total, product: Scalar) -> Scalar:
     """The aggregate call that sums a product up as a total."""
     if product == ONE:
         return Scalar.read("count(*)")
-    return _applied(f"coalesce(sum(x), 0)::{total.type}", product)
+    return filled(f"coalesce(sum(x), 0)::{total.type}", x=product)
 
 
 def value(one: Kept, columns: Iterable[Column]) -> Scalar:
     """An aggregate's value in terms of the columns that hold its totals."""
-    given = {Column(f"p{number}"): column for number, column in enumerate(columns)}
-    return Scalar.read(one.value.format(*given), given).substitute(
-        {place: Scalar.column(column) for place, column in given.items()}
-    )
-
-
-def equal(one: Column, other: Column) -> Scalar:
-    """The condition that two columns, neither of them NULL, are equal."""
-    return Scalar.read("x = y", [X, Y]).substitute({X: Scalar.column(one), Y: Scalar.column(other)})
-
-
-def any_but_zero(columns: Iterable[Column]) -> Scalar:
-    """The condition that some number is not zero."""
-    given = {Column(f"p{number}"): Scalar.column(one) for number, one in enumerate(columns)}
-    text = " OR ".join(f"{place} <> 0" for place in given)
-    return Scalar.read(text, given).substitute(given)
-
-
-def positive(column: Column) -> Scalar:
-    """The condition that a number is above zero."""
-    return _applied("x > 0", Scalar.column(column))
+    given = {f"p{number}": column for number, column in enumerate(columns)}
+    return filled(one.value.format(*given), **given)
 
 
 def _multiplied(factors: Iterable[tuple[str, Scalar]]) -> tuple[tuple[str, Scalar], ...]:
@@ -207,7 +187,3 @@ def _multiplied(factors: Iterable[tuple[str, Scalar]]) -> tuple[tuple[str, Scala
         by_atom.setdefault(atom, []).append(scalar)
     made = ((atom, product_of(scalars)) for atom, scalars in sorted(by_atom.items()))
     return tuple((atom, scalar) for atom, scalar in made if scalar != ONE)
-
-
-def _applied(text: str, scalar: Scalar) -> Scalar:
-    return Scalar.read(text, [X]).substitute({X: scalar})

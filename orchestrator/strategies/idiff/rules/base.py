@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from functools import singledispatch
+from typing import Any
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
-from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.unsupported import NotModelledError
-from orchestrator.strategies.idiff.composer import Composer, rename, same
-from orchestrator.strategies.idiff.diffs import Bag, Diff, Update, shown
+from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.diffs import Bag, Diff, Update
+from orchestrator.strategies.idiff.leaves import bag_of, diffs_of
+from orchestrator.strategies.idiff.terms import shown
 
 
 @singledispatch
@@ -27,6 +29,11 @@ def change(operator: Operator, inputs: tuple[Bag | None, ...], composer: Compose
     raise NotModelledError("there is no rule for this operator", operator.label)
 
 
+def has_rule(rule: Any, operator: Operator) -> bool:
+    """Whether somebody registered an answer for an operator's class."""
+    return rule.dispatch(type(operator)) is not rule.dispatch(object)
+
+
 @singledispatch
 def conditions(operator: Operator) -> tuple[frozenset[Column], ...]:
     """The sets of columns whose values decide which rows an operator's result has."""
@@ -38,7 +45,7 @@ def diffs(
 ) -> tuple[Diff, ...]:
     """All diffs of a linear plan's result, from those of its leaves."""
     if not operator.children:
-        return composer.diffs_of(operator, conditional.get(operator, []))
+        return diffs_of(operator, conditional.get(operator, []), composer)
     found: list[Diff] = []
     for position, child in enumerate(operator.children):
         for diff in diffs(child, conditional, composer):
@@ -49,7 +56,7 @@ def diffs(
 def bag(operator: Operator, composer: Composer) -> Bag | None:
     """The change of a linear plan's result as a bag; None if it never changes."""
     if not operator.children:
-        return composer.bag_of(operator)
+        return bag_of(operator, composer)
     inputs = tuple(bag(child, composer) for child in operator.children)
     return None if not any(inputs) else change(operator, inputs, composer)
 
@@ -68,11 +75,8 @@ def widened(rows: Operator, update: Update, composer: Composer) -> Update:
     """
     if update.known_after(rows.columns):
         return update
-    renamed = {column: composer.fresh(column) for column in update.ids}
     olds = [old for column, old in update.before.items() if column not in update.ids]
-    pairs = [(column, renamed[column]) for column in update.ids] + [(old, old) for old in olds]
-    diff = rename(update.plan, pairs)
-    matched = Join(diff, rows, same([(new, old) for old, new in renamed.items()], rows.not_null))
+    matched = composer.identify(update.plan, rows, update.ids)
     ids = ids_of(rows)
     before = {**update.before, **{column: column for column in ids}}
     return Update(shown(matched, (*rows.columns, *olds)), ids, before, update.touched)

@@ -12,18 +12,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.algebra.columns import Column
-from orchestrator.algebra.dialect import reference, write
 from orchestrator.algebra.operators.antisemijoin import Antisemijoin
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
-from orchestrator.algebra.scalar import Scalar
+from orchestrator.algebra.scalar import Scalar, disjunction, filled
 from orchestrator.deltascript.leaves import StateScan
-from orchestrator.strategies.idiff.composer import Composer, same
-from orchestrator.strategies.idiff.diffs import Bag, shown
+from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.diffs import Bag
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain
+from orchestrator.strategies.idiff.states import Upkeep, store
+from orchestrator.strategies.idiff.terms import renamed, same, shown
 from orchestrator.strategies.problem import ColumnType
 
 INTEGERS = ("smallint", "integer", "bigint")
@@ -33,11 +34,13 @@ INTEGERS = ("smallint", "integer", "bigint")
 class Part:
     """A number that is kept for each group, and grows by what the rows of the change add to it."""
 
-    column: Column
+    name: str
+    """What it is called in the text of the value."""
     over: str
     """What it is of all rows, as an aggregate call in which `a` is the argument."""
     delta: str
     """What a change adds, as an aggregate call in which `s` is the sign."""
+    column: Column
 
 
 @dataclass(frozen=True)
@@ -48,99 +51,85 @@ class Kept:
     argument: Scalar
     parts: tuple[Part, ...]
     value: str
-    """The value in terms of the parts' symbols; `$` stands for a part's place."""
+    """The value in terms of the parts."""
+
+    def calls(self) -> list[Aggregate]:
+        """The parts, computed of all rows."""
+        return [Aggregate(p.column, filled(p.over, a=self.argument)) for p in self.parts]
+
+    def deltas(self, sign: Column) -> list[Aggregate]:
+        """What a change adds to them."""
+        return [Aggregate(p.column, filled(p.delta, a=self.argument, s=sign)) for p in self.parts]
+
+    def worth(self, parts: dict[Column, Scalar]) -> Scalar:
+        """The value, given the parts."""
+        return filled(self.value, **{part.name: parts[part.column] for part in self.parts})
 
 
 @maintain.register
-def _(operator: Distinct, composer: Composer, role: str) -> StateScan | None:
+def _(operator: Distinct, composer: Composer, role: str) -> StateScan:
     return maintain(Grouping(operator.input, operator.columns), composer, role)
 
 
 @maintain.register
-def _(operator: Grouping, composer: Composer, role: str) -> StateScan | None:
+def _(operator: Grouping, composer: Composer, role: str) -> StateScan:
     composer.comparable(operator.by)
     changed = bag(operator.input, composer)
-    rows = Column(composer.symbols.fresh("idivm_rows"), "bigint")
     kept = [_kept(aggregate, composer) for aggregate in operator.aggregates]
-    if all(kept):
-        found = [one for one in kept if one is not None]
-        parts = [part for one in found for part in one.parts]
-        calls = [
-            _call(composer, one, part.column, part.over) for one in found for part in one.parts
-        ]
-        counted = Aggregate(rows, Scalar.read("count(*)"))
-        whole = Grouping(operator.input, operator.by, (*operator.aggregates, counted, *calls))
-        state = composer.store(role, whole, operator.by)
+    found = [one for one in kept if one is not None]
+    if len(found) < len(kept):
+        state = store(role, operator, operator.by, composer)
         if changed is not None:
-            _add(composer, operator, state, changed, rows, found, parts)
+            _again(Upkeep(state, composer), operator, changed)
         return state
-    state = composer.store(role, operator, operator.by)
+    rows = Aggregate(
+        Column(composer.symbols.fresh("idivm_rows"), "bigint"), Scalar.read("count(*)")
+    )
+    calls = [call for one in found for call in one.calls()]
+    whole = Grouping(operator.input, operator.by, (*operator.aggregates, rows, *calls))
+    state = store(role, whole, operator.by, composer)
     if changed is not None:
-        _again(composer, operator, state, changed)
+        _add(Upkeep(state, composer), operator, changed, rows.column, found)
     return state
 
 
-def _add(
-    composer: Composer,
-    operator: Grouping,
-    state: StateScan,
-    changed: Bag,
-    rows: Column,
-    kept: list[Kept],
-    parts: list[Part],
-) -> None:
+def _add(upkeep: Upkeep, operator: Grouping, changed: Bag, rows: Column, kept: list[Kept]) -> None:
     """Adds the change of each group to what is stored of it."""
-    sign = changed.sign
-    s = Column("s")
-    grown = Scalar.read("coalesce(sum(s), 0)::bigint", [s]).substitute({s: Scalar.column(sign)})
-    calls = [
-        _call(composer, one, part.column, part.delta, sign) for one in kept for part in one.parts
-    ]
-    grouped = Grouping(changed.plan, operator.by, (Aggregate(rows, grown), *calls))
-    delta = composer.assign(f"{state.role}_change", grouped, grouped.columns)
-
-    def added(column: Column) -> str:
-        return f"{state.text(column, 't')} + {_text(column, 'd')}"
-
+    grown = Aggregate(rows, filled("coalesce(sum(s), 0)::bigint", s=changed.sign))
+    calls = [call for one in kept for call in one.deltas(changed.sign)]
+    grouped = Grouping(changed.plan, operator.by, (grown, *calls))
+    delta = upkeep.composer.assign(f"{upkeep.state.role}_change", grouped, grouped.columns)
+    numbers = [rows, *(part.column for one in kept for part in one.parts)]
+    added = {c: filled("x + y", x=upkeep.stored(c), y=c) for c in numbers}
     if operator.by:
-        composer.delete(state, delta, operator.by, f"{added(rows)} = 0")
-    sets = [(rows, added(rows))]
-    for one in kept:
-        sets += [(part.column, added(part.column)) for part in one.parts]
-        sets.append((one.aggregate.column, _value(one, [added(p.column) for p in one.parts])))
-    moved = [f"{_text(part.column, 'd')} <> 0" for part in parts]
-    composer.update(
-        state, delta, operator.by, sets, " OR ".join([f"{_text(rows, 'd')} <> 0", *moved])
-    )
+        upkeep.delete(delta, operator.by, filled("x = 0", x=added[rows]))
+    sets = [*added.items(), *((one.aggregate.column, one.worth(added)) for one in kept)]
+    moved = disjunction(filled("x <> 0", x=column) for column in numbers)
+    upkeep.update(delta, operator.by, sets, moved)
     if operator.by:
-        items = [Item.kept(column) for column in (*operator.by, rows, *(p.column for p in parts))]
-        for one in kept:
-            columns = [part.column for part in one.parts]
-            value = Scalar.read(_value(one, [_text(column) for column in columns]), columns)
-            items.append(Item(one.aggregate.column, value))
-        come = Selection(delta, Scalar.read(f"{_text(rows)} > 0", [rows]))
-        composer.insert(state, Projection(come, tuple(items)))
+        alone = {column: Scalar.column(column) for column in numbers}
+        values = [Item(one.aggregate.column, one.worth(alone)) for one in kept]
+        come = Selection(delta, filled("x > 0", x=rows))
+        upkeep.insert(Projection(come, (*map(Item.kept, (*operator.by, *numbers)), *values)))
 
 
-def _again(composer: Composer, operator: Grouping, state: StateScan, changed: Bag) -> None:
+def _again(upkeep: Upkeep, operator: Grouping, changed: Bag) -> None:
     """Computes the changed groups again."""
-    if not operator.by:
-        fresh = composer.assign(f"{state.role}_after", operator, operator.columns)
-        composer.update_all(state, fresh, ())
+    composer, by = upkeep.composer, operator.by
+    after = f"{upkeep.state.role}_after"
+    if not by:
+        upkeep.replace(composer.assign(after, operator, operator.columns), ())
         return
-    groups = composer.assign("groups", Distinct(shown(changed.plan, operator.by)), operator.by)
-    rows = shown(composer.identify(groups, operator.input, operator.by), operator.input.columns)
-    again = Grouping(rows, operator.by, operator.aggregates)
-    fresh = composer.assign(f"{state.role}_after", again, operator.columns)
-    renamed = {column: composer.fresh(column) for column in operator.by}
-    other = Projection(fresh, tuple(Item(new, Scalar.column(old)) for old, new in renamed.items()))
-    gone = Antisemijoin(
-        groups, other, same([(new, old) for old, new in renamed.items()], operator.input.not_null)
+    groups = composer.assign("groups", Distinct(shown(changed.plan, by)), by)
+    rows = shown(composer.identify(groups, operator.input, by), operator.input.columns)
+    fresh = composer.assign(after, Grouping(rows, by, operator.aggregates), operator.columns)
+    pairs = [(column, composer.fresh(column)) for column in by]
+    left = renamed(fresh, pairs)
+    upkeep.delete(
+        Antisemijoin(groups, left, same([(n, o) for o, n in pairs], operator.input.not_null)), by
     )
-    composer.delete(state, gone, operator.by)
-    if operator.aggregates:
-        composer.update_all(state, fresh, operator.by)
-    composer.insert(state, fresh)
+    upkeep.replace(fresh, by)
+    upkeep.insert(fresh)
 
 
 def _kept(aggregate: Aggregate, composer: Composer) -> Kept | None:
@@ -148,63 +137,47 @@ def _kept(aggregate: Aggregate, composer: Composer) -> Kept | None:
     if aggregate.distinct or aggregate.ordered or aggregate.call.subqueries:
         return None
     function, arguments = aggregate.function, aggregate.arguments
-    symbol = aggregate.column.symbol
 
-    def part(name: str, over: str, delta: str, type_: str) -> Part:
-        made = Column(composer.symbols.fresh(f"idivm_{name}_{symbol}"), type_)
-        return Part(made, over, delta)
+    def part(name: str, over: str, delta: str, type_: str = "numeric") -> Part:
+        symbol = composer.symbols.fresh(f"idivm_{name}_{aggregate.column.symbol}")
+        return Part(name, over, delta, Column(symbol, type_))
 
-    if function == "count" and len(arguments) <= 1:
-        argument = arguments[0] if arguments else Scalar.read("true")
-        argument = _filtered(argument, aggregate.filter)
-        return Kept(
-            aggregate,
-            argument,
-            (part("n", "count(a)", _counted("a IS NOT NULL"), "bigint"),),
-            "{0}",
-        )
-    if function not in ("sum", "avg") or len(arguments) != 1:
+    if len(arguments) > 1 or function not in ("count", "sum", "avg"):
         return None
+    argument = arguments[0] if arguments else Scalar.read("true")
+    if aggregate.filter is not None:
+        argument = filled("CASE WHEN c THEN a END", a=argument, c=aggregate.filter)
+    count = part("n", "count(a)", f"{_grown('s', 'a IS NOT NULL')}::bigint", "bigint")
+    if function == "count":
+        return Kept(aggregate, argument, (count,), "n")
     type_ = _type(arguments[0], aggregate, composer)
-    if type_ is None or (
-        type_.name not in (*INTEGERS, "numeric") and not type_.name.startswith("numeric(")
-    ):
+    if type_ is None:
         return None
-    argument = _filtered(arguments[0], aggregate.filter)
-    count = part("n", "count(a)", _counted("a IS NOT NULL"), "bigint")
     if type_.name in INTEGERS:
-        total = part("sum", "coalesce(sum(a), 0)", _difference("a"), "numeric")
-        value = "CASE WHEN {0} > 0 THEN {1} END"
-        if function == "avg":
-            value = "CASE WHEN {0} > 0 THEN {1}::numeric / {0}::numeric END"
-        return Kept(aggregate, argument, (count, total), value)
+        total = part("sum", "coalesce(sum(a), 0)", _difference("true"))
+        value = "sum::numeric / n::numeric" if function == "avg" else "sum"
+        return Kept(aggregate, argument, (count, total), f"CASE WHEN n > 0 THEN {value} END")
+    if type_.name != "numeric" and not type_.name.startswith("numeric("):
+        return None
     finite = "a < 'Infinity'::numeric AND a > '-Infinity'::numeric"
-    total = part(
-        "sum", f"coalesce(sum(a) FILTER (WHERE {finite}), 0)", _difference("a", finite), "numeric"
-    )
+    total = part("sum", _grown("a", finite), _difference(finite))
     # How many rows have which scale: a number to the base 10^12, whose digits these counts are.
-    scales = part(
-        "scales",
-        "coalesce(sum(('1e' || (12 * scale(a)))::numeric), 0)",
-        "coalesce(sum(s * ('1e' || (12 * scale(a)))::numeric), 0)",
-        "numeric",
-    )
+    scale = "('1e' || (12 * scale(a)))::numeric"
+    scales = part("scales", _grown(scale), _grown(f"s * {scale}"))
     # How many are NaN, Infinity, -Infinity, in the same way.
     special = (
         "CASE a WHEN 'NaN'::numeric THEN 1e24::numeric WHEN 'Infinity'::numeric THEN 1e12::numeric"
         " WHEN '-Infinity'::numeric THEN 1::numeric END"
     )
-    specials = part(
-        "specials", f"coalesce(sum({special}), 0)", f"coalesce(sum(s * {special}), 0)", "numeric"
-    )
-    exact = "round({1}, (length(trunc({2})::text) - 1) / 12)"
+    specials = part("specials", _grown(special), _grown(f"s * {special}"))
+    exact = "round(sum, (length(trunc(scales)::text) - 1) / 12)"
     if function == "avg":
-        exact = f"{exact} / {{0}}::numeric"
+        exact = f"{exact} / n::numeric"
     value = (
-        "CASE WHEN {0} = 0 THEN NULL::numeric"
-        f" WHEN {{3}} = 0 THEN {exact}"
-        " WHEN {3} >= 1e24::numeric OR {3} > 1e12::numeric AND mod({3}, 1e12::numeric) > 0 THEN 'NaN'::numeric"
-        " WHEN {3} >= 1e12::numeric THEN 'Infinity'::numeric ELSE '-Infinity'::numeric END"
+        f"CASE WHEN n = 0 THEN NULL::numeric WHEN specials = 0 THEN {exact}"
+        " WHEN specials >= 1e24::numeric"
+        " OR specials > 1e12::numeric AND mod(specials, 1e12::numeric) > 0 THEN 'NaN'::numeric"
+        " WHEN specials >= 1e12::numeric THEN 'Infinity'::numeric ELSE '-Infinity'::numeric END"
     )
     return Kept(aggregate, argument, (count, total, scales, specials), value)
 
@@ -216,38 +189,9 @@ def _type(argument: Scalar, aggregate: Aggregate, composer: Composer) -> ColumnT
     return composer.types.get(f"{aggregate.column.symbol}()")
 
 
-def _counted(condition: str) -> str:
-    return f"coalesce(sum(s) FILTER (WHERE {condition}), 0)::bigint"
+def _grown(what: str, where: str = "true") -> str:
+    return f"coalesce(sum({what}) FILTER (WHERE {where}), 0)"
 
 
-def _difference(argument: str, also: str = "true") -> str:
-    return (
-        f"coalesce(sum({argument}) FILTER (WHERE s > 0 AND {also}), 0)"
-        f" - coalesce(sum({argument}) FILTER (WHERE s < 0 AND {also}), 0)"
-    )
-
-
-def _filtered(argument: Scalar, condition: Scalar | None) -> Scalar:
-    """An argument that is NULL where the aggregate's own filter does not hold."""
-    if condition is None:
-        return argument
-    a, c = Column("a"), Column("c")
-    return Scalar.read("CASE WHEN c THEN a END", [a, c]).substitute({a: argument, c: condition})
-
-
-def _call(
-    composer: Composer, one: Kept, column: Column, text: str, sign: Column | None = None
-) -> Aggregate:
-    a, s = Column("a"), Column("s")
-    known = {a: one.argument}
-    if sign is not None:
-        known[s] = Scalar.column(sign)
-    return Aggregate(column, Scalar.read(text, [a, s]).substitute(known))
-
-
-def _value(one: Kept, parts: list[str]) -> str:
-    return one.value.format(*(f"({part})" if " " in part else part for part in parts))
-
-
-def _text(column: Column, table: str | None = None) -> str:
-    return write(reference(column.symbol, table))
+def _difference(where: str) -> str:
+    return f"{_grown('a', f's > 0 AND {where}')} - {_grown('a', f's < 0 AND {where}')}"

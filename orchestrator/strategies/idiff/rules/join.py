@@ -11,8 +11,8 @@ from __future__ import annotations
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
-from orchestrator.algebra.scalar import Scalar
-from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.algebra.scalar import filled
+from orchestrator.strategies.idiff.composer import Composer, Part
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus
 from orchestrator.strategies.idiff.rules.base import change, conditions, propagate, rows_after
 
@@ -37,7 +37,7 @@ def _(operator: Join, position: int, diff: Diff, composer: Composer) -> tuple[Di
 def _(operator: Join, inputs: tuple[Bag | None, ...], composer: Composer) -> Bag | None:
     """Δ(R ⋈ S) = ΔR ⋈ S ⊎ R ⋈ ΔS ⊎ -(ΔR ⋈ ΔS), with R and S as they are afterwards."""
     left, right = inputs
-    parts: list[tuple[int | Column | Scalar, Operator]] = []
+    parts: list[Part] = []
     if left is not None:
         left = composer.held("rows", left)
         parts.append((left.sign, Join(left.plan, operator.right, operator.condition)))
@@ -45,7 +45,7 @@ def _(operator: Join, inputs: tuple[Bag | None, ...], composer: Composer) -> Bag
         right = composer.held("rows", right)
         parts.append((right.sign, Join(operator.left, right.plan, operator.condition)))
     if left is not None and right is not None:
-        both = Scalar.read(f"- {left.sign.symbol} * {right.sign.symbol}", [left.sign, right.sign])
+        both = filled("- x * y", x=left.sign, y=right.sign)
         parts.append((both, Join(left.plan, right.plan, operator.condition)))
     return composer.held("joined", composer.union(operator.columns, parts))
 

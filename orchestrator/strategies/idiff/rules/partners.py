@@ -19,8 +19,9 @@ from orchestrator.algebra.operators.joining import Binary
 from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.semijoin import Semijoin
 from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.diffs import Diff, Minus, Plus, Update, shown
+from orchestrator.strategies.idiff.diffs import Diff, Minus, Plus, Update
 from orchestrator.strategies.idiff.rules.base import bag, conditions, propagate, rows_after
+from orchestrator.strategies.idiff.terms import shown
 
 
 @propagate.register(LeftJoin)

@@ -11,9 +11,11 @@ from dataclasses import replace
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.scalar import Scalar
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
 from orchestrator.strategies.idiff.rules.base import change, propagate, widened
+from orchestrator.strategies.idiff.terms import renamed
 
 
 @propagate.register
@@ -22,8 +24,7 @@ def _(operator: Projection, position: int, diff: Diff, composer: Composer) -> tu
         return (Plus(Projection(diff.plan, operator.items)),)
     ids = _visible(operator, diff.ids)
     if isinstance(diff, Minus):
-        items = tuple(Item(new, operator_scalar(old)) for old, new in ids)
-        return (Minus(Projection(diff.plan, items), tuple(new for _, new in ids)),)
+        return (Minus(renamed(diff.plan, ids), tuple(new for _, new in ids)),)
     reached = [item for item in operator.items if item.scalar.references & diff.touched]
     if not reached:
         return ()
@@ -37,7 +38,7 @@ def _updated(
     operator: Projection, diff: Update, ids: list[tuple[Column, Column]], composer: Composer
 ) -> Update:
     kept = {new for _, new in ids}
-    items = [Item(new, operator_scalar(old)) for old, new in ids]
+    items = [Item(new, Scalar.column(old)) for old, new in ids]
     before = {new: new for new in kept}
     touched = set()
     for item in operator.items:
@@ -61,15 +62,10 @@ def _(operator: Projection, inputs: tuple[Bag | None, ...], composer: Composer) 
     return replace(below, plan=Projection(below.plan, (*operator.items, Item.kept(below.sign))))
 
 
-def operator_scalar(column: Column):  # type: ignore[no-untyped-def]
-    """A column as an expression."""
-    return Item.kept(column).scalar
-
-
 def _visible(operator: Projection, ids: tuple[Column, ...]) -> list[tuple[Column, Column]]:
     """IDs of the input, and the columns of the result that hold them or what equals them."""
     shown = set(operator.columns)
-    renamed = {item.scalar.as_column: item.column for item in operator.items if not item.is_kept}
+    names = {item.scalar.as_column: item.column for item in operator.items if not item.is_kept}
     pairs = []
     for column in ids:
         if column in shown:
@@ -77,6 +73,6 @@ def _visible(operator: Projection, ids: tuple[Column, ...]) -> list[tuple[Column
             continue
         equal = sorted(operator.input.dependencies.same(column), key=str)
         found = [one for one in equal if one in shown]
-        found += [renamed[one] for one in equal if one in renamed]
+        found += [names[one] for one in equal if one in names]
         pairs.append((column, found[0]))
     return pairs

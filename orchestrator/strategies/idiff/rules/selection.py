@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.select import Selection
-from orchestrator.algebra.scalar import Scalar, conjunction
+from orchestrator.algebra.scalar import Scalar, conjunction, filled
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus
 from orchestrator.strategies.idiff.rules.base import change, conditions, propagate, rows_after
@@ -27,23 +28,21 @@ def _(operator: Selection, position: int, diff: Diff, composer: Composer) -> tup
         return (Plus(Selection(diff.plan, condition)),)
     if not condition.references & diff.touched:
         return (diff,)
-    comes = Plus(Selection(rows_after(operator.input, diff, composer), condition))
     reads = condition.references
     if not (diff.known_after(reads) and diff.known_before(reads)):
-        return (Minus(diff.plan, diff.ids), comes)
-    before = is_true(condition.substitute(diff.as_before))
-    after = is_true(condition)
-    stays = Selection(diff.plan, conjunction([before, after]))
-    goes = Selection(diff.plan, conjunction([before, is_not_true(condition)]))
-    entered = replace(
-        diff,
-        plan=Selection(
-            diff.plan, conjunction([is_not_true(condition.substitute(diff.as_before)), after])
-        ),
-    )
+        rows = rows_after(operator.input, diff, composer)
+        return (Minus(diff.plan, diff.ids), Plus(Selection(rows, condition)))
+    earlier = condition.substitute(diff.as_before)
+    held, holds = filled("(x) IS TRUE", x=earlier), filled("(x) IS TRUE", x=condition)
+    held_not, holds_not = (filled("(x) IS NOT TRUE", x=c) for c in (earlier, condition))
+
+    def rows_where(*parts: Scalar) -> Operator:
+        return Selection(diff.plan, conjunction(parts))
+
+    entered = replace(diff, plan=rows_where(held_not, holds))
     return (
-        replace(diff, plan=stays),
-        Minus(goes, diff.ids),
+        replace(diff, plan=rows_where(held, holds)),
+        Minus(rows_where(held, holds_not), diff.ids),
         Plus(rows_after(operator.input, entered, composer)),
     )
 
@@ -58,16 +57,3 @@ def _(operator: Selection, inputs: tuple[Bag | None, ...], composer: Composer) -
 @conditions.register
 def _(operator: Selection) -> tuple[frozenset[Column], ...]:
     return (operator.condition.references,)
-
-
-def is_true(condition: Scalar) -> Scalar:
-    """Whether a condition holds; NULL does not."""
-    return Scalar.read("((x) IS TRUE)", [X]).substitute({X: condition})
-
-
-def is_not_true(condition: Scalar) -> Scalar:
-    """Whether a condition does not hold, or is NULL."""
-    return Scalar.read("((x) IS NOT TRUE)", [X]).substitute({X: condition})
-
-
-X = Column("x")

@@ -5,19 +5,15 @@ from __future__ import annotations
 from functools import singledispatch
 
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.strategies.idiff.composer import Composer
 
 
 @singledispatch
-def maintain(operator: Operator, composer: Composer, role: str) -> StateScan | None:
+def maintain(operator: Operator, composer: Composer, role: str) -> StateScan:
     """Stores an operator's result, adds the steps that keep it, and says where it is.
 
     The input is linear by then: its change can be had as a bag.
     """
-    return None
-
-
-def is_stored(operator: Operator) -> bool:
-    """Whether an operator's result is to be stored."""
-    return maintain.dispatch(type(operator)) is not maintain.dispatch(object)
+    raise NotModelledError("there is no rule for this operator", operator.label)

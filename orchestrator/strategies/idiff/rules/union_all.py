@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.algebra.columns import Column
-from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import Scalar
-from orchestrator.strategies.idiff.composer import Composer, rename
+from orchestrator.strategies.idiff.composer import Composer, Part
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
 from orchestrator.strategies.idiff.rules.base import change, propagate
+from orchestrator.strategies.idiff.terms import renamed
 
 
 @propagate.register
@@ -20,7 +20,7 @@ def _(operator: UnionAll, position: int, diff: Diff, composer: Composer) -> tupl
     branch = operator.branches[position]
     pairs = list(branch.renamed(operator.outputs))
     if isinstance(diff, Plus):
-        return (Plus(rename(diff.plan, pairs)),)
+        return (Plus(renamed(diff.plan, pairs)),)
     ids = [(column, _place(branch, operator, column)) for column in diff.ids]
     numbered = [] if operator.tag is None else [_numbered(operator.tag, position)]
     named = tuple(new for _, new in ids) + tuple(item.column for item in numbered)
@@ -45,11 +45,11 @@ def _(operator: UnionAll, position: int, diff: Diff, composer: Composer) -> tupl
 
 @change.register
 def _(operator: UnionAll, inputs: tuple[Bag | None, ...], composer: Composer) -> Bag | None:
-    parts: list[tuple[int | Column | Scalar, Operator]] = []
+    parts: list[Part] = []
     for branch, below in zip(operator.branches, inputs, strict=True):
         if below is not None:
             pairs = [*branch.renamed(operator.outputs), (below.sign, below.sign)]
-            parts.append((below.sign, rename(below.plan, pairs)))
+            parts.append((below.sign, renamed(below.plan, pairs)))
     return composer.union(operator.outputs, parts)
 
 

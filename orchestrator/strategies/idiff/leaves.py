@@ -1,0 +1,171 @@
+"""The changes of a plan's leaves: base tables, and states that are stored below.
+
+Base-table i-diff schemas (papers/idivm.txt, section 5), and their like for the rows that a step
+changed in a state: both lie in variables, each row as it was and as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.function_scan import FunctionScan
+from orchestrator.algebra.operators.scan import WHOLE_ROW, Scan
+from orchestrator.algebra.operators.values import Values
+from orchestrator.algebra.unsupported import NotModelledError
+from orchestrator.deltascript.leaves import DiffScan, StateScan, called
+from orchestrator.deltascript.plan import ChangeClass, Kind, ReadChanges, Source, SourceColumn
+from orchestrator.sqltext import fitted_name
+from orchestrator.strategies.idiff.composer import Composer, Part
+from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """The variables that hold a leaf's changes."""
+
+    fields: dict[Column, str]
+    """The leaf's columns, and what they are called behind `old_` or `new_`."""
+    ids: tuple[Column, ...]
+    minus: str
+    plus: str
+    updates: tuple[tuple[str, frozenset[Column]], ...]
+    """With the columns that an update of the variable touches."""
+    composer: Composer
+
+    def scan(self, variable: str, outputs: Sequence[tuple[Column, str]]) -> DiffScan:
+        """The rows of a variable."""
+        return DiffScan(variable, self.composer.symbols.fresh("d"), tuple(outputs))
+
+    def side(self, variable: str, side: str, columns: Iterable[Column]) -> DiffScan:
+        """The rows of a variable as they were or as they are."""
+        return self.scan(variable, [(c, f"{side}_{self.fields[c]}") for c in columns])
+
+    def diffs(self) -> Iterator[Diff]:
+        """As facts about the leaf's rows."""
+        yield Minus(self.side(self.minus, "old", self.ids), self.ids)
+        yield Plus(self.side(self.plus, "new", self.fields))
+        rest = [column for column in self.fields if column not in self.ids]
+        for variable, touched in self.updates:
+            before = {column: self.composer.fresh(column) for column in rest}
+            outputs = [(column, f"new_{name}") for column, name in self.fields.items()]
+            outputs += [(old, f"old_{self.fields[column]}") for column, old in before.items()]
+            plan = self.scan(variable, outputs)
+            yield Update(plan, self.ids, before | {c: c for c in self.ids}, touched)
+
+    def parts(self) -> Iterator[Part]:
+        """As a bag."""
+        yield -1, self.side(self.minus, "old", self.fields)
+        for variable, _ in self.updates:
+            yield -1, self.side(variable, "old", self.fields)
+            yield 1, self.side(variable, "new", self.fields)
+        yield 1, self.side(self.plus, "new", self.fields)
+
+
+def diffs_of(
+    leaf: Operator, conditional: Sequence[frozenset[Column]], composer: Composer
+) -> tuple[Diff, ...]:
+    """The diffs of a leaf, with a class of updates for each set of conditional columns."""
+    changes = _changes(leaf, conditional, composer)
+    return tuple(changes.diffs()) if changes else ()
+
+
+def bag_of(leaf: Operator, composer: Composer) -> Bag | None:
+    """The change of a leaf as a bag; None of a leaf that never changes."""
+    if leaf not in composer.bags:
+        changes = _changes(leaf, (), composer)
+        made = composer.union(leaf.columns, list(changes.parts())) if changes else None
+        composer.bags[leaf] = made
+    return composer.bags[leaf]
+
+
+def constant(leaf: Operator) -> None:
+    """Refuses a leaf whose rows may change in ways that no diff tells."""
+    if not isinstance(leaf, Values | FunctionScan) or leaf.outer_columns:
+        raise NotModelledError("there is no rule for this leaf", leaf.label)
+
+
+def reads(composer: Composer) -> Iterator[ReadChanges]:
+    """The steps that read the captured changes; they come before all others."""
+    by_source: dict[int, list[ChangeClass]] = {}
+    for (oid, _, _), one in composer.classes.items():
+        by_source.setdefault(oid, []).append(one)
+    for oid, classes in by_source.items():
+        source = composer.sources[oid]
+        shape = composer.name(f"{source.name}_diff")
+        composer.variables += [(one.variable, shape) for one in classes]
+        yield ReadChanges(source, shape, _fields(source), tuple(classes))
+
+
+def _changes(
+    leaf: Operator, conditional: Sequence[frozenset[Column]], composer: Composer
+) -> _Changes | None:
+    if isinstance(leaf, Scan):
+        return _of_table(leaf, conditional, composer)
+    if isinstance(leaf, StateScan):
+        held = composer.changes[leaf.role]
+        rest = frozenset(leaf.columns) - frozenset(leaf.ids)
+        updates = ((held.update, rest),) if rest else ()
+        return _Changes(dict(leaf.outputs), leaf.ids, held.minus, held.plus, updates, composer)
+    constant(leaf)
+    return None
+
+
+def _of_table(scan: Scan, conditional: Sequence[frozenset[Column]], composer: Composer) -> _Changes:
+    source, columns = _captured(scan, composer)
+    names = dict(_fields(source))
+    ids = tuple(column for column, one in columns.items() if one.in_key)
+    rest = frozenset(columns) - frozenset(ids)
+    sets = [one & rest for one in conditional]
+    sets.append(rest.difference(*sets))
+
+    def variable(kind: Kind, touched: frozenset[Column] = frozenset()) -> str:
+        numbers = frozenset(columns[column].attnum for column in touched)
+        return _class(source, kind, numbers, composer).variable
+
+    return _Changes(
+        {column: names[one.attnum] for column, one in columns.items()},
+        ids,
+        variable("minus"),
+        variable("plus"),
+        tuple((variable("update", touched), touched) for touched in sets if touched),
+        composer,
+    )
+
+
+def _captured(scan: Scan, composer: Composer) -> tuple[Source, dict[Column, SourceColumn]]:
+    """The source of a scan's changes, and what its columns are there."""
+    source = composer.sources.get(scan.table.oid)
+    if source is None:
+        raise NotModelledError("changes of this relation come without a key", called(scan))
+    by_number = {column.attnum: column for column in source.columns}
+    if any(o.attnum == WHOLE_ROW or o.attnum not in by_number for o in scan.outputs):
+        raise NotModelledError("a row of a table is read as one value", called(scan))
+    columns = {output.column: by_number[output.attnum] for output in scan.outputs}
+    keys = [column for column in source.columns if column.in_key]
+    if not keys or not {k.attnum for k in keys} <= {c.attnum for c in columns.values()}:
+        raise NotModelledError("a table has no key to follow its rows by", called(scan))
+    if not all(column.equality for column in keys):
+        raise NotModelledError("a key is not compared by an operator of pg_catalog", called(scan))
+    if scan.only:
+        raise NotModelledError("ONLY leaves out rows that are captured too", called(scan))
+    return source, columns
+
+
+def _class(source: Source, kind: Kind, touched: frozenset[int], composer: Composer) -> ChangeClass:
+    place = (source.oid, kind, touched)
+    if place not in composer.classes:
+        rest = [column for column in source.columns if not column.in_key]
+        name = [source.name, {"minus": "gone", "plus": "come", "update": "changed"}[kind]]
+        if len(touched) < len(rest):
+            name += [column.name for column in rest if column.attnum in touched][:3]
+        composer.classes[place] = ChangeClass(composer.name("_".join(name)), kind, touched)
+    return composer.classes[place]
+
+
+def _fields(source: Source) -> tuple[tuple[int, str], ...]:
+    """What the columns of a source are called in its diffs, behind `old_` or `new_`."""
+    names = Symbols()
+    return tuple((c.attnum, names.fresh(fitted_name(c.name, " " * 8)[:-8])) for c in source.columns)

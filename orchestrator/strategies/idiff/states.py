@@ -1,0 +1,229 @@
+"""Stored results: the tables that hold them, and the steps that keep them right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sqlglot import exp
+
+from orchestrator.algebra import dialect
+from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.dialect import Tree, reference
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.scalar import Scalar, filled
+from orchestrator.algebra.unsupported import NotModelledError
+from orchestrator.deltascript.leaves import StateScan
+from orchestrator.deltascript.plan import (
+    CONTENT,
+    Apply,
+    Shape,
+    StateColumn,
+    StateTable,
+    pairs_of,
+)
+from orchestrator.strategies.idiff.composer import Changes, Composer
+from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update, variables
+from orchestrator.strategies.idiff.terms import renamed
+
+EXACT = frozenset(
+    {
+        *("smallint", "integer", "bigint", "oid", "boolean", "date", "uuid", "bytea"),
+        *("timestamp without time zone", "timestamp with time zone", "time without time zone"),
+    }
+)
+"""Types whose equal values are the same to the bit."""
+
+
+def store(
+    role: str, plan: Operator, ids: Sequence[Column], composer: Composer, watched: bool = True
+) -> StateScan:
+    """Stores a result under its IDs; of the content, first the columns that the view shows.
+
+    What changes below the content is collected, if it is watched.
+    """
+    names = Symbols()
+    shown = composer.visible if role == CONTENT else ()
+    called = {column: names.fresh(name) for name, column in shown}
+    hidden = {c: names.fresh(c.symbol) for c in plan.columns if c not in called}
+    outputs = {**called, **hidden}
+    made = [(column, Column(name)) for column, name in outputs.items()]
+    composer.states.append(
+        StateTable(
+            role=role,
+            columns=tuple(
+                StateColumn(name, hidden=role == CONTENT and column in hidden)
+                for column, name in outputs.items()
+            ),
+            key=tuple(outputs[column] for column in ids),
+            nullable=tuple(outputs[column] for column in ids if column not in plan.not_null),
+            query=composer.query(renamed(plan, made), [new for _, new in made]),
+        )
+    )
+    if watched and role != CONTENT:
+        shape = composer.name(f"{role}_row")
+        composer.states.append(Shape(shape, pairs_of(role, tuple(outputs.values()))))
+        minus, update, plus = (composer.name(f"{role}_{w}") for w in ("gone", "changed", "come"))
+        composer.changes[role] = Changes(minus, update, plus, shape)
+        composer.variables += [(name, shape) for name in (minus, update, plus)]
+    return StateScan(
+        role,
+        composer.symbols.fresh("s"),
+        tuple(outputs.items()),
+        tuple(ids),
+        plan.dependencies,
+        plan.keys,
+        plan.not_null,
+    )
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """Adds the steps that keep a stored result."""
+
+    state: StateScan
+    composer: Composer
+    _before: dict[Column, Column] = field(default_factory=dict)
+
+    def stored(self, column: Column) -> Column:
+        """A column of the row that a step finds, to be told from the same column of its diff."""
+        if column not in self._before:
+            self._before[column] = self.composer.fresh(column)
+        return self._before[column]
+
+    def apply(self, diffs: Sequence[Diff]) -> None:
+        """Applies diffs: deletions first, then updates, then insertions."""
+        for diff in diffs:
+            if isinstance(diff, Minus):
+                self.delete(diff.plan, diff.ids)
+        for diff in diffs:
+            if isinstance(diff, Update) and diff.touched:
+                touched = [column for column in self.state.columns if column in diff.touched]
+                self.update(diff.plan, diff.ids, [(c, Scalar.column(c)) for c in touched])
+        for diff in diffs:
+            if isinstance(diff, Plus):
+                self.insert(diff.plan)
+
+    def apply_bag(self, changed: Bag) -> None:
+        """Applies a bag: for every key, at most one row remains that goes and one that comes."""
+        ids, composer = self.state.ids, self.composer
+        rows = composer.held("change", changed)
+        net = Aggregate(composer.column("net"), filled("sum(x)", x=rows.sign))
+        gone = Selection(Grouping(rows.plan, ids, (net,)), filled("x < 0", x=net.column))
+        goes = composer.assign("gone", gone, ids)
+        comes = composer.assign("come", self._images(rows), self.state.columns)
+        self.delete(goes, ids)
+        self.replace(comes, ids)
+        self.insert(comes)
+
+    def _images(self, rows: Bag) -> Operator:
+        """The rows that come and do not go again on another way, told apart to the bit."""
+        composer, state = self.composer, self.state
+        rest = [column for column in state.columns if column not in state.ids]
+        keys = [
+            Item(composer.column("image"), scalar)
+            for column in rest
+            for scalar in self._image(column)
+        ]
+        wide = Projection(rows.plan, (*map(Item.kept, (*state.columns, rows.sign)), *keys))
+        some = [(composer.fresh(column), column) for column in rest]
+        first = [Aggregate(one, filled("(array_agg(x))[1]", x=column)) for one, column in some]
+        net = Aggregate(composer.column("net"), filled("sum(x)", x=rows.sign))
+        by = (*state.ids, *(item.column for item in keys))
+        groups = Selection(Grouping(wide, by, (*first, net)), filled("x > 0", x=net.column))
+        return renamed(groups, [*((c, c) for c in state.ids), *some])
+
+    def _image(self, column: Column) -> list[Scalar]:
+        """What two values share that are the same to the bit."""
+        known = self.composer.types.get(column.symbol)
+        name = known.name if known is not None else column.type or ""
+        if name.endswith("[]"):
+            raise NotModelledError("arrays are not netted as bags", str(column))
+        if name == "numeric":
+            return [Scalar.column(column), filled("scale(x)", x=column)]
+        return [Scalar.column(column) if name in EXACT else filled("ROW(x)::text", x=column)]
+
+    def delete(self, plan: Operator, ids: Sequence[Column], where: Scalar | None = None) -> None:
+        """Deletes the rows that a diff names."""
+        self._apply("delete", plan, ids, where=where)
+
+    def update(
+        self,
+        plan: Operator,
+        ids: Sequence[Column],
+        sets: Sequence[tuple[Column, Scalar]],
+        where: Scalar | None = None,
+    ) -> None:
+        """Changes the rows that a diff names.
+
+        The expressions are over the columns of the diff and, by `stored`, those of the row.
+        """
+        self._apply("update", plan, ids, sets, where)
+
+    def replace(self, plan: Operator, ids: Sequence[Column]) -> None:
+        """Changes the rows that a diff holds whole, where they differ from what is stored."""
+        rest = [column for column in self.state.columns if column not in ids]
+        if not rest:
+            return
+        olds, news = (", ".join(f"{side}{n}" for n in range(len(rest))) for side in ("x", "y"))
+        differ = filled(
+            f"ROW({olds})::record OPERATOR(pg_catalog.*<>) ROW({news})::record",
+            **{f"x{n}": self.stored(column) for n, column in enumerate(rest)},
+            **{f"y{n}": column for n, column in enumerate(rest)},
+        )
+        self.update(plan, ids, [(column, Scalar.column(column)) for column in rest], differ)
+
+    def insert(self, plan: Operator) -> None:
+        """Inserts the rows of a diff that are not there."""
+        self._apply("insert", plan, ())
+
+    def _apply(
+        self,
+        kind: Literal["delete", "update", "insert"],
+        plan: Operator,
+        ids: Sequence[Column],
+        sets: Sequence[tuple[Column, Scalar]] = (),
+        where: Scalar | None = None,
+    ) -> None:
+        state, composer = self.state, self.composer
+        composer.comparable(ids)
+        columns = list(state.columns)
+        if kind != "insert":
+            read = frozenset[Column]().union(*(value.references for _, value in sets))
+            read |= where.references if where else frozenset()
+            columns = list(dict.fromkeys([*ids, *(c for c in plan.columns if c in read)]))
+        held = composer.changes.get(state.role)
+        collect = None
+        if held is not None:
+            collect = {"delete": held.minus, "update": held.update, "insert": held.plus}[kind]
+        composer.steps.append(
+            Apply(
+                kind=kind,
+                state=state.role,
+                query=composer.query(plan, columns),
+                keys=tuple((state.called(c), c.symbol, c not in state.not_null) for c in ids),
+                columns=tuple(name for _, name in state.outputs),
+                sets=tuple((state.called(column), self._text(value)) for column, value in sets),
+                where=self._text(where) if where else None,
+                collect=collect,
+                shape=held.shape if held else None,
+                needs=tuple(sorted(variables(plan))),
+            )
+        )
+
+    def _text(self, scalar: Scalar) -> str:
+        """An expression as SQL: `t` is the row that the step finds, `d` the diff."""
+        stored = {old.symbol: self.state.called(column) for column, old in self._before.items()}
+
+        def qualified(node: Tree) -> Tree:
+            if not isinstance(node, exp.Column):
+                return node
+            if node.name in stored:
+                return reference(stored[node.name], "t")
+            return reference(node.name, "d")
+
+        return dialect.write(scalar.tree.transform(qualified))
