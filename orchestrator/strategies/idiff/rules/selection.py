@@ -1,8 +1,8 @@
 """σ_φ(R) (papers/idivm.txt, tables 4 to 6).
 
 Insertions are filtered by φ. Deletions pass, as they may name rows that never were. An update
-passes if φ does not read what it touches; else φ before and after the change tell whether a row
-stays, comes or goes. Where a diff does not hold all that φ reads, its rows go and those that
+passes if φ does not read what it touches, filtered where the diff holds all that φ reads; else φ
+before and after the change tell whether a row stays, comes or goes. Where a diff does not hold all that φ reads, its rows go and those that
 satisfy φ come again.
 """
 
@@ -26,9 +26,11 @@ def _(operator: Selection, position: int, diff: Diff, composer: Composer) -> tup
         return (diff,)
     if isinstance(diff, Plus):
         return (Plus(Selection(diff.plan, condition)),)
-    if not condition.references & diff.touched:
-        return (diff,)
     reads = condition.references
+    if not reads & diff.touched:
+        # A rule above may take whole rows of the diff for rows of the result.
+        whole = diff.known_after(reads)
+        return (replace(diff, plan=Selection(diff.plan, condition)) if whole else diff,)
     if not (diff.known_after(reads) and diff.known_before(reads)):
         rows = rows_after(operator.input, diff, composer)
         return (Minus(diff.plan, diff.ids), Plus(Selection(rows, condition)))
