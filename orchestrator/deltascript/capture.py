@@ -374,6 +374,7 @@ def read_side(source: Captured) -> Iterator[Composed]:
     yield SQL("CREATE OR REPLACE VIEW {} AS SELECT * FROM {} UNION ALL SELECT * FROM {}").format(
         source.log(), source.log("_a"), source.log("_b")
     )
+    yield SQL("SELECT idivm.create_due({})").format(Literal(source.id))
     images = {
         side: SQL("ROW({})::{}").format(
             SQL(", ").join(

@@ -153,6 +153,16 @@ def test_plain_sql_refreshes_as_well(shop):
         shop.execute("SELECT idivm.refresh('t')")
 
 
+def test_a_source_from_before_a_migration_gets_the_function_that_it_lacks(shop):
+    (due,) = shop.connection.execute(
+        "SELECT oid::regprocedure::text FROM pg_proc WHERE proname ~ '^s[0-9]+_due$' ORDER BY oid LIMIT 1"
+    ).fetchone()
+    shop.connection.execute(f"DROP FUNCTION {due}")
+    shop.execute("UPDATE t SET n = n + 1000 WHERE id = 1")
+    shop.connection.execute("SELECT * FROM idivm.refresh('big')")
+    assert equal(shop) == {"sums": True, "big": True}
+
+
 def test_a_refresh_in_a_stale_snapshot_fails_and_corrupts_nothing(shop, connect):
     stale = connect(autocommit=False)
     stale.isolation_level = IsolationLevel.REPEATABLE_READ

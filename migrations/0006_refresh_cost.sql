@@ -1,0 +1,339 @@
+-- What a refresh costs beside its program: what it asks of a log or of the catalog is asked by
+-- functions that plan once a session, and once.
+
+-- What the log of a source has for a view, by a function of the source's own.
+CREATE OR REPLACE FUNCTION idivm.create_due(source integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    base text := 's' || source;
+BEGIN
+    EXECUTE format(
+        'CREATE OR REPLACE FUNCTION idivm_log.%I(since idivm.watermark, OUT pending bigint, OUT truncated boolean, OUT own bigint)'
+        ' LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS %L',
+        base || '_due',
+        format('BEGIN
+    SELECT count(*), coalesce(bool_or(c.op = ''T''), false),
+           max(c.seq) FILTER (WHERE c.xid = pg_current_xact_id_if_assigned())
+    INTO pending, truncated, own
+    FROM idivm_log.%I AS c WHERE idivm.is_pending(c.xid, c.seq, since, %s);
+END', base, source));
+END
+$$;
+
+-- An index of the log by transaction, which finds the few rows that a kept view has yet to consume.
+CREATE FUNCTION idivm.index_log(source integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    segment text;
+BEGIN
+    FOREACH segment IN ARRAY ARRAY['_a', '_b'] LOOP
+        EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON idivm_log.%I (xid)',
+                       's' || source || segment || '_xid', 's' || source || segment);
+    END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION idivm.sync_modes() RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    one record;
+    source integer;
+BEGIN
+    FOR source IN
+        SELECT DISTINCT vs.source FROM idivm.view_sources vs
+        WHERE vs.view IN (SELECT idivm.kept_views())
+          AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_a_xid')) IS NULL
+        ORDER BY vs.source
+    LOOP
+        PERFORM idivm.index_log(source);
+    END LOOP;
+    -- Others pay nothing for an index.
+    FOR one IN
+        SELECT c.oid::regclass AS index FROM pg_class c
+        WHERE c.relnamespace = 'idivm_log'::regnamespace AND c.relname ~ '^s[0-9]+_[ab]_xid$'
+          AND substring(c.relname, '^s([0-9]+)')::integer NOT IN (
+              SELECT vs.source FROM idivm.view_sources vs WHERE vs.view IN (SELECT idivm.kept_views()))
+    LOOP
+        EXECUTE format('DROP INDEX %s', one.index);
+    END LOOP;
+    FOR one IN
+        WITH wanted AS (
+            SELECT m.member::oid AS member, m.source, d.eager, d.on_commit
+            FROM idivm.duties() d
+            JOIN idivm.source_members m ON m.source = d.source
+            JOIN pg_class c ON c.oid = m.member
+        ), present AS (
+            SELECT t.tgrelid AS member, substring(t.tgname, '^idivm_([0-9]+)_upkeep$')::integer AS source,
+                   encode(t.tgargs, 'escape') AS arguments
+            FROM pg_trigger t WHERE t.tgname ~ '^idivm_[0-9]+_upkeep$'
+        )
+        SELECT coalesce(w.member, p.member)::regclass AS member, coalesce(w.source, p.source) AS source,
+               w.member IS NULL AS gone, w.eager, w.on_commit
+        FROM wanted w FULL JOIN present p ON p.member = w.member AND p.source = w.source
+        WHERE p.arguments IS DISTINCT FROM w.eager::text || E'\\000' || w.on_commit::text || E'\\000'
+        ORDER BY 1, 2
+    LOOP
+        PERFORM idivm.keep_by_triggers(one.member, one.source, one.gone, one.eager, one.on_commit);
+    END LOOP;
+END
+$$;
+
+-- Gives a table the triggers of its duties for kept views, or takes them off.
+CREATE FUNCTION idivm.keep_by_triggers(member regclass, source integer, gone boolean, eager integer[], on_commit integer[])
+    RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    begins text := 'idivm_' || source || '_begin';
+    -- By its name it fires after capture.
+    ends text := 'idivm_' || source || '_upkeep';
+BEGIN
+    IF gone THEN
+        EXECUTE format('DROP TRIGGER %I ON %s', ends, member);
+        EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', begins, member);
+        RETURN;
+    END IF;
+    EXECUTE format('CREATE OR REPLACE TRIGGER %I BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s'
+                   ' FOR EACH STATEMENT EXECUTE FUNCTION idivm.statement_begins()', begins, member);
+    EXECUTE format('CREATE OR REPLACE TRIGGER %I AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s'
+                   ' FOR EACH STATEMENT EXECUTE FUNCTION idivm.statement_ends(%L, %L)',
+                   ends, member, eager, on_commit);
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', member, begins);
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', member, ends);
+END
+$$;
+
+-- Whether what a view reads is not what it was planned for: a plain view below was replaced, a
+-- partition came or went, the key of a table is gone.
+CREATE OR REPLACE FUNCTION idivm.has_drifted(view_id integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM idivm.inlined_views i
+        WHERE i.view = view_id AND i.signature IS DISTINCT FROM idivm.signature(i.relation)
+    ) OR EXISTS (
+        SELECT FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        JOIN pg_class c ON c.oid = s.relation
+        WHERE vs.view = view_id
+          AND (c.relhassubclass
+               OR EXISTS (SELECT FROM idivm.source_members m WHERE m.source = s.id AND m.member <> s.relation))
+          AND EXISTS (
+              (SELECT d FROM idivm.descendants(s.relation) d
+               EXCEPT SELECT m.member FROM idivm.source_members m WHERE m.source = s.id)
+              UNION ALL
+              (SELECT m.member FROM idivm.source_members m WHERE m.source = s.id
+               EXCEPT SELECT d FROM idivm.descendants(s.relation) d))
+    ) OR EXISTS (
+        SELECT FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        WHERE vs.view = view_id AND s.keyed AND NOT EXISTS (
+            SELECT FROM pg_index i
+            WHERE i.indrelid = s.relation AND i.indisunique AND i.indisvalid
+              AND i.indpred IS NULL AND i.indexprs IS NULL
+              AND (SELECT count(*) FROM idivm.source_columns k WHERE k.source = s.id AND k.in_key) = i.indnkeyatts
+              AND NOT EXISTS (
+                  SELECT FROM idivm.source_columns k
+                  WHERE k.source = s.id AND k.in_key AND k.attnum <> ALL (i.indkey[:i.indnkeyatts - 1]::smallint[])))
+    );
+END
+$$;
+
+-- What the logs have for a view: NULL nothing, 'C' changes, 'R' a truncation among them; and the
+-- statements of this very transaction that it has consumed with them.
+CREATE FUNCTION idivm.pending_of(view_id integer, since idivm.watermark, OUT kind "char", OUT marks jsonb)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    source integer;
+    log record;
+BEGIN
+    IF since.own_xid = pg_current_xact_id_if_assigned() THEN
+        marks := since.own_marks;
+    END IF;
+    FOR source IN SELECT vs.source FROM idivm.view_sources vs WHERE vs.view = view_id LOOP
+        IF to_regproc(format('idivm_log.%I', 's' || source || '_due')) IS NULL THEN
+            -- A source from before every one had its function.
+            PERFORM idivm.create_due(source);
+        END IF;
+        EXECUTE format('SELECT * FROM idivm_log.%I($1)', 's' || source || '_due') INTO log USING since;
+        IF log.pending > 0 THEN
+            kind := CASE WHEN log.truncated OR kind = 'R' THEN 'R' ELSE 'C' END;
+        END IF;
+        IF log.own IS NOT NULL THEN
+            marks := coalesce(marks, '{}') || jsonb_build_object(source, log.own);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- What is pending for a view: NULL nothing, 'C' changes, 'R' something after which its states
+-- must be computed anew (a TRUNCATE, a drift, another cluster).
+CREATE OR REPLACE FUNCTION idivm.pending_kind(view_id integer) RETURNS "char"
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    w idivm.watermarks;
+BEGIN
+    SELECT * INTO w FROM idivm.watermarks WHERE view = view_id;
+    IF w.cluster <> idivm.cluster() OR idivm.has_drifted(view_id)
+       OR EXISTS (SELECT FROM idivm.views v WHERE v.id = view_id AND v.status = 'invalid') THEN
+        RETURN 'R';
+    END IF;
+    RETURN (SELECT p.kind FROM idivm.pending_of(view_id, w.mark) AS p);
+END
+$$;
+
+DROP FUNCTION idivm.own_marks(integer);
+
+CREATE OR REPLACE FUNCTION idivm.bring_up(view_id integer, by_writer boolean) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    moves boolean;
+    invalid boolean;
+    incremental boolean;
+    kind "char";
+    before idivm.watermarks;
+    after idivm.watermark;
+    started timestamptz := clock_timestamp();
+    applied bigint := 0;
+    took double precision;
+    outcome text;
+    marks jsonb;
+BEGIN
+    -- One that a DROP ... CASCADE took apart is left to idivm.sweep().
+    SELECT v.moving, v.status = 'invalid', v.strategy <> 'recompute' INTO moves, invalid, incremental
+    FROM idivm.views v JOIN pg_class c ON c.oid = v.definition
+    WHERE v.id = view_id AND v.status <> 'building';
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    SELECT * INTO before FROM idivm.watermarks w WHERE w.view = view_id;
+    SELECT * INTO kind, marks FROM idivm.pending_of(view_id, before.mark);
+    IF invalid OR before.cluster <> idivm.cluster() OR idivm.has_drifted(view_id) THEN
+        kind := 'R';
+    END IF;
+    IF kind IS NULL AND NOT moves THEN
+        RETURN NULL;
+    END IF;
+    -- Fails under REPEATABLE READ when another refresh has committed since the snapshot.
+    SELECT * INTO before FROM idivm.watermarks w WHERE w.view = view_id FOR NO KEY UPDATE;
+    after := ROW(pg_current_snapshot(), pg_current_xact_id(), marks)::idivm.watermark;
+    -- An incremental program finds out by itself whether the changes cancel.
+    IF by_writer OR incremental OR moves OR kind = 'R' OR NOT idivm.pending_cancels(view_id) THEN
+        EXECUTE format('SELECT idivm_state.%I($1, $2)', 'refresh_' || view_id)
+        INTO applied
+        USING before.mark, kind IS NOT DISTINCT FROM 'R';
+    END IF;
+    took := extract(epoch FROM clock_timestamp() - started);
+    UPDATE idivm.watermarks w
+    SET mark = after, cluster = CASE WHEN kind = 'R' THEN idivm.cluster() ELSE w.cluster END,
+        refreshed_at = clock_timestamp(), refreshes = w.refreshes + 1, changed = applied,
+        seconds = took, total_seconds = w.total_seconds + took
+    WHERE w.view = view_id;
+    IF kind = 'R' OR NOT by_writer THEN
+        -- What has drifted may drift back, and then this content would be wrong unnoticed.
+        outcome := CASE WHEN idivm.has_drifted(view_id) THEN 'invalid' ELSE 'ready' END;
+        UPDATE idivm.views v SET status = outcome WHERE v.id = view_id AND v.status <> outcome;
+    END IF;
+    IF by_writer AND before.refreshes % 256 = 255 AND current_setting('max_prepared_transactions') = '0' THEN
+        INSERT INTO idivm.commits (views, logs)
+        VALUES ('{}', ARRAY(SELECT vs.source FROM idivm.view_sources vs WHERE vs.view = view_id));
+    END IF;
+    RETURN applied;
+END
+$$;
+
+-- Whether one of these views is kept and yet behind: something happened that no trigger sees.
+CREATE OR REPLACE FUNCTION idivm.kept_are_behind(view_ids integer[]) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view_id integer;
+BEGIN
+    IF idivm.open_statements() = 0 THEN
+        FOR view_id IN SELECT id FROM idivm.kept_views() AS id WHERE id = ANY (view_ids) LOOP
+            IF idivm.pending_kind(view_id) IS NOT NULL THEN
+                RETURN true;
+            END IF;
+        END LOOP;
+    END IF;
+    RETURN false;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION idivm.lock_views(view_ids integer[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(idivm.lock_class(), id)
+    FROM (SELECT id FROM idivm.refresh_order(view_ids) AS id
+          WHERE id NOT IN (SELECT kept FROM idivm.kept_views() AS kept) ORDER BY id) AS ordered;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION idivm.refresh_views(view_ids integer[])
+    RETURNS TABLE (view_id integer, changed bigint, seconds double precision)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    ordered integer[];
+    kept integer[];
+    behind boolean;
+    snapshot_is_fixed boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
+    one_cut boolean;
+    started timestamptz;
+    relation regclass;
+BEGIN
+    PERFORM idivm.lock_views(view_ids);
+    ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id);
+    kept := ARRAY(SELECT id FROM idivm.kept_views() AS id);
+    IF snapshot_is_fixed THEN
+        PERFORM idivm.refuse_recycled_log(ordered);
+    END IF;
+    behind := idivm.kept_are_behind(ordered);
+    IF behind THEN
+        -- What is mended below is to reach the kept views above.
+        ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids || kept) AS id);
+    END IF;
+    one_cut := snapshot_is_fixed AND NOT behind;
+
+    FOREACH view_id IN ARRAY ordered LOOP
+        started := clock_timestamp();
+        changed := 0;
+        IF behind OR view_id <> ALL (kept) THEN
+            IF NOT one_cut AND (idivm.pending_kind(view_id) IS NOT NULL
+                                OR EXISTS (SELECT FROM idivm.views v WHERE v.id = view_id AND v.moving)) THEN
+                IF NOT snapshot_is_fixed THEN
+                    -- Each statement below would see a later state: hold the writers of all tables
+                    -- until this transaction ends, so that the group is one cut and no change is
+                    -- both in a state and still pending.
+                    FOR relation IN
+                        SELECT DISTINCT s.relation
+                        FROM idivm.view_sources vs
+                        JOIN idivm.sources s ON s.id = vs.source
+                        WHERE vs.view = ANY (ordered) AND vs.view <> ALL (kept)
+                          AND NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation)
+                        ORDER BY s.relation
+                    LOOP
+                        EXECUTE format('LOCK TABLE %s IN SHARE MODE', relation);
+                    END LOOP;
+                END IF;
+                PERFORM pg_advisory_xact_lock(idivm.lock_class(), id)
+                FROM (SELECT id FROM unnest(kept) AS id WHERE id = ANY (ordered) ORDER BY id) AS kept_ones;
+                one_cut := true;
+            END IF;
+            IF one_cut THEN
+                changed := coalesce(idivm.bring_up(view_id, false), 0);
+            END IF;
+        END IF;
+        seconds := extract(epoch FROM clock_timestamp() - started);
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
