@@ -217,7 +217,14 @@ class Apply:
     needs: tuple[str, ...]
 
 
-Step: TypeAlias = ReplaceContent | ReadChanges | Assign | Apply
+@dataclass(frozen=True)
+class Restart:
+    """Compute all states anew, and nothing else, if one of some variables holds anything."""
+
+    needs: tuple[str, ...]
+
+
+Step: TypeAlias = ReplaceContent | ReadChanges | Restart | Assign | Apply
 
 
 def pairs_of(role: str, columns: tuple[str, ...]) -> Query:

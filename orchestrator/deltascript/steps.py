@@ -23,6 +23,7 @@ from orchestrator.deltascript.plan import (
     MaintenancePlan,
     Query,
     ReadChanges,
+    Restart,
     SourceColumn,
     StateTable,
     Step,
@@ -107,7 +108,8 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
     states = [state for state in plan.states if isinstance(state, StateTable)]
     if not states:
         return SQL("").format()
-    sources = [names.sources[s.source.oid].id for s in plan.script if isinstance(s, ReadChanges)]
+    reads = [step.source for step in plan.script if isinstance(step, ReadChanges)]
+    sources = [names.sources[source.oid].id for source in reads if source.keyed]
     stops: list[Composable] = [
         _stop(
             "a table that % reads has lost its key",
@@ -208,6 +210,8 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
     """A step of the script."""
     if isinstance(step, ReadChanges):
         return _read(step, names)
+    if isinstance(step, Restart):
+        return _guarded(step.needs, SQL("RETURN {}(since, true);\n").format(names.refresh))
     if isinstance(step, Assign):
         return _guarded(
             step.needs,
@@ -252,6 +256,10 @@ def _read(step: ReadChanges, names: Names) -> Composed:
     key = [column for column in columns if column.in_key]
 
     def condition(one: ChangeClass) -> Composed:
+        if not key:
+            return SQL("({}) IS DISTINCT FROM NULL").format(
+                SQL("c.old" if one.kind == "minus" else "c.new")
+            )
         if one.kind == "update":
             touched = sorted(one.touched)
             return SQL("{} AND {} AND ROW({})::record *<> ROW({})::record").format(
@@ -267,7 +275,7 @@ def _read(step: ReadChanges, names: Names) -> Composed:
         SQL("coalesce(cardinality({}), 0)").format(Identifier(one.variable)) for one in step.classes
     )
     return SQL(
-        "    SELECT {rows}\n    INTO {variables}\n    FROM {net}(since) AS c;\n"
+        "    SELECT {rows}\n    INTO {variables}\n    FROM {net}(since) AS c{copies};\n"
         "    IF {size} > {small} THEN\n"
         "        PERFORM set_config('plan_cache_mode', 'force_custom_plan', true);\n    END IF;\n"
     ).format(
@@ -277,6 +285,7 @@ def _read(step: ReadChanges, names: Names) -> Composed:
         ),
         variables=SQL(", ").join(Identifier(one.variable) for one in step.classes),
         net=Identifier("idivm_log", f"s{source.id}_net"),
+        copies=SQL("") if key else SQL(" CROSS JOIN generate_series(1, c.times)"),
         size=size,
         small=Literal(SMALL),
     )

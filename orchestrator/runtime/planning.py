@@ -102,19 +102,22 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         # Recomputation asks for none, and each operator costs a query.
         types={} if options.strategy == recompute.NAME else _types(connection, analysis.plan),
         cache=options.cache != "off",
+        variable_order=options.variable_order,
+        static=tuple(one.strip() for one in (options.static or "").split(",") if one.strip()),
     )
 
 
 def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnType]:
     """The types of a plan's columns, as PostgreSQL derives them."""
-    identified = infer_ids(plan) if plan is not None else None
-    if not isinstance(identified, Plan):
+    if plan is None:
         return {}
-    if any(isinstance(operator, Recursion) for operator in walk(identified.root)):
+    identified = infer_ids(plan)
+    root = identified.root if isinstance(identified, Plan) else plan.root
+    if any(isinstance(operator, Recursion) for operator in walk(root)):
         # Its parts stand for nothing by themselves.
         return {}
     oids: dict[str, int] = {}
-    for operator in walk(identified.root, subqueries=False):
+    for operator in walk(root, subqueries=False):
         wanted = {c.symbol: Scalar.column(c) for c in operator.columns if c.symbol not in oids}
         if isinstance(operator, Grouping):
             rows = operator.input

@@ -44,6 +44,7 @@ def choose(problem: Problem, wanted: str) -> MaintenancePlan:
             reasons.append(Reason(name, False, str(made)))
             continue
         because = _BECAUSE[name] if wanted == "auto" else "it was asked for"
+        because = "; ".join([because, *(reason.because for reason in made.reasons)])
         if problem.moving:
             because += f"; {problem.moving[0]}, so that every refresh recomputes"
         return replace(made, reasons=(Reason(name, True, because), *reasons))

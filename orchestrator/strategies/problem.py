@@ -51,6 +51,10 @@ class Problem:
     """Of the plan's columns by their symbols; behind an aggregate's, `()` stands for its argument."""
     cache: bool = True
     """Whether the input of an aggregation is stored where joins make it."""
+    variable_order: str | None = None
+    """The order that the user wants a view tree to follow."""
+    static: tuple[str, ...] = ()
+    """Tables that the user says do not change."""
 
     def maintained_by(
         self,

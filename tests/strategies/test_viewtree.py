@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.errors import UnsupportedError
+from orchestrator.errors import UnsupportedError, UsageError
 
 pytestmark = pytest.mark.integration
 
 TABLES = """
 CREATE TABLE r (id int PRIMARY KEY, a int, b int, x numeric, f double precision);
 CREATE TABLE s (id int PRIMARY KEY, a int, c bigint, e numeric(8, 2), label text);
+CREATE TABLE bag (a int, d int);
+INSERT INTO bag SELECT g % 3, g % 2 FROM generate_series(1, 9) AS g;
 CREATE TABLE t (id int PRIMARY KEY, c bigint, d int NOT NULL, g double precision);
 INSERT INTO r SELECT g, nullif(g % 5, 4), g % 7, CASE WHEN g % 6 > 0 THEN g * 1.50 END, g * 0.1
 FROM generate_series(1, 30) AS g;
@@ -39,6 +41,7 @@ VIEWS = {
     "free_below": f"SELECT r.b, t.id, sum(s.e) AS e FROM {RST} GROUP BY r.b, t.id",
     "distinct": f"SELECT DISTINCT s.label, t.d FROM {RST}",
     "keyed": f"SELECT r.id AS rid, s.id AS sid, t.id AS tid, r.x * t.d AS v FROM {RST}",
+    "keyless": "SELECT r.a, sum(bag.d * r.b) AS v, count(*) AS n FROM r JOIN bag ON bag.a = r.a GROUP BY r.a",
     "no_column": "SELECT count(*) AS n, sum(q.e) AS e FROM r CROSS JOIN s AS q",
 }
 
@@ -56,6 +59,8 @@ CHANGES = (
     "UPDATE r SET id = id + 100 WHERE id = 4; UPDATE s SET id = id + 100, a = 2, e = e * 2 WHERE id < 9;"
     "UPDATE t SET c = 2 - c WHERE c < 3; DELETE FROM r WHERE id = 5",
     "DELETE FROM r WHERE id % 2 = 0; DELETE FROM t WHERE id % 3 = 0",
+    "INSERT INTO bag VALUES (1, 1), (1, 1), (NULL, 4), (NULL, NULL); UPDATE bag SET d = 3 WHERE a = 2",
+    "DELETE FROM bag WHERE ctid = (SELECT min(ctid) FROM bag WHERE a = 1); UPDATE r SET b = b + 1 WHERE a = 1",
     "DELETE FROM s",
     "INSERT INTO s SELECT g, g % 5, g % 4, g * 0.01, 'y' FROM generate_series(1, 20) AS g",
     "TRUNCATE t",
@@ -94,3 +99,48 @@ def test_a_query_outside_the_normal_form_says_why(orc, query, reason):
     orc.execute(TABLES)
     with pytest.raises(UnsupportedError, match=reason):
         orc.create_view("v", query, strategy="viewtree")
+
+
+def test_the_plan_shows_the_tree_and_the_reason_its_class(orc):
+    orc.execute(TABLES)
+    query = f"SELECT count(*) AS n, sum(r.x * t.d) AS v FROM {RST}"
+    orc.create_view("v", query, strategy="viewtree")
+    explained = orc.explain("v")
+    assert "view tree over" in explained.plan
+    assert "free-connex acyclic: a change of one row costs O(N)" in explained.why
+    orc.create_view(
+        "w", "SELECT p.a, count(*) AS n FROM r p JOIN s q USING (a) GROUP BY a", strategy="viewtree"
+    )
+    assert "q-hierarchical: a change of one row costs O(1)" in orc.explain("w").why
+
+
+def test_a_variable_order_is_followed_or_refused(orc):
+    orc.execute(TABLES)
+    query = f"SELECT count(*) AS n FROM {RST}"
+    for order, shape in (("a - c", "V@a(r, s, t)[]"), ("c - a", "V@c(r, s, t)[]")):
+        orc.create_view("v", query, replace=True, strategy="viewtree", variable_order=order)
+        assert shape in orc.explain("v").plan
+        orc.execute("UPDATE s SET a = (a + 1) % 5, c = (c + 1) % 4")
+        orc.refresh()
+        assert orc.check("v")[0].equal
+    for order, said in (
+        ("a", "lacks c"),
+        ("{ a, c }", "must lie on one path"),
+        ("a -", "malformed"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            orc.create_view("w", query, strategy="viewtree", variable_order=order)
+
+
+def test_a_change_of_a_static_table_rebuilds(orc):
+    orc.execute(TABLES)
+    query = f"SELECT s.label, sum(r.x * t.d) AS v FROM {RST} GROUP BY s.label"
+    orc.create_view("v", query, strategy="viewtree", static="s, t")
+    stored = [line for line in orc.explain("v").plan.splitlines() if line.endswith("*")]
+    orc.create_view("w", query, strategy="viewtree")
+    assert len(stored) < sum(line.endswith("*") for line in orc.explain("w").plan.splitlines())
+    for change in CHANGES:
+        orc.execute(change)
+        assert all(report.equal for report in orc.check()), change
+    with pytest.raises(UsageError, match="no table 'u'"):
+        orc.create_view("x", query, strategy="viewtree", static="u")

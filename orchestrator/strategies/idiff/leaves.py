@@ -72,10 +72,13 @@ def diffs_of(
     return tuple(changes.diffs()) if changes else ()
 
 
-def bag_of(leaf: Operator, composer: Composer) -> Bag | None:
-    """The change of a leaf as a bag; None of a leaf that never changes."""
+def bag_of(leaf: Operator, composer: Composer, keyless: bool = False) -> Bag | None:
+    """The change of a leaf as a bag; None of a leaf that never changes.
+
+    Of a table without a key only where that is said to do: nothing identifies its rows.
+    """
     if leaf not in composer.bags:
-        changes = _changes(leaf, (), composer)
+        changes = _changes(leaf, (), composer, keyless)
         made = composer.union(leaf.columns, list(changes.parts())) if changes else None
         composer.bags[leaf] = made
     return composer.bags[leaf]
@@ -100,10 +103,13 @@ def reads(composer: Composer) -> Iterator[ReadChanges]:
 
 
 def _changes(
-    leaf: Operator, conditional: Sequence[frozenset[Column]], composer: Composer
+    leaf: Operator,
+    conditional: Sequence[frozenset[Column]],
+    composer: Composer,
+    keyless: bool = False,
 ) -> _Changes | None:
     if isinstance(leaf, Scan):
-        return _of_table(leaf, conditional, composer)
+        return _of_table(leaf, conditional, composer, keyless)
     if isinstance(leaf, StateScan):
         held = composer.changes[leaf.role]
         rest = frozenset(leaf.columns) - frozenset(leaf.ids)
@@ -113,13 +119,18 @@ def _changes(
     return None
 
 
-def _of_table(scan: Scan, conditional: Sequence[frozenset[Column]], composer: Composer) -> _Changes:
-    source, columns = _captured(scan, composer)
+def _of_table(
+    scan: Scan, conditional: Sequence[frozenset[Column]], composer: Composer, keyless: bool
+) -> _Changes:
+    source, columns = _captured(scan, composer, keyless)
     names = dict(_fields(source))
     ids = tuple(column for column, one in columns.items() if one.in_key)
     rest = frozenset(columns) - frozenset(ids)
     sets = [one & rest for one in conditional]
     sets.append(rest.difference(*sets))
+    if not source.keyed:
+        # An update is a row that goes and one that comes.
+        sets = []
 
     def variable(kind: Kind, touched: frozenset[Column] = frozenset()) -> str:
         numbers = frozenset(columns[column].attnum for column in touched)
@@ -135,7 +146,9 @@ def _of_table(scan: Scan, conditional: Sequence[frozenset[Column]], composer: Co
     )
 
 
-def _captured(scan: Scan, composer: Composer) -> tuple[Source, dict[Column, SourceColumn]]:
+def _captured(
+    scan: Scan, composer: Composer, keyless: bool
+) -> tuple[Source, dict[Column, SourceColumn]]:
     """The source of a scan's changes, and what its columns are there."""
     source = composer.sources.get(scan.table.oid)
     if source is None:
@@ -145,8 +158,10 @@ def _captured(scan: Scan, composer: Composer) -> tuple[Source, dict[Column, Sour
         raise NotModelledError("a row of a table is read as one value", called(scan))
     columns = {output.column: by_number[output.attnum] for output in scan.outputs}
     keys = [column for column in source.columns if column.in_key]
-    if not keys or not {k.attnum for k in keys} <= {c.attnum for c in columns.values()}:
+    if not columns or not (keys or keyless):
         raise NotModelledError("a table has no key to follow its rows by", called(scan))
+    if not {k.attnum for k in keys} <= {c.attnum for c in columns.values()}:
+        raise NotModelledError("a table's key is not read", called(scan))
     if not all(column.equality for column in keys):
         raise NotModelledError("a key is not compared by an operator of pg_catalog", called(scan))
     if scan.only:

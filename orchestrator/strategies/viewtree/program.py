@@ -25,12 +25,15 @@ from orchestrator.algebra.predicates import never_null
 from orchestrator.algebra.scalar import Scalar, conjunction, disjunction, filled
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan, captured
-from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, StateTable
+from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, Reason, Restart, StateTable
+from orchestrator.errors import UsageError
 from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.diffs import Bag, variables
 from orchestrator.strategies.idiff.leaves import bag_of, reads
 from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.problem import ColumnType, Problem
-from orchestrator.strategies.viewtree import orders, search, sums
+from orchestrator.strategies.viewtree import classes, orders, search, sums
+from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
 from orchestrator.strategies.viewtree.normal import Atom, NormalForm, Product, normal_form
 from orchestrator.strategies.viewtree.sums import COUNT, Kept, Total
 from orchestrator.strategies.viewtree.tree import View, composed, materialised, tau
@@ -83,9 +86,10 @@ class _Program:
         self.kept = [self._kept(product) for product in form.products]
         self.totals = tuple(dict.fromkeys(t for one in self.kept for t in one.totals))
         graph = form.graph
-        forest = search.best(graph, form.fds)
-        self.tree = composed(tau(forest, graph), graph.free)
-        self.order = orders.written(forest)
+        self.static = _static(form, problem.static)
+        self.forest = _order(graph, form.fds, problem.variable_order)
+        self.tree = composed(tau(self.forest, graph), graph.free)
+        self.stored = materialised(self.tree, self.atoms.keys() - self.static)
         self.defined: dict[View, _Relation] = {}
         self.states: dict[View, StateScan] = {}
         self.probes: dict[str, list[frozenset[str]]] = {}
@@ -93,14 +97,12 @@ class _Program:
     def plan(self) -> MaintenancePlan:
         """The states, and the steps that keep them."""
         problem = self.problem
-        updatable = frozenset(self.atoms)
-        stored = materialised(self.tree, updatable)
         root = self._definition(self.tree)
         self.composer.comparable(
             column for one in self.defined.values() for column in one.keys.values()
         )
         for view in self.tree.walk():
-            if view in stored and view is not self.tree:
+            if view in self.stored and view is not self.tree:
                 self._store(view)
         self._content(root)
         states = [
@@ -109,8 +111,36 @@ class _Program:
             else state
             for state in self.composer.states
         ]
-        script = (*reads(self.composer), *self.composer.steps)
-        return problem.maintained_by(NAME, states, script, self.composer.variables)
+        unforeseen = tuple(
+            sorted(
+                name
+                for atom in sorted(self.static)
+                for name in variables(self._change(self.atoms[atom]).plan)
+            )
+        )
+        script = (
+            *reads(self.composer),
+            *([Restart(unforeseen)] if unforeseen else []),
+            *self.composer.steps,
+        )
+        made = problem.maintained_by(NAME, states, script, self.composer.variables)
+        return replace(made, algebra=f"{problem.algebra}\n\n{self._drawn()}", reasons=self._why())
+
+    def _drawn(self) -> str:
+        order = orders.written(self.forest)
+        tree = classes.drawn(self.tree, self.stored, 1)
+        return f"view tree over {order}, stored where marked *:\n{tree}"
+
+    def _why(self) -> tuple[Reason, ...]:
+        graph, fds = self.form.graph, self.form.fds
+        found = classes.guarantee(search.cost(self.tree, graph, fds))
+        return (Reason(NAME, True, f"it is {classes.class_of(graph, fds)}: {found}"),)
+
+    def _change(self, atom: Atom) -> Bag:
+        """The change of an atom's table as a bag."""
+        bag = bag_of(atom.scan, self.composer, keyless=True)
+        assert bag is not None
+        return bag
 
     # Definitions
 
@@ -259,9 +289,9 @@ class _Program:
         """What changes a view, in a variable; the views below it are brought up on the way."""
         if not view.children:
             atom = self.atoms[view.atoms[0]]
-            bag = bag_of(atom.scan, self.composer)
-            if bag is None:
+            if atom.name in self.static:
                 return None
+            bag = self._change(atom)
             return self._assigned(view, self._leaf(view, atom, atom.rows(bag.plan), bag.sign))
         deltas = [self._delta(child) for child in view.children]
         terms: list[_Relation] = []
@@ -317,6 +347,30 @@ class _Program:
         upkeep.update(delta.rows, ids, [*grown.items(), *values])
         if vanishes:
             upkeep.insert(shown(Selection(delta.rows, filled("x > 0", x=count))))
+
+
+def _order(graph: Hypergraph, fds: tuple[Fd, ...], wanted: str | None) -> orders.Forest:
+    """The variable order that is asked for, or the best."""
+    if wanted is None:
+        return search.best(graph, fds)
+    forest = orders.parsed(wanted)
+    orders.check(forest, graph)
+    return forest
+
+
+def _static(form: NormalForm, tables: Iterable[str]) -> frozenset[str]:
+    """The atoms over tables that are said not to change."""
+    found: set[str] = set()
+    for table in tables:
+        atoms = {
+            atom.name
+            for atom in form.atoms
+            if table in (atom.scan.table.name, f"{atom.scan.table.schema}.{atom.scan.table.name}")
+        }
+        if not atoms:
+            raise UsageError(f"The query reads no table {table!r} that could be static.")
+        found |= atoms
+    return frozenset(found)
 
 
 def _called(view: View) -> str:

@@ -2,8 +2,8 @@
 
 Insertions are filtered by φ. Deletions pass, as they may name rows that never were. An update
 passes if φ does not read what it touches, filtered where the diff holds all that φ reads; else φ
-before and after the change tell whether a row stays, comes or goes. Where a diff does not hold all that φ reads, its rows go and those that
-satisfy φ come again.
+before and after the change tell whether a row stays, comes or goes. Where a diff does not hold all
+that φ reads, its rows go and those that satisfy φ come again.
 """
 
 from __future__ import annotations
