@@ -31,6 +31,9 @@ from orchestrator.strategies.idiff.states import EXACT
 from orchestrator.strategies.problem import ColumnType
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
 
+COVARIANCE = "idivm.covar"
+"""The aggregate whose values are elements of the covariance ring."""
+
 
 @dataclass(frozen=True)
 class Atom:
@@ -292,11 +295,14 @@ class _Reading:
     def _product(self, aggregate: Aggregate, defined: Mapping[Column, Scalar]) -> Product:
         if aggregate.distinct or aggregate.ordered or aggregate.call.subqueries:
             raise NotModelledError("an aggregate is not a sum of products", str(aggregate.call))
-        if aggregate.function not in ("sum", "count", "avg") or len(aggregate.arguments) > 1:
+        covariance = aggregate.function == COVARIANCE
+        known = covariance or aggregate.function in ("sum", "count", "avg")
+        if not known or len(aggregate.arguments) > 1:
             raise NotModelledError("an aggregate is not a sum of products", str(aggregate.call))
         factors: list[tuple[str, Scalar]] = []
         for argument in aggregate.arguments:
-            factors += self._factors(argument.substitute(defined))
+            whole = argument.substitute(defined)
+            factors += self._features(whole) if covariance else self._factors(whole)
         conditions: list[tuple[str, Scalar]] = []
         if aggregate.filter is not None:
             for conjunct in aggregate.filter.substitute(defined).conjuncts:
@@ -305,6 +311,21 @@ class _Reading:
                     raise NotModelledError("a FILTER reads several tables", str(conjunct))
                 conditions.append((min(owners, default=self.scans[0].alias), conjunct))
         return Product(aggregate, tuple(factors), tuple(conditions))
+
+    def _features(self, scalar: Scalar) -> list[tuple[str, Scalar]]:
+        """The numbers of a covariance, each of one table; PostgreSQL writes them as one array."""
+        tree = scalar.tree
+        if isinstance(tree, exp.Variadic):
+            tree = tree.this
+        if not isinstance(tree, exp.Array):
+            raise NotModelledError("a covariance is of an array that is not spelt out", str(scalar))
+        found = []
+        for part in map(scalar.part, tree.expressions):
+            owners = self._owners(part)
+            if len(owners) > 1:
+                raise NotModelledError("a number of a covariance reads several tables", str(part))
+            found.append((min(owners, default=self.scans[0].alias), part))
+        return found
 
     def _factors(self, scalar: Scalar) -> list[tuple[str, Scalar]]:
         """A product divided where its factors read different tables."""

@@ -32,9 +32,15 @@ from orchestrator.strategies.idiff.diffs import Bag, variables
 from orchestrator.strategies.idiff.leaves import bag_of, reads
 from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.problem import ColumnType, Problem
-from orchestrator.strategies.viewtree import classes, orders, search, sums
+from orchestrator.strategies.viewtree import classes, covariance, orders, search, sums
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
-from orchestrator.strategies.viewtree.normal import Atom, NormalForm, Product, normal_form
+from orchestrator.strategies.viewtree.normal import (
+    COVARIANCE,
+    Atom,
+    NormalForm,
+    Product,
+    normal_form,
+)
 from orchestrator.strategies.viewtree.sums import COUNT, Kept, Total
 from orchestrator.strategies.viewtree.tree import View, composed, materialised, tau
 
@@ -151,11 +157,17 @@ class _Program:
         not_null = frozenset(
             one for atom in self.atoms.values() for one in atom.rows(atom.scan).not_null
         )
+
+        def always(factor: Scalar) -> bool:
+            return never_null(factor, not_null)
+
+        if product.aggregate.function == COVARIANCE:
+            return covariance.kept(product, always)
         return sums.kept(
             product,
             argument.name if argument else None,
             result.name if result else None,
-            lambda factor: never_null(factor, not_null),
+            always,
         )
 
     def _definition(self, view: View) -> _Relation:
