@@ -43,6 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--check", action="store_true", help="compare the views with their queries")
     _add_common(sub)
 
+    sub = bench("fivm", "view trees: one row of growing data, covariances of a join", _fivm)
+    sub.add_argument(
+        "--sizes", type=int, nargs="+", metavar="N", help="rows of the tables for updates of one"
+    )
+    sub.add_argument("--rows", type=int, default=100_000, help="rows of the retailer's inventory")
+    sub.add_argument("--repeat", type=int, default=5, help="runs of each refresh that count")
+    sub.add_argument("--seed", type=int, default=1, help="of the data")
+    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+
     sub = bench("load", "bulk loads beside psql's \\copy and Spark's JDBC writer", _load)
     sub.add_argument("--rows", type=int, default=5_000_000, help="rows of the file")
     sub.add_argument("--repeat", type=int, default=3, help="runs of each side")
@@ -144,6 +153,22 @@ def _bsma(options: argparse.Namespace) -> int:
         say=progress,
     )
     return show(report, as_json=options.json, plot_to=options.plot, draw=draw_bsma)
+
+
+def _fivm(options: argparse.Namespace) -> int:
+    from orchestrator.bench.fivm import SIZES, run
+    from orchestrator.bench.report import progress, show
+
+    report = run(
+        dsn=options.dsn,
+        sizes=options.sizes or SIZES,
+        rows=options.rows,
+        repeat=options.repeat,
+        seed=options.seed,
+        pg=options.pg,
+        say=progress,
+    )
+    return show(report, as_json=options.json)
 
 
 def _load(options: argparse.Namespace) -> int:
