@@ -46,6 +46,9 @@ from orchestrator.strategies.viewtree.tree import View, composed, materialised, 
 
 NAME = "viewtree"
 
+FEW = 16
+"""Numbers of a payload that are looked at to see whether a delta adds anything."""
+
 
 def plan(problem: Problem) -> MaintenancePlan | Unsupported:
     """The maintenance plan by a view tree, or why there is none."""
@@ -331,12 +334,12 @@ class _Program:
         return self._grouped(view, union, made.keys, lambda total: Scalar.column(parts[total]))
 
     def _assigned(self, view: View, made: _Relation) -> _Relation:
-        """A delta computed once, without what adds nothing."""
-        changed = disjunction(filled("x <> 0", x=column) for column in made.payload.values())
-        columns = (*made.keys.values(), *made.payload.values())
-        return made.at(
-            self.composer.assign(f"{_called(view)}_change", Selection(made.rows, changed), columns)
-        )
+        """A delta computed once, without what adds nothing where that is soon said."""
+        rows, payload = made.rows, made.payload.values()
+        if len(payload) <= FEW:
+            rows = Selection(rows, disjunction(filled("x <> 0", x=column) for column in payload))
+        columns = (*made.keys.values(), *payload)
+        return made.at(self.composer.assign(f"{_called(view)}_change", rows, columns))
 
     def _add(
         self,
