@@ -52,6 +52,7 @@ def run(
     dsn: str | None = None,
     sizes: Sequence[int] = SIZES,
     rows: int = 100_000,
+    features: int | None = None,
     repeat: int = 5,
     seed: int = 1,
     pg: int | None = None,
@@ -65,7 +66,7 @@ def run(
         with connect(at) as orchestrator:
             described = machine(orchestrator.connection)
             found, bars = _updates(orchestrator, sizes, repeat, seed, say)
-            more, further = _covariance(orchestrator, rows, repeat, seed, say)
+            more, further = _covariance(orchestrator, rows, features, repeat, seed, say)
             return Report("fivm", described, (*found, *more), (*bars, *further))
 
     if dsn is not None:
@@ -132,13 +133,14 @@ def _updates(
 def _covariance(
     orchestrator: Orchestrator,
     rows: int,
+    most: int | None,
     repeat: int,
     seed: int,
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
     """Batches of new inventory: the covariance of all features, and a scalar aggregate for each."""
     with RETAILER.tables(orchestrator, {"rows": rows, "seed": seed}):
-        features = _features(orchestrator)
+        features = _features(orchestrator)[:most]
         source = RETAILER.text("from")
         say(f"creating the covariance of {len(features)} features")
         _create(

@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         "--sizes", type=int, nargs="+", metavar="N", help="rows of the tables for updates of one"
     )
     sub.add_argument("--rows", type=int, default=100_000, help="rows of the retailer's inventory")
+    sub.add_argument("--features", type=int, metavar="N", help="only so many (default: all 39)")
     sub.add_argument("--repeat", type=int, default=5, help="runs of each refresh that count")
     sub.add_argument("--seed", type=int, default=1, help="of the data")
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
@@ -163,6 +164,7 @@ def _fivm(options: argparse.Namespace) -> int:
         dsn=options.dsn,
         sizes=options.sizes or SIZES,
         rows=options.rows,
+        features=options.features,
         repeat=options.repeat,
         seed=options.seed,
         pg=options.pg,

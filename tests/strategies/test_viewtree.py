@@ -37,6 +37,8 @@ VIEWS = {
     "self": "SELECT p.a, count(*) AS n, sum(p.e * q.e) AS ee FROM s AS p JOIN s AS q ON p.a = q.a GROUP BY p.a",
     "triangle": "SELECT count(*) AS n, sum(r.x * t.d) AS v FROM r JOIN s ON s.a = r.a"
     " JOIN t ON t.c = s.c AND t.id = r.b",
+    "loop": "SELECT p.a, count(*) AS n, sum(q.e) AS e FROM s AS p JOIN s AS q ON q.a = p.c"
+    " JOIN s AS u ON u.a = q.c AND u.c = p.a GROUP BY p.a",
     "cross": "SELECT r.a, count(*) AS n, sum(t.d) AS d FROM r, t GROUP BY r.a",
     "free_below": f"SELECT r.b, t.id, sum(s.e) AS e FROM {RST} GROUP BY r.b, t.id",
     "distinct": f"SELECT DISTINCT s.label, t.d FROM {RST}",

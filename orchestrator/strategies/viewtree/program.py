@@ -17,6 +17,7 @@ from orchestrator.algebra.ids import used_symbols
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
@@ -27,6 +28,7 @@ from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan, captured
 from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, Reason, Restart, StateTable
 from orchestrator.errors import UsageError
+from orchestrator.strategies.idiff import terms
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag, variables
 from orchestrator.strategies.idiff.leaves import bag_of, reads
@@ -42,7 +44,7 @@ from orchestrator.strategies.viewtree.normal import (
     normal_form,
 )
 from orchestrator.strategies.viewtree.sums import COUNT, Kept, Total
-from orchestrator.strategies.viewtree.tree import View, composed, materialised, tau
+from orchestrator.strategies.viewtree.tree import View, composed, materialised, tau, with_indicators
 
 NAME = "viewtree"
 
@@ -70,6 +72,8 @@ class _Relation:
     rows: Operator
     keys: Mapping[str, Column]
     payload: Mapping[Total, Column]
+    exists: bool = False
+    """Whether the payloads count as 1 wherever there is a key (definition 29)."""
 
     def at(self, rows: Operator) -> _Relation:
         """The same columns, found elsewhere."""
@@ -97,8 +101,13 @@ class _Program:
         graph = form.graph
         self.static = _static(form, problem.static)
         self.forest = _order(graph, form.fds, problem.variable_order)
-        self.tree = composed(tau(self.forest, graph), graph.free)
-        self.stored = materialised(self.tree, self.atoms.keys() - self.static)
+        self.tree = with_indicators(composed(tau(self.forest, graph), graph.free), graph)
+        updatable = self.atoms.keys() - self.static
+        # How often a key is there tells whether it comes or goes.
+        counted = {v for v in self.tree.walk() if v.indicator and v.leaves <= updatable}
+        self.stored = materialised(self.tree, updatable) | counted
+        self.read = {view: self._read(view) for view in self.tree.walk() if not view.children}
+        self.counts: dict[View, _Relation] = {}
         self.defined: dict[View, _Relation] = {}
         self.states: dict[View, StateScan] = {}
         self.probes: dict[str, list[frozenset[str]]] = {}
@@ -176,8 +185,9 @@ class _Program:
     def _definition(self, view: View) -> _Relation:
         """A view over the base tables."""
         if not view.children:
-            atom = self.atoms[view.atoms[0]]
+            atom = self.read[view]
             made = self._leaf(view, atom, atom.rows(atom.scan), None)
+            made = replace(made, exists=view.indicator)
         else:
             children = [self._definition(child) for child in view.children]
             made = self._inner(view, children)
@@ -186,6 +196,21 @@ class _Program:
             made = made.at(Selection(made.rows, filled("x > 0", x=made.payload[COUNT])))
         self.defined[view] = made
         return made
+
+    def _read(self, view: View) -> Atom:
+        """The atom of a leaf; an indicator reads its table once more, under other names."""
+        atom = self.atoms[view.atoms[0]]
+        if not view.indicator:
+            return atom
+        new = {column: self.composer.fresh(column) for column in atom.scan.columns}
+        scan = replace(
+            atom.scan,
+            alias=self.composer.symbols.fresh(atom.scan.alias),
+            outputs=tuple(replace(o, column=new[o.column]) for o in atom.scan.outputs),
+        )
+        renamed = {column: Scalar.column(other) for column, other in new.items()}
+        binds = tuple((v, s.substitute(renamed)) for v, s in atom.binds if v in view.keys)
+        return replace(atom, scan=scan, condition=atom.condition.substitute(renamed), binds=binds)
 
     def _leaf(self, view: View, atom: Atom, rows: Operator, sign: Column | None) -> _Relation:
         """An atom's rows, or those of its change with their signs, summed up by the keys."""
@@ -229,8 +254,9 @@ class _Program:
 
         def summed(total: Total) -> Scalar:
             return sums.product_of(
-                Scalar.column(relation.payload[total.within(child.atoms)])
+                Scalar.column(relation.payload[total.within(_summed_atoms(child))])
                 for child, relation in zip(view.children, children, strict=True)
+                if not relation.exists
             )
 
         return self._grouped(view, rows, keys, summed)
@@ -243,7 +269,7 @@ class _Program:
         summed: Callable[[Total], Scalar],
     ) -> _Relation:
         known = self.defined.get(view)
-        totals = sums.parts(self.totals, view.atoms)
+        totals = sums.parts(self.totals, _summed_atoms(view))
         payload = known.payload if known else {total: self._column(total) for total in totals}
         aggregates = tuple(
             Aggregate(column, sums.summed(total, summed(total)))
@@ -303,11 +329,12 @@ class _Program:
     def _delta(self, view: View) -> _Relation | None:
         """What changes a view, in a variable; the views below it are brought up on the way."""
         if not view.children:
-            atom = self.atoms[view.atoms[0]]
+            atom = self.read[view]
             if atom.name in self.static:
                 return None
             bag = self._change(atom)
-            return self._assigned(view, self._leaf(view, atom, atom.rows(bag.plan), bag.sign))
+            made = self._assigned(view, self._leaf(view, atom, atom.rows(bag.plan), bag.sign))
+            return self._appearing(view, made) if view.indicator else made
         deltas = [self._delta(child) for child in view.children]
         terms: list[_Relation] = []
         for number, (child, delta) in enumerate(zip(view.children, deltas, strict=True)):
@@ -319,10 +346,29 @@ class _Program:
             ]
             terms.append(self._assigned(view, self._inner(view, others, number)))
             if child in self.states:
-                self._add(self.states[child], delta)
+                self._add(self.states[child], self.counts.get(child, delta))
         if len(terms) < 2:
             return terms[0] if terms else None
         return self._assigned(view, self._united(view, terms))
+
+    def _appearing(self, view: View, counts: _Relation) -> _Relation:
+        """The delta of an indicator: the keys that come, and those that are there no more."""
+        self.counts[view] = counts
+        state, composer = self.states[view], self.composer
+        olds = {column: composer.fresh(column) for column in state.columns}
+        stored = terms.renamed(state, olds.items())
+        keys = [(counts.keys[name], olds[counts.keys[name]]) for name in sorted(view.keys)]
+        equal = conjunction(filled("x = y", x=key, y=old) for key, old in keys)
+        count = counts.payload[COUNT]
+        both = LeftJoin(counts.rows, stored, equal)
+        sign = composer.column("sign")
+        text = "CASE WHEN coalesce(old, 0) = 0 THEN 1 WHEN old + new = 0 THEN -1 ELSE 0 END"
+        came = Item(sign, filled(text, old=olds[count], new=count))
+        signs = Projection(both, (*map(Item.kept, counts.keys.values()), came))
+        changed = Selection(signs, filled("x <> 0", x=sign))
+        made = _Relation(changed, counts.keys, {COUNT: sign})
+        columns = (*counts.keys.values(), sign)
+        return made.at(composer.assign(f"{_called(view)}_change", changed, columns))
 
     def _united(self, view: View, terms: Sequence[_Relation]) -> _Relation:
         """The sum of several deltas of a view."""
@@ -388,9 +434,16 @@ def _static(form: NormalForm, tables: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
+def _summed_atoms(view: View) -> tuple[str, ...]:
+    """The atoms whose factors a view's payloads hold."""
+    return () if view.indicator else view.atoms
+
+
 def _called(view: View) -> str:
     """What a view's state and delta are called after."""
     name = f"at_{view.at or 'root'}" if view.children else view.atoms[0]
+    if view.indicator:
+        name = f"some_{name}"
     return name.encode()[:20].decode(errors="ignore")
 
 

@@ -24,7 +24,7 @@ class View:
     children: tuple[View, ...] = ()
     """None of a view over one atom."""
     at: str | None = None
-    """The variable of the order that the view belongs to."""
+    """The variable of the order that the view belongs to; of an indicator, that of its parent."""
     indicator: bool = False
     """Whether this is ∃ of an atom's projection (definition 29): its payloads are 1."""
 
@@ -41,6 +41,11 @@ class View:
     def joined(self) -> Variables:
         """The variables of the join of its children."""
         return frozenset[str]().union(*(child.keys for child in self.children))
+
+    @property
+    def leaves(self) -> frozenset[str]:
+        """The atoms that it is over, also through indicators."""
+        return frozenset(view.atoms[0] for view in self.walk() if not view.children)
 
     def shown(self, depth: int = 0) -> str:
         """The tree, a line for each view."""
@@ -187,7 +192,7 @@ def materialised(root: View, updatable: Collection[str]) -> frozenset[View]:
     def below(view: View) -> Iterator[View]:
         for child in view.children:
             siblings = [other for other in view.children if other is not child]
-            if any(set(other.atoms) & set(updatable) for other in siblings):
+            if any(other.leaves & set(updatable) for other in siblings):
                 yield child
             yield from below(child)
 
@@ -219,7 +224,7 @@ def with_indicators(view: View, graph: Hypergraph) -> View:
     ]
     left = reduced([*inside, *(schema for _, schema in outside)])[len(inside) :]
     added = tuple(
-        View(schema, (name,), indicator=True)
+        View(schema, (name,), at=view.at, indicator=True)
         for (name, schema), rest in zip(outside, left, strict=True)
         if rest
     )
