@@ -143,37 +143,49 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
             )
             for one in statistics(connection, [source.oid for source in sources])
         },
-        static=_static(analysis, sources, options.updatable),
+        static=_static(analysis, sources, options),
+        variable_order=options.variable_order,
     )
 
 
 def _static(
-    analysis: Analysis, sources: tuple[Source, ...], updatable: str | None
+    analysis: Analysis, sources: tuple[Source, ...], options: ViewOptions
 ) -> frozenset[int]:
-    """The sources that are not among those that the user says change."""
-    if updatable is None:
-        return frozenset()
+    """The sources that the user says hardly change, or leaves out of those that do."""
+    every = frozenset(source.oid for source in sources)
+    static = _named(analysis, sources, "static", options.static)
+    if options.updatable is not None:
+        static |= every - _named(analysis, sources, "updatable", options.updatable)
+    return static
+
+
+def _named(
+    analysis: Analysis, sources: tuple[Source, ...], option: str, text: str | None
+) -> frozenset[int]:
+    """The sources that an option names."""
     names = [use.relation for use in analysis.sources]
     found = set()
-    for wanted in (name.strip() for name in updatable.split(",")):
+    for wanted in (name.strip() for name in (text or "").split(",") if name.strip()):
         fits = [n for n, one in enumerate(names) if wanted in (one.name, one.qualified)]
         if len(fits) != 1:
             known = ", ".join(one.qualified for one in names)
             problem = "several tables" if fits else "no table"
             raise UsageError(
-                f"updatable names {wanted!r}, which is {problem} of the query; it reads {known}."
+                f"{option} names {wanted!r}, which is {problem} of the query; it reads {known}."
             )
         found.add(sources[fits[0]].oid)
-    return frozenset(source.oid for source in sources) - found
+    return frozenset(found)
 
 
 def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnType]:
     """The types of a plan's columns, as PostgreSQL derives them."""
-    identified = infer_ids(lower(plan)) if plan is not None else None
-    if not isinstance(identified, Plan):
+    if plan is None:
         return {}
+    lowered = lower(plan)
+    identified = infer_ids(lowered)
+    root = identified.root if isinstance(identified, Plan) else lowered.root
     oids: dict[str, int] = {}
-    for operator in walk(identified.root, subqueries=False):
+    for operator in walk(root, subqueries=False):
         wanted = {c.symbol: Scalar.column(c) for c in operator.columns if c.symbol not in oids}
         if isinstance(operator, Grouping):
             rows = operator.input

@@ -17,6 +17,7 @@ from orchestrator.errors import UnsupportedError
 from orchestrator.strategies import recompute
 from orchestrator.strategies.idiff import compose
 from orchestrator.strategies.problem import Problem
+from orchestrator.strategies.viewtree import program as viewtree
 
 Planner = Callable[[Problem], MaintenancePlan | Unsupported]
 
@@ -24,6 +25,7 @@ STRATEGIES: dict[str, Planner] = {
     compose.NAME: compose.plan,
     compose.TUPLE: compose.plan_by_tuples,
     compose.RECURSIVE: compose.plan_recursively,
+    viewtree.NAME: viewtree.plan,
     recompute.NAME: recompute.plan,
 }
 """Every strategy by its name, the preferred ones first."""
@@ -35,6 +37,7 @@ _BECAUSE = {
     compose.NAME: "every operator has a rule for ID-based diffs",
     compose.TUPLE: "every operator has a rule for changes as bags of rows",
     compose.RECURSIVE: "every operator has a rule for changes as bags of rows",
+    viewtree.NAME: "the query is a join with sums of products, grouped",
     recompute.NAME: "it applies to every query; each refresh costs as much as the query",
 }
 
@@ -56,6 +59,7 @@ def choose(problem: Problem, wanted: str) -> MaintenancePlan:
             reasons.append(Reason(name, False, str(made)))
             continue
         because = _BECAUSE[name] if wanted == "auto" else "it was asked for"
+        because = "; ".join([because, *(reason.because for reason in made.reasons)])
         if problem.moving:
             because += f"; {problem.moving[0]}, so that every refresh recomputes"
         return replace(made, reasons=(Reason(name, True, because), *reasons))

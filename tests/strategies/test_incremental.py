@@ -29,6 +29,7 @@ VIEWS = {
     "computed": "SELECT d.did, p.price * dp.n AS cost, upper(p.kind) AS kind FROM parts p"
     " JOIN devices_parts dp ON dp.pid = p.pid AND dp.n > p.pid JOIN devices d ON d.did = dp.did",
     "self": "SELECT a.did, b.did AS child, b.category FROM devices a JOIN devices b ON b.parent = a.did",
+    "self_keyed": "SELECT a.did, b.did AS sibling FROM devices a JOIN devices b ON a.parent = b.parent WHERE b.did > 6",
     "theta": "SELECT a.pid, b.pid AS dearer FROM parts a JOIN parts b ON a.price < b.price AND a.kind = b.kind",
     "round": "SELECT a.did, p.price, dq.n, b.category FROM devices a JOIN devices_parts dp USING (did)"
     " JOIN parts p ON p.pid = dp.pid JOIN devices_parts dq ON dq.pid = p.pid"

@@ -160,6 +160,8 @@ def _captured(scan: Scan, composer: Composer) -> tuple[Source, dict[Column, Sour
     keys = [column for column in source.columns if column.in_key]
     if not {k.attnum for k in keys} <= {c.attnum for c in columns.values()}:
         raise NotModelledError("a table has no key to follow its rows by", called(scan))
+    if not {k.attnum for k in keys} <= {c.attnum for c in columns.values()}:
+        raise NotModelledError("a table's key is not read", called(scan))
     if not all(column.equality for column in keys):
         raise NotModelledError("a key is not compared by an operator of pg_catalog", called(scan))
     if scan.only:
