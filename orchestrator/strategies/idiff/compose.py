@@ -129,8 +129,8 @@ class _Composition:
         self.root = identified.root
         self._content(self.root)
         script: tuple[Step, ...] = (*reads(self.composer), *self.composer.steps)
-        plans = self.composer.plans.values()
-        lookups = list(dict.fromkeys(lookup for plan in plans for lookup in probes(plan)))
+        found = (lookup for one in self.composer.loops.values() for lookup in probes(one))
+        lookups = list(dict.fromkeys(found))
         states = [
             replace(state, probes=_probes(state, script, lookups))
             if isinstance(state, StateTable)
