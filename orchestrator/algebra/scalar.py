@@ -79,8 +79,7 @@ class Scalar:
     @staticmethod
     def read(text: str, columns: Iterable[Column] = ()) -> Scalar:
         """The expression of a text that names columns by their symbols."""
-        select = dialect.parse(f"SELECT {text}")
-        return Scalar.of(select.expressions[0], columns)
+        return Scalar.of(_parsed(text), columns)
 
     def __repr__(self) -> str:
         """The text."""
@@ -160,6 +159,13 @@ class Scalar:
             return tree if isinstance(tree, _CLOSED) else exp.Paren(this=tree)
 
         return Scalar.of(self.tree.transform(replaced), columns, tuple(subqueries))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> Tree:
+    """The tree of a text, which nobody changes; rules fill in the same few."""
+    tree: Tree = dialect.parse(f"SELECT {text}").expressions[0]
+    return tree
 
 
 @lru_cache(maxsize=8192)
