@@ -133,8 +133,8 @@ class _Composition:
         self._made: dict[Operator, Operator] = {}
         self._content(self.root)
         script: tuple[Step, ...] = (*reads(self.composer), *self.composer.steps)
-        plans = self.composer.plans.values()
-        lookups = list(dict.fromkeys(lookup for plan in plans for lookup in probes(plan)))
+        found = (lookup for one in self.composer.loops.values() for lookup in probes(one))
+        lookups = list(dict.fromkeys(found))
         states = [
             replace(state, probes=_probes(state, script, lookups, self.composer))
             if isinstance(state, StateTable)
