@@ -94,7 +94,7 @@ class TestServer(testing.postgresql.Postgresql):  # type: ignore[misc]
         folder.mkdir()
         self.account.own(folder)
         wrapped = {name: str(self._wrapper(folder, name)) for name in ("initdb", "postgres")}
-        super().__init__(base_dir=str(folder), postgres_args=arguments, **wrapped)
+        super().__init__(base_dir=str(folder), postgres_args=arguments, boot_timeout=120, **wrapped)
 
     def setup(self) -> None:
         """Makes the cluster, as the user that will run it."""
