@@ -265,6 +265,8 @@ class MaintenancePlan:
     """The same for programs."""
     variables: tuple[tuple[str, str], ...] = ()
     """The variables that hold diffs, and the roles of their row types."""
+    notes: tuple[str, ...] = ()
+    """What costs more than the change does, and why."""
 
     def state(self, role: str) -> State:
         """The state of a role."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 from psycopg import Connection
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Identifier, Literal
 
 from orchestrator.algebra import Column as PlanColumn
 from orchestrator.algebra import (
@@ -17,6 +17,7 @@ from orchestrator.algebra import (
     Plan,
     Projection,
     Scalar,
+    Sort,
     dialect,
     printer,
 )
@@ -52,15 +53,37 @@ PINNED = (
 
 
 def plan_view(
-    connection: Connection[Any], definition: Identifier, options: ViewOptions
+    connection: Connection[Any],
+    definition: Identifier,
+    options: ViewOptions,
+    notify: bool = False,
 ) -> MaintenancePlan:
-    """Analyses a definition view and chooses how to maintain it."""
+    """Analyses a definition view and chooses how to maintain it.
+
+    With `notify`, the session is told what of the query has no effect.
+    """
     oid = catalog.relation_oid(connection, definition)
     assert oid is not None
     analysis = analyse(connection, oid)
     _refuse(analysis)
+    if notify and analysis.plan is not None and _is_sorted(analysis.plan.root):
+        text = Literal(f"BEGIN RAISE NOTICE USING MESSAGE = {UNSORTED.as_string(connection)}; END")
+        connection.execute(SQL("DO {}").format(text))
     analysis = _determined(connection, definition, analysis)
     return choose(_problem(connection, analysis, options), options.strategy)
+
+
+UNSORTED = Literal(
+    "The ORDER BY of the query has no effect, because a stored view has no order; write it where the"
+    " view is read."
+)
+
+
+def _is_sorted(root: Operator) -> bool:
+    """Whether a query ends in an order that selects no rows."""
+    while isinstance(root, Projection):
+        root = root.input
+    return isinstance(root, Sort)
 
 
 def _determined(

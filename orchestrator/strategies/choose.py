@@ -43,6 +43,7 @@ def choose(problem: Problem, wanted: str) -> MaintenancePlan:
         because = _BECAUSE[name] if wanted == "auto" else "it was asked for"
         if problem.moving:
             because += f"; {problem.moving[0]}, so that every refresh recomputes"
+        because = "; ".join((because, *made.notes))
         return replace(made, reasons=(Reason(name, True, because), *reasons))
     raise UnsupportedError(
         f"The strategy {wanted} cannot maintain this query: {reasons[0].because}."
