@@ -129,8 +129,9 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
     used = {use.relation.oid: _source(connection, use) for use in analysis.sources}
     sources = tuple(source for source, _ in used.values())
     plan = None if analysis.plan is None else as_captured(analysis.plan, used)
-    if analysis.plan is not None:
-        algebra, tree = printer.print_plan(analysis.plan), printer.to_json(analysis.plan)
+    lowered = None if plan is None else lower(plan)
+    if lowered is not None:
+        algebra, tree = printer.print_plan(lowered), printer.to_json(lowered)
     else:
         missing = [str(unsupported) for unsupported in analysis.unsupported]
         algebra, tree = "not modelled: " + "; ".join(missing), {"unsupported": missing}
@@ -153,14 +154,14 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         maintain=options.maintain,
         plan=plan,
         # Recomputation asks for none, and each operator costs a query.
-        types={} if options.strategy == recompute.NAME else _types(connection, plan),
+        types={} if options.strategy == recompute.NAME else _types(connection, lowered),
         cache=options.cache != "off",
     )
 
 
 def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnType]:
     """The types of a plan's columns, as PostgreSQL derives them."""
-    identified = infer_ids(lower(plan)) if plan is not None else None
+    identified = infer_ids(plan) if plan is not None else None
     if not isinstance(identified, Plan):
         return {}
     oids: dict[str, int] = {}

@@ -31,6 +31,9 @@ VIEWS = {
     "self": "SELECT a.did, b.did AS child, b.category FROM devices a JOIN devices b ON b.parent = a.did",
     "theta": "SELECT a.pid, b.pid AS dearer FROM parts a JOIN parts b ON a.price < b.price AND a.kind = b.kind",
     "cross": "SELECT p.pid, d.did FROM parts p, devices d WHERE p.price > 20 AND d.category IS NULL",
+    "parents": "SELECT a.did, b.category FROM devices a JOIN devices b ON b.did = a.parent WHERE a.category = 'phone'",
+    "parents_of_some": "SELECT a.did, b.category FROM devices a JOIN devices b ON b.did = a.parent"
+    " WHERE EXISTS (SELECT FROM devices_parts dp WHERE dp.did = a.did AND dp.n > 30)",
     "branches": "SELECT pid AS id, kind FROM parts WHERE price > 10 UNION ALL SELECT did, category FROM devices",
     "sums": "SELECT did, sum(price) AS cost, count(*) AS n, avg(price) AS mean, count(price) AS priced"
     " FROM parts JOIN devices_parts USING (pid) GROUP BY did",

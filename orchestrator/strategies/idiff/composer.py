@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.copies import copied
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.project import Item, Projection
@@ -18,6 +19,7 @@ from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.rendering import Renderer
 from orchestrator.algebra.scalar import Scalar
+from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.deltascript.plan import (
@@ -118,6 +120,8 @@ class Composer:
 
         The diff's IDs, and whatever else the rows show too, are left out of it.
         """
+        if _aliases(plan) & _aliases(rows):
+            plan, _ = copied(plan, self.symbols, {column: column for column in plan.columns})
         named = [(column, self.fresh(column)) for column in dict.fromkeys(ids)]
         rest = [(column, column) for column in plan.columns if column not in rows.columns]
         return Join(
@@ -179,3 +183,7 @@ class Composer:
         """A plan as a query that shows some columns by their symbols."""
         renderer = Renderer(plan)
         return Query(renderer.with_shared(renderer.query(plan, {}, columns)))
+
+
+def _aliases(plan: Operator) -> set[str]:
+    return {one.alias for one in walk(plan) if hasattr(one, "alias")}

@@ -8,6 +8,9 @@ from typing import Any
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.project import Projection
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Update
@@ -68,9 +71,17 @@ def bag(operator: Operator, composer: Composer) -> Bag | None:
 
 
 def rows_after(rows: Operator, update: Update, composer: Composer) -> Operator:
-    """The rows of a result after the change that an update names, whole."""
+    """The rows of a result after the change that an update names, whole.
+
+    An update may name rows that the result has not, which selections and semijoins left out.
+    """
     if update.known_after(rows.columns):
-        return shown(update.plan, rows.columns)
+        if update.present:
+            return shown(update.plan, rows.columns)
+        if isinstance(rows, Selection):
+            return Selection(rows_after(rows.input, update, composer), rows.condition)
+        if all(isinstance(one, Projection) or not one.children for one in walk(rows)):
+            return shown(update.plan, rows.columns)
     return shown(composer.identify(update.plan, rows, update.ids), rows.columns)
 
 
@@ -79,10 +90,11 @@ def widened(rows: Operator, update: Update, composer: Composer) -> Update:
 
     What it finds there may differ between rows that share the update's IDs: it needs them all.
     """
-    if update.known_after(rows.columns):
+    if update.known_after(rows.columns) and update.present:
         return update
     olds = [old for column, old in update.before.items() if column not in update.ids]
     matched = composer.identify(update.plan, rows, update.ids)
     ids = ids_of(rows)
     before = {**update.before, **{column: column for column in ids}}
-    return Update(shown(matched, (*rows.columns, *olds)), ids, before, update.touched)
+    plan = shown(matched, (*rows.columns, *olds))
+    return Update(plan, ids, before, update.touched, present=True)

@@ -41,10 +41,11 @@ def _(operator: Evaluation, position: int, diff: Diff, composer: Composer) -> tu
     if isinstance(diff, Plus):
         return (Plus(replace(operator, input=diff.plan)),)
     if not operator.mentions & diff.touched:
-        return (diff,)
+        return (diff.passed_on(),)
     if operator.single:
         wide = widened(operator.input, diff, composer)
-        plan = replace(operator, input=wide.plan)
+        made = replace(operator, input=wide.plan)
+        plan = composer.assign("evaluated", made, made.columns)
         return (replace(wide, plan=plan, touched=wide.touched | set(operator.plan.columns)),)
     rows = rows_after(operator.input, diff, composer)
     return (Minus(diff.plan, diff.ids), Plus(replace(operator, input=rows)))
@@ -77,7 +78,7 @@ def _affected(operator: Evaluation, position: int, composer: Composer) -> tuple[
         "evaluated", replace(operator, input=found), (*rows.columns, *operator.plan.columns)
     )
     before = {column: column for column in ids}
-    return (Update(fresh, ids, before, frozenset(operator.plan.columns)),)
+    return (Update(fresh, ids, before, frozenset(operator.plan.columns), present=True),)
 
 
 def _united(plans: list[Operator], columns: tuple[Column, ...]) -> Operator:

@@ -31,11 +31,11 @@ from orchestrator.strategies.idiff.terms import shown
 def _(operator: Binary, position: int, diff: Diff, composer: Composer) -> tuple[Diff, ...]:
     if isinstance(diff, Update) and not operator.condition.references & diff.touched:
         if position == 0:
-            return (diff,)
+            return (diff.passed_on(),)
         if not isinstance(operator, LeftJoin):
             return ()
         if operator.right.not_null & set(diff.ids):
-            return (diff,)
+            return (diff.passed_on(),)
         # A row whose IDs are all NULL cannot be told from padding.
     if position == 1:
         return _affected(operator, composer)

@@ -28,7 +28,7 @@ def _(operator: Selection, position: int, diff: Diff, composer: Composer) -> tup
     if isinstance(diff, Plus):
         return (Plus(Selection(diff.plan, condition)),)
     if not condition.references & diff.touched:
-        return (diff,)
+        return (diff.passed_on(),)
     reads = condition.references
     if not diff.known_after(reads):
         rows = rows_after(operator.input, diff, composer)
