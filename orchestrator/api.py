@@ -44,6 +44,7 @@ from orchestrator.spark.java import describe
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from orchestrator.server import EmbeddedServer
     from orchestrator.spark.report import LoadReport
 
 
@@ -85,6 +86,22 @@ def default_dsn() -> str:
     from orchestrator.server import embedded_dsn
 
     return embedded_dsn()
+
+
+def accelerate(server: EmbeddedServer) -> None:
+    """Builds capture's C form for an embedded server, and has its database use it."""
+    server.add_module()
+    endpoint = server.up()
+    with connect(endpoint.dsn) as orchestrator:
+        with psycopg.connect(endpoint.superuser_dsn, autocommit=True) as superuser:
+            migrate.take_module(superuser)
+        if not catalog.captures_in_c(orchestrator.connection):
+            raise ServerError(
+                "The server does not take capture's C form: run idivm down, then this again, and "
+                "see that the setting idivm.accelerate is not off."
+            )
+        with explained("Changing capture"):
+            sources.switch_form(orchestrator.connection)
 
 
 def _open(dsn: str) -> Connection[Any]:
@@ -202,7 +219,8 @@ class Orchestrator:
 
             def compare() -> list[CheckReport]:
                 refresh.refresh_here(self.connection, ids)
-                return [self._compare(view_id) for view_id in ids]
+                here = set(catalog.view_ids(self.connection, [])) if not names else set(ids)
+                return [self._compare(view_id) for view_id in ids if view_id in here]
 
             return refresh.in_one_cut(self.connection, ids, compare)
 
@@ -227,10 +245,13 @@ class Orchestrator:
             stop or threading.Event(),
         ).run()
 
-    def doctor(self) -> list[Finding]:
-        """Looks at server, catalog, capture and Java; removes leftovers and says so."""
+    def doctor(self, *, contents: bool = True) -> list[Finding]:
+        """Looks at server, catalog, capture, views and Java; mends what it can and says so.
+
+        With `contents` each view is brought up to date and compared with its query's answer.
+        """
         with explained("Examining"):
-            findings = doctor.examine(self.connection)
+            findings = doctor.examine(self.connection, contents)
         return [*findings, Finding("java", *describe())]
 
     def load(

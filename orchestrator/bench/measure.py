@@ -85,19 +85,29 @@ def alternate(
     >>> order
     ['a', 'b', 'b', 'a']
     """
+    return Paired(*in_turn((a, b), repeat, warm_up))
+
+
+def in_turn(
+    sides: Sequence[Callable[[], float]], repeat: int, warm_up: int = 1
+) -> tuple[tuple[float, ...], ...]:
+    """The same for any number of sides: forwards, backwards, forwards, ...; gives the runs of each.
+
+    >>> in_turn((lambda: 1.0, lambda: 2.0, lambda: 3.0), repeat=2)
+    ((1.0, 1.0), (2.0, 2.0), (3.0, 3.0))
+    """
     if repeat < 1:
         raise UsageError(
             "A measurement needs at least one run of each side; give --repeat 1 or more."
         )
-    measured: tuple[list[float], list[float]] = ([], [])
+    measured: tuple[list[float], ...] = tuple([] for _ in sides)
     for number in range(warm_up + repeat):
-        values = [0.0, 0.0]
-        for side in (0, 1) if (number - warm_up) % 2 == 0 else (1, 0):
-            values[side] = (a, b)[side]()
-        if number >= warm_up:
-            measured[0].append(values[0])
-            measured[1].append(values[1])
-    return Paired(tuple(measured[0]), tuple(measured[1]))
+        forwards = (number - warm_up) % 2 == 0
+        for side in range(len(sides)) if forwards else reversed(range(len(sides))):
+            value = sides[side]()
+            if number >= warm_up:
+                measured[side].append(value)
+    return tuple(map(tuple, measured))
 
 
 def timed(action: Callable[[], object]) -> float:

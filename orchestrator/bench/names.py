@@ -60,6 +60,15 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--strategy", default="auto", help="of all views (default: auto)")
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
     sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
+    sub = bench("fivm", "view trees: one row of growing data, covariances of a join", _fivm)
+    sub.add_argument(
+        "--sizes", type=int, nargs="+", metavar="N", help="rows of the tables for updates of one"
+    )
+    sub.add_argument("--rows", type=int, default=100_000, help="rows of the retailer's inventory")
+    sub.add_argument("--features", type=int, metavar="N", help="only so many (default: all 39)")
+    sub.add_argument("--repeat", type=int, default=5, help="runs of each refresh that count")
+    sub.add_argument("--seed", type=int, default=1, help="of the data")
+    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
 
     sub = bench("load", "bulk loads beside psql's \\copy and Spark's JDBC writer", _load)
     sub.add_argument("--rows", type=int, default=5_000_000, help="rows of the file")
@@ -78,6 +87,11 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--clients", type=int, default=10, help="clients of pgbench")
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
     sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
+
+    sub = bench("chaos", "writers, refreshers, DDL, and kill -9 of everything in turn", _chaos)
+    sub.add_argument("--minutes", type=float, default=15, help="how long to go on")
+    sub.add_argument("--seed", type=int, default=5, help="of what is done")
+    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
 
     sub = bench("fuzz", "random views and changes against the oracle", _fuzz)
     sub.add_argument("--minutes", type=float, default=1, help="how long to go on")
@@ -194,6 +208,23 @@ def _tpch(options: argparse.Namespace) -> int:
     return show(report, as_json=options.json, plot_to=options.plot, draw=draw_tpch)
 
 
+def _fivm(options: argparse.Namespace) -> int:
+    from orchestrator.bench.fivm import SIZES, run
+    from orchestrator.bench.report import progress, show
+
+    report = run(
+        dsn=options.dsn,
+        sizes=options.sizes or SIZES,
+        rows=options.rows,
+        features=options.features,
+        repeat=options.repeat,
+        seed=options.seed,
+        pg=options.pg,
+        say=progress,
+    )
+    return show(report, as_json=options.json)
+
+
 def _load(options: argparse.Namespace) -> int:
     from orchestrator.bench.load import run
     from orchestrator.bench.report import progress, show
@@ -224,6 +255,17 @@ def _writers(options: argparse.Namespace) -> int:
         say=progress,
     )
     return show(report, as_json=options.json, plot_to=options.plot)
+
+
+def _chaos(options: argparse.Namespace) -> int:
+    from orchestrator.bench.chaos import run
+    from orchestrator.bench.report import progress, show
+    from orchestrator.errors import UsageError
+
+    if options.dsn:
+        raise UsageError("This run kills the server again and again; it takes none but its own.")
+    report = run(minutes=options.minutes, seed=options.seed, pg=options.pg, say=progress)
+    return show(report, as_json=options.json)
 
 
 def _fuzz(options: argparse.Namespace) -> int:
