@@ -84,6 +84,7 @@ class TestServer(testing.postgresql.Postgresql):  # type: ignore[misc]
     """A server of one version, run as an ordinary user, over a copy of a cached cluster."""
 
     __test__ = False
+    DEFAULT_BOOT_TIMEOUT = 60.0
 
     def __init__(self, installation: Installation, folder: Path, arguments: str = _FAST) -> None:
         self.version = installation.version
