@@ -17,6 +17,9 @@ from orchestrator.deltascript.plan import SourceColumn
 SEGMENT_BITS = 32
 """A statement's number shifted right by this many bits tells, by its lowest bit, the log segment."""
 
+LOOK_EVERY = 1024
+"""Once in so many statements a writer looks whether the log has grown beyond what views may keep."""
+
 
 PLACEHOLDER = "present"
 
@@ -45,6 +48,11 @@ class Captured:
     def view(self) -> Identifier:
         """The source view."""
         return Identifier("idivm_def", self.base)
+
+    def arguments(self, number: int) -> tuple[str, ...]:
+        """What the C form of capture is told of a table: source, number, the key's columns."""
+        key = (str(column.attnum) for column, _ in self.columns if column.in_key)
+        return (str(self.id), str(number), *key)
 
     def log(self, suffix: str = "") -> Identifier:
         """An object in the log schema."""
@@ -124,25 +132,30 @@ def drop_member(source: Captured, number: int) -> Iterator[Composed]:
         yield SQL("DROP FUNCTION IF EXISTS {}").format(source.log(f"_{operation}_{number}"))
 
 
-def attach_triggers(source: Captured, member: Composable, number: int) -> Iterator[Composed]:
-    """The triggers on one table; they fire in every replication role."""
+def attach_triggers(
+    source: Captured, member: Composable, number: int, in_c: bool
+) -> Iterator[Composed]:
+    """The triggers on one table, new or in their other form; they fire in every replication role.
+
+    The C form calls the functions of the table for what it does not do by itself.
+    """
     transitions = {
         "insert": SQL("REFERENCING NEW TABLE AS new_rows"),
         "update": SQL("REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows"),
         "delete": SQL("REFERENCING OLD TABLE AS old_rows"),
         "truncate": SQL(""),
     }
+    arguments = SQL(", ").join(map(Literal, source.arguments(number)))
     for operation, transition in transitions.items():
         trigger = Identifier(f"idivm_{source.id}_{operation}")
-        yield SQL(
-            "CREATE TRIGGER {} AFTER {} ON {} {} FOR EACH STATEMENT EXECUTE FUNCTION {}()"
-        ).format(
-            trigger,
-            SQL(operation.upper()),
-            member,
-            transition,
-            source.log(f"_{operation}_{number}"),
+        call = (
+            SQL("idivm.capture_rows({})").format(arguments)
+            if in_c and operation != "truncate"
+            else SQL("{}()").format(source.log(f"_{operation}_{number}"))
         )
+        yield SQL(
+            "CREATE OR REPLACE TRIGGER {} AFTER {} ON {} {} FOR EACH STATEMENT EXECUTE FUNCTION {}"
+        ).format(trigger, SQL(operation.upper()), member, transition, call)
         yield SQL("ALTER TABLE {} ENABLE ALWAYS TRIGGER {}").format(member, trigger)
 
 
@@ -217,6 +230,9 @@ def _into_segment(source: Captured, insert: Callable[[Identifier], Composed]) ->
         "    IF (stmt >> {}) & 1 = 0 THEN\n{};\n"
         "    ELSE\n{};\n"
         "    END IF;\n"
+        "    IF stmt & {} = 0 THEN\n"
+        "        PERFORM idivm.look_after_log({});\n"
+        "    END IF;\n"
         "    RETURN NULL;\n"
         "END"
     ).format(
@@ -224,6 +240,8 @@ def _into_segment(source: Captured, insert: Callable[[Identifier], Composed]) ->
         Literal(SEGMENT_BITS),
         insert(source.log("_a")),
         insert(source.log("_b")),
+        Literal(LOOK_EVERY - 1),
+        Literal(source.id),
     )
 
 

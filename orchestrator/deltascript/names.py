@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from psycopg.sql import Identifier
 
-from orchestrator.sqltext import fitted_name
+from orchestrator.sqltext import checksum, fitted_name
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Names:
         """The unqualified name of a state table."""
         part = "" if role == "content" else f"_{role}"
         if len(part.encode()) > 40:
-            part = fitted_name(part.encode()[:30].decode(errors="ignore"), f"_{len(part)}")
+            short = part.encode()[:30].decode(errors="ignore")
+            part = f"{short}_{checksum(part)[:8]}"
         return fitted_name(self.view, f"{part}_{self.id}")
 
     @property

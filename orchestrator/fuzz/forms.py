@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.fuzz.grammar import Form
+from orchestrator.fuzz.products import sums_of_products
 from orchestrator.fuzz.selects import (
     distinct,
     distinct_on,
@@ -42,6 +43,8 @@ FORMS: tuple[Form, ...] = (
     grouped_by_key,
     grouping_sets,
     scalar_aggregate,
+    sums_of_products,
+    sums_of_products,
     set_operation,
     set_operation,
     with_ties,

@@ -6,6 +6,7 @@ The triggers and what they do are in the database, in migrations/0004_modes.sql.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from psycopg import Connection, IsolationLevel
@@ -90,7 +91,7 @@ def altered(view: ViewInfo, given: tuple[tuple[str, str], ...]) -> ViewOptions:
 def asks_for_another_plan(view: ViewInfo, options: ViewOptions) -> bool:
     """Whether options are others than those that a view was planned with."""
     before = parse_options(view.options.items())
-    return (options.strategy, options.cache) != (before.strategy, before.cache)
+    return replace(options, maintain=before.maintain, staleness=before.staleness) != before
 
 
 def columns_of(connection: Connection[Any], view: ViewInfo) -> tuple[str, ...]:

@@ -29,6 +29,17 @@ class ColumnType:
 
 
 @dataclass(frozen=True)
+class Statistics:
+    """What PostgreSQL knows of a table's size, its values and its changes."""
+
+    rows: float
+    distinct: Mapping[int, float] = field(default_factory=dict)
+    """Numbers of values, by column."""
+    changes: Mapping[str, float] = field(default_factory=dict)
+    """Rows changed so far, by the kind of a diff."""
+
+
+@dataclass(frozen=True)
 class Problem:
     """A view to maintain, as the frontend and the user describe it."""
 
@@ -51,8 +62,16 @@ class Problem:
     plan: Plan | None = None
     types: Mapping[str, ColumnType] = field(default_factory=dict)
     """Of the plan's columns by their symbols; behind an aggregate's, `()` stands for its argument."""
+    statistics: Mapping[int, Statistics] = field(default_factory=dict)
+    """Of the sources, by oid."""
+    static: frozenset[int] = frozenset()
+    """The tables, by oid, that the user says hardly ever change."""
     cache: bool = True
     """Whether the input of an aggregation is stored where joins make it."""
+    cache_is_open: bool = False
+    """Whether that may be decided otherwise, by costs."""
+    variable_order: str | None = None
+    """The order that the user wants a view tree to follow."""
 
     def maintained_by(
         self,

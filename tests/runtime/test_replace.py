@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.errors import DatabaseError
-from orchestrator.runtime import catalog
+from orchestrator.runtime.catalog_objects import orphans
 
 pytestmark = pytest.mark.integration
 
@@ -27,7 +27,7 @@ def test_the_same_columns_keep_what_reads_the_view(base):
     base.execute("INSERT INTO t VALUES (3, 'c', 7)")
     assert base.check("v")[0].equal
     assert len(base.views()) == 1
-    assert catalog.orphans(base.connection) == []
+    assert orphans(base.connection) == []
 
 
 def test_columns_may_be_added(base):
@@ -59,7 +59,7 @@ def test_other_columns_are_refused_while_a_plain_view_reads_them(base):
         base.execute("CREATE OR REPLACE VIEW v AS SELECT id FROM t")
     base.execute("INSERT INTO t VALUES (3, 'c', 7)")
     assert base.check("v")[0].equal
-    assert catalog.orphans(base.connection) == []
+    assert orphans(base.connection) == []
 
 
 def test_readers_see_the_old_or_the_new_content_throughout(base, connect):
@@ -75,13 +75,13 @@ def test_readers_see_the_old_or_the_new_content_throughout(base, connect):
     reader.commit()
     base.execute("RESET lock_timeout; CREATE OR REPLACE VIEW v AS SELECT id, v FROM t WHERE id > 1")
     assert reader.execute("SELECT count(*) FROM v").fetchone() == (1,)
-    assert catalog.orphans(base.connection) == []
+    assert orphans(base.connection) == []
 
 
 def test_a_maintained_view_may_follow_a_dropped_one_of_its_name(base):
     base.execute("DROP VIEW v; CREATE VIEW v AS SELECT w FROM t; INSERT INTO t VALUES (3, 'c', 7)")
     assert base.check("v")[0].equal
-    assert catalog.orphans(base.connection) == []
+    assert orphans(base.connection) == []
 
 
 def test_if_not_exists_leaves_the_view_alone(base):
@@ -114,4 +114,4 @@ def test_views_over_a_view_whose_key_is_lost_are_planned_anew_with_it(orc, mode)
     assert all(report.equal for report in orc.check())
     orc.drop_view("low", cascade=True)
     assert [view.name for view in orc.views()] == ["apart"]
-    assert catalog.orphans(orc.connection) == []
+    assert orphans(orc.connection) == []

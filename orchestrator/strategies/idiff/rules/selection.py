@@ -2,8 +2,9 @@
 
 Insertions are filtered by φ. Deletions pass, as they may name rows that never were. An update
 passes if φ does not read what it touches; else φ before and after the change tell whether a row
-stays, comes or goes. Where a diff does not hold all that φ reads, its rows go and those that
-satisfy φ come again.
+stays, comes or goes; after the change alone, whether it is there, so that it is changed and comes
+if it is missing. Where a diff does not hold all that φ reads, its rows go and those that satisfy φ
+come again.
 """
 
 from __future__ import annotations
@@ -27,11 +28,16 @@ def _(operator: Selection, position: int, diff: Diff, composer: Composer) -> tup
     if isinstance(diff, Plus):
         return (Plus(Selection(diff.plan, condition)),)
     if not condition.references & diff.touched:
-        return (diff,)
+        return (diff.passed_on(),)
     reads = condition.references
-    if not (diff.known_after(reads) and diff.known_before(reads)):
+    if not diff.known_after(reads):
         rows = rows_after(operator.input, diff, composer)
         return (Minus(diff.plan, diff.ids), Plus(Selection(rows, condition)))
+    if not diff.known_before(reads):
+        stays = Selection(diff.plan, condition)
+        leaves = Selection(diff.plan, filled("(x) IS NOT TRUE", x=condition))
+        rows = rows_after(operator.input, replace(diff, plan=stays), composer)
+        return (replace(diff, plan=stays), Minus(leaves, diff.ids), Plus(rows))
     earlier = condition.substitute(diff.as_before)
     held, holds = filled("(x) IS TRUE", x=earlier), filled("(x) IS TRUE", x=condition)
     held_not, holds_not = (filled("(x) IS NOT TRUE", x=c) for c in (earlier, condition))

@@ -1,0 +1,216 @@
+"""View trees: what one row costs as the data grow, and a covariance matrix over a retailer's join.
+
+After papers/fivm.txt, sections 7.2 and 9: updates of a q-hierarchical query take constant time, and
+one tree with the covariance ring takes the place of a scalar aggregate for each pair of features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+from psycopg import sql
+
+from orchestrator.api import Orchestrator, connect
+from orchestrator.bench.contenders import (
+    SETTLE,
+    TUPLE,
+    Contender,
+    Series,
+    create,
+    in_turn,
+    refreshing,
+    require_equal,
+    statement,
+    view_name,
+)
+from orchestrator.bench.measure import STEADY, machine, own_server
+from orchestrator.bench.report import Bar, Report, progress
+from orchestrator.bench.workload import Workload, vacuum
+from orchestrator.errors import DatabaseError, UsageError
+
+STAR = Workload("star")
+RETAILER = Workload("retailer")
+TREE = Contender("viewtree", "viewtree")
+
+SIZES = (10_000, 100_000, 1_000_000)
+BATCH = 1_000
+CHUNK = 200
+"""Scalar aggregates of one view: a table has at most 1,600 columns, and each needs several."""
+
+SLOPE_BELOW = 0.1
+THROUGHPUT_AT_LEAST = 10
+VIEWS_AT_MOST = 10
+REFRESH_AT_MOST = 1
+"""Times what it took to insert the batch."""
+
+
+def run(
+    *,
+    dsn: str | None = None,
+    sizes: Sequence[int] = SIZES,
+    rows: int = 100_000,
+    features: int | None = None,
+    repeat: int = 5,
+    seed: int = 1,
+    pg: int | None = None,
+    say: Callable[[str], None] = progress,
+) -> Report:
+    """Measures on a server of its own, or in schema idivm_bench of the database at `dsn`."""
+    if repeat < 1 or rows < BATCH or any(size < 1_000 for size in sizes):
+        raise UsageError("The benchmark needs --repeat of 1 or more, and 1,000 rows or more.")
+
+    def on(at: str) -> Report:
+        with connect(at) as orchestrator:
+            described = machine(orchestrator.connection)
+            found, bars = _updates(orchestrator, sizes, repeat, seed, say)
+            more, further = _covariance(orchestrator, rows, features, repeat, seed, say)
+            return Report("fivm", described, (*found, *more), (*bars, *further))
+
+    if dsn is not None:
+        return on(dsn)
+    with own_server(pg, {**STEADY, "shared_buffers": "1GB"}) as server:
+        return on(server.up().dsn)
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """The exponent with which values grow, fitted to (size, value).
+
+    >>> slope([(10, 5), (100, 50), (1000, 500)]), slope([(10, 5), (100, 5)])
+    (1.0, 0.0)
+    """
+    logs = [(math.log(x), math.log(y)) for x, y in points]
+    x_mean, y_mean = (sum(side) / len(logs) for side in zip(*logs, strict=True))
+    across: float = sum((x - x_mean) * (y - y_mean) for x, y in logs)
+    spread: float = sum((x - x_mean) ** 2 for x, _ in logs)
+    return round(across / spread, 4)
+
+
+def _row(name: str, size: int, side: str, series: Series) -> dict[str, Any]:
+    return {
+        "name": name,
+        "rows": size,
+        "side": side,
+        "milliseconds": round(series.milliseconds, 3),
+        "buffers": round(series.buffers),
+    }
+
+
+def _updates(
+    orchestrator: Orchestrator,
+    sizes: Sequence[int],
+    repeat: int,
+    seed: int,
+    say: Callable[[str], None],
+) -> tuple[list[dict[str, Any]], list[Bar]]:
+    """One changed row of a q-hierarchical query, over data of growing size."""
+    found: list[dict[str, Any]] = []
+    rounds = count()
+    for size in sizes:
+        say(f"updating one of {size:,} rows")
+        with STAR.tables(orchestrator, {"rows": size, "seed": seed}):
+            _create(orchestrator, "v", STAR.text("v"), TREE)
+            view = view_name("v", TREE)
+            vacuum(orchestrator)
+
+            def change(view: str = view) -> None:
+                orchestrator.refresh(view)
+                orchestrator.connection.execute(
+                    STAR.text("change").encode(), {"round": next(rounds)}
+                )
+
+            side = {"viewtree": refreshing(orchestrator.connection, [view])}
+            series = in_turn(side, change, repeat, SETTLE)
+            require_equal(orchestrator, [view])
+            found.append(_row("one row", size, "viewtree", series["viewtree"]))
+    points = [(row["rows"], row["buffers"]) for row in found]
+    bars = [Bar("q-hierarchical, slope of buffers touched", slope(points), "<", SLOPE_BELOW)]
+    return found, bars if len(points) > 1 else []
+
+
+def _covariance(
+    orchestrator: Orchestrator,
+    rows: int,
+    most: int | None,
+    repeat: int,
+    seed: int,
+    say: Callable[[str], None],
+) -> tuple[list[dict[str, Any]], list[Bar]]:
+    """Batches of new inventory: the covariance of all features, and a scalar aggregate for each."""
+    with RETAILER.tables(orchestrator, {"rows": rows, "seed": seed}):
+        features = _features(orchestrator)[:most]
+        source = RETAILER.text("from")
+        say(f"creating the covariance of {len(features)} features")
+        _create(
+            orchestrator, "covar", f"SELECT idivm.covar({', '.join(features)}) AS c {source}", TREE
+        )
+        scalars = _scalars(features)
+        chunks = [scalars[n : n + CHUNK] for n in range(0, len(scalars), CHUNK)]
+        for number, chunk in enumerate(chunks):
+            say(f"creating scalar aggregates {number + 1} of {len(chunks)}")
+            listed = ", ".join(f"{text} AS s{n}" for n, text in enumerate(chunk))
+            _create(orchestrator, f"scalar{number}", f"SELECT {listed} {source}", TUPLE)
+        vacuum(orchestrator)
+        tree = [view_name("covar", TREE)]
+        flat = [view_name(f"scalar{number}", TUPLE) for number in range(len(chunks))]
+        inserts: list[Any] = []
+        starts = count(rows, BATCH)
+
+        def batch() -> None:
+            say("refreshing after a batch")
+            orchestrator.refresh(*tree, *flat)
+            first = next(starts)
+            text = sql.SQL(RETAILER.text("change")).format(
+                first=sql.Literal(first), last=sql.Literal(first + BATCH - 1)
+            )
+            inserts.append(statement(orchestrator.connection, text)())
+
+        connection = orchestrator.connection
+        sides = {"viewtree": refreshing(connection, tree), "tuple": refreshing(connection, flat)}
+        series = in_turn(sides, batch, repeat, SETTLE)
+        require_equal(orchestrator, tree)
+        states = orchestrator.explain(tree[0]).details["states"]
+        views = sum("key" in state for state in states)
+    inserted = Series(tuple(inserts[-repeat:]))
+    name = f"covariance of {len(features)} features, batches of {BATCH:,}"
+    found = [
+        _row(name, rows, "insert, captured", inserted),
+        *(_row(name, rows, side, one) for side, one in series.items()),
+    ]
+    times = series["tuple"].times_slower_than(series["viewtree"])
+    cost = series["viewtree"].times_slower_than(inserted)
+    return found, [
+        Bar(
+            "covariance, times the throughput of tuple", round(times, 1), ">=", THROUGHPUT_AT_LEAST
+        ),
+        Bar("covariance, stored views", views, "<=", VIEWS_AT_MOST),
+        Bar("covariance, times the insert of the batch", round(cost, 2), "<=", REFRESH_AT_MOST),
+    ]
+
+
+def _create(orchestrator: Orchestrator, name: str, query: str, contender: Contender) -> None:
+    refused = create(orchestrator, name, query, contender)
+    if refused is not None:
+        raise DatabaseError(f"{contender.label} cannot be measured: {refused}")
+
+
+def _features(orchestrator: Orchestrator) -> list[str]:
+    """Every column of the retailer's tables that is no join column."""
+    found: list[str] = []
+    for table in ("inventory", "item", "weather", "location", "census"):
+        query = sql.SQL("SELECT * FROM {} LIMIT 0").format(sql.Identifier(table))
+        described = orchestrator.connection.execute(query).description or ()
+        found += [column.name for column in described]
+    return [name for name in found if name not in ("locn", "dateid", "ksn", "zip")]
+
+
+def _scalars(features: Sequence[str]) -> list[str]:
+    """The entries of the covariance matrix as aggregates of their own.
+
+    >>> _scalars(["a", "b"])
+    ['sum(a)', 'sum(b)', 'sum(a * a)', 'sum(a * b)', 'sum(b * b)']
+    """
+    pairs = [(a, b) for i, a in enumerate(features) for b in features[i:]]
+    return [*(f"sum({a})" for a in features), *(f"sum({a} * {b})" for a, b in pairs)]

@@ -1,0 +1,80 @@
+"""Joins by equality with grouped sums of products: what view trees are for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psycopg.sql import SQL, Composable
+
+from orchestrator.fuzz.expressions import Expr
+from orchestrator.fuzz.grammar import Grammar, Query, comparable_pairs
+from orchestrator.fuzz.schema import listed
+from orchestrator.fuzz.sources import From, Source
+
+_MEETING = ("int", "text", "uuid", "enum", "date", "bool")
+
+
+def sums_of_products(g: Grammar, depth: int) -> Query:
+    """One to four relations that meet in equal columns, cyclically too; groups of sums."""
+    clause = _joined(g)
+    parts = [_where(g, source) for source in clause.sources if g.chance(0.15)]
+    rest = SQL(" FROM {}").format(clause.sql)
+    if parts:
+        rest = SQL("{} WHERE {}").format(rest, SQL(" AND ").join(parts))
+    keys = g.some_keys(clause, g.rng.choice((1, 1, 2, 3))) if g.chance(0.75) else []
+    if keys and g.chance(0.2):
+        return g.select(keys, rest, SQL("DISTINCT "))
+    shown = [*keys, *(_total(g, clause.sources) for _ in range(g.rng.choice((1, 2, 4))))]
+    if keys:
+        rest = SQL("{} GROUP BY {}").format(rest, listed([key.sql for key in keys]))
+    return g.select(shown, rest)
+
+
+def _joined(g: Grammar) -> From:
+    taken: set[str] = set()
+    first = g.sources.pick(taken)
+    clause = From(_aliased(first), (first,))
+    for _ in range(g.rng.choice((0, 1, 1, 2, 2, 3))):
+        again = clause.sources[0].relation if g.chance(0.15) else None
+        right = g.sources.pick(taken, 0, again)
+        pairs = comparable_pairs(clause.scope, right.scope)
+        keen = [(a, b) for a, b in pairs if a.family in _MEETING] or pairs
+        chosen = g.rng.sample(keen, min(len(keen), g.rng.choice((1, 1, 2))))
+        conditions = [SQL("{} = {}").format(a.sql, b.sql) for a, b in chosen]
+        both = (*clause.sources, right)
+        if not conditions or g.chance(0.06):
+            clause = From(SQL("{} CROSS JOIN {}").format(clause.sql, _aliased(right)), both)
+        else:
+            on = SQL(" AND ").join(conditions)
+            clause = From(SQL("{} JOIN {} ON {}").format(clause.sql, _aliased(right), on), both)
+    return clause
+
+
+def _where(g: Grammar, source: Source) -> Composable:
+    return SQL("({})").format(g.make.condition(source.scope, 0))
+
+
+def _total(g: Grammar, sources: Sequence[Source]) -> Expr:
+    """A count, or a sum or mean of a product of columns of some of the relations."""
+    if g.chance(0.2):
+        return Expr(SQL("count(*)"), "int")
+    factors: list[Composable] = []
+    for source in g.rng.sample(sources, min(len(sources), g.rng.choice((1, 2, 2, 3)))):
+        numbers = [e for e in source.scope if e.family in ("int", "num")]
+        if numbers:
+            # Products of integers may not fit their type.
+            factors.append(SQL("{}::numeric").format(g.rng.choice(numbers).sql))
+    if not factors:
+        return Expr(SQL("count({})").format(g.rng.choice(sources[0].scope).sql), "int")
+    product = SQL(" * ").join(factors)
+    kind = g.rng.choice(("sum", "sum", "avg", "count"))
+    tail: Composable = SQL("")
+    if g.chance(0.15):
+        tail = SQL(" FILTER (WHERE {})").format(_where(g, g.rng.choice(sources)))
+    text = {"sum": SQL("sum({}){}"), "avg": SQL("avg({}){}"), "count": SQL("count({}){}")}[kind]
+    family = "int" if kind == "count" else "num"
+    return Expr(text.format(product, tail), family, keyable=kind == "count")
+
+
+def _aliased(source: Source) -> Composable:
+    return SQL("{} AS {}").format(source.relation.sql, source.alias)

@@ -1,0 +1,57 @@
+"""What class a query belongs to, and what that guarantees (papers/fivm.txt, theorems 13 and 26)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from fractions import Fraction
+
+from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
+from orchestrator.strategies.viewtree.search import Cost
+from orchestrator.strategies.viewtree.tree import View
+
+
+def class_of(graph: Hypergraph, fds: tuple[Fd, ...]) -> str:
+    """The class of a query in words, also of its Σ-reduct where that is another.
+
+    >>> class_of(Hypergraph.of({"R": "AB", "S": "BC", "T": "AC"}), ())
+    'cyclic'
+    >>> fds = ((frozenset("B"), frozenset("C")), (frozenset("C"), frozenset("D")))
+    >>> class_of(Hypergraph.of({"R": "AB", "S": "BC", "T": "CD"}, "ABCD"), fds)  # example 27
+    'free-connex acyclic; q-hierarchical under functional dependencies'
+    """
+    plain, reduct = _name(graph), _name(graph.reduct(fds))
+    return plain if plain == reduct else f"{plain}; {reduct} under functional dependencies"
+
+
+def _name(graph: Hypergraph) -> str:
+    if graph.q_hierarchical:
+        return "q-hierarchical"
+    parts = [
+        "hierarchical" if graph.hierarchical else "",
+        "free-connex acyclic" if graph.free_connex else "acyclic" if graph.acyclic else "cyclic",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def guarantee(cost: Cost) -> str:
+    """What the costs of a tree mean, N being the number of rows.
+
+    >>> guarantee(Cost((), (Fraction(1),)))
+    'a change of one row costs O(1), the first content O(N)'
+    >>> guarantee(Cost((Fraction(1, 2),), (Fraction(3, 2),)))
+    'a change of one row costs O(N^1/2), the first content O(N^3/2)'
+    """
+    first = _power(max(cost.width, Fraction(1)))
+    return f"a change of one row costs {_power(cost.update)}, the first content {first}"
+
+
+def _power(exponent: Fraction) -> str:
+    if not exponent:
+        return "O(1)"
+    return "O(N)" if exponent == 1 else f"O(N^{exponent})"
+
+
+def drawn(tree: View, stored: Collection[View], depth: int = 0) -> str:
+    """A tree for people, a line for each view; a star marks what is stored."""
+    line = f"{'  ' * depth}{tree.label}{' *' if tree in stored else ''}"
+    return "\n".join([line, *(drawn(child, stored, depth + 1) for child in tree.children)])

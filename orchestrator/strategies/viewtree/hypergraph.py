@@ -1,0 +1,171 @@
+"""The hypergraph of a query, and the classes that it may belong to (papers/fivm.txt, section 7).
+
+Vertices are variables, hyperedges the schemas of the atoms. A query is its hypergraph with the free
+variables marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import TypeAlias
+
+Variables: TypeAlias = frozenset[str]
+Fd: TypeAlias = tuple[Variables, Variables]
+"""A functional dependency: its determinant, and what that determines."""
+
+
+@dataclass(frozen=True)
+class Hypergraph:
+    """Atoms with their variables, in order, and the free variables."""
+
+    edges: tuple[tuple[str, Variables], ...]
+    free: Variables = frozenset()
+
+    @staticmethod
+    def of(edges: Mapping[str, Iterable[str]], free: Iterable[str] = ()) -> Hypergraph:
+        """A hypergraph from the atoms' schemas; a string stands for its letters."""
+        made = tuple((name, frozenset(schema)) for name, schema in edges.items())
+        return Hypergraph(made, frozenset(free))
+
+    @cached_property
+    def schemas(self) -> dict[str, Variables]:
+        """The variables of every atom."""
+        return dict(self.edges)
+
+    @cached_property
+    def variables(self) -> Variables:
+        """All variables."""
+        return frozenset[str]().union(*(schema for _, schema in self.edges))
+
+    @cached_property
+    def rels(self) -> dict[str, frozenset[str]]:
+        """For every variable, the atoms that have it."""
+        return {
+            variable: frozenset(name for name, schema in self.edges if variable in schema)
+            for variable in self.variables
+        }
+
+    def neighbours(self, part: Variables) -> Variables:
+        """The variables outside a part that share an atom with one in it."""
+        near = (schema for _, schema in self.edges if schema & part)
+        return frozenset[str]().union(*near) - part
+
+    def components(self, part: Variables) -> tuple[Variables, ...]:
+        """A part of the variables, divided where no atom connects within the part."""
+        left, found = set(part), []
+        while left:
+            grown = {min(left)}
+            while True:
+                more = self.neighbours(frozenset(grown)) & left - grown
+                if not more:
+                    break
+                grown |= more
+            left -= grown
+            found.append(frozenset(grown))
+        return tuple(found)
+
+    @cached_property
+    def acyclic(self) -> bool:
+        """Whether the query has a join tree (definition 14).
+
+        >>> Hypergraph.of({"R": "AB", "S": "ACE", "T": "CD"}).acyclic  # example 15
+        True
+        >>> Hypergraph.of({"R": "AB", "S": "BC", "T": "AC"}).acyclic
+        False
+        """
+        return not any(reduced(schema for _, schema in self.edges))
+
+    @cached_property
+    def free_connex(self) -> bool:
+        """Whether the query is acyclic, and also with an atom of its free variables.
+
+        >>> edges = {"R": "AB", "S": "ACE", "T": "CD"}  # example 15
+        >>> Hypergraph.of(edges, "ABC").free_connex, Hypergraph.of(edges, "BC").free_connex
+        (True, False)
+        """
+        schemas = [schema for _, schema in self.edges]
+        return self.acyclic and not any(reduced([*schemas, self.free]))
+
+    @cached_property
+    def hierarchical(self) -> bool:
+        """Whether the atoms of any two variables are disjoint or nested (definition 21).
+
+        >>> Hypergraph.of({"R": "AB", "S": "ACE", "T": "CD"}).hierarchical  # example 22
+        False
+        >>> Hypergraph.of({"R": "AB", "S": "ACE", "T": "ACD"}).hierarchical
+        True
+        """
+        return all(
+            one <= other or other <= one or not one & other
+            for one, other in combinations(self.rels.values(), 2)
+        )
+
+    @cached_property
+    def q_hierarchical(self) -> bool:
+        """Whether, besides, no bound variable is in strictly more atoms than a free one.
+
+        >>> edges = {"R": "AB", "S": "ACE", "T": "ACD"}  # example 22
+        >>> Hypergraph.of(edges, "ABC").q_hierarchical, Hypergraph.of(edges, "BC").q_hierarchical
+        (True, False)
+        """
+        return self.hierarchical and all(
+            above in self.free
+            for above in self.variables
+            for below in self.free & self.variables
+            if self.rels[above] > self.rels[below]
+        )
+
+    def reduct(self, fds: Iterable[Fd]) -> Hypergraph:
+        """The Σ-reduct (definition 25): every schema with what it determines.
+
+        >>> chain = Hypergraph.of({"R": "AB", "S": "BC", "T": "CD"}, "ABCD")  # example 27
+        >>> fds = [(frozenset("B"), frozenset("C")), (frozenset("C"), frozenset("D"))]
+        >>> chain.q_hierarchical, chain.reduct(fds).q_hierarchical
+        (False, True)
+        """
+        known = tuple(fds)
+
+        def extended(schema: Variables) -> Variables:
+            return closure(schema, known) & self.variables
+
+        edges = tuple((name, extended(schema)) for name, schema in self.edges)
+        return Hypergraph(edges, extended(self.free))
+
+
+def closure(variables: Iterable[str], fds: Iterable[Fd]) -> Variables:
+    """All that some variables determine.
+
+    >>> fds = [(frozenset("A"), frozenset("D")), (frozenset("BD"), frozenset("E"))]
+    >>> "".join(sorted(closure("ABC", fds)))  # section 7.3
+    'ABCDE'
+    """
+    known, fds = set(variables), tuple(fds)
+    while True:
+        more = {v for left, right in fds if left <= known for v in right} - known
+        if not more:
+            return frozenset(known)
+        known |= more
+
+
+def reduced(schemas: Iterable[Variables]) -> tuple[Variables, ...]:
+    """What the GYO reduction leaves of each hyperedge, in order; nothing of an acyclic query.
+
+    Its two rules, until neither applies: a vertex in one hyperedge alone goes, and a hyperedge
+    within another goes.
+
+    >>> ["".join(sorted(edge)) for edge in reduced(map(frozenset, ["AB", "BC", "AC", "CD"]))]
+    ['AB', 'BC', 'AC', '']
+    """
+    edges = [set(schema) for schema in schemas]
+    while True:
+        before = [set(edge) for edge in edges]
+        for number, edge in enumerate(edges):
+            others = [other for n, other in enumerate(edges) if n != number]
+            edge &= set().union(*others)
+            if any(edge <= other for other in others):
+                edge.clear()
+        if edges == before:
+            return tuple(map(frozenset, edges))

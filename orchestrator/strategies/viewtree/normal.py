@@ -1,0 +1,439 @@
+"""The normal form of papers/fivm.txt, section 3: atoms over variables, free variables, SUM-products.
+
+Equalities between columns of different tables make variables; conditions on one table belong to its
+atom. Nothing else may connect tables. Every aggregate is a sum of products, and each factor reads
+one table. Two scans of a table are two atoms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.dialect import Tree, write
+from orchestrator.algebra.ids import used_symbols
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.distinct import Distinct
+from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.project import Projection
+from orchestrator.algebra.operators.scan import WHOLE_ROW, Scan
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.sort import Sort
+from orchestrator.algebra.plan import Plan
+from orchestrator.algebra.predicates import facts
+from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled, unwrapped
+from orchestrator.algebra.unsupported import NotModelledError, Unsupported
+from orchestrator.strategies.idiff.states import EXACT
+from orchestrator.strategies.problem import ColumnType
+from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
+
+COVARIANCE = "idivm.covar"
+"""The aggregate whose values are elements of the covariance ring."""
+
+
+@dataclass(frozen=True)
+class Atom:
+    """A scan of a table, the condition on its rows, and what its variables are in its columns."""
+
+    name: str
+    scan: Scan
+    condition: Scalar
+    binds: tuple[tuple[str, Scalar], ...]
+
+    def rows(self, scan: Operator) -> Operator:
+        """The rows of a scan, or of its change, that satisfy the condition."""
+        return Selection(scan, self.condition) if self.condition != TRUE else scan
+
+
+@dataclass(frozen=True)
+class Product:
+    """An aggregate in normal form: what it is of the rows, and the factors, each of one atom."""
+
+    aggregate: Aggregate
+    factors: tuple[tuple[str, Scalar], ...]
+    """None of `count(*)`."""
+    conditions: tuple[tuple[str, Scalar], ...] = ()
+    """What a FILTER asks of the rows of some atoms."""
+
+
+@dataclass(frozen=True)
+class NormalForm:
+    """A query as atoms, variables and products."""
+
+    atoms: tuple[Atom, ...]
+    groups: tuple[tuple[Column, str], ...]
+    """The grouping columns and the variables that they are."""
+    products: tuple[Product, ...]
+    shown: tuple[tuple[str, Scalar], ...]
+    """The view's columns over the grouping columns and the aggregates' columns."""
+    fds: tuple[Fd, ...]
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """The free variables."""
+        return tuple(dict.fromkeys(variable for _, variable in self.groups))
+
+    @property
+    def graph(self) -> Hypergraph:
+        """The query's hypergraph."""
+        edges = {atom.name: (variable for variable, _ in atom.binds) for atom in self.atoms}
+        return Hypergraph.of(edges, self.free)
+
+
+def normal_form(
+    plan: Plan, distinct: bool, types: Mapping[str, ColumnType]
+) -> NormalForm | Unsupported:
+    """The normal form of a plan, or why it has none; `distinct` if no two rows are equal.
+
+    The cost of each phone's parts, in papers/idivm.txt, figure 5b:
+
+    >>> from orchestrator.algebra.examples import extended_example
+    >>> form = normal_form(extended_example(), False, {})
+    >>> [(name, sorted(schema)) for name, schema in form.graph.edges], form.free
+    ([('parts', ['pid']), ('devices_parts', ['did', 'pid']), ('devices', ['did'])], ('did',))
+    >>> [(str(p.aggregate), p.factors) for p in form.products]
+    [('sum(price) → cost', (('parts', Scalar(price)),))]
+    >>> form.atoms[2].condition
+    Scalar(category = 'phone')
+    """
+    try:
+        return _Reading(plan, distinct, types).form()
+    except NotModelledError as error:
+        return error.unsupported
+
+
+class _Reading:
+    """One plan being taken apart."""
+
+    def __init__(self, plan: Plan, distinct: bool, types: Mapping[str, ColumnType]) -> None:
+        self.plan = plan
+        self.distinct = distinct
+        self.types = types
+        self.scans: list[Scan] = []
+        self.conditions: list[Scalar] = []
+        self.owner: dict[Column, str] = {}
+
+    def form(self) -> NormalForm:
+        top, shown = _above(self.plan.root)
+        defined = self._rows(top.input if top is not None else self._ungrouped())
+        grouping = top if top is not None else self._implied(shown)
+        filters, pairs = self._divided()
+        names = self._variables(pairs)
+        binds: dict[str, dict[str, Scalar]] = {scan.alias: {} for scan in self.scans}
+        for column, variable in names.items():
+            known = binds[self.owner[column]].setdefault(variable, Scalar.column(column))
+            if known.as_column != column:
+                filters[self.owner[column]].append(filled("x = y", x=known, y=column))
+        symbols = Symbols(names.values())
+        images = used_symbols(self.plan.root)
+        groups: list[tuple[Column, str]] = []
+        for column in grouping.by:
+            scalar = Scalar.column(column).substitute(defined)
+            groups.append((column, self._free(column, scalar, names, binds, symbols)))
+            if self._exact(column, scalar):
+                continue
+            if top is not None:
+                raise NotModelledError(
+                    "equal values of a grouping column may look different", str(column)
+                )
+            # Rows that are told apart anyway can be told apart by how their values look.
+            image = filled("ROW(x)::text", x=scalar)
+            looks = Column(images.fresh(f"{column}_image"), "text", exact=True)
+            groups.append((looks, self._free(looks, image, names, binds, symbols)))
+        joined = {v for v in names.values() if sum(v in one for one in binds.values()) > 1}
+        atoms = tuple(
+            Atom(
+                scan.alias,
+                scan,
+                conjunction(
+                    [
+                        *filters[scan.alias],
+                        *_present(scan, binds[scan.alias], joined, filters[scan.alias]),
+                    ]
+                ),
+                tuple(binds[scan.alias].items()),
+            )
+            for scan in self.scans
+        )
+        return NormalForm(
+            atoms,
+            tuple(groups),
+            tuple(self._product(one, defined) for one in grouping.aggregates),
+            tuple(
+                (name, Scalar.column(column).substitute(shown))
+                for name, column in zip(self.plan.names, self.plan.columns, strict=True)
+            ),
+            tuple(_dependencies(atoms)),
+        )
+
+    def _ungrouped(self) -> Operator:
+        root = self.plan.root
+        while isinstance(root, Sort | Projection):
+            root = root.children[0]
+        return root
+
+    def _implied(self, shown: Mapping[Column, Scalar]) -> Grouping:
+        """Rows without duplicates are groups of one."""
+        if not self.distinct:
+            raise NotModelledError(
+                "rows that may be equal are not kept in a view tree",
+                "a query without GROUP BY that shows no key",
+            )
+        read: dict[Column, None] = {}
+        for column in self.plan.columns:
+            wanted = Scalar.column(column).substitute(shown).references
+            read.update(dict.fromkeys(sorted(wanted, key=str)))
+        return Grouping(self._ungrouped(), tuple(read))
+
+    def _rows(self, operator: Operator) -> dict[Column, Scalar]:
+        """Gathers scans and conditions; returns what computed columns are in terms of scans."""
+        if isinstance(operator, Scan):
+            if any(output.attnum == WHOLE_ROW for output in operator.outputs):
+                raise NotModelledError("a row of a table is read as one value", operator.label)
+            self.scans.append(operator)
+            self.owner.update(dict.fromkeys(operator.columns, operator.alias))
+            return {}
+        if isinstance(operator, Selection):
+            defined = self._rows(operator.input)
+            self.conditions += self._over(defined, operator.condition)
+            return defined
+        if isinstance(operator, Join):
+            defined = self._rows(operator.left) | self._rows(operator.right)
+            self.conditions += self._over(defined, operator.condition)
+            return defined
+        if isinstance(operator, Projection):
+            defined = self._rows(operator.input)
+            computed = {
+                item.column: item.scalar.substitute(defined)
+                for item in operator.items
+                if not item.is_kept
+            }
+            return defined | computed
+        raise NotModelledError("only joins and selections fit a view tree", operator.label)
+
+    def _over(self, defined: Mapping[Column, Scalar], condition: Scalar) -> Iterator[Scalar]:
+        for conjunct in condition.conjuncts:
+            if conjunct.subqueries:
+                raise NotModelledError("a condition has a subquery", str(conjunct))
+            if conjunct != TRUE:
+                yield conjunct.substitute(defined)
+
+    def _divided(self) -> tuple[dict[str, list[Scalar]], list[tuple[Column, Column]]]:
+        """The conditions on one atom each, and the equalities between atoms."""
+        filters: dict[str, list[Scalar]] = {scan.alias: [] for scan in self.scans}
+        pairs: list[tuple[Column, Column]] = []
+        for condition in self.conditions:
+            owners = self._owners(condition)
+            if len(owners) < 2:
+                filters[min(owners, default=self.scans[0].alias)].append(condition)
+                continue
+            equal = facts(condition, self.owner).equal
+            if len(equal) != 1:
+                raise NotModelledError(
+                    "tables are connected by more than equality of columns", str(condition)
+                )
+            pairs += equal
+        return filters, pairs
+
+    def _owners(self, scalar: Scalar) -> set[str]:
+        if not scalar.references <= self.owner.keys() or scalar.subqueries:
+            raise NotModelledError("an expression reads more than its tables", str(scalar))
+        return {self.owner[column] for column in scalar.references}
+
+    def _variables(self, pairs: Iterable[tuple[Column, Column]]) -> dict[Column, str]:
+        """Columns that equalities connect, and the variable that they are."""
+        classes: dict[Column, frozenset[Column]] = {}
+        for one, other in pairs:
+            merged = classes.get(one, frozenset({one})) | classes.get(other, frozenset({other}))
+            classes.update(dict.fromkeys(merged, merged))
+        place = {column: number for number, column in enumerate(self.owner)}
+        symbols, names = Symbols(), dict[frozenset[Column], str]()
+        for column in sorted(classes, key=place.__getitem__):
+            if classes[column] not in names:
+                names[classes[column]] = symbols.fresh(_called(column, self.scans))
+        return {column: names[classes[column]] for column in sorted(classes, key=place.__getitem__)}
+
+    def _free(
+        self,
+        column: Column,
+        scalar: Scalar,
+        names: Mapping[Column, str],
+        binds: Mapping[str, dict[str, Scalar]],
+        symbols: Symbols,
+    ) -> str:
+        """The variable of a grouping column."""
+        same = scalar.as_column
+        if same is not None and same in names and self._exact(column, scalar):
+            return names[same]
+        owners = self._owners(scalar)
+        if len(owners) > 1:
+            raise NotModelledError("a grouping column reads several tables", str(scalar))
+        owner = min(owners, default=self.scans[0].alias)
+        for variable, known in binds[owner].items():
+            if known == scalar:
+                return variable
+        variable = symbols.fresh(_called(same or column, self.scans))
+        binds[owner][variable] = scalar
+        return variable
+
+    def _exact(self, column: Column, scalar: Scalar) -> bool:
+        """Whether equal values of a grouping column look equal."""
+        same = scalar.as_column
+        if same is not None:
+            return same.exact
+        known = self.types.get(column.symbol)
+        if known is None:
+            return False
+        texts = known.name in ("text", "character varying")
+        plain = scalar.tree.find(exp.Collate) is None and all(c.exact for c in scalar.columns)
+        return known.name in EXACT or (texts and plain)
+
+    def _product(self, aggregate: Aggregate, defined: Mapping[Column, Scalar]) -> Product:
+        if aggregate.distinct or aggregate.ordered or aggregate.call.subqueries:
+            raise NotModelledError("an aggregate is not a sum of products", str(aggregate.call))
+        covariance = aggregate.function == COVARIANCE
+        known = covariance or aggregate.function in ("sum", "count", "avg")
+        if not known or len(aggregate.arguments) > 1:
+            raise NotModelledError("an aggregate is not a sum of products", str(aggregate.call))
+        factors: list[tuple[str, Scalar]] = []
+        for argument in aggregate.arguments:
+            whole = argument.substitute(defined)
+            factors += self._features(whole) if covariance else self._factors(whole)
+        conditions: list[tuple[str, Scalar]] = []
+        if aggregate.filter is not None:
+            for conjunct in aggregate.filter.substitute(defined).conjuncts:
+                owners = self._owners(conjunct)
+                if len(owners) > 1:
+                    raise NotModelledError("a FILTER reads several tables", str(conjunct))
+                conditions.append((min(owners, default=self.scans[0].alias), conjunct))
+        return Product(aggregate, tuple(factors), tuple(conditions))
+
+    def _features(self, scalar: Scalar) -> list[tuple[str, Scalar]]:
+        """The numbers of a covariance, each of one table; PostgreSQL writes them as one array."""
+        tree = scalar.tree
+        if isinstance(tree, exp.Variadic):
+            tree = tree.this
+        if not isinstance(tree, exp.Array):
+            raise NotModelledError("a covariance is of an array that is not spelt out", str(scalar))
+        found = []
+        for part in map(scalar.part, tree.expressions):
+            owners = self._owners(part)
+            if len(owners) > 1:
+                raise NotModelledError("a number of a covariance reads several tables", str(part))
+            found.append((min(owners, default=self.scans[0].alias), part))
+        return found
+
+    def _factors(self, scalar: Scalar) -> list[tuple[str, Scalar]]:
+        """A product divided where its factors read different tables."""
+        owners = self._owners(scalar)
+        if len(owners) < 2:
+            return [(min(owners, default=self.scans[0].alias), scalar)]
+        tree = _without_widening(scalar)
+        if isinstance(tree, exp.Mul):
+            return [
+                *self._factors(scalar.part(tree.this)),
+                *self._factors(scalar.part(tree.expression)),
+            ]
+        raise NotModelledError("an aggregate is not a sum of products", str(scalar))
+
+
+_WIDTHS = {"smallint": 0, "integer": 0, "bigint": 0, "numeric": 1, "double precision": 2}
+
+
+def _without_widening(scalar: Scalar) -> Tree:
+    """An expression without the casts around it to wider kinds of numbers, which lose nothing.
+
+    >>> x = Column("x", "integer")
+    >>> write(_without_widening(Scalar.read("((x * 2))::numeric", [x])))
+    'x * 2'
+    >>> write(_without_widening(Scalar.read("(x * 0.5)::integer", [x])))
+    '(x * 0.5)::integer'
+    """
+    known = {column.symbol: (column.type or "").partition("(")[0] for column in scalar.columns}
+
+    def width(tree: Tree) -> int:
+        tree = unwrapped(tree)
+        if isinstance(tree, exp.Column):
+            return _WIDTHS.get(known.get(tree.name, ""), 3)
+        if isinstance(tree, exp.Literal) and not tree.is_string:
+            return 0 if tree.is_int else 1
+        if isinstance(tree, exp.Cast):
+            return _WIDTHS.get(write(tree.to), 3)
+        if isinstance(tree, exp.Add | exp.Sub | exp.Mul):
+            return max(width(tree.this), width(tree.expression))
+        return 3
+
+    tree = unwrapped(scalar.tree)
+    while isinstance(tree, exp.Cast) and width(tree.this) <= width(tree) < 3:
+        tree = unwrapped(tree.this)
+    return tree
+
+
+def _above(root: Operator) -> tuple[Grouping | None, dict[Column, Scalar]]:
+    """The topmost grouping, and what is computed from its columns, or from ungrouped rows."""
+    computed: list[Projection] = []
+    operator = root
+    while isinstance(operator, Sort | Projection):
+        if isinstance(operator, Projection):
+            computed.append(operator)
+        operator = operator.children[0]
+    top: Grouping | None = None
+    if isinstance(operator, Distinct):
+        top = Grouping(operator.input, operator.columns)
+    elif isinstance(operator, Grouping):
+        top = operator
+    elif isinstance(operator, Selection) and isinstance(operator.input, Grouping):
+        raise NotModelledError("HAVING is not kept in a view tree", str(operator.condition))
+    shown: dict[Column, Scalar] = {}
+    for projection in reversed(computed):
+        made = {
+            item.column: item.scalar.substitute(shown)
+            for item in projection.items
+            if not item.is_kept
+        }
+        if any(scalar.subqueries for scalar in made.values()):
+            raise NotModelledError("an expression has a subquery", projection.label)
+        shown |= made
+    return top, shown
+
+
+def _called(column: Column, scans: Iterable[Scan]) -> str:
+    """A variable's name: that of a column in its table, where there is one."""
+    for scan in scans:
+        for output in scan.outputs:
+            if output.column == column:
+                return output.name
+    return column.symbol
+
+
+def _present(
+    scan: Scan, binds: Mapping[str, Scalar], joined: set[str], filters: list[Scalar]
+) -> Iterator[Scalar]:
+    """NULL joins nothing: rows with one in a join variable do not count."""
+    known = Selection(scan, conjunction(filters)).not_null if filters else scan.not_null
+    for variable, scalar in binds.items():
+        column = scalar.as_column
+        if variable in joined and column is not None and column not in known:
+            yield filled("x IS NOT NULL", x=column)
+
+
+def _dependencies(atoms: Iterable[Atom]) -> Iterator[Fd]:
+    """What keys and conditions make of each atom's variables determine others."""
+    for atom in atoms:
+        rows = atom.rows(atom.scan)
+        bound = {s.as_column: v for v, s in atom.binds if s.as_column is not None}
+        schema = frozenset(variable for variable, _ in atom.binds)
+        determinants = {item.determinant for item in rows.dependencies.items} | rows.keys
+        for determinant in sorted(determinants, key=lambda columns: sorted(map(str, columns))):
+            if not determinant <= bound.keys():
+                continue
+            left = frozenset(bound[column] for column in determinant)
+            known = rows.dependencies.closure(determinant)
+            whole = any(key <= known for key in rows.keys)
+            right = schema if whole else frozenset(bound[c] for c in known if c in bound)
+            if right - left:
+                yield left, right - left

@@ -1,0 +1,167 @@
+"""Variable orders (papers/fivm.txt, section 4): which variable is summed out below which.
+
+An order is a forest of variables in which the variables of each atom lie on one path downwards.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from orchestrator.errors import UsageError
+from orchestrator.strategies.viewtree.hypergraph import Hypergraph, Variables
+
+
+@dataclass(frozen=True)
+class Order:
+    """A variable with the orders below it."""
+
+    variable: str
+    below: tuple[Order, ...] = ()
+
+    @property
+    def variables(self) -> Variables:
+        """Its own and those below."""
+        return frozenset({self.variable}).union(*(one.variables for one in self.below))
+
+    def __str__(self) -> str:
+        """As the option `variable_order` takes it."""
+        return self.variable + (f" - {written(self.below)}" if self.below else "")
+
+
+Forest = tuple[Order, ...]
+
+
+def written(forest: Forest) -> str:
+    """A forest as text.
+
+    >>> written(parsed("a - { b, c - {d, e} }"))
+    'a - { b, c - { d, e } }'
+    """
+    if len(forest) == 1:
+        return str(forest[0])
+    return "{ " + ", ".join(map(str, forest)) + " }"
+
+
+_TOKEN = re.compile(r'\s*(?:([{},-])|"((?:[^"]|"")+)"|([^\s{},"-]+))')
+
+
+def parsed(text: str) -> Forest:
+    """The forest of a text such as `a - { b, c - d }`."""
+    tokens: list[str | None] = []
+    place = 0
+    while text[place:].strip():
+        found = _TOKEN.match(text, place)
+        if found is None:
+            raise UsageError(
+                f"The variable order {text!r} cannot be read from {text[place:]!r} on."
+            )
+        place = found.end()
+        name = found[2].replace('""', '"') if found[2] else found[3]
+        tokens += [found[1]] if found[1] else [None, name]
+
+    def wrong() -> UsageError:
+        return UsageError(
+            f"The variable order {text!r} is malformed; write it like a - {{ b, c - d }}."
+        )
+
+    def take(wanted: str) -> bool:
+        if tokens and tokens[0] == wanted:
+            tokens.pop(0)
+            return True
+        return False
+
+    def forest() -> Forest:
+        if not take("{"):
+            return (tree(),)
+        trees = [tree()]
+        while take(","):
+            trees.append(tree())
+        if not take("}"):
+            raise wrong()
+        return tuple(trees)
+
+    def tree() -> Order:
+        if len(tokens) < 2 or tokens.pop(0) is not None:
+            raise wrong()
+        name = tokens.pop(0)
+        assert name is not None
+        return Order(name, forest() if take("-") else ())
+
+    made = forest()
+    if tokens:
+        raise wrong()
+    return made
+
+
+def dep(order: Order, graph: Hypergraph) -> Variables:
+    """Definition 6: the variables above that share an atom with one in the order."""
+    return graph.neighbours(order.variables)
+
+
+def paths(forest: Forest, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """For every variable, the path that leads to it."""
+    for order in forest:
+        path = (*above, order.variable)
+        yield path
+        yield from paths(order.below, path)
+
+
+def check(forest: Forest, graph: Hypergraph) -> None:
+    """Refuses an order that is none for a query (definition 6).
+
+    >>> check(parsed("a - { b, c }"), Hypergraph.of({"R": "ab", "S": "bc"}))
+    Traceback (most recent call last):
+    orchestrator.errors.UsageError: In the variable order, the variables b, c of S must lie on one path downwards.
+    """
+    found = list(paths(forest))
+    ends = [path[-1] for path in found]
+    twice = sorted({name for name in ends if ends.count(name) > 1})
+    unknown = sorted(set(ends) - graph.variables)
+    missing = sorted(graph.variables - set(ends))
+    for names, problem in (
+        (twice, "has {} more than once"),
+        (unknown, "has {}, which the query has not"),
+        (missing, "lacks {}"),
+    ):
+        if names:
+            known = ", ".join(sorted(graph.variables))
+            what = problem.format(", ".join(names))
+            raise UsageError(f"The variable order {what}; the query's variables are {known}.")
+    for name, schema in graph.edges:
+        if schema and not any(schema <= set(path) for path in found):
+            raise UsageError(
+                f"In the variable order, the variables {', '.join(sorted(schema))} of {name}"
+                " must lie on one path downwards."
+            )
+
+
+def is_free_top(forest: Forest, free: Variables) -> bool:
+    """Whether no bound variable is above a free one."""
+    return all(
+        path[-1] not in free or all(variable in free for variable in path) for path in paths(forest)
+    )
+
+
+def canonical(graph: Hypergraph) -> Forest:
+    """The canonical free-top order of a q-hierarchical query (section 7.2).
+
+    >>> edges = {"R": "AB", "S": "ACE", "T": "ACD"}  # example 22, figure 12
+    >>> written(canonical(Hypergraph.of(edges, "ABC")))
+    'A - { B, C - { D, E } }'
+    """
+
+    def rank(variable: str) -> tuple[int, bool, str]:
+        return (-len(graph.rels[variable]), variable not in graph.free, variable)
+
+    return _stacked((sorted(schema, key=rank) for _, schema in graph.edges))
+
+
+def _stacked(listed: Iterable[list[str]]) -> Forest:
+    """Paths put into one forest, where they begin alike."""
+    groups: dict[str, list[list[str]]] = {}
+    for path in listed:
+        if path:
+            groups.setdefault(path[0], []).append(path[1:])
+    return tuple(Order(name, _stacked(rest)) for name, rest in sorted(groups.items()))

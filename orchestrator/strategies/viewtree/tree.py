@@ -1,0 +1,231 @@
+"""View trees over variable orders: τ, ν, μ and indicator projections (papers/fivm.txt).
+
+A view is a relation over its keys with payloads from a ring. That of an inner node joins its
+children and sums out what its keys lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from orchestrator.strategies.viewtree.hypergraph import Hypergraph, Variables, reduced
+from orchestrator.strategies.viewtree.orders import Forest, Order, dep
+
+
+@dataclass(frozen=True)
+class View:
+    """A node of a view tree."""
+
+    keys: Variables
+    atoms: tuple[str, ...]
+    """The atoms below, each once."""
+    children: tuple[View, ...] = ()
+    """None of a view over one atom."""
+    at: str | None = None
+    """The variable of the order that the view belongs to; of an indicator, that of its parent."""
+    indicator: bool = False
+    """Whether this is ∃ of an atom's projection (definition 29): its payloads are 1."""
+
+    @property
+    def label(self) -> str:
+        """The view in the paper's words: where it is, what it is over, its keys."""
+        keys = ", ".join(sorted(self.keys))
+        if not self.children:
+            return f"{'∃' if self.indicator else ''}{self.atoms[0]}[{keys}]"
+        place = f"@{self.at}" if self.at else ""
+        return f"V{place}({', '.join(self.atoms)})[{keys}]"
+
+    @cached_property
+    def joined(self) -> Variables:
+        """The variables of the join of its children."""
+        return frozenset[str]().union(*(child.keys for child in self.children))
+
+    @property
+    def leaves(self) -> frozenset[str]:
+        """The atoms that it is over, also through indicators."""
+        return frozenset(view.atoms[0] for view in self.walk() if not view.children)
+
+    def shown(self, depth: int = 0) -> str:
+        """The tree, a line for each view."""
+        return "\n".join(
+            ["  " * depth + self.label, *(child.shown(depth + 1) for child in self.children)]
+        )
+
+    def walk(self) -> Iterator[View]:
+        """The view and all below it, upper ones first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def tau(forest: Forest, graph: Hypergraph) -> View:
+    """Figure 4: one view for each variable, whose keys are dep(X) and the free variables below.
+
+    The paper's figures 3 and 5, for Q[] and Q[A, C]:
+
+    >>> from orchestrator.strategies.viewtree.orders import parsed
+    >>> edges = {"R": "AB", "S": "ACE", "T": "CD"}
+    >>> order = parsed("A - { B, C - { D, E } }")
+    >>> print(tau(order, Hypergraph.of(edges)).shown())
+    V@A(R, S, T)[]
+      V@B(R)[A]
+        R[A, B]
+      V@C(S, T)[A]
+        V@D(T)[C]
+          T[C, D]
+        V@E(S)[A, C]
+          S[A, C, E]
+    >>> print(tau(order, Hypergraph.of(edges, "AC")).shown())
+    V@A(R, S, T)[A, C]
+      V@B(R)[A]
+        R[A, B]
+      V@C(S, T)[A, C]
+        V@D(T)[C]
+          T[C, D]
+        V@E(S)[A, C]
+          S[A, C, E]
+    """
+
+    def node(order: Order, path: frozenset[str]) -> View:
+        path |= {order.variable}
+        keys = dep(order, graph) | order.variables & graph.free
+        below = [*_leaves(order, path, graph), *(node(one, path) for one in order.below)]
+        return _joined(keys, below, order.variable, graph)
+
+    return _rooted([node(order, frozenset()) for order in forest], graph)
+
+
+def nu(forest: Forest, graph: Hypergraph) -> View:
+    """Figure 9: the tree of a free-top order that keeps the result factorized.
+
+    At a free variable with several children there is a view H with X and dep(X) as keys; if X has
+    siblings, there is one above it that sums X out. The paper's figure 10, for Q[A, B, C]:
+
+    >>> from orchestrator.strategies.viewtree.orders import parsed
+    >>> edges = {"R": "AB", "S": "ACE", "T": "CD"}
+    >>> order = parsed("A - { B, C - { D, E } }")
+    >>> print(nu(order, Hypergraph.of(edges, "ABC")).shown())
+    V@A(R, S, T)[A]
+      V@B(R)[A]
+        R[A, B]
+      V@C(S, T)[A]
+        V@C(S, T)[A, C]
+          V@D(T)[C]
+            T[C, D]
+          V@E(S)[A, C]
+            S[A, C, E]
+    """
+
+    def node(order: Order, path: frozenset[str], sibling: bool) -> View:
+        path |= {order.variable}
+        above = dep(order, graph)
+        leaves = _leaves(order, path, graph)
+        crowded = len(leaves) + len(order.below) > 1
+        below = [*leaves, *(node(one, path, crowded) for one in order.below)]
+        if order.variable not in graph.free:
+            return _joined(above, below, order.variable, graph)
+        if crowded:
+            below = [_joined(above | {order.variable}, below, order.variable, graph)]
+        return _joined(above, below, order.variable, graph) if sibling else below[0]
+
+    many = len(forest) > 1
+    return _rooted([node(order, frozenset(), many) for order in forest], graph, frozenset())
+
+
+def _leaves(order: Order, path: Variables, graph: Hypergraph) -> list[View]:
+    """The atoms whose lowest variable this is."""
+    return [
+        View(schema, (name,))
+        for name, schema in graph.edges
+        if order.variable in schema and schema <= path
+    ]
+
+
+def _joined(keys: Variables, below: list[View], at: str | None, graph: Hypergraph) -> View:
+    under = {name for child in below for name in child.atoms}
+    atoms = tuple(name for name, _ in graph.edges if name in under)
+    return View(keys, atoms, tuple(below), at)
+
+
+def _rooted(roots: list[View], graph: Hypergraph, keys: Variables | None = None) -> View:
+    """One tree of several, and of the atoms without a variable."""
+    roots += [View(schema, (name,)) for name, schema in graph.edges if not schema]
+    if len(roots) == 1:
+        return roots[0]
+    return _joined(graph.free if keys is None else keys, roots, None, graph)
+
+
+def composed(view: View, kept: Variables = frozenset()) -> View:
+    """The tree with chains made one: a view over one child sums out what both do (section 4).
+
+    A view that sums out a kept variable stays apart from the one that still has it.
+
+    >>> from orchestrator.strategies.viewtree.orders import parsed
+    >>> graph = Hypergraph.of({"R": "AB", "S": "ACE", "T": "CD"})
+    >>> print(composed(tau(parsed("A - { B, C - { D, E } }"), graph)).shown())
+    V@A(R, S, T)[]
+      R[A]
+      V@C(S, T)[A]
+        T[C]
+        S[A, C]
+    """
+    below = tuple(composed(child, kept) for child in view.children)
+    if len(below) == 1 and not (below[0].keys - view.keys) & kept:
+        return replace(below[0], keys=view.keys, at=below[0].at and view.at)
+    return replace(view, children=below)
+
+
+def materialised(root: View, updatable: Collection[str]) -> frozenset[View]:
+    """μ (figure 8): the root, and every view with a sibling over an atom that may change.
+
+    >>> from orchestrator.strategies.viewtree.orders import parsed
+    >>> graph = Hypergraph.of({"R": "AB", "S": "ACE", "T": "CD"})
+    >>> tree = composed(tau(parsed("A - { B, C - { D, E } }"), graph))
+    >>> sorted(view.label for view in materialised(tree, "T"))  # example 10
+    ['R[A]', 'S[A, C]', 'V@A(R, S, T)[]']
+    >>> len(materialised(tree, "RST")), len(materialised(tree, ""))
+    (5, 1)
+    """
+
+    def below(view: View) -> Iterator[View]:
+        for child in view.children:
+            siblings = [other for other in view.children if other is not child]
+            if any(other.leaves & set(updatable) for other in siblings):
+                yield child
+            yield from below(child)
+
+    return frozenset({root, *below(root)})
+
+
+def with_indicators(view: View, graph: Hypergraph) -> View:
+    """Figure 17: views over cyclic joins get indicator projections that keep them small.
+
+    >>> from orchestrator.strategies.viewtree.orders import parsed
+    >>> triangle = Hypergraph.of({"R": "AB", "S": "BC", "T": "AC"})
+    >>> print(with_indicators(tau(parsed("A - B - C"), triangle), triangle).shown())
+    V@A(R, S, T)[]
+      V@B(R, S, T)[A]
+        R[A, B]
+        V@C(S, T)[A, B]
+          S[B, C]
+          T[A, C]
+          ∃R[A, B]
+    """
+    if not view.children:
+        return view
+    below = tuple(with_indicators(child, graph) for child in view.children)
+    inside = [schema for name, schema in graph.edges if name in view.atoms]
+    outside = [
+        (name, schema & view.keys)
+        for name, schema in graph.edges
+        if name not in view.atoms and schema & view.keys
+    ]
+    left = reduced([*inside, *(schema for _, schema in outside)])[len(inside) :]
+    added = tuple(
+        View(schema, (name,), at=view.at, indicator=True)
+        for (name, schema), rest in zip(outside, left, strict=True)
+        if rest
+    )
+    return replace(view, children=(*below, *added))

@@ -1,0 +1,123 @@
+"""Covariances and models over joins, maintained, against numpy."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.integration
+
+TABLES = """
+CREATE TABLE shops (shop int PRIMARY KEY, size float8 NOT NULL, age int);
+CREATE TABLE goods (item int PRIMARY KEY, price numeric(8, 2), weight float8);
+CREATE TABLE sold (shop int, item int, day int, units int, PRIMARY KEY (shop, item, day));
+INSERT INTO shops SELECT g, 10 + g * 3.5, CASE WHEN g <> 3 THEN 40 - g * g % 11 END FROM generate_series(1, 6) AS g;
+INSERT INTO goods SELECT g, 5 + g * g * 0.25, 1 + sin(g) FROM generate_series(1, 9) AS g;
+INSERT INTO sold SELECT DISTINCT ON (s, i, d) s, i, d, (7 * g) % 23
+FROM generate_series(1, 120) AS g, LATERAL (VALUES (1 + g % 6, 1 + g * 5 % 9, g * 7 % 4)) AS v (s, i, d)
+"""
+
+JOIN = "sold JOIN shops USING (shop) JOIN goods USING (item)"
+FEATURES = ("size", "price", "units", "age", "weight")
+COVAR = f"idivm.covar({', '.join(FEATURES)})"
+
+CHANGES = (
+    "UPDATE sold SET units = units + 1 WHERE shop = 2",
+    "UPDATE goods SET price = price * 1.5 WHERE item < 4; UPDATE shops SET age = NULL WHERE shop = 1",
+    "DELETE FROM sold WHERE item = 5; INSERT INTO sold VALUES (3, 5, 99, 7), (1, 1, 99, 1)",
+    "UPDATE shops SET age = 30 WHERE age IS NULL; UPDATE goods SET weight = NULL WHERE item = 2",
+    "UPDATE goods SET weight = 'NaN' WHERE item = 3",
+    "UPDATE goods SET weight = 'Infinity' WHERE item = 3",
+    "UPDATE goods SET weight = 2.5 WHERE item = 3; DELETE FROM shops WHERE shop = 6",
+    "DELETE FROM sold",
+    "INSERT INTO sold SELECT s, i, 1, s * i FROM generate_series(1, 5) AS s, generate_series(1, 9) AS i",
+)
+
+
+def rows(orc):
+    [result] = orc.execute(f"SELECT {', '.join(f'{f}::float8' for f in FEATURES)} FROM {JOIN}")
+    kept = [row for row in result.rows if None not in row]
+    return np.array(kept, dtype=float).reshape(len(kept), len(FEATURES))
+
+
+def value(orc, query):
+    [result] = orc.execute(query)
+    return result.rows[0][0]
+
+
+def test_a_covariance_follows_every_change(orc):
+    orc.execute(TABLES)
+    whole = orc.create_view("whole", f"SELECT {COVAR} AS c FROM {JOIN}", strategy="viewtree")
+    assert whole.strategy == "viewtree"
+    orc.create_view(
+        "grouped",
+        f"SELECT shop, {COVAR} AS c, count(*) AS n FROM {JOIN} WHERE price > 6 GROUP BY shop",
+        strategy="viewtree",
+        maintain="eager",
+    )
+    for change in CHANGES:
+        orc.execute(change)
+        different = {r.view: (r.missing_rows, r.surplus_rows) for r in orc.check() if not r.equal}
+        assert different == {}, change
+
+
+def test_it_is_what_numpy_says(orc):
+    orc.execute(TABLES)
+    orc.create_view("v", f"SELECT {COVAR} AS c FROM {JOIN}", strategy="viewtree")
+    orc.execute("UPDATE sold SET units = units + 3 WHERE day < 2; DELETE FROM sold WHERE item = 2")
+    orc.refresh()
+    data = rows(orc)
+    n, m = data.shape
+    assert value(orc, "SELECT (c).n FROM v") == n
+    assert np.allclose(value(orc, "SELECT (c).s FROM v"), data.sum(axis=0), rtol=1e-9)
+    products = (data.T @ data)[np.triu_indices(m)]
+    assert np.allclose(value(orc, "SELECT (c).q FROM v"), products, rtol=1e-9)
+    found = value(orc, "SELECT idivm.covariance_matrix(c) FROM v")
+    assert np.allclose(found, np.cov(data.T), rtol=1e-8)
+    found = value(orc, "SELECT idivm.correlation(c) FROM v")
+    assert np.allclose(found, np.corrcoef(data.T), rtol=1e-8)
+
+
+def test_a_model_is_a_view_and_follows_the_data(orc):
+    orc.execute(TABLES)
+    orc.create_view(
+        "model", f"SELECT idivm.linreg({COVAR}, 3) AS weights FROM {JOIN}", strategy="viewtree"
+    )
+    for change in ("UPDATE goods SET price = price + item", "DELETE FROM sold WHERE shop = 4"):
+        orc.execute(change)
+        orc.refresh()
+        data = rows(orc)
+        design = np.column_stack([np.ones(len(data)), np.delete(data, 2, axis=1)])
+        wanted, *_ = np.linalg.lstsq(design, data[:, 2], rcond=None)
+        found = value(orc, "SELECT weights FROM model")
+        assert np.allclose(found, wanted, rtol=1e-6, atol=1e-9)
+        predicted = value(orc, "SELECT idivm.predict(weights, 20, 8.5, 35, 1.25) FROM model")
+        assert np.isclose(predicted, wanted @ [1, 20, 8.5, 35, 1.25], rtol=1e-6)
+
+
+def test_a_feature_that_others_determine_gets_no_weight(orc):
+    orc.execute("CREATE TABLE p (a float8, b float8, k float8, y float8)")
+    orc.execute("INSERT INTO p SELECT g, 2 * g + 1, 5, 3 * g - 2 FROM generate_series(1, 20) AS g")
+    weights = value(orc, "SELECT idivm.linreg(idivm.covar(a, b, k, y)) FROM p")
+    assert weights[3] == 0
+    assert np.isclose(weights[0] + weights[1] * 7 + weights[2] * 15, 19)
+    assert value(orc, "SELECT idivm.linreg(idivm.covar(a, y)) FROM p WHERE a < 0") is None
+
+
+def test_many_changes_do_not_drift(orc):
+    orc.execute(TABLES)
+    orc.create_view("v", f"SELECT {COVAR} AS c FROM {JOIN}", strategy="viewtree")
+    rng = random.Random(7)
+    for _ in range(20):
+        orc.execute(
+            f"UPDATE sold SET units = (units * {rng.randint(2, 9)} + item) % 97 WHERE day = {rng.randint(0, 3)};"
+            f"UPDATE goods SET weight = weight * {rng.uniform(0.5, 1.6)} + 0.1;"
+            f"DELETE FROM sold WHERE item = {rng.randint(1, 9)};"
+            f"INSERT INTO sold SELECT s, {rng.randint(1, 9)}, {rng.randint(4, 10**6)}, s FROM generate_series(1, 6) AS s"
+        )
+        orc.refresh()
+    data = rows(orc)
+    products = (data.T @ data)[np.triu_indices(len(FEATURES))]
+    assert np.allclose(value(orc, "SELECT (c).q FROM v"), products, rtol=1e-9)
