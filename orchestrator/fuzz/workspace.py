@@ -12,6 +12,7 @@ from psycopg import Connection, IsolationLevel
 from psycopg.errors import InsufficientPrivilege
 from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Identifier, Literal
+from psycopg.types.json import Jsonb
 
 from orchestrator.api import connect
 from orchestrator.fuzz.case import Case
@@ -147,8 +148,9 @@ class Workspace:
         """The same in the transaction that a connection has open."""
         for name in names:
             definition, settings = self._definition(name)
-            for setting in settings.items():
-                connection.execute("SELECT set_config(%s, %s, true)", setting)
+            connection.execute(
+                "SELECT set_config(key, value, true) FROM jsonb_each_text(%s)", [Jsonb(settings)]
+            )
             result = compare(connection, view=SQL(name), definition=definition)
             if not result.equal:
                 lines = [
