@@ -12,6 +12,7 @@ RUN python -m pip install --no-cache-dir --constraint docker/constraints.txt hat
     && /opt/idivm/bin/pip install --no-cache-dir --constraint docker/constraints.txt pyspark
 COPY LICENSE README.md pyproject.toml ./
 COPY migrations migrations
+COPY pg_extension pg_extension
 COPY sql sql
 COPY orchestrator orchestrator
 RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . \

@@ -1,14 +1,20 @@
-# PostgreSQL 18 with the extension. Build from the checkout:
+# PostgreSQL 18 with the extension, capture in C among it. Build from the checkout:
 #   docker build --file docker/postgres.Dockerfile --tag idivm-postgres .
 
-FROM python:3.13.14-slim-trixie@sha256:9662417aace5ae7b8e2609cce472b72a8958e134ba372808abe9cc1a0c0125e6 AS extension
+FROM postgres:18.6-trixie@sha256:86c951e05bf56c93d95d397747fb8820ac76cc3bedb78f43abd83eedbe3666ae AS extension
+# The headers must be of the server's own version; the compiler is whatever its Debian has.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends \
+        gcc libc6-dev make "postgresql-server-dev-18=$PG_VERSION" python3 \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY migrations migrations
 COPY pg_extension pg_extension
-RUN python pg_extension/build.py /extension
+RUN make -C pg_extension install PG_CONFIG=/usr/lib/postgresql/18/bin/pg_config DESTDIR=/extension
 
 FROM postgres:18.6-trixie@sha256:86c951e05bf56c93d95d397747fb8820ac76cc3bedb78f43abd83eedbe3666ae
-COPY --from=extension /extension/ /usr/share/postgresql/18/extension/
+COPY --from=extension /extension/ /
 COPY docker/create-extension.sql /docker-entrypoint-initdb.d/10-idivm.sql
 # postgres
 USER 999:999

@@ -1,5 +1,6 @@
 -- What a refresh costs beside its program: what it asks of a log or of the catalog is asked by
--- functions that plan once a session, and once.
+-- functions that plan once a session, and once. Their tables are small and their plans simple: what
+-- the parameters are makes no better plan, and so they and all that they call take generic ones.
 
 -- What the log of a source has for a view, by a function of the source's own.
 CREATE OR REPLACE FUNCTION idivm.create_due(source integer) RETURNS void
@@ -174,13 +175,13 @@ $$;
 -- What is pending for a view: NULL nothing, 'C' changes, 'R' something after which its states
 -- must be computed anew (a TRUNCATE, a drift, another cluster).
 CREATE OR REPLACE FUNCTION idivm.pending_kind(view_id integer) RETURNS "char"
-    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     w idivm.watermarks;
 BEGIN
     SELECT * INTO w FROM idivm.watermarks WHERE view = view_id;
-    IF w.cluster <> idivm.cluster() OR idivm.has_drifted(view_id)
+    IF w.cluster <> (SELECT system_identifier FROM pg_control_system()) OR idivm.has_drifted(view_id)
        OR EXISTS (SELECT FROM idivm.views v WHERE v.id = view_id AND v.status = 'invalid') THEN
         RETURN 'R';
     END IF;
@@ -188,10 +189,8 @@ BEGIN
 END
 $$;
 
-DROP FUNCTION idivm.own_marks(integer);
-
 CREATE OR REPLACE FUNCTION idivm.bring_up(view_id integer, by_writer boolean) RETURNS bigint
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     moves boolean;
@@ -215,7 +214,7 @@ BEGIN
     END IF;
     SELECT * INTO before FROM idivm.watermarks w WHERE w.view = view_id;
     SELECT * INTO kind, marks FROM idivm.pending_of(view_id, before.mark);
-    IF invalid OR before.cluster <> idivm.cluster() OR idivm.has_drifted(view_id) THEN
+    IF invalid OR before.cluster <> (SELECT system_identifier FROM pg_control_system()) OR idivm.has_drifted(view_id) THEN
         kind := 'R';
     END IF;
     IF kind IS NULL AND NOT moves THEN
@@ -251,7 +250,7 @@ $$;
 
 -- Whether one of these views is kept and yet behind: something happened that no trigger sees.
 CREATE OR REPLACE FUNCTION idivm.kept_are_behind(view_ids integer[]) RETURNS boolean
-    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     view_id integer;
@@ -268,7 +267,7 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION idivm.lock_views(view_ids integer[]) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(idivm.lock_class(), id)
@@ -279,7 +278,7 @@ $$;
 
 CREATE OR REPLACE FUNCTION idivm.refresh_views(view_ids integer[])
     RETURNS TABLE (view_id integer, changed bigint, seconds double precision)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     ordered integer[];

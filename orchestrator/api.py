@@ -17,6 +17,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.errors import Diagnostic
 from psycopg.sql import SQL, Identifier
 
+from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.errors import NameTakenError, NotFoundError, ServerError, UsageError
 from orchestrator.frontend.options import parse_options, seconds
 from orchestrator.frontend.statements import (
@@ -43,6 +44,7 @@ from orchestrator.spark.java import describe
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from orchestrator.server import EmbeddedServer
     from orchestrator.spark.report import LoadReport
 
 
@@ -84,6 +86,22 @@ def default_dsn() -> str:
     from orchestrator.server import embedded_dsn
 
     return embedded_dsn()
+
+
+def accelerate(server: EmbeddedServer) -> None:
+    """Builds capture's C form for an embedded server, and has its database use it."""
+    server.add_module()
+    endpoint = server.up()
+    with connect(endpoint.dsn) as orchestrator:
+        with psycopg.connect(endpoint.superuser_dsn, autocommit=True) as superuser:
+            migrate.take_module(superuser)
+        if not catalog.captures_in_c(orchestrator.connection):
+            raise ServerError(
+                "The server does not take capture's C form: run idivm down, then this again, and "
+                "see that the setting idivm.accelerate is not off."
+            )
+        with explained("Changing capture"):
+            sources.switch_form(orchestrator.connection)
 
 
 def _open(dsn: str) -> Connection[Any]:
@@ -201,7 +219,8 @@ class Orchestrator:
 
             def compare() -> list[CheckReport]:
                 refresh.refresh_here(self.connection, ids)
-                return [self._compare(view_id) for view_id in ids]
+                here = set(catalog.view_ids(self.connection, [])) if not names else set(ids)
+                return [self._compare(view_id) for view_id in ids if view_id in here]
 
             return refresh.in_one_cut(self.connection, ids, compare)
 
@@ -226,10 +245,13 @@ class Orchestrator:
             stop or threading.Event(),
         ).run()
 
-    def doctor(self) -> list[Finding]:
-        """Looks at server, catalog, capture and Java; removes leftovers and says so."""
+    def doctor(self, *, contents: bool = True) -> list[Finding]:
+        """Looks at server, catalog, capture, views and Java; mends what it can and says so.
+
+        With `contents` each view is brought up to date and compared with its query's answer.
+        """
         with explained("Examining"):
-            findings = doctor.examine(self.connection)
+            findings = doctor.examine(self.connection, contents)
         return [*findings, Finding("java", *describe())]
 
     def load(
@@ -406,10 +428,13 @@ class Orchestrator:
 
     def _compare(self, view_id: int) -> CheckReport:
         view = catalog.view_by_id(self.connection, view_id)
-        for name, value in view.settings.items():
-            self.connection.execute("SELECT set_config(%s, %s, true)", [name, value])
-        definition = Identifier("idivm_def", f"v{view.id}")
-        result = check.compare(self.connection, view=SQL(view.name), definition=definition)
+        # The definition answers as it does in a refresh; its settings go back with the savepoint.
+        with self.connection.transaction(force_rollback=True):
+            for name, value in {**view.settings, "search_path": SEARCH_PATH}.items():
+                self.connection.execute("SELECT set_config(%s, %s, true)", [name, value])
+            shown = SQL(catalog.view_by_id(self.connection, view_id).name)
+            definition = Identifier("idivm_def", f"v{view.id}")
+            result = check.compare(self.connection, view=shown, definition=definition)
         return CheckReport(
             view.name,
             result.equal,

@@ -70,23 +70,22 @@ def read_migrations(folder: Path) -> list[Migration]:
     return migrations
 
 
-def scripts(bootstrap: str, migrations: list[Migration]) -> dict[str, str]:
+def scripts(bootstrap: str, migrations: list[Migration], module: str) -> dict[str, str]:
     """The extension's scripts by file name: an installation of each version, and each update."""
     made = {}
+    ending = module + _DUMP_MARKS
     install = bootstrap
     for migration in migrations:
         number = migration.number
         install += migration.sql
         made[f"idivm--{number}.sql"] = (
-            _GUARD.format(command=f"CREATE EXTENSION idivm VERSION '{number}'")
-            + install
-            + _DUMP_MARKS
+            _GUARD.format(command=f"CREATE EXTENSION idivm VERSION '{number}'") + install + ending
         )
         if number > 1:
             made[f"idivm--{number - 1}--{number}.sql"] = (
                 _GUARD.format(command=f"ALTER EXTENSION idivm UPDATE TO '{number}'")
                 + migration.sql
-                + _DUMP_MARKS
+                + ending
             )
     return made
 
@@ -95,10 +94,11 @@ def build(target: Path, folder: Path) -> list[Path]:
     """Writes the control file and the scripts, and removes scripts of an earlier build."""
     migrations = read_migrations(folder)
     bootstrap = (folder / "bootstrap.sql").read_text(encoding="utf-8")
+    module = (folder / "module.sql").read_text(encoding="utf-8")
     control = (HERE / "idivm.control").read_text(encoding="utf-8")
     files = {
         "idivm.control": f"{control}default_version = '{migrations[-1].number}'\n",
-        **scripts(bootstrap, migrations),
+        **scripts(bootstrap, migrations, module),
     }
     target.mkdir(parents=True, exist_ok=True)
     for path in target.glob("idivm--*.sql"):

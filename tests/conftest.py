@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from harness import VERSIONS, TestServer, found_versions, scratch_folder
+from harness import VERSIONS, TestServer, find_module, found_versions, scratch_folder
 
 import orchestrator
+from orchestrator.errors import ServerError
+from orchestrator.runtime.catalog import captures_in_c
+from orchestrator.runtime.migrate import take_module
 from orchestrator.server import EmbeddedServer
+from orchestrator.server.module import build_module
 
 if TYPE_CHECKING:
     from orchestrator.api import Orchestrator
@@ -31,6 +35,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=VERSIONS,
         help="run on this PostgreSQL version alone (default: everything on the newest found, "
         "tests marked integration on every one)",
+    )
+    parser.addoption(
+        "--capture-form",
+        choices=("plpgsql", "c"),
+        default="plpgsql",
+        help="the form of capture in tests that do not choose one (default: plpgsql)",
     )
 
 
@@ -118,11 +128,40 @@ def pg(pg_version: int, servers: Callable[[int], TestServer]) -> TestServer:
     return servers(pg_version)
 
 
+@pytest.fixture(scope="session")
+def module(pg: TestServer, scratch: Path) -> Path:
+    """The folder that holds capture's C form for the server; skips where it cannot be built."""
+    folder = scratch / f"module{pg.version}"
+    folder.mkdir(exist_ok=True)
+    try:
+        build_module(pg.installation, folder)
+    except ServerError as error:
+        pytest.skip(str(error))
+    return folder
+
+
 @pytest.fixture
-def dsn(pg: TestServer) -> Iterator[str]:
+def capture_form(request: pytest.FixtureRequest) -> str:
+    """The form of capture, `plpgsql` or `c`; tests of both override it."""
+    form: str = request.config.getoption("--capture-form")
+    return form
+
+
+@pytest.fixture
+def dsn(pg: TestServer, capture_form: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """A fresh database that holds idivm's catalog and nothing else."""
     with pg.database(migrated=True) as conninfo:
+        if capture_form == "c":
+            add_module(conninfo, request.getfixturevalue("module"))
         yield conninfo
+
+
+def add_module(conninfo: str, folder: Path) -> None:
+    """Lets a database find the module in a folder, and use it from its next connection on."""
+    find_module(conninfo, folder)
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        take_module(connection)
+        assert captures_in_c(connection)
 
 
 @pytest.fixture

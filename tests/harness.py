@@ -8,9 +8,11 @@ import itertools
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,7 +85,7 @@ class TestServer(testing.postgresql.Postgresql):  # type: ignore[misc]
 
     __test__ = False
 
-    def __init__(self, installation: Installation, folder: Path) -> None:
+    def __init__(self, installation: Installation, folder: Path, arguments: str = _FAST) -> None:
         self.version = installation.version
         self.account = server_account()
         self.installation = reachable(installation, self.account)
@@ -92,14 +94,40 @@ class TestServer(testing.postgresql.Postgresql):  # type: ignore[misc]
         folder.mkdir()
         self.account.own(folder)
         wrapped = {name: str(self._wrapper(folder, name)) for name in ("initdb", "postgres")}
-        super().__init__(base_dir=str(folder), postgres_args=_FAST, **wrapped)
+        super().__init__(base_dir=str(folder), postgres_args=arguments, **wrapped)
 
     def setup(self) -> None:
-        """Copies the cached cluster, as the user that will run it."""
-        template = _template_cluster(self.installation)
-        done = run_as(self.account, ["cp", "-R", template, f"{self.base_dir}/data"])
+        """Makes the cluster, as the user that will run it."""
+        self.make(Path(self.base_dir, "data"))
+        self.run("mkdir", f"{self.base_dir}/tmp")
+
+    def make(self, data: Path) -> None:
+        """Copies the cached cluster."""
+        self.run("cp", "-R", str(_template_cluster(self.installation)), str(data))
+
+    def run(self, *command: str) -> str:
+        """Runs a command as the server's user."""
+        done = run_as(self.account, command, cwd=self.base_dir)
         assert done.returncode == 0, done.stdout
-        run_as(self.account, ["mkdir", f"{self.base_dir}/tmp"])
+        return done.stdout
+
+    def kill(self) -> None:
+        """Ends the server as a failure of power does, but for what the system has yet to write."""
+        os.kill(self.child_process.pid, signal.SIGKILL)
+        self.child_process.wait()
+
+    def restart(self) -> None:
+        """Starts it again after `kill`, once the sessions of the old one have noticed."""
+        for _ in range(600):
+            self.child_process = None
+            try:
+                self.start()
+            except RuntimeError:
+                # They still hold the shared memory.
+                time.sleep(0.1)
+                continue
+            return
+        raise AssertionError("the server does not start again")
 
     def conninfo(self, database: str) -> str:
         """The connection string of a database, as superuser over the server's socket."""
@@ -153,6 +181,16 @@ class TestServer(testing.postgresql.Postgresql):  # type: ignore[misc]
         wrapper.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         wrapper.chmod(0o755)
         return wrapper
+
+
+def find_module(conninfo: str, folder: Path) -> None:
+    """Lets new connections to a database find modules in a folder."""
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("ALTER DATABASE {} SET dynamic_library_path = {}").format(
+                sql.Identifier(connection.info.dbname), f"{folder}:$libdir"
+            )
+        )
 
 
 def _template_cluster(installation: Installation) -> Path:

@@ -16,7 +16,7 @@ from orchestrator.errors import (
     UnsupportedError,
     UsageError,
 )
-from orchestrator.runtime import catalog
+from orchestrator.runtime.catalog_objects import orphans
 
 pytestmark = pytest.mark.integration
 
@@ -71,7 +71,7 @@ def test_one_sentence_and_nothing_left(base, script, error, says):
     assert "\n" not in sentence
     base.connection.rollback()
     assert base.views() == []
-    assert catalog.orphans(base.connection) == []
+    assert orphans(base.connection) == []
     assert base.execute("SELECT count(*) FROM idivm.views")[0].rows == [(0,)]
     assert base.execute("SELECT count(*) FROM idivm.sources")[0].rows == [(0,)]
 
@@ -88,7 +88,7 @@ def test_a_failed_replacement_keeps_the_view(base):
         base.execute("CREATE OR REPLACE VIEW v AS SELECT 1 / (id - 1) AS id FROM t")
     base.execute("INSERT INTO t VALUES (2, 'b')")
     assert base.check("v")[0].equal
-    assert catalog.orphans(base.connection) == []
+    assert orphans(base.connection) == []
     assert base.execute("TABLE v")[0].rows == [(1,), (2,)]
 
 
@@ -106,7 +106,7 @@ def test_no_rights_on_a_table_is_said(base, dsn):
             base.execute("CREATE VIEW v AS SELECT id FROM t")
     finally:
         base.execute("RESET ROLE")
-    assert catalog.orphans(base.connection) == []
+    assert orphans(base.connection) == []
     base.execute("DROP OWNED BY idivm_test_reader; DROP ROLE idivm_test_reader")
 
 
@@ -140,7 +140,7 @@ def test_a_dropped_table_takes_the_view_along(base):
         "CREATE VIEW v AS SELECT v FROM t; CREATE VIEW w AS SELECT v FROM v; DROP TABLE t CASCADE"
     )
     assert base.views() == []
-    assert catalog.orphans(base.connection) == []
+    assert orphans(base.connection) == []
     with pytest.raises(NotFoundError):
         base.refresh("v")
 
@@ -151,7 +151,7 @@ def test_a_view_dropped_in_plain_sql_is_cleared_away(base):
     base.execute("INSERT INTO t VALUES (2, 'b')")
     assert base.refresh() == []
     assert base.views() == []
-    assert catalog.orphans(base.connection) == []
+    assert orphans(base.connection) == []
 
 
 def test_a_view_that_others_read_is_not_dropped_by_mistake(base):
@@ -162,7 +162,7 @@ def test_a_view_that_others_read_is_not_dropped_by_mistake(base):
         base.create_view("v", "SELECT v FROM t", replace=True)
     base.drop_view("v", cascade=True)
     assert base.views() == []
-    assert catalog.orphans(base.connection) == []
+    assert orphans(base.connection) == []
 
 
 def test_a_lost_connection_is_one_sentence(base, connect):
@@ -201,7 +201,7 @@ def test_a_creation_that_was_cut_short_is_cleared_away(base, connect, dsn):
     base.execute("DROP VIEW IF EXISTS v")
     base.execute("CREATE VIEW v AS SELECT id FROM t")
     assert base.check("v")[0].equal
-    assert catalog.orphans(base.connection) == []
+    assert orphans(base.connection) == []
 
 
 def test_an_unreachable_server_is_one_sentence():
@@ -235,4 +235,4 @@ def test_half_a_creation_of_a_dead_creator_is_swept(base, connect):
     )
     base.execute("SELECT idivm.sweep()")
     assert base.execute("SELECT count(*) FROM idivm.views")[0].rows == [(0,)]
-    assert catalog.orphans(base.connection) == []
+    assert orphans(base.connection) == []

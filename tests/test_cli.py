@@ -119,7 +119,10 @@ def test_doctor_finds_a_disabled_trigger(shop):
     shop("sql", "-c", "ALTER TABLE t DISABLE TRIGGER USER")
     status, out, _ = shop("doctor")
     assert status == 1
-    assert "triggers of t are missing or disabled" in out
+    assert "mended capture: triggers of t are missing or disabled" in out
+    status, out, _ = shop("doctor", "--quick", "--json")
+    assert status == 0, out
+    assert all(finding["fine"] for finding in json.loads(out))
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,16 @@ from typing import Any
 
 import psycopg
 import pytest
-from harness import TestServer
+from harness import TestServer, find_module
 from psycopg import Connection, sql
 
 import orchestrator
-from orchestrator.errors import MigrationError
+from orchestrator.errors import MigrationError, ServerError
 from orchestrator.resources import resource_folder
-from orchestrator.runtime.migrate import migrate, shipped_migrations
+from orchestrator.runtime.catalog import captures_in_c
+from orchestrator.runtime.migrate import migrate, shipped_migrations, take_module
 from orchestrator.server import Installation
+from orchestrator.server.module import build_module
 
 pytestmark = pytest.mark.integration
 
@@ -237,15 +239,31 @@ def test_the_program_updates_an_older_extension(
             migrate(connection)
 
 
-@pytest.mark.parametrize("extended", [True, False], ids=["extension", "plain"])
-@pytest.mark.parametrize("form", ["plain", "custom"])
+@pytest.mark.parametrize(
+    ("extended", "form", "capture"),
+    [
+        pytest.param(
+            extended, form, capture, id=f"{'extension' if extended else 'plain'}-{form}-{capture}"
+        )
+        for extended in (True, False)
+        for form, capture in (("plain", "plpgsql"), ("custom", "plpgsql"), ("plain", "c"))
+    ],
+)
 def test_survives_dump_and_restore(
-    server: TestServer, ship: Callable[[Path], None], extended: bool, form: str
+    server: TestServer,
+    ship: Callable[[Path], None],
+    request: pytest.FixtureRequest,
+    extended: bool,
+    form: str,
+    capture: str,
 ) -> None:
     with (
         server.database(migrated=False) as source,
         server.database(migrated=False) as target,
     ):
+        if capture == "c":
+            for conninfo in (source, target):
+                find_module(conninfo, request.getfixturevalue("module"))
         if extended:
             with psycopg.connect(source, autocommit=True) as connection:
                 connection.execute("CREATE EXTENSION idivm")
@@ -270,6 +288,7 @@ def test_survives_dump_and_restore(
             client(server, "pg_restore", "--exit-on-error", "-d", target, text=text)
         with orchestrator.connect(target) as orc:
             assert [view.name for view in orc.views()] == ["totals", "bag", "dear"]
+            assert captures_in_c(orc.connection) == (capture == "c")
             orc.execute("INSERT INTO items VALUES (10, 'd', 50); DELETE FROM notes WHERE item = 1")
             assert all(report.equal for report in orc.check())
             assert ("d",) in orc.connection.execute("SELECT * FROM dear").fetchall()
@@ -307,11 +326,64 @@ def test_make_installs_it(pg: TestServer, tmp_path: Path) -> None:
     variables = (f"PG_CONFIG={pg_config}", f"PYTHON={sys.executable}")
     target = f"DESTDIR={tmp_path / 'root'}"
     command = [make, "-C", str(tmp_path / "pg_extension"), *variables]
-    subprocess.run([*command, target, "install"], check=True, capture_output=True)
-    names = {path.name for path in (tmp_path / "root").rglob("idivm*")}
-    assert {"idivm.control", f"idivm--{LAST}.sql", "idivm--1.sql"} <= names
-    subprocess.run([*command, target, "uninstall"], check=True, capture_output=True)
-    assert not list((tmp_path / "root").rglob("idivm*"))
+    forms = {"MODULES=": False}
+    try:
+        build_module(pg.installation, tmp_path)
+        forms["MODULES=idivm"] = True
+    except ServerError:
+        pass
+    for modules, in_c in forms.items():
+        subprocess.run([*command, target, modules, "install"], check=True, capture_output=True)
+        names = {path.name for path in (tmp_path / "root").rglob("idivm*")}
+        assert {"idivm.control", f"idivm--{LAST}.sql", "idivm--1.sql"} <= names
+        assert any(Path(name).suffix in (".so", ".dylib") for name in names) == in_c
+        subprocess.run([*command, target, modules, "uninstall"], check=True, capture_output=True)
+        assert not list((tmp_path / "root").rglob("idivm*"))
+
+
+def test_a_superuser_gets_capture_in_c_with_it(
+    server: TestServer, ship: Callable[[Path], None], module: Path
+) -> None:
+    members = (
+        "SELECT count(*) FROM pg_depend WHERE deptype = 'e' AND classid = 'pg_proc'::regclass"
+        " AND objid = to_regprocedure('idivm.capture_rows()')"
+    )
+    with server.database(migrated=False) as conninfo:
+        find_module(conninfo, module)
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION idivm VERSION '1'")
+            assert connection.execute(members).fetchone() == (1,)
+            connection.execute("ALTER EXTENSION idivm UPDATE")
+            with orchestrator.connect(conninfo) as orc:
+                orc.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
+                orc.create_view("v", "SELECT a FROM t")
+                orc.execute("INSERT INTO t VALUES (1, 1); UPDATE t SET a = 2")
+                assert orc.check("v")[0].equal
+            # Else the changes of the table would go by unnoticed.
+            with pytest.raises(psycopg.errors.DependentObjectsStillExist):
+                connection.execute("DROP FUNCTION idivm.capture_rows()")
+            connection.execute("DROP EXTENSION idivm CASCADE; INSERT INTO t VALUES (2, 2)")
+
+
+def test_others_get_the_same_catalog_without_it(
+    server: TestServer, ship: Callable[[Path], None], module: Path
+) -> None:
+    with server.database(migrated=False) as conninfo:
+        find_module(conninfo, module)
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            grant = sql.SQL("CREATE ROLE carl; GRANT CREATE ON DATABASE {} TO carl")
+            connection.execute(grant.format(sql.Identifier(connection.info.dbname)))
+            try:
+                connection.execute("SET ROLE carl")
+                connection.execute("CREATE EXTENSION idivm")
+                assert not captures_in_c(connection)
+                connection.execute("RESET ROLE")
+                take_module(connection)
+                assert captures_in_c(connection)
+                connection.execute("SET ROLE carl")
+                assert captures_in_c(connection)
+            finally:
+                connection.execute("RESET ROLE; DROP OWNED BY carl CASCADE; DROP ROLE carl")
 
 
 def test_scripts_refuse_to_be_run_by_psql(tmp_path: Path) -> None:

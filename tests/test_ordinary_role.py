@@ -5,7 +5,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import orchestrator
-from orchestrator.runtime import catalog
+from orchestrator.runtime.catalog_objects import orphans
 
 pytestmark = pytest.mark.integration
 
@@ -56,7 +56,7 @@ def test_the_whole_life_of_a_view(ordinary):
         assert all(report.equal for report in orc.check())
         orc.drop_view("shop.revenue", cascade=True)
         assert orc.views() == []
-        assert catalog.orphans(orc.connection) == []
+        assert orphans(orc.connection) == []
 
 
 def test_a_database_where_nothing_may_be_created_says_which_right_is_missing(plain_dsn, connect):

@@ -18,6 +18,8 @@ import pytest
 from harness import found_versions
 from psycopg.conninfo import conninfo_to_dict
 
+import orchestrator
+from orchestrator.api import accelerate
 from orchestrator.errors import ServerError
 from orchestrator.server import EmbeddedServer, embedded_dsn, find, installations, unprivileged
 from orchestrator.server.binaries import Installation
@@ -190,6 +192,35 @@ def test_a_pid_file_that_names_another_process_is_no_obstacle(embed: Embed) -> N
         assert stranger.poll() is None
     finally:
         stranger.communicate()
+
+
+def test_it_takes_capture_in_c(embed: Embed, module: Path) -> None:
+    """Also for the tables that are captured already, and again after a restart."""
+    server = embed()
+    form = "SELECT proname FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE tgname = 'idivm_1_update'"
+    with orchestrator.connect(server.up().dsn) as orc:
+        orc.execute("CREATE TABLE t (id int PRIMARY KEY, a int); CREATE VIEW v AS SELECT a FROM t")
+        assert orc.connection.execute(form).fetchone() == ("s1_update_1",)
+        for _ in range(2):
+            accelerate(server)
+            assert orc.connection.execute(form).fetchone() == ("capture_rows",)
+        orc.execute("INSERT INTO t VALUES (1, 1); UPDATE t SET a = 2")
+    server.down()
+    with orchestrator.connect(server.up().dsn) as orc:
+        orc.execute("UPDATE t SET a = 3")
+        assert orc.check("v")[0].equal
+
+
+def test_what_is_missing_to_build_capture_in_c_is_named(
+    embed: Embed, module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "/bin/false")
+    with pytest.raises(ServerError, match=r"idivm\.c could not be compiled, /bin/false says"):
+        embed().add_module()
+    monkeypatch.delenv("CC")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ServerError, match="the package gcc"):
+        embed().add_module()
 
 
 def test_a_taken_port_is_given_up_for_another(embed: Embed) -> None:

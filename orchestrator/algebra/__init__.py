@@ -16,6 +16,7 @@ from orchestrator.algebra.operators.intersect import Intersection
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.limit import Limit
+from orchestrator.algebra.operators.numbered import Numbered
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.recursive import Recursion, RecursiveScan
 from orchestrator.algebra.operators.scan import Reference, Scan, ScanColumn, Table
@@ -51,6 +52,7 @@ __all__ = [
     "Join",
     "LeftJoin",
     "Limit",
+    "Numbered",
     "Operator",
     "Plan",
     "Projection",

@@ -44,7 +44,7 @@ def arrange_joins(plan: Plan) -> Plan:
 def _arranged(operator: Operator) -> Operator:
     if not isinstance(operator, Selection | Join):
         return operator
-    inputs, conditions = _flattened(operator)
+    inputs, conditions = flattened(operator)
     waiting = []
     for condition in conditions:
         readers = [n for n, one in enumerate(inputs) if condition.references & set(one.columns)]
@@ -55,14 +55,14 @@ def _arranged(operator: Operator) -> Operator:
     return _joined(inputs, waiting)
 
 
-def _flattened(operator: Operator) -> tuple[list[Operator], list[Scalar]]:
+def flattened(operator: Operator) -> tuple[list[Operator], list[Scalar]]:
     """The inputs of a cluster of inner joins and selections, and all its conditions."""
     if isinstance(operator, Selection):
-        inputs, conditions = _flattened(operator.input)
+        inputs, conditions = flattened(operator.input)
         return inputs, [*conditions, *operator.condition.conjuncts]
     if isinstance(operator, Join):
-        left, above = _flattened(operator.left)
-        right, further = _flattened(operator.right)
+        left, above = flattened(operator.left)
+        right, further = flattened(operator.right)
         own = [] if operator.condition == TRUE else operator.condition.conjuncts
         return left + right, [*above, *further, *own]
     return [operator], []

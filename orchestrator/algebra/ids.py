@@ -48,10 +48,11 @@ def infer_ids(plan: Plan) -> Plan | Unsupported:
 def ids_of(operator: Operator) -> tuple[Column, ...]:
     """The columns that identify the rows of an operator in a plan that carries its IDs.
 
-    The rules change such a plan no more.
+    The rules change such a plan no more. A table without a key has none by itself.
     """
     symbols = used_symbols(operator)
-    return fold(operator, lambda one, inputs: one.identified(inputs, symbols)).ids
+    ids = fold(operator, lambda one, inputs: one.identified(inputs, symbols)).ids
+    return ids if set(ids) <= set(operator.columns) else ()
 
 
 def used_symbols(plan: Operator) -> Symbols:

@@ -24,6 +24,7 @@ from orchestrator.algebra.columns import Column, in_order
 from orchestrator.algebra.ids import ids_of, infer_ids
 from orchestrator.algebra.operators.base import Operator, listed
 from orchestrator.algebra.operators.cte_scan import CteScan
+from orchestrator.algebra.operators.recursive import Recursion
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.scalar import Scalar
@@ -56,6 +57,8 @@ def _header(plan: Plan) -> str:
 
 
 def _ids_text(operator: Operator) -> str:
+    if isinstance(operator, Scan) and not operator.table.keys:
+        return ""
     return f"⟨{listed(ids_of(operator))}⟩"
 
 
@@ -80,9 +83,11 @@ def _tree(
     if isinstance(operator, CteScan):
         printed.add(operator.name)
     for position, (name, child) in enumerate(inner, 1):
-        # A subquery identifies no rows of the view; its own IDs would only distract.
+        # A subquery identifies no rows of the view; its own IDs would only distract. The parts of
+        # a recursion have none.
+        bare = name or isinstance(operator, Recursion)
         yield from _tree(
-            child, below, position == len(inner), name, None if name else marks, printed
+            child, below, position == len(inner), name, None if bare else marks, printed
         )
 
 

@@ -180,6 +180,7 @@ def filled(text: str, **terms: Column | Scalar) -> Scalar:
 
 
 TRUE = Scalar.of(exp.true())
+FALSE = Scalar.of(exp.false())
 
 _CLOSED = (exp.Column, exp.Literal, exp.Paren, exp.Cast, exp.Anonymous, exp.Parameter)
 """Trees that stand in any place without parentheses."""

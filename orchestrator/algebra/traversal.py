@@ -54,6 +54,8 @@ def walk(plan: Operator, subqueries: bool = True) -> Iterator[Operator]:
     """Every operator of a plan, outer ones first, also those in subqueries of expressions."""
     yield plan
     if subqueries:
+        for inner in plan.inner:
+            yield from walk(inner)
         for scalar in plan.scalars:
             for subquery in scalar.subqueries:
                 yield from walk(subquery.plan)

@@ -7,7 +7,6 @@ paper's figure 9a and, unless told otherwise, a hundredth of its size.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,6 +33,7 @@ from orchestrator.bench.contenders import (
 from orchestrator.bench.measure import (
     STEADY,
     Execution,
+    geometric_mean,
     machine,
     own_server,
     require_durable_commits,
@@ -326,15 +326,6 @@ def _rows(one: Measured) -> Iterator[dict[str, Any]]:
             **ratios,
             "note": reason,
         }
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """The mean of ratios.
-
-    >>> geometric_mean([2.0, 8.0])
-    4.0
-    """
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def _bars(found: Sequence[Measured], cold: bool) -> tuple[Bar, ...]:

@@ -1,7 +1,10 @@
 """What capture costs the writers of a table, and what a refresh costs that finds nothing to do.
 
-Two identical tables lie side by side; a maintained view reads one of them. Every measurement runs
-on both in turn. Commits wait for the disk, as those of any database whose data matters.
+Identical tables lie side by side: a bare one, and one under a maintained view for each form of
+capture, plpgsql and, where the server can have it, C. Every measurement runs on all of them in
+turn. Commits wait for the disk, as those of any database whose data matters. The bars are on the
+form that views get on this server; beside them stands what a trigger costs that does next to
+nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import shutil
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -20,25 +23,48 @@ from typing import Any
 
 from psycopg import Connection, sql
 
-from orchestrator.api import Orchestrator, connect
+from orchestrator.api import Orchestrator, accelerate, connect
 from orchestrator.bench.measure import (
     Paired,
-    alternate,
-    durable_server,
     explained,
+    in_turn,
     machine,
+    own_server,
     prepare_explained,
     require_durable_commits,
     timed,
 )
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.errors import NameTakenError, ServerError, UsageError
+from orchestrator.runtime import catalog
 from orchestrator.server import installations
 
 SCHEMA = "idivm_bench"
-BARE = sql.Identifier(SCHEMA, "bare")
-CAPTURED = sql.Identifier(SCHEMA, "captured")
-VIEW = f"{SCHEMA}.totals"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the tables that are measured in turn, and what is on it."""
+
+    table: str
+    what: str
+
+    @property
+    def name(self) -> sql.Identifier:
+        """The table."""
+        return sql.Identifier(SCHEMA, self.table)
+
+    @property
+    def view(self) -> str:
+        """The maintained view that reads it, where it is captured."""
+        return f"{SCHEMA}.totals_{self.table}"
+
+
+BARE = Side("bare", "nothing")
+IN_PLPGSQL = Side("in_plpgsql", "plpgsql")
+IN_C = Side("in_c", "C")
+EMPTY = Side("empty", "empty trigger")
+CONSTANT = Side("constant", "constant row")
 
 UPDATES_AT_LEAST = 0.9
 BULK_UPDATE_AT_MOST = 2.2
@@ -68,6 +94,13 @@ class _Bench:
     repeat: int
     clients: int
     say: Callable[[str], None]
+    forms: tuple[Side, ...]
+    """The captured tables; the one in the form that views get here comes last."""
+
+    @property
+    def judged(self) -> Side:
+        """The side that the bars are on."""
+        return self.forms[-1]
 
     @property
     def connection(self) -> Connection[Any]:
@@ -95,40 +128,58 @@ def run(
         if value < 1:
             raise UsageError(f"The benchmark needs --{name} of 1 or more, not {value}.")
     if dsn is None:
-        with durable_server(pg) as own:
+        with own_server(pg) as server:
+            try:
+                accelerate(server)
+            except ServerError as error:
+                say(f"{error} So capture is measured in plpgsql alone.\n")
+            own = server.up().dsn
             return run(dsn=own, seconds=seconds, rows=rows, repeat=repeat, clients=clients, say=say)
     with connect(dsn) as orchestrator:
         require_durable_commits(orchestrator.connection)
-        with prepare_tables(orchestrator, rows):
-            return _measure(_Bench(orchestrator, dsn, round(seconds), rows, repeat, clients, say))
+        with prepare_tables(orchestrator, rows) as forms:
+            return _measure(
+                _Bench(orchestrator, dsn, round(seconds), rows, repeat, clients, say, forms)
+            )
 
 
 def _measure(bench: _Bench) -> Report:
-    described = machine(bench.connection)
+    described = {**machine(bench.connection), "bars on capture in": bench.judged.what}
     many = MANY_CLIENTS * (os.cpu_count() or 1)
-    few_rates, many_rates = (_single_row_updates(bench, n) for n in (bench.clients, many))
+    few_rates = _single_row_updates(bench, bench.clients, (EMPTY, CONSTANT, *bench.forms))
+    many_rates = _single_row_updates(bench, many, bench.forms)
     updates = _bulk(bench, "UPDATE", _UPDATE)
     inserts = _bulk(bench, "INSERT", _INSERT, undo=_DELETE)
     after_much, later = _idle_refreshes(bench)
-    touched = _buffers(bench, _UPDATE_ONE)
     rows = (
-        _row(_single_row_name(bench.clients), "transactions/s", few_rates, touched),
-        _row(_single_row_name(many), "transactions/s", many_rates, touched),
-        _row(f"UPDATE of {bench.rows:,} rows", "ms", updates, _buffers(bench, _UPDATE)),
-        _row(f"INSERT of {bench.rows:,} rows", "ms", inserts, _buffers(bench, _INSERT)),
-        _idle_row("idle refresh after a large one", after_much),
-        _idle_row("idle refresh later on", later),
+        *_rows(bench, _single_row_name(bench.clients), "transactions/s", few_rates, _UPDATE_ONE),
+        *_rows(bench, _single_row_name(many), "transactions/s", many_rates, _UPDATE_ONE),
+        *_rows(bench, f"UPDATE of {bench.rows:,} rows", "ms", updates, _UPDATE),
+        *_rows(bench, f"INSERT of {bench.rows:,} rows", "ms", inserts, _INSERT),
+        _idle_row("idle refresh after a large one", bench.judged, after_much),
+        _idle_row("idle refresh later on", bench.judged, later),
     )
     written = after_much.plus(later)
+    judged = bench.judged
     bars = (
         Bar(
             "single-row UPDATE, rate with capture / without",
-            few_rates.ratio,
+            few_rates[judged].ratio,
             ">=",
             UPDATES_AT_LEAST,
         ),
-        Bar("bulk UPDATE, time with capture / without", updates.ratio, "<=", BULK_UPDATE_AT_MOST),
-        Bar("bulk INSERT, time with capture / without", inserts.ratio, "<=", BULK_INSERT_AT_MOST),
+        Bar(
+            "bulk UPDATE, time with capture / without",
+            updates[judged].ratio,
+            "<=",
+            BULK_UPDATE_AT_MOST,
+        ),
+        Bar(
+            "bulk INSERT, time with capture / without",
+            inserts[judged].ratio,
+            "<=",
+            BULK_INSERT_AT_MOST,
+        ),
         Bar("idle refresh after a large one, ms", after_much.milliseconds, "<", IDLE_REFRESH_BELOW),
         Bar("idle refresh later on, ms", later.milliseconds, "<", IDLE_REFRESH_BELOW),
         Bar("idle refresh, bytes of WAL", written.wal_bytes, "=", 0),
@@ -142,21 +193,27 @@ def _single_row_name(clients: int) -> str:
     return f"single-row UPDATE, {clients} client{'' if clients == 1 else 's'}"
 
 
-def _row(name: str, unit: str, paired: Paired, buffers: tuple[int, int]) -> dict[str, Any]:
+def _rows(
+    bench: _Bench, name: str, unit: str, measured: Mapping[Side, Paired], form: sql.SQL
+) -> Iterator[dict[str, Any]]:
     scale = 1000 if unit == "ms" else 1
-    bare, captured = paired.medians
-    least, most = paired.spread
-    return {
-        "measured": name,
-        "unit": unit,
-        "without capture": bare * scale,
-        "with capture": captured * scale,
-        "ratio": paired.ratio,
-        "ratios from": least,
-        "to": most,
-        "buffers without": buffers[0],
-        "buffers with": buffers[1],
-    }
+    _tidy(bench)
+    without = _buffers(bench, form, BARE)
+    for side, paired in measured.items():
+        bare, captured = paired.medians
+        least, most = paired.spread
+        yield {
+            "measured": name,
+            "capture": side.what,
+            "unit": unit,
+            "without capture": bare * scale,
+            "with capture": captured * scale,
+            "ratio": paired.ratio,
+            "ratios from": least,
+            "to": most,
+            "buffers without": without,
+            "buffers with": _buffers(bench, form, side),
+        }
 
 
 @dataclass(frozen=True)
@@ -175,9 +232,10 @@ class _Idle:
         )
 
 
-def _idle_row(name: str, idle: _Idle) -> dict[str, Any]:
+def _idle_row(name: str, side: Side, idle: _Idle) -> dict[str, Any]:
     return {
         "measured": name,
+        "capture": side.what,
         "unit": "ms",
         "without capture": None,
         "with capture": idle.milliseconds,
@@ -198,9 +256,21 @@ _INSERT = sql.SQL(
 _DELETE = sql.SQL("DELETE FROM {table} WHERE id > {rows}")
 
 
+_TRIGGERS = {
+    EMPTY: sql.SQL(
+        "CREATE FUNCTION {} RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
+    ),
+    CONSTANT: sql.SQL(
+        "CREATE FUNCTION {} RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN INSERT INTO idivm_bench.log VALUES (1); RETURN NULL; END'"
+    ),
+}
+"""What there is below any capture: reading no changes at all, and logging none of them."""
+
+
 @contextmanager
-def prepare_tables(orchestrator: Orchestrator, rows: int) -> Iterator[None]:
-    """Two tables of so many rows, one of them under a maintained view; dropped afterwards."""
+def prepare_tables(orchestrator: Orchestrator, rows: int) -> Iterator[tuple[Side, ...]]:
+    """All tables with so many rows each, dropped afterwards; yields those that are captured."""
     connection = orchestrator.connection
     schema = sql.Identifier(SCHEMA)
     if connection.execute("SELECT to_regnamespace(%s)", [SCHEMA]).fetchone() != (None,):
@@ -208,63 +278,88 @@ def prepare_tables(orchestrator: Orchestrator, rows: int) -> Iterator[None]:
             f"The database has a schema {SCHEMA} already: drop it (DROP SCHEMA {SCHEMA} CASCADE) "
             "if an earlier measurement left it, or measure in another database."
         )
+    forms = (IN_PLPGSQL, IN_C) if catalog.captures_in_c(connection) else (IN_PLPGSQL,)
     try:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
-        for table in (BARE, CAPTURED):
+        for side in (BARE, *_TRIGGERS, *forms):
             connection.execute(
                 sql.SQL(
                     "CREATE TABLE {} (id integer PRIMARY KEY, kind integer NOT NULL,"
                     " price numeric NOT NULL, note text NOT NULL)"
-                ).format(table)
+                ).format(side.name)
             )
             connection.execute(
                 sql.SQL(
                     "INSERT INTO {} SELECT n, n % 100, n % 1000, 'note ' || n"
                     " FROM generate_series(1, {}) AS n"
-                ).format(table, sql.Literal(rows))
+                ).format(side.name, sql.Literal(rows))
             )
-            connection.execute(sql.SQL("VACUUM ANALYZE {}").format(table))
-        orchestrator.create_view(
-            VIEW,
-            f"SELECT kind, sum(price) AS total, count(*) AS items FROM {SCHEMA}.captured GROUP BY kind",  # noqa: S608
+            connection.execute(sql.SQL("VACUUM ANALYZE {}").format(side.name))
+        connection.execute(
+            sql.SQL("CREATE TABLE {} (n integer)").format(sql.Identifier(SCHEMA, "log"))
         )
-        yield
+        for side, function in _TRIGGERS.items():
+            call = sql.SQL("{}()").format(side.name)
+            connection.execute(function.format(call))
+            connection.execute(
+                sql.SQL(
+                    "CREATE TRIGGER floor AFTER UPDATE ON {}"
+                    " REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows"
+                    " FOR EACH STATEMENT EXECUTE FUNCTION {}"
+                ).format(side.name, call)
+            )
+        for side in forms:
+            setting = "on" if side is IN_C else "off"
+            connection.execute("SELECT set_config('idivm.accelerate', %s, false)", [setting])
+            query = sql.SQL(
+                "SELECT kind, sum(price) AS total, count(*) AS items FROM {} GROUP BY kind"
+            ).format(side.name)
+            orchestrator.create_view(side.view, query.as_string(connection))
+        yield forms
     finally:
-        orchestrator.drop_view(VIEW, if_exists=True)
+        for side in forms:
+            orchestrator.drop_view(side.view, if_exists=True)
         connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(schema))
 
 
 def _tidy(bench: _Bench) -> None:
-    """Brings both tables and the log to the state that every run begins with."""
-    bench.orchestrator.refresh(VIEW)
-    for table in (BARE, CAPTURED):
-        bench.connection.execute(sql.SQL("VACUUM {}").format(table))
+    """Brings all tables and the logs to the state that every run begins with."""
+    bench.orchestrator.refresh(*(side.view for side in bench.forms))
+    for side in (BARE, *_TRIGGERS, *bench.forms):
+        bench.connection.execute(sql.SQL("VACUUM {}").format(side.name))
 
 
-def _statement(bench: _Bench, form: sql.SQL, table: sql.Identifier) -> sql.Composed:
-    return form.format(table=table, rows=sql.Literal(bench.rows))
+def _statement(bench: _Bench, form: sql.SQL, side: Side) -> sql.Composed:
+    return form.format(table=side.name, rows=sql.Literal(bench.rows))
 
 
-def _single_row_updates(bench: _Bench, clients: int) -> Paired:
+def _single_row_updates(bench: _Bench, clients: int, sides: Sequence[Side]) -> dict[Side, Paired]:
     program = _pgbench(bench.connection.info.server_version // 10_000)
     with tempfile.TemporaryDirectory() as folder:
 
-        def side(table: sql.Identifier) -> Callable[[], float]:
-            script = Path(folder) / f"{table.as_string().replace('.', '_')}.sql"
+        def rate_on(side: Side) -> Callable[[], float]:
+            script = Path(folder) / f"{side.table}.sql"
             script.write_text(
                 f"\\set id random(1, {bench.rows})\n"
-                f"UPDATE {table.as_string()} SET price = price + 1 WHERE id = :id;\n"
+                f"UPDATE {side.name.as_string()} SET price = price + 1 WHERE id = :id;\n"
             )
 
             def rate() -> float:
                 _tidy(bench)
-                bench.say(f"{_single_row_name(clients)}, {table.as_string()}")
+                bench.say(f"{_single_row_name(clients)}, {side.table}")
                 return _transactions_a_second(bench, clients, program, script)
 
             return rate
 
         slices = max(1, round(bench.seconds / SLICE))
-        return alternate(side(BARE), side(CAPTURED), bench.repeat * slices)
+        return _beside_bare(rate_on, sides, bench.repeat * slices)
+
+
+def _beside_bare(
+    measure: Callable[[Side], Callable[[], float]], sides: Sequence[Side], repeat: int
+) -> dict[Side, Paired]:
+    bare, *others = in_turn([measure(side) for side in (BARE, *sides)], repeat)
+    return {side: Paired(bare, runs) for side, runs in zip(sides, others, strict=True)}
 
 
 def _transactions_a_second(bench: _Bench, clients: int, program: str, script: Path) -> float:
@@ -293,32 +388,29 @@ def _pgbench(version: int) -> str:
     )
 
 
-def _bulk(bench: _Bench, name: str, form: sql.SQL, undo: sql.SQL | None = None) -> Paired:
-    def side(table: sql.Identifier) -> Callable[[], float]:
+def _bulk(
+    bench: _Bench, name: str, form: sql.SQL, undo: sql.SQL | None = None
+) -> dict[Side, Paired]:
+    def time_on(side: Side) -> Callable[[], float]:
         def run_once() -> float:
             _tidy(bench)
-            bench.say(f"{name} of {bench.rows:,} rows, {table.as_string()}")
-            statement = _statement(bench, form, table)
+            bench.say(f"{name} of {bench.rows:,} rows, {side.table}")
+            statement = _statement(bench, form, side)
             taken = timed(lambda: bench.connection.execute(statement))
             if undo is not None:
-                bench.connection.execute(_statement(bench, undo, table))
+                bench.connection.execute(_statement(bench, undo, side))
             return taken
 
         return run_once
 
-    return alternate(side(BARE), side(CAPTURED), BULK_RUNS * bench.repeat)
+    return _beside_bare(time_on, bench.forms, BULK_RUNS * bench.repeat)
 
 
-def _buffers(bench: _Bench, form: sql.SQL) -> tuple[int, int]:
-    """The pages that a statement touches on either table; what it changed is taken back."""
-
-    def touched(table: sql.Identifier) -> int:
-        statement = _statement(bench, form, table).as_string(bench.connection)
-        # The first run of a session also reads the catalog and compiles the triggers.
-        return [_rolled_back(bench.connection, statement) for _ in range(2)][-1]
-
-    _tidy(bench)
-    return touched(BARE), touched(CAPTURED)
+def _buffers(bench: _Bench, form: sql.SQL, side: Side) -> int:
+    """The pages that a statement touches; what it changed is taken back."""
+    statement = _statement(bench, form, side).as_string(bench.connection)
+    # The first run of a session also reads the catalog and compiles the triggers.
+    return [_rolled_back(bench.connection, statement) for _ in range(2)][-1]
 
 
 def _rolled_back(connection: Connection[Any], statement: str) -> int:
@@ -330,15 +422,15 @@ def _idle_refreshes(bench: _Bench) -> tuple[_Idle, _Idle]:
     """Refreshes right after one that had much to do, when the log is at its fullest, and later."""
     bench.say("idle refresh")
     prepare_explained(bench.connection)
-    bench.connection.execute(_statement(bench, _UPDATE, CAPTURED))
-    bench.orchestrator.refresh(VIEW)
+    bench.connection.execute(_statement(bench, _UPDATE, bench.judged))
+    bench.orchestrator.refresh(bench.judged.view)
     after_much = _idle_refresh(bench)
-    bench.orchestrator.refresh(VIEW)
+    bench.orchestrator.refresh(bench.judged.view)
     return after_much, _idle_refresh(bench)
 
 
 def _idle_refresh(bench: _Bench) -> _Idle:
-    statement = sql.SQL("SELECT * FROM idivm.refresh({})").format(sql.Literal(VIEW))
+    statement = sql.SQL("SELECT * FROM idivm.refresh({})").format(sql.Literal(bench.judged.view))
     text = statement.as_string(bench.connection)
     explained(bench.connection, text)
     with bench.connection.transaction():

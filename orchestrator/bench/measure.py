@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import secrets
@@ -10,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,19 +85,29 @@ def alternate(
     >>> order
     ['a', 'b', 'b', 'a']
     """
+    return Paired(*in_turn((a, b), repeat, warm_up))
+
+
+def in_turn(
+    sides: Sequence[Callable[[], float]], repeat: int, warm_up: int = 1
+) -> tuple[tuple[float, ...], ...]:
+    """The same for any number of sides: forwards, backwards, forwards, ...; gives the runs of each.
+
+    >>> in_turn((lambda: 1.0, lambda: 2.0, lambda: 3.0), repeat=2)
+    ((1.0, 1.0), (2.0, 2.0), (3.0, 3.0))
+    """
     if repeat < 1:
         raise UsageError(
             "A measurement needs at least one run of each side; give --repeat 1 or more."
         )
-    measured: tuple[list[float], list[float]] = ([], [])
+    measured: tuple[list[float], ...] = tuple([] for _ in sides)
     for number in range(warm_up + repeat):
-        values = [0.0, 0.0]
-        for side in (0, 1) if (number - warm_up) % 2 == 0 else (1, 0):
-            values[side] = (a, b)[side]()
-        if number >= warm_up:
-            measured[0].append(values[0])
-            measured[1].append(values[1])
-    return Paired(tuple(measured[0]), tuple(measured[1]))
+        forwards = (number - warm_up) % 2 == 0
+        for side in range(len(sides)) if forwards else reversed(range(len(sides))):
+            value = sides[side]()
+            if number >= warm_up:
+                measured[side].append(value)
+    return tuple(map(tuple, measured))
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -104,6 +115,15 @@ def timed(action: Callable[[], object]) -> float:
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """The mean of ratios.
+
+    >>> geometric_mean([2.0, 8.0])
+    4.0
+    """
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,24 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--seed", type=int, default=1, help="of the data")
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
 
+    sub = bench("tpch", "the 22 queries of TPC-H as views while all eight tables change", _tpch)
+    sub.add_argument("--scale", type=float, default=0.1, help="1: 6 million lines of orders")
+    sub.add_argument("--rounds", type=int, default=20, help="rounds of changes")
+    sub.add_argument(
+        "--change",
+        type=_part,
+        metavar="PART",
+        help="of all rows a round, as 0.1%% or 0.001 (default: 0.1%%, with --check 1%%)",
+    )
+    sub.add_argument("--query", action="append", metavar="NAME", help="a view (default: all)")
+    sub.add_argument(
+        "--check", action="store_true", help="compare the views after every round, measure nothing"
+    )
+    sub.add_argument("--maintain", default="deferred", help="the mode of the views")
+    sub.add_argument("--strategy", default="auto", help="of all views (default: auto)")
+    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+    sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
+
     sub = bench("load", "bulk loads beside psql's \\copy and Spark's JDBC writer", _load)
     sub.add_argument("--rows", type=int, default=5_000_000, help="rows of the file")
     sub.add_argument("--repeat", type=int, default=3, help="runs of each side")
@@ -71,6 +89,11 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
     sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
 
+    sub = bench("chaos", "writers, refreshers, DDL, and kill -9 of everything in turn", _chaos)
+    sub.add_argument("--minutes", type=float, default=15, help="how long to go on")
+    sub.add_argument("--seed", type=int, default=5, help="of what is done")
+    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+
     sub = bench("fuzz", "random views and changes against the oracle", _fuzz)
     sub.add_argument("--minutes", type=float, default=1, help="how long to go on")
     sub.add_argument("--seed", type=int, help="the first seed (default: a fresh one)")
@@ -80,6 +103,16 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--replay", type=Path, metavar="JSON", help="run this saved case instead")
     sub.add_argument("--save", type=Path, metavar="FOLDER", help="keep failing cases here")
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+
+
+def _part(text: str) -> float:
+    """A part of a whole, as a number or in per cent.
+
+    >>> _part("0.1%"), _part("0.25")
+    (0.001, 0.25)
+    """
+    number, per_cent = (text[:-1], 100) if text.endswith("%") else (text, 1)
+    return float(number) / per_cent
 
 
 _AXES = {
@@ -173,6 +206,26 @@ def _fivm(options: argparse.Namespace) -> int:
     return show(report, as_json=options.json)
 
 
+def _tpch(options: argparse.Namespace) -> int:
+    from orchestrator.bench.plot import draw_tpch
+    from orchestrator.bench.report import progress, show
+    from orchestrator.bench.tpch import run
+
+    report = run(
+        dsn=options.dsn,
+        scale=options.scale,
+        rounds=options.rounds,
+        share=options.change,
+        queries=options.query or (),
+        check=options.check,
+        maintain=options.maintain,
+        strategy=options.strategy,
+        pg=options.pg,
+        say=progress,
+    )
+    return show(report, as_json=options.json, plot_to=options.plot, draw=draw_tpch)
+
+
 def _load(options: argparse.Namespace) -> int:
     from orchestrator.bench.load import run
     from orchestrator.bench.report import progress, show
@@ -203,6 +256,17 @@ def _writers(options: argparse.Namespace) -> int:
         say=progress,
     )
     return show(report, as_json=options.json, plot_to=options.plot)
+
+
+def _chaos(options: argparse.Namespace) -> int:
+    from orchestrator.bench.chaos import run
+    from orchestrator.bench.report import progress, show
+    from orchestrator.errors import UsageError
+
+    if options.dsn:
+        raise UsageError("This run kills the server again and again; it takes none but its own.")
+    report = run(minutes=options.minutes, seed=options.seed, pg=options.pg, say=progress)
+    return show(report, as_json=options.json)
 
 
 def _fuzz(options: argparse.Namespace) -> int:

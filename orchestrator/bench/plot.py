@@ -148,6 +148,34 @@ def draw_bsma(report: Report, path: Path) -> Path | None:
     return _figure(path, (12, 7.5 if ratios else 4.2), draw)
 
 
+def draw_tpch(report: Report, path: Path) -> Path | None:
+    """How many times as long recomputation takes as a refresh, in time and pages, and the times."""
+    rows = [row for row in report.rows if row.get("ms") is not None]
+    if not rows:
+        return None
+    views = _in_order(row["view"] for row in rows)
+    ratios = {(row["view"], "time"): row["materialized / refresh"] for row in rows}
+    ratios |= {(row["view"], "buffers"): row["buffers / refresh"] for row in rows}
+    times = {(row["view"], row["strategy"]): row["ms"] for row in rows}
+    times |= {(row["view"], "REFRESH MATERIALIZED VIEW"): row["materialized ms"] for row in rows}
+
+    def draw(figure: Any) -> None:
+        figure.suptitle(f"{report.bench}: refresh after changes of all eight tables", fontsize=13)
+        above, below = figure.subplots(2)
+        _bars(above, views, ["time", "buffers"], ratios, numbers=True)
+        above.axhline(1, color="black", linewidth=0.8)
+        above.set_ylabel("recomputed / refreshed")
+        above.legend(fontsize=8, ncols=2, loc="upper right")
+        _bars(below, views, _in_order(label for _, label in times), times, numbers=True)
+        below.set_ylabel("ms")
+        below.legend(fontsize=8, ncols=4, loc="upper right")
+        for axes in (above, below):
+            low, high = axes.get_ylim()
+            axes.set_ylim(low, high * 2)
+
+    return _figure(path, (15, 8), draw)
+
+
 def _repeats(row: Row, rows: Sequence[Row]) -> bool:
     return any(
         one is not row and one["view"] == row["view"] and one["ms"] == row["ms"] for one in rows

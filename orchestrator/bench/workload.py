@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,6 +20,8 @@ class Workload:
     """The files of one folder under `sql/`."""
 
     name: str
+    fill: Callable[[Orchestrator], None] | None = None
+    """Brings the data into the tables where `load.sql` only makes them; `keys.sql` follows it."""
 
     def text(self, file: str) -> str:
         """The SQL in `<file>.sql`."""
@@ -32,8 +34,11 @@ class Workload:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
         enter(orchestrator)
         for name, value in settings.items():
-            _set(orchestrator, f"bench.{name}", str(value))
+            configure(orchestrator, f"bench.{name}", value)
         connection.execute(self.text("load").encode())
+        if self.fill is not None:
+            self.fill(orchestrator)
+            connection.execute(self.text("keys").encode())
         vacuum(orchestrator)
 
     @contextmanager
@@ -48,7 +53,7 @@ class Workload:
             yield
         finally:
             if not connection.closed:
-                _set(orchestrator, "search_path", path[0])
+                configure(orchestrator, "search_path", path[0])
                 drop_views(orchestrator)
                 connection.execute(
                     sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(SCHEMA))
@@ -66,11 +71,12 @@ def _require_free(orchestrator: Orchestrator) -> None:
 
 def enter(orchestrator: Orchestrator) -> None:
     """Lets this session call the tables by their plain names."""
-    _set(orchestrator, "search_path", SCHEMA)
+    configure(orchestrator, "search_path", SCHEMA)
 
 
-def _set(orchestrator: Orchestrator, name: str, value: str) -> None:
-    orchestrator.connection.execute("SELECT set_config(%s, %s, false)", [name, value])
+def configure(orchestrator: Orchestrator, name: str, value: object) -> None:
+    """Gives a setting a value in this session; changes read theirs from settings `bench.*`."""
+    orchestrator.connection.execute("SELECT set_config(%s, %s, false)", [name, str(value)])
 
 
 def drop_views(orchestrator: Orchestrator) -> None:

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.api import Orchestrator, StatementResult, connect
+from orchestrator.api import Orchestrator, StatementResult, accelerate, connect
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.serve import Event
@@ -101,6 +101,8 @@ def status(options: argparse.Namespace) -> int:
             ("rows", f"about {view.rows:,}"),
             ("size", f"{_size(view.bytes)} of content, {_size(view.log_bytes)} of change logs"),
         ]
+        if view.log_kept > view.log_limit:
+            facts.append(("WARNING", _keeps_too_much(view)))
         print(view.name)
         for name, value in facts:
             print(f"  {name + ':':17}{value}")
@@ -173,7 +175,10 @@ def up(options: argparse.Namespace) -> int:
     """`idivm up`."""
     from orchestrator.server import embedded
 
-    endpoint = embedded.EmbeddedServer().up()
+    server = embedded.EmbeddedServer()
+    if options.accelerate:
+        accelerate(server)
+    endpoint = server.up()
     _print_done(options, endpoint.dsn, dsn=endpoint.dsn)
     return 0
 
@@ -190,12 +195,13 @@ def down(options: argparse.Namespace) -> int:
 def doctor(options: argparse.Namespace) -> int:
     """`idivm doctor`."""
     with _open(options) as orchestrator:
-        findings = orchestrator.doctor()
+        findings = orchestrator.doctor(contents=not options.quick)
     if options.json:
         _print_json([dataclasses.asdict(finding) for finding in findings])
     else:
         for finding in findings:
-            print(f"{'ok   ' if finding.fine else 'WRONG'} {finding.subject}: {finding.sentence}")
+            mark = "ok    " if finding.fine else "mended" if finding.mended else "WRONG "
+            print(f"{mark} {finding.subject}: {finding.sentence}")
     return 0 if all(finding.fine for finding in findings) else 1
 
 
@@ -230,6 +236,18 @@ def _behind(view: ViewInfo) -> str:
     if view.status == "invalid":
         return "to be rebuilt by its next refresh"
     return f"stale by {view.pending:,} change{'' if view.pending == 1 else 's'}"
+
+
+def _keeps_too_much(view: ViewInfo) -> str:
+    what = {
+        "warn": "refresh it, or let idivm serve do so",
+        "refresh": "the next refresh of any view takes it along",
+        "rebuild": "it is about to be left to a rebuild by its next refresh",
+    }
+    return (
+        f"it keeps {_size(view.log_kept)} of change logs, more than its log_limit of"
+        f" {_size(view.log_limit)}; {what[view.on_log_limit]}"
+    )
 
 
 def _last_refresh(view: ViewInfo) -> str:

@@ -89,9 +89,18 @@ def build_parser() -> argparse.ArgumentParser:
         help="how far a view may lag behind whose option staleness says nothing (default: 500ms)",
     )
 
-    verb("up", "start the embedded server", commands.up)
+    sub = verb("up", "start the embedded server", commands.up)
+    sub.add_argument(
+        "--accelerate",
+        action="store_true",
+        help="build capture in C for it, which needs a compiler and PostgreSQL's header files",
+    )
     verb("down", "stop the embedded server", commands.down)
-    verb("doctor", "diagnose an installation and remove leftovers", commands.doctor)
+
+    sub = verb("doctor", "look at an installation and mend what is broken", commands.doctor)
+    sub.add_argument(
+        "--quick", action="store_true", help="do not compare the views' content with their queries"
+    )
 
     sub = verbs.add_parser("bench", help="run a measurement", description="Run a measurement.")
     names.add_arguments(sub, common)

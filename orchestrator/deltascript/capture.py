@@ -17,6 +17,9 @@ from orchestrator.deltascript.plan import SourceColumn
 SEGMENT_BITS = 32
 """A statement's number shifted right by this many bits tells, by its lowest bit, the log segment."""
 
+LOOK_EVERY = 1024
+"""Once in so many statements a writer looks whether the log has grown beyond what views may keep."""
+
 
 PLACEHOLDER = "present"
 
@@ -45,6 +48,11 @@ class Captured:
     def view(self) -> Identifier:
         """The source view."""
         return Identifier("idivm_def", self.base)
+
+    def arguments(self, number: int) -> tuple[str, ...]:
+        """What the C form of capture is told of a table: source, number, the key's columns."""
+        key = (str(column.attnum) for column, _ in self.columns if column.in_key)
+        return (str(self.id), str(number), *key)
 
     def log(self, suffix: str = "") -> Identifier:
         """An object in the log schema."""
@@ -88,13 +96,19 @@ def widen_source(source: Captured, added: Sequence[SourceColumn]) -> Iterator[Co
     yield from read_side(source)
 
 
-def capture_member(source: Captured, member: Composable, number: int) -> Iterator[Composed]:
-    """The functions that log the changes of one table: the source itself, a partition or an heir."""
+def capture_member(
+    source: Captured, member: Composable, number: int, partitioned: bool = False
+) -> Iterator[Composed]:
+    """The functions that log the changes of one table: the source itself, a partition or an heir.
+
+    Of a row that a MERGE moves from one partition to another, transition tables hold a part or
+    nothing; the log then says of the table what it says after a TRUNCATE: compute it again.
+    """
     yield SQL(
         "CREATE OR REPLACE FUNCTION {}(t {}) RETURNS {} LANGUAGE sql IMMUTABLE\n"
         "BEGIN ATOMIC SELECT ROW({})::{}; END"
     ).format(source.log(f"_pick_{number}"), member, source.view, _row_values(source), source.view)
-    for operation, body in _capture_bodies(source, number).items():
+    for operation, body in _capture_bodies(source, number, partitioned).items():
         yield SQL(
             "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
             "SET search_path = pg_catalog, pg_temp AS {}"
@@ -118,26 +132,43 @@ def drop_member(source: Captured, number: int) -> Iterator[Composed]:
         yield SQL("DROP FUNCTION IF EXISTS {}").format(source.log(f"_{operation}_{number}"))
 
 
-def attach_triggers(source: Captured, member: Composable, number: int) -> Iterator[Composed]:
-    """The triggers on one table; they fire in every replication role."""
+def attach_triggers(
+    source: Captured, member: Composable, number: int, in_c: bool
+) -> Iterator[Composed]:
+    """The triggers on one table, new or in their other form; they fire in every replication role.
+
+    The C form calls the functions of the table for what it does not do by itself.
+    """
     transitions = {
         "insert": SQL("REFERENCING NEW TABLE AS new_rows"),
         "update": SQL("REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows"),
         "delete": SQL("REFERENCING OLD TABLE AS old_rows"),
         "truncate": SQL(""),
     }
+    arguments = SQL(", ").join(map(Literal, source.arguments(number)))
     for operation, transition in transitions.items():
         trigger = Identifier(f"idivm_{source.id}_{operation}")
-        yield SQL(
-            "CREATE TRIGGER {} AFTER {} ON {} {} FOR EACH STATEMENT EXECUTE FUNCTION {}()"
-        ).format(
-            trigger,
-            SQL(operation.upper()),
-            member,
-            transition,
-            source.log(f"_{operation}_{number}"),
+        call = (
+            SQL("idivm.capture_rows({})").format(arguments)
+            if in_c and operation != "truncate"
+            else SQL("{}()").format(source.log(f"_{operation}_{number}"))
         )
+        yield SQL(
+            "CREATE OR REPLACE TRIGGER {} AFTER {} ON {} {} FOR EACH STATEMENT EXECUTE FUNCTION {}"
+        ).format(trigger, SQL(operation.upper()), member, transition, call)
         yield SQL("ALTER TABLE {} ENABLE ALWAYS TRIGGER {}").format(member, trigger)
+
+
+def attach_routing(source: Captured, member: Composable, number: int) -> Iterator[Composed]:
+    """What makes PostgreSQL hand a partitioned table's capture the right rows after a MERGE.
+
+    Having routed a row to its partition, a MERGE takes that row for the new image of every row that
+    it updates afterwards, unless the partition has a trigger like this one. It never fires; the
+    table's partitions inherit it.
+    """
+    yield SQL(
+        "CREATE TRIGGER {} BEFORE INSERT ON {} FOR EACH ROW WHEN (false) EXECUTE FUNCTION {}()"
+    ).format(Identifier(f"idivm_{source.id}_routing"), member, source.log(f"_truncate_{number}"))
 
 
 def function_body(body: Composable) -> Literal:
@@ -199,6 +230,9 @@ def _into_segment(source: Captured, insert: Callable[[Identifier], Composed]) ->
         "    IF (stmt >> {}) & 1 = 0 THEN\n{};\n"
         "    ELSE\n{};\n"
         "    END IF;\n"
+        "    IF stmt & {} = 0 THEN\n"
+        "        PERFORM idivm.look_after_log({});\n"
+        "    END IF;\n"
         "    RETURN NULL;\n"
         "END"
     ).format(
@@ -206,6 +240,8 @@ def _into_segment(source: Captured, insert: Callable[[Identifier], Composed]) ->
         Literal(SEGMENT_BITS),
         insert(source.log("_a")),
         insert(source.log("_b")),
+        Literal(LOOK_EVERY - 1),
+        Literal(source.id),
     )
 
 
@@ -215,7 +251,7 @@ def _appended(source: Captured, segment: Identifier, sides: str, operation: Comp
     ).format(segment, _log_columns(source, sides), operation, _image_columns(source, sides))
 
 
-def _capture_bodies(source: Captured, number: int) -> dict[str, Composed]:
+def _capture_bodies(source: Captured, number: int, partitioned: bool) -> dict[str, Composed]:
     pick = source.log(f"_pick_{number}")
     old = SQL("(SELECT {}(old_rows.*) AS old FROM old_rows) AS o").format(pick)
     new = SQL("(SELECT {}(new_rows.*) AS new FROM new_rows) AS n").format(pick)
@@ -228,18 +264,25 @@ def _capture_bodies(source: Captured, number: int) -> dict[str, Composed]:
     inserted = one_sided("n", "I", new)
     deleted = one_sided("o", "D", old)
 
+    def truncated(segment: Identifier) -> Composed:
+        return _appended(source, segment, "", Literal("T"))
+
     def updated(segment: Identifier) -> Composed:
         if source.keyed:
-            return _paired_update(source, pick, segment, old, new)
-        return SQL("{};\n{}").format(deleted(segment), inserted(segment))
+            logged = _paired_update(source, pick, segment, old, new)
+        else:
+            logged = SQL("{};\n{}").format(deleted(segment), inserted(segment))
+        if not partitioned:
+            return logged
+        return SQL("{}        WHERE idivm.merge_may_have_moved_rows(TG_RELID);\n{}").format(
+            truncated(segment), logged
+        )
 
     return {
         "insert": _into_segment(source, inserted),
         "update": _into_segment(source, updated),
         "delete": _into_segment(source, deleted),
-        "truncate": _into_segment(
-            source, lambda segment: _appended(source, segment, "", Literal("T"))
-        ),
+        "truncate": _into_segment(source, truncated),
     }
 
 

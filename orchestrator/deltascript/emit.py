@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
@@ -22,14 +23,17 @@ from orchestrator.deltascript.plan import (
 )
 from orchestrator.sqltext import fresh_name
 
+SEARCH_PATH: Final = "pg_catalog, pg_temp"
+"""Where a refresh looks for names: what prints names, as regclass does, prints them with schemas."""
+
 
 def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> Iterator[Composed]:
     """The statements that create the state tables, empty, and the row types of the variables."""
     shapes = dict(plan.variables)
     for step in plan.script:
-        if isinstance(step, ReadChanges):
+        if isinstance(step, ReadChanges) and step.classes:
             yield SQL("CREATE TABLE {} AS SELECT {} WITH NO DATA").format(
-                names.state(step.shape), steps.change_fields(step)
+                names.state(step.shape), steps.change_fields(step, names)
             )
     for state in plan.states:
         if state.role == plan.content and not content:
@@ -50,9 +54,11 @@ def _defining(state: State, names: Names, shapes: Mapping[str, str]) -> Composab
     return steps.query_text(state.query, names)
 
 
-def index_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
+def index_states(plan: MaintenancePlan, names: Names, content: bool = True) -> Iterator[Composed]:
     """The statements that index the state tables; cheapest once the first content is there."""
     for state in plan.states:
+        if state.role == plan.content and not content:
+            continue
         if isinstance(state, BagTable):
             yield SQL("ALTER TABLE {} ADD PRIMARY KEY ({}, {})").format(
                 names.state(state.role),
@@ -78,9 +84,15 @@ def create_program(plan: MaintenancePlan, names: Names) -> Composed:
     )
     return SQL(
         "CREATE OR REPLACE FUNCTION {}(since idivm.watermark, rebuild boolean) RETURNS bigint\n"
-        "LANGUAGE plpgsql SECURITY DEFINER\nSET search_path = pg_catalog, pg_temp\n"
+        "LANGUAGE plpgsql SECURITY DEFINER\nSET search_path = {}\n"
         "{}{}AS {}"
-    ).format(names.refresh, steps.plan_mode(plan), settings, function_body(_program(plan, names)))
+    ).format(
+        names.refresh,
+        SQL(SEARCH_PATH),
+        steps.plan_mode(plan),
+        settings,
+        function_body(_program(plan, names)),
+    )
 
 
 def create_relation(
@@ -108,17 +120,26 @@ def _program(plan: MaintenancePlan, names: Names) -> Composed:
     return SQL(
         "#variable_conflict use_column\n"
         "-- Keeps {} equal to the rows of {}; strategy {}.\n"
-        "<<{}>>\nDECLARE\n    changed bigint := 0;\n    applied bigint;\n{}BEGIN\n{}    RETURN changed;\nEND"
+        "<<{}>>\nDECLARE\n    changed bigint := 0;\n    applied bigint;\n"
+        "    accesses double precision := 0;\n    begun timestamptz := clock_timestamp();\n"
+        "{}BEGIN\n{}    RETURN changed;\nEND"
     ).format(
         names.state(plan.content),
         names.definition,
         SQL(plan.strategy),
         Identifier(names.program),
         steps.declarations(plan, names),
-        SQL("").join(
-            [steps.rebuild(plan, names), *(_step(plan, names, step) for step in plan.script)]
-        ),
+        SQL("").join(_steps(plan, names)),
     )
+
+
+def _steps(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
+    yield steps.read_changes(plan, names)
+    yield steps.rebuild(plan, names)
+    for step in plan.script:
+        if not isinstance(step, ReadChanges):
+            yield _step(plan, names, step)
+    yield steps.note_cost(plan, names)
 
 
 def _step(plan: MaintenancePlan, names: Names, step: Step) -> Composed:

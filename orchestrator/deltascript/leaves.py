@@ -36,6 +36,8 @@ def captured(scan: Scan) -> Scan:
     Its columns keep their names there when the table's are renamed. Behind a zero byte, a name
     says for programs which column it is.
     """
+    if scan.table.schema == SOURCE:
+        return scan
     table = replace(scan.table, schema=SOURCE, name=f"{scan.table.name}\0{scan.table.oid}")
     outputs = [
         replace(output, name=f"{output.name}\0{scan.table.oid}.{output.attnum}")

@@ -141,6 +141,8 @@ class StateTable:
     """What it holds, in the order of its columns."""
     probes: tuple[tuple[str, ...], ...] = ()
     """Sets of columns by which the script looks for rows."""
+    not_null: tuple[str, ...] = ()
+    """Columns that never hold NULL."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,10 @@ class ChangeClass:
 
 @dataclass(frozen=True)
 class ReadChanges:
-    """Read the net changes of a source into variables, one for each class of changes."""
+    """Read the net changes of a source into variables, one for each class of changes.
+
+    Without classes, the script takes the source for constant: any change has it computed anew.
+    """
 
     source: Source
     shape: str
@@ -217,14 +222,7 @@ class Apply:
     needs: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Restart:
-    """Compute all states anew, and nothing else, if one of some variables holds anything."""
-
-    needs: tuple[str, ...]
-
-
-Step: TypeAlias = ReplaceContent | ReadChanges | Restart | Assign | Apply
+Step: TypeAlias = ReplaceContent | ReadChanges | Assign | Apply
 
 
 def pairs_of(role: str, columns: tuple[str, ...]) -> Query:
@@ -235,6 +233,36 @@ def pairs_of(role: str, columns: tuple[str, ...]) -> Query:
     )
     items = [exp.alias_(reference(name, "s"), identifier(shown)) for shown, name in names]
     return Query(exp.select(*items).from_(table))
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Columns of a table, by number, by which the script looks for rows."""
+
+    table: int
+    columns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one changed row costs, in index lookups and rows (papers/idivm.txt, section 6)."""
+
+    source: str
+    variable: str
+    """The variable that holds such changes."""
+    kind: Kind
+    columns: tuple[str, ...]
+    """Those that an update touches."""
+    accesses: float
+    """All of them."""
+    a: float
+    """Those of the queries that compute diffs."""
+    p: float
+    """Rows changed in the joined result, or in what is stored in its place."""
+    g: float
+    """Rows changed in the view, for each of these."""
+    k: float
+    """Rows inserted into what is stored besides the view."""
 
 
 @dataclass(frozen=True)
@@ -270,6 +298,14 @@ class MaintenancePlan:
     """The same for programs."""
     variables: tuple[tuple[str, str], ...] = ()
     """The variables that hold diffs, and the roles of their row types."""
+    probes: tuple[Probe, ...] = ()
+    """How the script looks for rows of tables."""
+    costs: tuple[Cost, ...] = ()
+    """By the statistics of the time of planning."""
+
+    def accesses(self, variable: str) -> float:
+        """What a row of a variable that holds changes costs."""
+        return next((one.accesses for one in self.costs if one.variable == variable), 1.0)
 
     def state(self, role: str) -> State:
         """The state of a role."""

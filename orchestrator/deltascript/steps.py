@@ -23,7 +23,6 @@ from orchestrator.deltascript.plan import (
     MaintenancePlan,
     Query,
     ReadChanges,
-    Restart,
     SourceColumn,
     StateTable,
     Step,
@@ -75,11 +74,17 @@ def query_text(
     return SQL(text.replace("\n", "\n" + indent))
 
 
-def change_fields(step: ReadChanges) -> Composed:
-    """The fields of a source's diffs, with their types; columns without a domain's constraints."""
+def change_fields(step: ReadChanges, names: Names) -> Composed:
+    """The fields of a source's diffs, with their collations, and types without constraints."""
+    if not step.fields:
+        return SQL("NULL::boolean AS present").format()
     types = {column.attnum: column.plain_type for column in step.source.columns}
+    source = names.sources[step.source.oid]
+    view = Identifier("idivm_def", f"s{source.id}")
     return SQL(", ").join(
-        SQL("NULL::{} AS {}").format(
+        SQL("(NULL::{}).{}::{} AS {}").format(
+            view,
+            Identifier(source.columns[attnum]),
             SQL(types[attnum]),
             Identifier(f"{side}_{name}"),
         )
@@ -108,8 +113,11 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
     states = [state for state in plan.states if isinstance(state, StateTable)]
     if not states:
         return SQL("").format()
-    reads = [step.source for step in plan.script if isinstance(step, ReadChanges)]
-    sources = [names.sources[source.oid].id for source in reads if source.keyed]
+    sources = [
+        names.sources[step.source.oid].id
+        for step in plan.script
+        if isinstance(step, ReadChanges) and step.source.keyed
+    ]
     stops: list[Composable] = [
         _stop(
             "a table that % reads has lost its key",
@@ -131,9 +139,13 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
             "              AND i.signature IS DISTINCT FROM idivm.signature(i.relation)"
         ).format(Literal(names.id))
         stops.insert(0, _stop("a plain view that % reads was replaced", changed, names))
-    return SQL("    IF rebuild THEN\n{}{}        RETURN changed;\n    END IF;\n").format(
+    return SQL(
+        "    IF rebuild THEN\n{}{}"
+        "        PERFORM idivm.note_cost({}, NULL, begun);\n        RETURN changed;\n    END IF;\n"
+    ).format(
         SQL("").join(stops),
         SQL("").join(_rebuilt(state, names, state.role == plan.content) for state in states),
+        Literal(names.id),
     )
 
 
@@ -208,10 +220,6 @@ def _rebuilt(state: StateTable, names: Names, counts: bool) -> Composed:
 
 def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
     """A step of the script."""
-    if isinstance(step, ReadChanges):
-        return _read(step, names)
-    if isinstance(step, Restart):
-        return _guarded(step.needs, SQL("RETURN {}(since, true);\n").format(names.refresh))
     if isinstance(step, Assign):
         return _guarded(
             step.needs,
@@ -238,8 +246,47 @@ def _guarded(needs: Iterable[str], statement: Composable) -> Composed:
     return SQL("    IF {} THEN\n        {}    END IF;\n").format(SQL(" OR ").join(held), statement)
 
 
+def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
+    """Reads what has changed since the watermark, and plans for it if it is much."""
+    reads = [step for step in plan.script if isinstance(step, ReadChanges)]
+    if not reads:
+        return SQL("").format()
+    variables = [one.variable for step in reads for one in step.classes]
+    sizes = [SQL("coalesce(cardinality({}), 0)").format(Identifier(one)) for one in variables]
+    accesses = [
+        SQL("{} * {}").format(Literal(round(plan.accesses(one), 1)), size)
+        for one, size in zip(variables, sizes, strict=True)
+    ]
+    return SQL(
+        "    IF NOT rebuild THEN\n{reads}    END IF;\n"
+        "    IF {size} > {small} THEN\n"
+        "        PERFORM set_config('plan_cache_mode', 'force_custom_plan', true);\n"
+        "        accesses := {accesses};\n"
+        "        rebuild := rebuild OR idivm.is_cheaper_anew({view}, accesses);\n    END IF;\n"
+    ).format(
+        reads=SQL("").join(_read(step, names) for step in reads),
+        size=SQL(" + ").join(sizes) or SQL("0"),
+        small=Literal(SMALL),
+        accesses=SQL(" + ").join(accesses) or SQL("0"),
+        view=Literal(names.id),
+    )
+
+
+def note_cost(plan: MaintenancePlan, names: Names) -> Composed:
+    """Remembers how long a large diff took."""
+    if not any(isinstance(step, ReadChanges) for step in plan.script):
+        return SQL("").format()
+    return SQL(
+        "    IF accesses > 0 THEN\n"
+        "        PERFORM idivm.note_cost({}, accesses, begun);\n    END IF;\n"
+    ).format(Literal(names.id))
+
+
 def _read(step: ReadChanges, names: Names) -> Composed:
     source = names.sources[step.source.oid]
+    net = Identifier("idivm_log", f"s{source.id}_net")
+    if not step.classes:
+        return SQL("    rebuild := rebuild OR EXISTS (SELECT FROM {}(since));\n").format(net)
     columns = step.source.columns
     shown = source.columns
 
@@ -249,17 +296,12 @@ def _read(step: ReadChanges, names: Names) -> Composed:
         )
 
     every = [number for number, _ in step.fields]
-    row = SQL("ROW({}, {})::{}").format(
-        image("old", every), image("new", every), names.state(step.shape)
-    )
+    fields = [image("old", every), image("new", every)] if every else [SQL("true").format()]
+    row = SQL("ROW({})::{}").format(SQL(", ").join(fields), names.state(step.shape))
     # A maintained view below is a source with columns that this one does not read.
     key = [column for column in columns if column.in_key]
 
     def condition(one: ChangeClass) -> Composed:
-        if not key:
-            return SQL("({}) IS DISTINCT FROM NULL").format(
-                SQL("c.old" if one.kind == "minus" else "c.new")
-            )
         if one.kind == "update":
             touched = sorted(one.touched)
             return SQL("{} AND {} AND ROW({})::record *<> ROW({})::record").format(
@@ -269,25 +311,20 @@ def _read(step: ReadChanges, names: Names) -> Composed:
                 image("new", touched),
             )
         side = "old" if one.kind == "minus" else "new"
+        if not key:
+            return SQL("c.{} IS DISTINCT FROM NULL").format(SQL(side))
         return SQL("{} AND NOT {}").format(_present(key, shown, side), _kept(key, image))
 
-    size = SQL(" + ").join(
-        SQL("coalesce(cardinality({}), 0)").format(Identifier(one.variable)) for one in step.classes
-    )
     return SQL(
-        "    SELECT {rows}\n    INTO {variables}\n    FROM {net}(since) AS c{copies};\n"
-        "    IF {size} > {small} THEN\n"
-        "        PERFORM set_config('plan_cache_mode', 'force_custom_plan', true);\n    END IF;\n"
+        "    SELECT {rows}\n    INTO {variables}\n    FROM {net}(since) AS c{times};\n"
     ).format(
         rows=SQL(",\n        ").join(
             SQL("array_agg({}) FILTER (WHERE {})").format(row, condition(one))
             for one in step.classes
         ),
         variables=SQL(", ").join(Identifier(one.variable) for one in step.classes),
-        net=Identifier("idivm_log", f"s{source.id}_net"),
-        copies=SQL("") if key else SQL(" CROSS JOIN generate_series(1, c.times)"),
-        size=size,
-        small=Literal(SMALL),
+        net=net,
+        times=SQL("" if key else " CROSS JOIN generate_series(1, c.times)"),
     )
 
 

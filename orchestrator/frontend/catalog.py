@@ -8,18 +8,20 @@ from contextlib import contextmanager
 from typing import Any
 
 from psycopg import Connection
-from psycopg.rows import dict_row
+from psycopg.rows import class_row, dict_row
 from psycopg.sql import SQL
 
 from orchestrator.frontend import node_tree
 from orchestrator.frontend.facts import (
     ForeignKey,
     FunctionUse,
+    Index,
     Key,
     OutputColumn,
     Relation,
     RelationColumn,
     StoredView,
+    TableStatistics,
     UsedRelation,
 )
 from orchestrator.frontend.functions import Calls, calls_of, describe
@@ -252,6 +254,55 @@ def _keys(cursor: Any, oids: list[int]) -> Mapping[int, list[Key]]:
     for row in rows.fetchall():
         found[row.pop("indrelid")].append(Key(**{**row, "columns": tuple(row["columns"])}))
     return found
+
+
+def indexes_on(connection: Connection[Any], tables: Collection[int]) -> list[Index]:
+    """The indexes by which rows of some tables can be found by `=`."""
+    with connection.cursor(row_factory=class_row(Index)) as cursor:
+        return cursor.execute(
+            "SELECT i.indexrelid AS oid, i.indrelid AS table, i.indkey[0]::integer AS first_column"
+            " FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
+            " JOIN pg_am am ON am.oid = c.relam AND am.amname IN ('btree', 'hash')"
+            " WHERE i.indrelid = ANY (%s::oid[]) AND i.indisvalid AND i.indpred IS NULL",
+            [sorted(tables)],
+        ).fetchall()
+
+
+def statistics(connection: Connection[Any], tables: Collection[int]) -> list[TableStatistics]:
+    """What is known of the sizes of tables, of their columns' values, and of their changes.
+
+    A table that was never analysed is as large as its file says. Its rows are taken to have been
+    loaded, so that only further insertions count as changes.
+    """
+    with connection.cursor(row_factory=class_row(TableStatistics)) as cursor:
+        return cursor.execute(
+            """
+            WITH RECURSIVE tree(root, member) AS (
+                SELECT o, o FROM unnest(%s::oid[]) AS o
+              UNION
+                SELECT tree.root, i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.member
+            ), sizes AS (
+                SELECT tree.root, sum(CASE WHEN c.relkind = 'p' THEN 0 WHEN c.reltuples >= 0 THEN c.reltuples
+                                           ELSE pg_relation_size(c.oid) / 100 END) AS rows,
+                       sum(u.n_tup_upd) AS updated, sum(u.n_tup_del) AS deleted,
+                       sum(greatest(0, u.n_tup_ins - u.n_live_tup)) AS inserted
+                FROM tree JOIN pg_class c ON c.oid = tree.member
+                LEFT JOIN pg_stat_user_tables u ON u.relid = tree.member
+                GROUP BY tree.root
+            )
+            SELECT s.root AS table, s.rows::float8, coalesce(s.updated, 0)::float8 AS updated,
+                   coalesce(s.deleted, 0)::float8 AS deleted, coalesce(s.inserted, 0)::float8 AS inserted,
+                   (SELECT coalesce(jsonb_object_agg(
+                               a.attnum, CASE WHEN p.n_distinct < 0 THEN -p.n_distinct * s.rows ELSE p.n_distinct END
+                               ORDER BY p.inherited), '{}')
+                    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                    JOIN pg_stats p ON p.schemaname = n.nspname AND p.tablename = c.relname
+                    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = p.attname
+                    WHERE c.oid = s.root AND p.n_distinct <> 0) AS distinct_values
+            FROM sizes s
+            """,
+            [sorted(tables)],
+        ).fetchall()
 
 
 def _foreign_keys(cursor: Any, oids: list[int]) -> Mapping[int, list[ForeignKey]]:

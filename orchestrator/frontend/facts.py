@@ -48,6 +48,28 @@ class Key:
 
 
 @dataclass(frozen=True)
+class Index:
+    """An index, by oid, and the number of its first column (0 for an expression)."""
+
+    oid: int
+    table: int
+    first_column: int
+
+
+@dataclass(frozen=True)
+class TableStatistics:
+    """What PostgreSQL's statistics say of a table."""
+
+    table: int
+    rows: float
+    updated: float
+    deleted: float
+    inserted: float
+    distinct_values: dict[str, float]
+    """Column numbers, and how many values they have."""
+
+
+@dataclass(frozen=True)
 class ForeignKey:
     """A reference from columns of one relation to a key of another."""
 

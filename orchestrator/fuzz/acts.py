@@ -74,10 +74,11 @@ class Acts:
         """The views of these modes."""
         return [name for name, view in self.views.items() if view.mode in modes]
 
-    def commit(self, commit: Callable[[], object]) -> None:
+    def commit(self, connection: Connection[Any], commit: Callable[[], object]) -> None:
         """Commits; views that keep themselves up to date must then be right."""
         try:
-            commit()
+            with self.space.patient(connection):
+                commit()
         except psycopg.Error as error:
             self.tolerate("commit", error)
             return
@@ -120,7 +121,7 @@ class Acts:
         if _KEEPING in (error.diag.context or "") and (error.sqlstate or "")[:2] in _NO_ANSWER:
             # The query of a kept view has no answer after this change, which is refused with it.
             return
-        if kind == "refresh inside":
+        if kind == "refresh inside" or error.sqlstate == "57014":
             self.space.need_answers(self.views)
         if kind == "refresh inside" or within or error.sqlstate in (None, "57014"):
             raise failed(kind, error)

@@ -88,6 +88,34 @@ WINDOW_FUNCTIONS = (
 )
 """Functions that go before OVER."""
 
+DIRECTIONS: tuple[LiteralString, ...] = ("", "", " DESC", " NULLS FIRST", " DESC NULLS LAST")
+"""Ways to order by a column."""
+
+PEERS = (
+    Function("int", "rank()", ()),
+    Function("int", "dense_rank()", ()),
+    Function("float", "percent_rank()", ()),
+    Function("float", "cume_dist()", ()),
+    Function("int", "count(*)", ()),
+    Function("int", "count({0})", ANY),
+    Function("int", "sum({0})", ("int",), cast="::bigint"),
+    Function("num", "avg({0})", ("int",), keyable=False),
+    Function("bool", "bool_or({0})", ("bool",)),
+    Function(None, "min({0})", EXTREMES, keyed=True),
+    Function(None, "max({0})", EXTREMES, keyed=True),
+)
+"""Functions that give rows that are equal in the order of a window the same result."""
+
+PEER_FRAMES: tuple[LiteralString, ...] = (
+    "",
+    "",
+    " RANGE BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
+    " RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING EXCLUDE GROUP",
+    " GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW",
+    " GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING",
+)
+"""Frames that hold all rows that are equal in the order, or none."""
+
 FRAMES: tuple[LiteralString, ...] = (
     "",
     "",
@@ -95,6 +123,8 @@ FRAMES: tuple[LiteralString, ...] = (
     " ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING",
     " RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
     " GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE CURRENT ROW",
+    " ROWS BETWEEN 2 PRECEDING AND 1 PRECEDING",
+    " ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING EXCLUDE TIES",
 )
 
 
@@ -116,6 +146,24 @@ def window(rng: Random, make: Expressions, scope: Sequence[Expr], order: Composa
     first = rng.choice([SQL(""), *(SQL("{}, ").format(key) for key in keys[:3])])
     tail = SQL(" OVER ({}ORDER BY {}{}{})").format(partition, first, order, SQL(rng.choice(FRAMES)))
     return _applied(rng, make, scope, WINDOW_FUNCTIONS, tail)
+
+
+def window_of_peers(rng: Random, make: Expressions, scope: Sequence[Expr]) -> Expr:
+    """A window function over an order that leaves rows equal, or over whole partitions."""
+    keys = [e for e in scope if e.safe and e.family in COMPARABLE]
+    partition: Composable = SQL("")
+    if keys and rng.random() < 0.6:
+        partition = SQL("PARTITION BY {} ").format(rng.choice(keys).sql)
+    if not keys or rng.random() < 0.25:
+        functions = [f for f in PEERS if f.arguments]
+        return _applied(rng, make, scope, functions, SQL(" OVER ({})").format(partition))
+    key = rng.choice(keys)
+    frame = SQL(rng.choice(PEER_FRAMES))
+    if key.family == "int" and rng.random() < 0.3:
+        frame = SQL(" RANGE BETWEEN 1 PRECEDING AND 2 FOLLOWING")
+    order = SQL("ORDER BY {}{}").format(key.sql, SQL(rng.choice(DIRECTIONS)))
+    tail = SQL(" OVER ({}{}{})").format(partition, order, frame)
+    return _applied(rng, make, scope, PEERS, tail)
 
 
 def _applied(

@@ -11,6 +11,7 @@ from psycopg.sql import SQL, Composable, Composed, Literal
 
 from orchestrator.fuzz.case import Statement
 from orchestrator.fuzz.schema import (
+    ENFORCED,
     Column,
     Model,
     Row,
@@ -20,7 +21,7 @@ from orchestrator.fuzz.schema import (
     literal,
     row_values,
 )
-from orchestrator.fuzz.values import INTEGER
+from orchestrator.fuzz.values import INTEGER, TEXT
 
 
 class Writer:
@@ -90,7 +91,7 @@ def insert(w: Writer, model: Model) -> Composed:
         given = [c for c in columns if c.identity is None]
         columns = tuple(given) or columns
     rows = [row_values(columns, w.row(model)) for _ in range(w.rng.choice((1, 1, 2, 3)))]
-    patient = model.key_kind in ("primary", "unique") and w.chance(0.5)
+    patient = model.key_kind in ENFORCED and w.chance(0.5)
     ending = SQL(" ON CONFLICT DO NOTHING" if patient else "")
     return SQL("{} VALUES {}{}").format(insert_head(model.name, columns), listed(rows), ending)
 
@@ -179,7 +180,7 @@ def delete_using(w: Writer, model: Model) -> Composed:
 def upsert(w: Writer, model: Model) -> Composed | None:
     """INSERT ... ON CONFLICT DO UPDATE."""
     columns = w.settable(model)
-    if model.key_kind not in ("primary", "unique") or not columns:
+    if model.key_kind not in ENFORCED or not columns:
         return None
     column = w.rng.choice(columns)
     written = model.written
@@ -313,12 +314,21 @@ def burst_of(model: Model) -> tuple[Statement, Statement] | None:
     others = [c for c in model.written if c != key and (c in model.key or not c.nullable)]
     if key is None or any(reference.columns[0] in others for reference in model.references):
         return None
-    values = [SQL("g"), *(literal(c.type.pool[0]) for c in others)]
-    insert_many = SQL("{} SELECT {} FROM generate_series(100001, 101200) AS g").format(
+    values = [SQL("g"), *(_numbered(c) for c in others)]
+    insert_many = SQL("{} SELECT {} FROM generate_series(100001, 100200) AS g").format(
         insert_head(model.name, [key, *others], overriding=True), listed(values)
     )
     delete_many = SQL("DELETE FROM {} WHERE {} > 100000").format(model.name, key.sql)
     return Statement(insert_many.as_string(None)), Statement(delete_many.as_string(None))
+
+
+def _numbered(column: Column) -> Composable:
+    """A value for each of many rows, few of them alike where the type has enough."""
+    if column.type.family == "int":
+        return SQL("g % 60")
+    if column.type == TEXT:
+        return SQL("'b' || g % 60")
+    return literal(column.type.pool[0])
 
 
 def _moved(column: Column, distance: int) -> Composed:

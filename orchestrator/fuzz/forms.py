@@ -7,6 +7,7 @@ from orchestrator.fuzz.products import sums_of_products
 from orchestrator.fuzz.selects import (
     distinct,
     distinct_on,
+    first_of_each,
     grouped,
     grouped_by_key,
     grouping_sets,
@@ -16,10 +17,13 @@ from orchestrator.fuzz.selects import (
     set_operation,
     window_over_groups,
     windowed,
+    windowed_peers,
     with_ties,
+    without_partner,
 )
 from orchestrator.fuzz.subqueries import (
     cte,
+    cte_twice,
     lateral,
     recursive,
     scalar_subquery,
@@ -46,13 +50,32 @@ FORMS: tuple[Form, ...] = (
     with_ties,
     limited,
     windowed,
+    windowed_peers,
+    first_of_each,
     window_over_groups,
+    without_partner,
+    subquery_condition,
     subquery_condition,
     subquery_condition,
     scalar_subquery,
     lateral,
     cte,
+    cte_twice,
     recursive,
     values,
 )
 """Every form of query; one that stands here twice comes twice as often."""
+
+COMMON: tuple[Form, ...] = (
+    plain,
+    plain,
+    grouped,
+    grouped,
+    distinct,
+    grouped_by_key,
+    scalar_aggregate,
+    set_operation,
+    without_partner,
+    subquery_condition,
+)
+"""What most views are made of; some cases have nothing else, so that much of it meets in one view."""

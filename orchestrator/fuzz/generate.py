@@ -10,7 +10,7 @@ from psycopg.sql import Identifier
 
 from orchestrator.fuzz.case import Case, View, maintained
 from orchestrator.fuzz.changes import Writer
-from orchestrator.fuzz.forms import FORMS
+from orchestrator.fuzz.forms import COMMON, FORMS
 from orchestrator.fuzz.grammar import Grammar
 from orchestrator.fuzz.names import Names
 from orchestrator.fuzz.options import CACHES, MODES, STRATEGIES
@@ -52,12 +52,18 @@ def generate(
     names = Names(rng, rng.choice((0.0, 0.0, 0.1, 0.5)))
     taken: set[str] = set()
     schema = make_schema(rng, names, taken)
-    grammar = Grammar(rng, names, schema.enum, FORMS)
+    common = rng.random() < 0.4
+    grammar = Grammar(rng, names, schema.enum, COMMON if common else FORMS)
+    grammar.sources.common = common
     tables = [_relation(model) for model in schema.models]
     grammar.sources.relations = [*tables]
     maker = _ViewMaker(rng, options, names, taken, schema, grammar, strategies, modes)
-    for _ in range(rng.choice((1, 2, 2, 3, 4))):
+    tower = rng.random() < 0.2
+    for number in range(rng.choice((4, 5, 6) if tower else (1, 2, 2, 3, 4))):
         maker.add()
+        if tower and number > 0:
+            # Views over views, several over one, one over several.
+            grammar.sources.relations = [*maker.relations * 2, rng.choice(tables)]
     if not maintained(maker.views):
         maker.add(plain=False)
     read = {name for view in maker.views for name in maker.names_in(view.query)}
@@ -105,6 +111,7 @@ class _ViewMaker:
         self.modes = modes
         self.taken = taken
         self.views: list[View] = []
+        self.relations: list[Relation] = []
 
     def add(self, plain: bool | None = None) -> None:
         """Makes another view; those after it may read it."""
@@ -126,6 +133,7 @@ class _ViewMaker:
             )
         )
         relation = Relation(name, fields)
+        self.relations.append(relation)
         self.grammar.sources.relations += [relation] * self.rng.choice((0, 1, 1, 2))
 
     def other(self, view: View) -> View:

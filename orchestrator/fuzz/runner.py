@@ -37,6 +37,9 @@ from orchestrator.fuzz.outcome import (
 )
 from orchestrator.fuzz.script import view_statement
 
+_ALWAYS = {"strategy": "auto", "maintain": "deferred"}
+"""Options under which every view can be maintained."""
+
 
 class Runner(Acts):
     """A database of its own to run cases in, one after the other."""
@@ -66,6 +69,8 @@ class Runner(Acts):
             self.outcome.counts["abandoned"] += 1
         except CaseError as error:
             self.outcome.failure = Failure(error.kind, error.code, str(error), step)
+        except Exception as error:
+            self.outcome.failure = Failure("error", code_of(error), str(error), step)
         finally:
             if sound:
                 self.space.clean(case)
@@ -101,36 +106,39 @@ class Runner(Acts):
         if view.plain:
             self.space.writer.execute(plain_view(view))
             return
-        try:
-            info = self._create_maintained(view, dict(view.options), replace)
-        except UnsupportedError as error:
-            strategy = dict(view.options).get("strategy", "auto")
-            if strategy == "auto" and view.mode == "deferred":
-                raise failed("create", error) from error
-            self.outcome.counts[f"unsupported by {strategy}, {view.mode}"] += 1
-            options = tuple(
-                {**dict(view.options), "strategy": "auto", "maintain": "deferred"}.items()
-            )
-            view = dataclasses.replace(view, options=options)
-            info = self._create_maintained(view, dict(options), replace)
+        view, strategy = self._create_maintained(view, replace)
         self.outcome.counts["views"] += 1
-        self.outcome.counts[f"views by {info}"] += 1
+        self.outcome.counts[f"views by {strategy}, {view.mode}"] += 1
         self.views[view.name] = view
         self.compare([view.name])
 
-    def _create_maintained(self, view: View, options: dict[str, str], replace: bool) -> str:
-        given: dict[str, object] = {**options}
+    def _create_maintained(self, view: View, replace: bool) -> tuple[View, str]:
+        """Creates a view as it is wanted or, where that is refused, as nearly as can be.
+
+        Returns it as it came to be, and its strategy.
+        """
+        given = dict(view.options)
+        wanted = (given, {**given, "strategy": "auto"}, {**given, **_ALWAYS})
+        for number, options in enumerate(wanted):
+            made = dataclasses.replace(view, options=tuple(options.items()))
+            try:
+                return made, self._create_once(made, replace)
+            except UnsupportedError as error:
+                if number == len(wanted) - 1:
+                    raise failed("create", error) from error
+                strategy = options.get("strategy", "auto")
+                self.outcome.counts[f"refused by {strategy}, {made.mode}"] += 1
+        raise AssertionError
+
+    def _create_once(self, view: View, replace: bool) -> str:
         orc = self.space.orc
         try:
             if len(view.query) % 2:
-                orc.execute(
-                    view_statement(
-                        dataclasses.replace(view, options=tuple(options.items())), replace
-                    )
-                )
+                orc.execute(view_statement(view, replace))
                 return orc.view(view.name).strategy
+            options: dict[str, object] = dict(view.options)
             return orc.create_view(
-                view.name, view.query, columns=view.columns, replace=replace, **given
+                view.name, view.query, columns=view.columns, replace=replace, **options
             ).strategy
         except UnsupportedError:
             raise
@@ -160,6 +168,8 @@ class Runner(Acts):
         elif isinstance(step, Alone):
             self.unseen |= " TABLE " in step.statement.sql
             self.statement(self.space.writer, step.statement, (number, 0))
+            if "CASCADE" in step.statement.sql:
+                self._forget_dropped()
         elif isinstance(step, Replace):
             if step.view.name in self.views:
                 self._create(step.view, replace=True)
@@ -184,7 +194,7 @@ class Runner(Acts):
             self.space.kill(writer)
             self.space.new_writer(self.settings)
         else:
-            self.commit(lambda: writer.execute("COMMIT"))
+            self.commit(writer, lambda: writer.execute("COMMIT"))
 
     def _refresh(self, step: Refresh) -> None:
         names = [name for name in step.views if name in self.views]
@@ -220,7 +230,7 @@ class Runner(Acts):
 
     def _late_end(self, end: str) -> None:
         if self.space.late:
-            self.commit(lambda: self.space.end_late(end))
+            self.commit(self.space.second, lambda: self.space.end_late(end))
             self.space.wait_for_locks("0")
 
     def _crash(self, step: Crash) -> None:
@@ -293,7 +303,8 @@ class Runner(Acts):
         with self.space.connection(self.settings) as connection:
             for transaction in transactions:
                 if self.statements(connection, number, transaction):
-                    self.commit(lambda: connection.execute(SQL(transaction.end)))  # noqa: B023
+                    end = SQL(transaction.end)
+                    self.commit(connection, lambda: connection.execute(end))  # noqa: B023
                 else:
                     connection.execute("ROLLBACK")
 
@@ -313,6 +324,14 @@ class Runner(Acts):
                         raise CaseError("check in a storm", "", f"check says that {unequal} differ")
 
     # The end -------------------------------------------------------------------------------------
+
+    def _forget_dropped(self) -> None:
+        """DDL with CASCADE takes along the views that depend on what it drops."""
+        for name in list(self.views):
+            gone = self.space.writer.execute("SELECT to_regclass(%s) IS NULL", [name]).fetchone()
+            if gone == (True,):
+                self.outcome.counts["views gone by CASCADE"] += 1
+                del self.views[name]
 
     def _drop(self, name: str) -> None:
         try:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Row = dict[str, str | None]
 
+ENFORCED = ("primary", "unique", "index")
+"""Kinds of keys that hold after each row: constraints, or a unique index without NULL alone."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -49,7 +52,7 @@ class Model:
     """What the generator knows of a table.
 
     `path` is its schema and its name. `key` holds the columns of its primary key or of a unique
-    key without NULL. `parts` are the partitions, within `bounds`, or heirs that can be written
+    key without NULL, `key_kind` says which. `parts` are the partitions, within `bounds`, or heirs that can be written
     directly.
     """
 
@@ -71,8 +74,13 @@ class Model:
 
     @property
     def key_name(self) -> Identifier:
-        """The name of the constraint that is its key."""
+        """The name of the constraint or the index that is its key."""
         return Identifier(fitted_name(self.path[1], " key"))
+
+    @property
+    def key_index(self) -> Identifier:
+        """The name of the index that is its key, or behind it."""
+        return Identifier(self.path[0], fitted_name(self.path[1], " key"))
 
     @property
     def written(self) -> tuple[Column, ...]:

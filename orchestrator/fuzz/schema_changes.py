@@ -99,8 +99,11 @@ def key_dropped(rng: Random, model: Model) -> Made:
     """The key goes for good: rows that repeat it may come."""
     if not model.key:
         return None
+    dropped = SQL("ALTER TABLE {} DROP CONSTRAINT {} CASCADE").format(model.name, model.key_name)
+    if model.key_kind == "index":
+        dropped = SQL("DROP INDEX {} CASCADE").format(model.key_index)
     return (
-        SQL("ALTER TABLE {} DROP CONSTRAINT {} CASCADE").format(model.name, model.key_name),
+        dropped,
         SQL("INSERT INTO {} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {}").format(
             model.name, model.name, columns=_stored(model)
         ),

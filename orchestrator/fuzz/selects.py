@@ -7,14 +7,18 @@ is total up to equal rows, and only keyable expressions are grouped by or made d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from psycopg.sql import SQL, Composable, Identifier
 
-from orchestrator.fuzz.aggregates import aggregate, window
+from orchestrator.fuzz.aggregates import DIRECTIONS, aggregate, window, window_of_peers
 from orchestrator.fuzz.expressions import Expr
-from orchestrator.fuzz.grammar import Grammar, Query
+from orchestrator.fuzz.grammar import Grammar, Query, comparable_pairs
 from orchestrator.fuzz.schema import listed
 from orchestrator.fuzz.sources import Field
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 
 def plain(g: Grammar, depth: int) -> Query:
@@ -45,7 +49,7 @@ def distinct_on(g: Grammar, depth: int) -> Query:
     if clause.order is None or not keys:
         return distinct(g, depth)
     key = g.rng.choice(keys).sql
-    down = SQL(g.rng.choice(("", " DESC", " NULLS FIRST")))
+    down = SQL(g.rng.choice(DIRECTIONS))
     rest = SQL(" FROM {}{} ORDER BY {}{}, {}").format(
         clause.sql, g.where(clause.scope, 0.3), key, down, clause.order
     )
@@ -107,16 +111,30 @@ def scalar_aggregate(g: Grammar, depth: int) -> Query:
     return g.select(shown, rest)
 
 
+_SET_OPERATORS: tuple[LiteralString, ...] = (
+    "UNION",
+    "UNION ALL",
+    "INTERSECT",
+    "INTERSECT ALL",
+    "EXCEPT",
+    "EXCEPT ALL",
+)
+
+
 def set_operation(g: Grammar, depth: int) -> Query:
     """UNION, INTERSECT, EXCEPT, with or without ALL."""
-    operator = g.rng.choice(
-        ("UNION", "UNION ALL", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL")
-    )
+    operator = g.rng.choice(_SET_OPERATORS)
     left = _branch(g, depth, None)
     parts: list[Composable] = [SQL("({})").format(left.sql)]
     for _ in range(g.rng.choice((1, 1, 2))):
         parts.append(SQL("({})").format(_branch(g, depth, left.fields).sql))
-    return Query(SQL(" " + operator + " ").join(parts), left.fields)
+    joined = SQL(" " + operator + " ").join(parts)
+    if g.chance(0.25):
+        other = SQL(" " + g.rng.choice(_SET_OPERATORS) + " ")
+        joined = other.join(
+            [SQL("({})").format(joined), SQL("({})").format(_branch(g, depth, left.fields).sql)]
+        )
+    return Query(joined, left.fields)
 
 
 def with_ties(g: Grammar, depth: int) -> Query:
@@ -125,11 +143,12 @@ def with_ties(g: Grammar, depth: int) -> Query:
     keys = g.keys(clause)
     if not keys:
         return plain(g, depth)
-    rest = SQL(" FROM {}{} ORDER BY {} FETCH FIRST {} ROWS WITH TIES").format(
+    rest = SQL(" FROM {}{} ORDER BY {}{} FETCH FIRST {} ROWS WITH TIES").format(
         clause.sql,
         g.where(clause.scope, 0.3),
         g.rng.choice(keys).sql,
-        SQL(str(g.rng.randint(1, 3))),
+        SQL(g.rng.choice(DIRECTIONS)),
+        SQL(str(g.rng.randint(1, 4))),
     )
     return g.select(g.outputs(clause.scope), rest)
 
@@ -139,16 +158,14 @@ def limited(g: Grammar, depth: int) -> Query:
     clause = g.sources.joined(depth)
     if clause.order is None:
         return plain(g, depth)
-    first = [
-        SQL("{}{}, ").format(key.sql, SQL(g.rng.choice(("", " DESC")))) for key in g.keys(clause)
-    ]
+    first = [SQL("{}{}, ").format(key.sql, SQL(g.rng.choice(DIRECTIONS))) for key in g.keys(clause)]
     rest = SQL(" FROM {}{} ORDER BY {}{} LIMIT {}{}").format(
         clause.sql,
         g.where(clause.scope, 0.3),
         g.rng.choice([SQL(""), *first]),
         clause.order,
         SQL(str(g.rng.randint(1, 4))),
-        SQL(" OFFSET 1") if g.chance(0.3) else SQL(""),
+        SQL(g.rng.choice((" OFFSET 1", " OFFSET 3"))) if g.chance(0.5) else SQL(""),
     )
     return g.select(g.outputs(clause.scope), rest)
 
@@ -163,6 +180,59 @@ def windowed(g: Grammar, depth: int) -> Query:
         window(g.rng, g.make, clause.scope, clause.order) for _ in range(g.rng.choice((1, 1, 2)))
     ]
     return g.select(shown, SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.3)))
+
+
+def windowed_peers(g: Grammar, depth: int) -> Query:
+    """Window functions over orders that leave rows equal."""
+    clause = g.sources.joined(depth)
+    shown = g.outputs(clause.scope)[:3]
+    shown += [window_of_peers(g.rng, g.make, clause.scope) for _ in range(g.rng.choice((1, 1, 2)))]
+    return g.select(shown, SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.3)))
+
+
+def first_of_each(g: Grammar, depth: int) -> Query:
+    """The first rows of each group, by a number or a rank that an outer query selects by."""
+    clause = g.sources.joined(depth)
+    keys = g.keys(clause)
+    if clause.order is None or not keys:
+        return windowed_peers(g, depth)
+    group, by = g.rng.choice(keys), g.rng.choice(keys)
+    number = SQL("{}() OVER (PARTITION BY {} ORDER BY {}{}{})").format(
+        *g.rng.choice(
+            (
+                (SQL("row_number"), group.sql, by.sql, SQL(", "), clause.order),
+                (SQL("rank"), group.sql, by.sql, SQL(g.rng.choice(DIRECTIONS)), SQL("")),
+            )
+        )
+    )
+    inner = g.select(
+        [*g.outputs(clause.scope)[:3], group, Expr(number, "int")],
+        SQL(" FROM {}{}").format(clause.sql, g.where(clause.scope, 0.3)),
+    )
+    alias, last = Identifier("ranked"), Identifier(inner.fields[-1].name)
+    fields = inner.fields if g.chance(0.5) else inner.fields[:-1]
+    shown = listed([SQL("{}.{}").format(alias, Identifier(field.name)) for field in fields])
+    return Query(
+        SQL("SELECT {} FROM ({}) AS {} WHERE {}.{} <= {}").format(
+            shown, inner.sql, alias, alias, last, SQL(str(g.rng.randint(1, 2)))
+        ),
+        fields,
+    )
+
+
+def without_partner(g: Grammar, depth: int) -> Query:
+    """LEFT JOIN ... WHERE the right side is NULL."""
+    taken: set[str] = set()
+    left, right = g.sources.pick(taken, depth), g.sources.pick(taken)
+    pairs = comparable_pairs(left.scope, right.scope)
+    if not pairs:
+        return plain(g, depth)
+    a, b = g.rng.choice(pairs)
+    missing = g.rng.choice([b, *right.scope]).sql if g.chance(0.2) else b.sql
+    rest = SQL(" FROM {} AS {} LEFT JOIN {} AS {} ON {} = {} WHERE {} IS NULL").format(
+        left.relation.sql, left.alias, right.relation.sql, right.alias, a.sql, b.sql, missing
+    )
+    return g.select(g.outputs([*left.scope, *left.scope, *right.scope]), rest)
 
 
 def window_over_groups(g: Grammar, depth: int) -> Query:
@@ -189,7 +259,7 @@ def _having(g: Grammar, keys: Sequence[Expr], scope: Sequence[Expr]) -> Composab
 
 
 def _branch(g: Grammar, depth: int, like: Sequence[Field] | None) -> Query:
-    clause = g.sources.single(depth)
+    clause = g.sources.joined(depth) if g.chance(0.25) else g.sources.single(depth)
     if like is None:
         outputs = g.outputs(clause.scope, safe=True)[:2]
     else:

@@ -99,6 +99,8 @@ class Sources:
         self.make = make
         self.nested = nested
         self.relations: list[Relation] = []
+        self.common = False
+        """Whether to leave out what few views hold."""
 
     def pick(self, taken: set[str], depth: int = 0, like: Relation | None = None) -> Source:
         """A relation, or a subquery, under a fresh alias."""
@@ -120,7 +122,7 @@ class Sources:
         for _ in range(self.rng.choice((0, 1, 1, 1, 2))):
             again = clause.sources[0].relation if self.rng.random() < 0.15 else None
             clause = self._join(clause, self.pick(taken, depth, again))
-        if self.rng.random() < 0.1:
+        if self.rng.random() < 0.1 and not self.common:
             clause = self._lateral(clause, taken)
         return clause
 
@@ -131,9 +133,8 @@ class Sources:
         sources = (*left.sources, right)
         if roll < 0.1 or not pairs:
             return From(SQL("{} CROSS JOIN {}").format(left.sql, _aliased(right)), sources)
-        kind = self.rng.choice(
-            (" JOIN", " JOIN", " LEFT JOIN", " LEFT JOIN", " RIGHT JOIN", " FULL JOIN")
-        )
+        kinds = (" JOIN", " JOIN", " LEFT JOIN", " LEFT JOIN", " RIGHT JOIN", " FULL JOIN")
+        kind = self.rng.choice(kinds[:4] if self.common else kinds)
         if shared and roll < 0.2:
             names = self.rng.sample(shared, min(len(shared), self.rng.choice((1, 1, 2))))
             return From(
@@ -148,6 +149,9 @@ class Sources:
             )
         chosen = self.rng.sample(pairs, 1 if self.rng.random() < 0.9 else min(2, len(pairs)))
         conditions = [SQL("{} = {}").format(a.sql, b.sql) for a, b in chosen]
+        if kind != " FULL JOIN" and roll > 0.94:
+            a, b = chosen[0]
+            conditions[0] = SQL(self.rng.choice(("{} < {}", "{} >= {}"))).format(a.sql, b.sql)
         # A full join takes nothing but equalities.
         if kind != " FULL JOIN" and self.rng.random() < 0.2:
             conditions.append(SQL("{}").format(self.make.condition([*left.scope, *right.scope], 0)))

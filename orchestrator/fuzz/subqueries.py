@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
@@ -11,17 +12,21 @@ from orchestrator.fuzz.expressions import Expr
 from orchestrator.fuzz.grammar import Grammar, Query, comparable_pairs
 from orchestrator.fuzz.schema import listed
 from orchestrator.fuzz.selects import distinct, grouped, plain
-from orchestrator.fuzz.sources import Field, From, Relation
+from orchestrator.fuzz.sources import Field, From, Relation, Source
+from orchestrator.fuzz.values import COMPARABLE, EXTREMES
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 
 def subquery_condition(g: Grammar, depth: int) -> Query:
     """EXISTS, IN, ANY, ALL and comparisons with a scalar subquery, correlated or not."""
     taken: set[str] = set()
     clause = g.sources.joined(depth, taken)
-    inner = g.sources.pick(taken)
-    condition = _tested(
-        g, clause, From(SQL("{} AS {}").format(inner.relation.sql, inner.alias), (inner,))
-    )
+    condition = _tested(g, clause, taken)
+    if g.chance(0.15):
+        joint = SQL(g.rng.choice(("({}) AND {}", "({}) AND {}", "({}) OR {}")))
+        condition = joint.format(condition, _tested(g, clause, taken))
     if g.chance(0.25):
         joint = SQL("{} AND {}" if g.chance(0.5) else "{} OR {}")
         condition = joint.format(condition, g.make.condition(clause.scope, 0))
@@ -127,6 +132,43 @@ def recursive(g: Grammar, depth: int) -> Query:
     )
 
 
+def cte_twice(g: Grammar, depth: int) -> Query:
+    """WITH, its query read twice: joined with itself, with its own aggregate, or both in a UNION."""
+    inner = g.query(depth - 1) if depth > 0 else plain(g, 0)
+    name, one, two = (Identifier(text) for text in ("shared", "first", "second"))
+    itself = Relation(name, inner.fields)
+    left, right = Source(one, itself), Source(two, itself)
+    pairs = comparable_pairs(left.scope, right.scope)
+    head = SQL("WITH {} AS ({}) ").format(name, inner.sql)
+    if g.chance(0.3) or not pairs:
+        told_apart = all(e.safe and e.family in COMPARABLE for e in right.scope)
+        operator = SQL(g.rng.choice(("UNION ALL", "EXCEPT ALL") if told_apart else ("UNION ALL",)))
+        condition = g.make.condition(right.scope, 0) if right.scope else SQL("true")
+        tail = SQL("SELECT * FROM {} {} SELECT * FROM {} AS {} WHERE {}").format(
+            name, operator, name, two, condition
+        )
+        return Query(SQL("{}{}").format(head, tail), inner.fields)
+    a, b = g.rng.choice(pairs)
+    if g.chance(0.5):
+        joined = SQL("{} AS {} {} {} AS {} ON {} = {}").format(
+            name,
+            one,
+            SQL(g.rng.choice(("JOIN", "LEFT JOIN", "FULL JOIN"))),
+            name,
+            two,
+            a.sql,
+            b.sql,
+        )
+        made = g.select(g.outputs([*left.scope, *right.scope]), SQL(" FROM {}").format(joined))
+    else:
+        counted = SQL("(SELECT count(*) FROM {} AS {} WHERE {} = {})").format(
+            name, two, b.sql, a.sql
+        )
+        shown = [*g.outputs(left.scope)[:3], Expr(counted, "int")]
+        made = g.select(shown, SQL(" FROM {} AS {}").format(name, one))
+    return Query(SQL("{}{}").format(head, made.sql), made.fields)
+
+
 def values(g: Grammar, depth: int) -> Query:
     """A VALUES list, by itself or joined with something."""
     rows = listed(
@@ -147,23 +189,55 @@ def values(g: Grammar, depth: int) -> Query:
         g.sources.relations = relations
 
 
-def _tested(g: Grammar, clause: From, inner: From) -> Composed:
-    """A condition on a subquery."""
+_TESTS: tuple[LiteralString, ...] = (
+    *("IN",) * 3,
+    *("NOT IN",) * 3,
+    "= ANY",
+    "<> ALL",
+    "<= ALL",
+    "> ANY",
+)
+
+
+def _tested(g: Grammar, clause: From, taken: set[str], depth: int = 1) -> Composed:
+    """A condition on a subquery, which may hold another one."""
+    first = g.sources.pick(taken)
+    inner = From(SQL("{} AS {}").format(first.relation.sql, first.alias), (first,))
+    if g.chance(0.2):
+        inner = g.sources.joined(0, taken)
     shared = comparable_pairs(clause.scope, inner.scope)
     if not shared or g.chance(0.35):
         word = SQL(g.rng.choice(("EXISTS", "NOT EXISTS")))
         condition = g.meeting(clause.scope, inner.scope)
+        if depth > 0 and g.chance(0.2):
+            reach = From(SQL(""), (*clause.sources, *inner.sources))
+            condition = SQL("{} AND {}").format(condition, _tested(g, reach, taken, depth - 1))
         return SQL("{} (SELECT FROM {} WHERE {})").format(word, inner.sql, condition)
     a, b = g.rng.choice(shared)
-    if g.chance(0.2):
-        return SQL("{} >= (SELECT {} FROM {} WHERE {})").format(
-            g.make.value("int", clause.scope, 0).sql,
-            SQL("count(*)"),
+    if g.chance(0.25):
+        value: Composable = SQL("count(*)")
+        compared = g.make.value("int", clause.scope, 0).sql
+        if b.family in EXTREMES and b.keyable and g.chance(0.5):
+            value = SQL(g.rng.choice(("min({})", "max({})"))).format(b.sql)
+            compared = a.sql
+        return SQL("{} {} (SELECT {} FROM {} WHERE {})").format(
+            compared,
+            SQL(g.rng.choice((">=", "=", "<>", "<"))),
+            value,
             inner.sql,
             g.meeting(clause.scope, inner.scope),
         )
-    test = SQL(g.rng.choice(("IN", "NOT IN", "= ANY", "<> ALL", "<= ALL", "> ANY")))
+    if g.chance(0.15) and len(shared) > 1:
+        (a, b), (c, d) = g.rng.sample(shared, 2)
+        word = SQL(g.rng.choice(("IN", "NOT IN")))
+        return SQL("({}, {}) {} (SELECT {}, {} FROM {})").format(
+            a.sql, c.sql, word, b.sql, d.sql, inner.sql
+        )
+    test = SQL(g.rng.choice(_TESTS))
     where: Composable = SQL("")
     if g.chance(0.6):
-        where = SQL(" WHERE {}").format(g.make.condition(inner.scope, 0))
+        tied = g.chance(0.4)
+        where = SQL(" WHERE {}").format(
+            g.meeting(clause.scope, inner.scope) if tied else g.make.condition(inner.scope, 0)
+        )
     return SQL("{} {} (SELECT {} FROM {}{})").format(a.sql, test, b.sql, inner.sql, where)

@@ -12,6 +12,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 from orchestrator.fuzz.case import Table
 from orchestrator.fuzz.names import Names
 from orchestrator.fuzz.schema import (
+    ENFORCED,
     Column,
     Model,
     Reference,
@@ -83,6 +84,8 @@ class _TableMaker:
     def __init__(self, rng: Random, names: Names, types: Sequence[ColumnType]) -> None:
         self.rng = rng
         self.names = names
+        # Where a single table has no key, views that read it are computed anew.
+        self.keyed = rng.random() < 0.6
         # Few types in one case: then columns of different tables can meet.
         self.types = rng.sample(types, rng.randint(3, 7))
         self.models: list[Model] = []
@@ -95,10 +98,14 @@ class _TableMaker:
         """Makes the next table, with its parts and rows."""
         taken: set[str] = set()
         key_kind = self.rng.choice(
-            ("primary", "primary", "primary", "unique", "deferrable", "none", "none")
+            ("primary", "primary", "primary", "unique", "index")
+            if self.keyed
+            else ("primary", "primary", "unique", "index", "deferrable", "none", "none")
         )
         key = self._key(taken) if key_kind != "none" else ()
-        shape = self.rng.choice(("plain",) * 5 + ("partitioned", "inherited"))
+        shape = self.rng.choice(
+            ("plain",) * 5 + (("partitioned",) if self.keyed else ("partitioned", "inherited"))
+        )
         others = [self._column(taken) for _ in range(self.rng.randint(1, 4))]
         model = Model(qualified(), (*key, *others), key, key_kind)
         if shape == "partitioned":
@@ -113,6 +120,10 @@ class _TableMaker:
             ddl += [s.as_string(None) for s in self._partitions(model, parts)]
             bounds = _BOUNDS[model.partitioned_by or ""]
             model = replace(model, parts=tuple(parts[: len(bounds)]), bounds=bounds)
+        if key_kind == "index":
+            by = listed([column.sql for column in model.key])
+            unique = SQL("CREATE UNIQUE INDEX {} ON {} ({})").format(model.key_name, model.name, by)
+            ddl.insert(1, unique.as_string(None))
         if self.chance(0.3):
             ddl.append(self._index(model).as_string(None))
         if self.models and self.chance(0.12):
@@ -163,7 +174,7 @@ class _TableMaker:
     def _with_references(self, model: Model, taken: set[str]) -> Model:
         itself = replace(model, rows=())
         for _ in range(self.rng.choice((0, 1, 1, 2))):
-            known = [m for m in self.models if m.key_kind in ("primary", "unique")]
+            known = [m for m in self.models if m.key_kind in ENFORCED]
             if (
                 model.key_kind in ("primary", "unique")
                 and not model.partitioned_by
@@ -196,7 +207,7 @@ class _TableMaker:
 
     def _create(self, model: Model) -> Composed:
         lines = [self._definition(column) for column in model.columns]
-        if model.key:
+        if model.key and model.key_kind != "index":
             kind = SQL("UNIQUE" if model.key_kind == "unique" else "PRIMARY KEY")
             deferrable = SQL(" DEFERRABLE" if model.key_kind == "deferrable" else "")
             columns = listed([column.sql for column in model.key])

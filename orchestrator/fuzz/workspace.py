@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -19,8 +19,11 @@ from orchestrator.fuzz.leftovers import kept_objects
 from orchestrator.fuzz.outcome import CaseError, NoAnswerError, failed
 from orchestrator.runtime.check import compare
 
-_PATIENCE = "30s"
-"""A statement that takes longer hangs."""
+_PATIENCE = 30
+"""A statement that takes more seconds hangs, unless PostgreSQL itself is as slow."""
+
+_SLOW = "1s"
+"""A query that takes longer by itself is left to PostgreSQL: views over it may take any time."""
 
 PREPARED = "idivm fuzz"
 """The name of the second connection's transaction once it is prepared."""
@@ -54,13 +57,24 @@ class Workspace:
         for setting in (
             *settings,
             "SET synchronous_commit = off",
-            f"SET statement_timeout = '{_PATIENCE}'",
+            f"SET statement_timeout = '{_PATIENCE}s'",
             f"SET lock_timeout = '{self.lock_timeout}'",
         ):
             connection.execute(SQL(setting))
         # Only a superuser may; for others a deadlock takes a second to be found.
         with suppress(InsufficientPrivilege):
             connection.execute("SET deadlock_timeout = '20ms'")
+
+    @staticmethod
+    @contextmanager
+    def patient(connection: Connection[Any]) -> Iterator[None]:
+        """Cancels what takes too long: no statement_timeout holds for what a commit does."""
+        timer = threading.Timer(_PATIENCE, connection.cancel)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def close(self) -> None:
         """Closes all connections."""
@@ -145,13 +159,15 @@ class Workspace:
                 raise CaseError("difference", "", "\n".join(lines))
 
     def need_answers(self, names: Iterable[str]) -> None:
-        """Raises `NoAnswerError` if the query of a view raises an error by itself."""
-        for name in names:
-            definition, _ = self._definition(name)
-            try:
-                self.orc.connection.execute(SQL("SELECT d::text FROM {} AS d").format(definition))
-            except psycopg.Error as error:
-                raise NoAnswerError(str(error)) from error
+        """Raises `NoAnswerError` if the query of a view raises an error by itself, or takes long."""
+        with self.connection() as connection:
+            connection.execute(SQL("SET statement_timeout = {}").format(Literal(_SLOW)))
+            for name in names:
+                definition, _ = self._definition(name)
+                try:
+                    connection.execute(SQL("SELECT d::text FROM {} AS d").format(definition))
+                except psycopg.Error as error:
+                    raise NoAnswerError(str(error)) from error
 
     def _definition(self, name: str) -> tuple[SQL, dict[str, str]]:
         row = self.orc.connection.execute(

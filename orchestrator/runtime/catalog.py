@@ -48,23 +48,30 @@ class ViewInfo:
     rows: int
     bytes: int
     log_bytes: int
+    log_kept: int
+    """Bytes of the logs that it has yet to consume, once they are more than its limit."""
+    log_limit: int
+    on_log_limit: str
     base: str | None
     """What the names of its state tables begin with."""
 
 
 _VIEWS = SQL("""
-    SELECT v.id, coalesce(v.relation::text, v.name) AS name, v.status, v.strategy, v.maintain, v.moving,
-           v.query, v.options, v.settings, v.plan, v.relation::oid AS oid, v.definition::text,
+    SELECT v.id, coalesce(shown.oid::regclass::text, v.name) AS name, v.status, v.strategy, v.maintain, v.moving,
+           v.query, v.options, v.settings, v.plan, shown.oid, v.definition::text,
            v.state::text, used.sources,
            v.created_at, CASE WHEN v.status = 'ready' THEN idivm.pending_changes(v.id) ELSE 0 END AS pending,
            w.refreshed_at, coalesce(w.refreshes, 0) AS refreshes, coalesce(w.changed, 0) AS changed,
            coalesce(w.seconds, 0) AS seconds, coalesce(w.total_seconds, 0) AS total_seconds,
            coalesce(greatest(c.reltuples, 0), 0)::bigint AS rows,
            coalesce(pg_total_relation_size(c.oid), 0) AS bytes, used.log_bytes,
+           CASE WHEN used.log_bytes > idivm.log_limit(v.options) THEN idivm.log_kept(v.id) ELSE 0 END AS log_kept,
+           idivm.log_limit(v.options) AS log_limit, idivm.log_action(v.options) AS on_log_limit,
            left(c.relname, -length('_' || v.id)) AS base
     FROM idivm.views v
     LEFT JOIN idivm.watermarks w ON w.view = v.id
     LEFT JOIN pg_class c ON c.oid = v.state
+    LEFT JOIN pg_class shown ON shown.oid = v.relation
     CROSS JOIN LATERAL (
         SELECT coalesce(array_agg(coalesce(below.relation, s.relation)::text ORDER BY s.id), '{{}}') AS sources,
                coalesce(sum(log.bytes), 0)::bigint AS log_bytes
@@ -101,7 +108,10 @@ def view_by_oid(connection: Connection[Any], oid: int) -> ViewInfo | None:
 
 def view_by_id(connection: Connection[Any], view_id: int) -> ViewInfo:
     """The maintained view with this number."""
-    return _views(connection, SQL("v.id = %s"), view_id)[0]
+    found = _views(connection, SQL("v.id = %s"), view_id)
+    if not found:
+        raise NotFoundError("The view was dropped meanwhile; `idivm list` shows those there are.")
+    return found[0]
 
 
 def relation_oid(connection: Connection[Any], name: Composable) -> int | None:
@@ -128,8 +138,11 @@ def view_named(connection: Connection[Any], name: Composable) -> ViewInfo:
     return view
 
 
-def stored_content(connection: Connection[Any], view_id: int) -> Source:
-    """The table that holds a view's content, with the hidden columns that tell its rows apart."""
+def stored_content(connection: Connection[Any], view_id: int) -> tuple[Source, frozenset[int]]:
+    """The table that holds a view's content, with the hidden columns that tell its rows apart.
+
+    And the numbers of the columns that never hold NULL.
+    """
     row = connection.execute(
         "SELECT c.oid, n.nspname, c.relname, v.plan FROM idivm.views v"
         " JOIN pg_class c ON c.oid = v.state JOIN pg_namespace n ON n.oid = c.relnamespace"
@@ -144,14 +157,31 @@ def stored_content(connection: Connection[Any], view_id: int) -> Source:
     else:
         # Rows whose key may be NULL are told apart by their content.
         hidden, equality = [] if content["nullable"] else content["key"], "coarse"
+    sure = {*hidden, *content.get("not_null", ())}
     columns = connection.execute(
         "SELECT a.attnum, a.attname, true, format_type(coalesce(nullif(t.typbasetype, 0), t.oid),"
         " CASE WHEN t.typbasetype = 0 THEN a.atttypmod ELSE t.typtypmod END), %s"
         " FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid"
-        " WHERE a.attrelid = %s::oid AND a.attname = ANY (%s) ORDER BY a.attnum",
-        [equality, oid, hidden],
+        " WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+        [equality, oid],
     ).fetchall()
-    return Source(oid, schema, name, tuple(SourceColumn(*column) for column in columns))
+    source = Source(oid, schema, name, tuple(SourceColumn(*c) for c in columns if c[1] in hidden))
+    return source, frozenset(number for number, called, *_ in columns if called in sure)
+
+
+def record_indexes(
+    connection: Connection[Any], view_id: int, made: Sequence[int], used: Sequence[int]
+) -> None:
+    """Records the indexes made for a view, and those that it uses and were made for another."""
+    connection.execute(
+        "INSERT INTO idivm.made_indexes SELECT %s, i FROM unnest(%s::oid[]) AS i",
+        [view_id, list(made)],
+    )
+    connection.execute(
+        "INSERT INTO idivm.made_indexes SELECT DISTINCT %s::integer, index FROM idivm.made_indexes"
+        " WHERE index = ANY (%s::oid[]) ON CONFLICT DO NOTHING",
+        [view_id, list(used)],
+    )
 
 
 def sources_of(connection: Connection[Any], view_id: int) -> set[int]:
@@ -203,6 +233,15 @@ def view_ids(connection: Connection[Any], names: Sequence[Composable]) -> list[i
     return [row[0] for row in rows.fetchall()]
 
 
+def overdue(connection: Connection[Any], but: Sequence[int]) -> list[int]:
+    """The views that keep too much of the change logs and are to be refreshed then, without some."""
+    rows = connection.execute(
+        "SELECT view FROM idivm.overdue() WHERE action = 'refresh' AND view <> ALL (%s)",
+        [list(but)],
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
 @dataclass(frozen=True)
 class Member:
     """A table that carries the capture triggers of a source."""
@@ -210,6 +249,9 @@ class Member:
     number: int
     name: Composable
     exists: bool = True
+    partitioned: bool = False
+    root: bool = False
+    """Whether it is the source's own relation, and no partition or heir."""
 
 
 def load_source(connection: Connection[Any], source_id: int) -> Captured:
@@ -274,10 +316,56 @@ def sources_with_other_members(connection: Connection[Any]) -> list[int]:
 def members(connection: Connection[Any], source_id: int) -> list[Member]:
     """The tables that carry the capture triggers of a source."""
     rows = connection.execute(
-        "SELECT number, member::text FROM idivm.source_members WHERE source = %s ORDER BY number",
+        "SELECT m.number, m.member::text, c.relkind = 'p', c.oid = s.relation"
+        " FROM idivm.source_members m JOIN idivm.sources s ON s.id = m.source"
+        " JOIN pg_class c ON c.oid = m.member WHERE m.source = %s ORDER BY m.number",
         [source_id],
     )
-    return [Member(number, SQL(name)) for number, name in rows.fetchall()]
+    return [_member(*row) for row in rows.fetchall()]
+
+
+def _member(number: int, name: str, partitioned: bool, root: bool) -> Member:
+    return Member(number, SQL(name), partitioned=partitioned, root=root)
+
+
+def source_ids(connection: Connection[Any]) -> list[int]:
+    """Every captured relation that is still there."""
+    rows = connection.execute(
+        "SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation ORDER BY s.id"
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
+def captures_in_c(connection: Connection[Any]) -> bool:
+    """Whether capture is to call the function in C: it is there, may be used, and is not refused.
+
+    Nobody but a superuser makes functions in C, so that no other can pass for it.
+    """
+    row = connection.execute(
+        """
+        SELECT count(*) = 1 FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+        WHERE p.oid = to_regprocedure('idivm.capture_rows()') AND l.lanname = 'c'
+          AND has_function_privilege(p.oid, 'EXECUTE')
+          AND current_setting('idivm.accelerate', true) IS DISTINCT FROM 'off'
+        """
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
+def trigger_arguments(connection: Connection[Any], source_id: int) -> dict[int, tuple[str, ...]]:
+    """What the capture triggers of a source's members call their function with; plpgsql's nothing."""
+    rows = connection.execute(
+        """
+        SELECT m.number, t.tgargs
+        FROM idivm.source_members m JOIN pg_trigger t ON t.tgrelid = m.member
+        WHERE m.source = %s AND t.tgname = 'idivm_' || m.source || '_update' ORDER BY m.number
+        """,
+        [source_id],
+    )
+    return {
+        number: tuple(one.decode() for one in arguments.split(b"\0")[:-1])
+        for number, arguments in rows.fetchall()
+    }
 
 
 def lost_members(connection: Connection[Any], source_id: int) -> list[Member]:
@@ -299,17 +387,21 @@ def new_members(connection: Connection[Any], source_id: int) -> list[Member]:
     """Records the tables that belong to the source and do not carry capture yet."""
     rows = connection.execute(
         """
-        INSERT INTO idivm.source_members (source, member, number)
-        SELECT s.id, d, coalesce((SELECT max(number) FROM idivm.source_members WHERE source = s.id), 0)
-                        + row_number() OVER (ORDER BY d::oid)
-        FROM idivm.sources s, idivm.descendants(s.relation) d
-        WHERE s.id = %s AND NOT EXISTS (
-            SELECT FROM idivm.source_members m WHERE m.source = s.id AND m.member = d)
-        RETURNING number, member::text
+        WITH added AS (
+            INSERT INTO idivm.source_members (source, member, number)
+            SELECT s.id, d, coalesce((SELECT max(number) FROM idivm.source_members WHERE source = s.id), 0)
+                            + row_number() OVER (ORDER BY d::oid)
+            FROM idivm.sources s, idivm.descendants(s.relation) d
+            WHERE s.id = %s AND NOT EXISTS (
+                SELECT FROM idivm.source_members m WHERE m.source = s.id AND m.member = d)
+            RETURNING source, number, member
+        )
+        SELECT a.number, a.member::text, c.relkind = 'p', c.oid = s.relation
+        FROM added a JOIN idivm.sources s ON s.id = a.source JOIN pg_class c ON c.oid = a.member
         """,
         [source_id],
     )
-    return [Member(number, SQL(name)) for number, name in rows.fetchall()]
+    return [_member(*row) for row in rows.fetchall()]
 
 
 def grants(connection: Connection[Any], relation: Composable) -> list[Composed]:
@@ -331,22 +423,6 @@ def grants(connection: Connection[Any], relation: Composable) -> list[Composed]:
         )
         for privilege, grantee, grantable in rows
     ]
-
-
-def members_without_triggers(connection: Connection[Any]) -> list[str]:
-    """Captured tables of which a capture trigger is missing or does not fire always."""
-    rows = connection.execute(
-        """
-        SELECT m.member::text
-        FROM idivm.source_members m
-        JOIN pg_class c ON c.oid = m.member
-        LEFT JOIN pg_trigger t ON t.tgrelid = m.member AND t.tgenabled = 'A'
-                              AND t.tgname IN ('idivm_' || m.source || '_insert', 'idivm_' || m.source || '_update',
-                                               'idivm_' || m.source || '_delete', 'idivm_' || m.source || '_truncate')
-        GROUP BY m.source, m.member HAVING count(t.oid) < 4 ORDER BY 1
-        """
-    )
-    return [row[0] for row in rows.fetchall()]
 
 
 def has_heirs(connection: Connection[Any], source_id: int) -> bool:
@@ -376,40 +452,6 @@ def invalidate_readers(connection: Connection[Any], source_id: int) -> None:
     )
 
 
-def orphans(connection: Connection[Any]) -> list[str]:
-    """Objects in idivm's schemas, and capture triggers, that belong to no view of the catalog."""
-    rows = connection.execute(
-        """
-        WITH owned(base) AS (
-            SELECT 's' || id FROM idivm.sources
-        )
-        SELECT c.oid::regclass::text
-        FROM pg_class c
-        WHERE c.relnamespace = ANY (ARRAY['idivm_def', 'idivm_log', 'idivm_state']::regnamespace[])
-          AND c.relkind IN ('r', 'v', 'S')
-          AND c.oid NOT IN (SELECT definition FROM idivm.views WHERE definition IS NOT NULL)
-          AND c.oid NOT IN (SELECT state FROM idivm.views WHERE state IS NOT NULL)
-          AND NOT (c.relnamespace = 'idivm_state'::regnamespace
-                   AND EXISTS (SELECT FROM idivm.views v WHERE c.relname ~ ('_' || v.id || '$')))
-          AND NOT EXISTS (SELECT FROM owned WHERE c.relname = base OR c.relname LIKE base || '\\_%')
-        UNION ALL
-        SELECT p.oid::regprocedure::text
-        FROM pg_proc p
-        WHERE p.pronamespace = ANY (ARRAY['idivm_log', 'idivm_state']::regnamespace[])
-          AND p.proname NOT IN (SELECT 'refresh_' || id FROM idivm.views)
-          AND NOT EXISTS (SELECT FROM owned WHERE p.proname LIKE base || '\\_%')
-        UNION ALL
-        SELECT format('trigger %s on %s', t.tgname, t.tgrelid::regclass)
-        FROM pg_trigger t
-        WHERE t.tgname ~ '^idivm_[0-9]+_' AND NOT EXISTS (
-            SELECT FROM idivm.source_members m
-            WHERE m.member = t.tgrelid AND t.tgname LIKE 'idivm\\_' || m.source || '\\_%')
-        ORDER BY 1
-        """
-    )
-    return [row[0] for row in rows.fetchall()]
-
-
 def column_types(connection: Connection[Any], oids: dict[str, int]) -> dict[str, ColumnType]:
     """What PostgreSQL's catalog says of some types, which are given and returned by name."""
     rows = connection.execute(
@@ -419,7 +461,7 @@ def column_types(connection: Connection[Any], oids: dict[str, int]) -> dict[str,
           UNION
             SELECT p.asked, t.typbasetype FROM plain p JOIN pg_type t ON t.oid = p.oid WHERE t.typtype = 'd'
         )
-        SELECT p.asked, format_type(t.oid, NULL),
+        SELECT p.asked, format_type(t.oid, -1),
                (t.typtype IN ('e', 'r', 'm') OR t.typnamespace = 'pg_catalog'::regnamespace)
                AND (EXISTS (
                         SELECT FROM pg_opclass c JOIN pg_am m ON m.oid = c.opcmethod
@@ -427,13 +469,14 @@ def column_types(connection: Connection[Any], oids: dict[str, int]) -> dict[str,
                           AND (c.opcintype = t.oid OR EXISTS (
                                   SELECT FROM pg_cast k WHERE k.castsource = t.oid
                                     AND k.casttarget = c.opcintype AND k.castmethod = 'b')))
-                    OR t.typtype IN ('e', 'r', 'm'))
+                    OR t.typtype IN ('e', 'r', 'm')),
+               p.asked <> t.oid
         FROM plain p JOIN pg_type t ON t.oid = p.oid
         WHERE t.typtype <> 'd'
         """,
         [list(set(oids.values()))],
     ).fetchall()
-    known = {oid: ColumnType(name, comparable) for oid, name, comparable in rows}
+    known = {oid: ColumnType(*facts) for oid, *facts in rows}
     return {symbol: known[oid] for symbol, oid in oids.items() if oid in known}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from psycopg import Connection
 
+from orchestrator.runtime import indexes
 from orchestrator.runtime.catalog import ViewInfo
 
 
@@ -20,6 +21,8 @@ class Explanation:
     plan: str
     script: str
     why: str
+    missing_indexes: list[str]
+    """The statements that make them."""
     details: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
@@ -30,24 +33,30 @@ class Explanation:
             "maintain": self.maintain,
             "plan": self.details,
             "script": self.script,
+            "missing_indexes": self.missing_indexes,
             "why": self.details["reasons"],
         }
 
 
 def explain_view(connection: Connection[Any], view: ViewInfo) -> Explanation:
     """The explanation of an installed view, from its catalog row and its functions."""
+    wanted = [
+        one.statement.as_string(connection)
+        for one in indexes.missing(connection, indexes.probes_of(view.plan))
+    ]
     return Explanation(
         view=view.name,
         strategy=view.strategy,
         maintain=view.maintain,
-        plan=_plan(view),
+        plan=_plan(view, wanted),
         script=_script(connection, view),
         why=_why(view),
+        missing_indexes=wanted,
         details=view.plan,
     )
 
 
-def _plan(view: ViewInfo) -> str:
+def _plan(view: ViewInfo, missing: list[str]) -> str:
     lines = [view.plan["algebra"], "", "captured:"]
     for source, shown in zip(view.plan["sources"], view.sources, strict=False):
         columns = ", ".join(
@@ -59,6 +68,9 @@ def _plan(view: ViewInfo) -> str:
         lines.append("  nothing")
     lines.append("stored:")
     lines += [_state(state) for state in view.plan["states"] if "columns" in state]
+    if missing:
+        lines.append("indexes that it looks for and that are missing:")
+        lines += [f"  {statement};" for statement in missing]
     return "\n".join(lines)
 
 
@@ -73,10 +85,25 @@ def _state(state: dict[str, Any]) -> str:
     return f"  {state['role']} ({shown}{'; hidden: ' + hidden if hidden else ''}; key: {key})"
 
 
+_CHANGES = {"minus": "deletion from", "update": "update of", "plus": "insertion into"}
+
+
 def _why(view: ViewInfo) -> str:
-    return "\n".join(
+    lines = [
         f"{'+' if reason['taken'] else '-'} {reason['strategy']}: {reason['because']}"
         for reason in view.plan["reasons"]
+    ]
+    if view.plan.get("costs"):
+        lines.append("lookups and rows of one change, by the statistics when this was planned:")
+        lines += [f"  {_cost(one)}" for one in view.plan["costs"]]
+    return "\n".join(lines)
+
+
+def _cost(cost: dict[str, Any]) -> str:
+    columns = f" ({', '.join(cost['columns'])})" if cost["columns"] else ""
+    letters = ", ".join(f"{letter} = {cost[letter]:,.3g}" for letter in "apgk")
+    return (
+        f"{cost['accesses']:,.3g} for {_CHANGES[cost['kind']]} {cost['source']}{columns}: {letters}"
     )
 
 

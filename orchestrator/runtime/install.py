@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,8 +25,8 @@ from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan
 from orchestrator.errors import NameTakenError, UnsupportedError, UsageError
 from orchestrator.frontend.options import ViewOptions, parse_options
-from orchestrator.frontend.statements import QualifiedName
-from orchestrator.runtime import catalog, modes, planning, sources
+from orchestrator.frontend.statements import QualifiedName, parse_name
+from orchestrator.runtime import catalog, indexes, modes, planning, sources
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.sqltext import fitted_name
 
@@ -189,84 +189,117 @@ def _install(
             json.dumps(new.options.to_json()),
         ],
     )
-    _use(connection, names.id, plan)
+    _use(connection, names.id, plan, new.options)
     modes.refuse_moving(connection, names.id, plan.maintain)
     return plan
 
 
-def replan(connection: Connection[Any], view: ViewInfo) -> None:
-    """Plans a view anew whose plain views were replaced; the next refresh rebuilds its content.
+def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False) -> None:
+    """Plans a view anew whose plain views were replaced, or of whose tables one lost its key.
 
-    A view that others read keeps its content's table, and so its strategy.
+    Where its content gets another layout, or `afresh` another table because its own is damaged, the
+    views that read it are planned anew as well. The next refresh rebuilds the content of all these.
     """
-    assert view.base is not None
-    names = Names(view.id, view.base)
-    at_rest = None if modes.is_kept(connection, view.id) else view.id
-    with _held(connection, at_rest), connection.transaction():
-        modes.hold_writers(connection, view.id)
-        options = parse_options(view.options.items())
-        try:
-            plan = planning.plan_view(connection, names.definition, options)
-        except UnsupportedError:
-            # What the strategy needs is gone: a key, or what a plain view below was.
-            options = replace(options, strategy="auto")
-            plan = planning.plan_view(connection, names.definition, options)
-        if _layout(plan.to_json()) != _layout(view.plan) and catalog.readers_of(
-            connection, view.id
-        ):
-            options = replace(options, strategy=view.strategy)
-            try:
-                plan = planning.plan_view(connection, names.definition, options)
-            except UnsupportedError as error:
-                readers = ", ".join(name for _, name in catalog.readers_of(connection, view.id))
-                raise UsageError(
-                    f"{view.name} can no longer be maintained as it is ({error}) and the maintained"
-                    f" views {readers} read it; drop them, refresh it, and create them again."
-                ) from error
-        before = catalog.sources_of(connection, view.id)
-        _use(connection, view.id, plan)
-        names = replace(names, sources=catalog.source_names(connection, view.id))
-        _restate(connection, view, plan, names)
-        connection.execute(emit.create_program(plan, names))
-        for source_id in before - catalog.sources_of(connection, view.id):
-            connection.execute("SELECT idivm.forget_unused_source(%s)", [source_id])
-        connection.execute("UPDATE idivm.views SET status = 'invalid' WHERE id = %s", [view.id])
+    readers = [reader_id for reader_id, _ in catalog.readers_of(connection, view.id)]
+    # The lower ones first. As they are now: one may have been planned anew with another.
+    tower = [catalog.view_by_id(connection, view_id) for view_id in (view.id, *reversed(readers))]
+    at_rest = sorted(one.id for one in tower if not modes.is_kept(connection, one.id))
+    with ExitStack() as held:
+        for view_id in at_rest:
+            held.enter_context(_held(connection, view_id))
+        held.enter_context(connection.transaction())
+        for one in tower:
+            modes.hold_writers(connection, one.id)
+        left = _replan_one(connection, tower[0], afresh)
+        if left is None:
+            return
+        # Capture holds on to the old content until the readers have turned to the new one.
+        old = [left, *(_replan_one(connection, reader) for reader in tower[1:])]
+        for table in filter(None, old):
+            connection.execute(SQL("DROP TABLE IF EXISTS {}").format(table))
+
+
+def _replan_one(
+    connection: Connection[Any], view: ViewInfo, afresh: bool = False
+) -> Identifier | None:
+    """Plans a view anew; the name that the content's table has by then if another one took over."""
+    names = names_of(view)
+    options = parse_options(view.options.items())
+    try:
+        plan = plan_again(connection, view, options)
+    except UnsupportedError:
+        # What the strategy needs is gone: a key, or what a plain view below was.
+        options = replace(options, strategy="auto")
+        plan = plan_again(connection, view, options)
+    before = catalog.sources_of(connection, view.id)
+    _use(connection, view.id, plan, options)
+    names = replace(names, sources=catalog.source_names(connection, view.id))
+    old = _restate(connection, view, plan, names, afresh)
+    connection.execute(emit.create_program(plan, names))
+    for source_id in before - catalog.sources_of(connection, view.id):
+        connection.execute("SELECT idivm.forget_unused_source(%s)", [source_id])
+    connection.execute("UPDATE idivm.views SET status = 'invalid' WHERE id = %s", [view.id])
+    return old
+
+
+def names_of(view: ViewInfo) -> Names:
+    """What the objects of a view are called; without a content, after the name that was asked for."""
+    return Names(view.id, view.base or parse_name(view.name).name)
+
+
+def plan_again(
+    connection: Connection[Any], view: ViewInfo, options: ViewOptions
+) -> MaintenancePlan:
+    """The plan that a view would get today, with the settings that its creator had."""
+    plan = planning.plan_view(connection, names_of(view).definition, options)
+    return replace(plan, settings=tuple(view.settings.items())) if view.settings else plan
 
 
 def _layout(plan: Mapping[str, Any]) -> Any:
     """What a plan says of the table that holds the content."""
+    if not plan:
+        return None
     [state] = [state for state in plan["states"] if state["role"] == plan["content"]]
     return {key: value for key, value in state.items() if key not in ("query", "probes")}
 
 
 def _restate(
-    connection: Connection[Any], view: ViewInfo, plan: MaintenancePlan, names: Names
-) -> None:
-    """Makes the state tables anew; that of the content only if its layout is another."""
-    kept = _layout(plan.to_json()) == _layout(view.plan)
+    connection: Connection[Any],
+    view: ViewInfo,
+    plan: MaintenancePlan,
+    names: Names,
+    afresh: bool,
+) -> Identifier | None:
+    """Makes the state tables anew; that of the content only if its layout is another.
+
+    Returns the name of the content's old table in this case; there may be none any more.
+    """
+    kept = _layout(plan.to_json()) == _layout(view.plan) and not afresh
     old = fitted_name(names.view, f"_before_{names.id}")
-    if not kept:
+    if not kept and view.base is not None:
         connection.execute(
             SQL("ALTER TABLE {} RENAME TO {}").format(names.state(plan.content), Identifier(old))
         )
     connection.execute("SELECT idivm.drop_states(%s, %s)", [view.id, True])
     for statement in emit.create_states(plan, names, content=not kept):
         connection.execute(statement)
-    if kept:
-        return
-    for statement in emit.index_states(plan, names):
+    for statement in emit.index_states(plan, names, content=not kept):
         connection.execute(statement)
+    if kept:
+        return None
     for statement in emit.create_relation(plan, names, SQL(view.name), replacing=True):
         connection.execute(statement)
     connection.execute(
-        "UPDATE idivm.views SET state = %s::regclass WHERE id = %s",
-        [names.state(plan.content).as_string(connection), view.id],
+        "UPDATE idivm.views SET relation = %s::regclass, state = %s::regclass WHERE id = %s",
+        [view.name, names.state(plan.content).as_string(connection), view.id],
     )
-    connection.execute(SQL("DROP TABLE {}").format(Identifier("idivm_state", old)))
+    return Identifier("idivm_state", old)
 
 
-def _use(connection: Connection[Any], view_id: int, plan: MaintenancePlan) -> None:
-    """Records a view's plan and captures what it reads."""
+def _use(
+    connection: Connection[Any], view_id: int, plan: MaintenancePlan, options: ViewOptions
+) -> None:
+    """Records a view's plan, captures what it reads, and makes indexes if it is to have them."""
     connection.execute(
         "UPDATE idivm.views SET strategy = %s, moving = %s, settings = %s, plan = %s WHERE id = %s",
         [
@@ -287,6 +320,9 @@ def _use(connection: Connection[Any], view_id: int, plan: MaintenancePlan) -> No
     for source in sorted(plan.sources, key=lambda source: source.oid):
         source_id = sources.ensure_source(connection, source)
         connection.execute("INSERT INTO idivm.view_sources VALUES (%s, %s)", [view_id, source_id])
+    connection.execute("DELETE FROM idivm.made_indexes WHERE view = %s", [view_id])
+    if options.create_indexes == "on":
+        indexes.ensure(connection, view_id, plan.probes)
 
 
 def _fill(
@@ -316,6 +352,7 @@ def _fill(
                 " VALUES (%s, ROW(pg_current_snapshot(), NULL, NULL)::idivm.watermark, idivm.cluster(), now())",
                 [names.id],
             )
+            connection.execute("SELECT idivm.settle(%s)", [names.id])
             if not by_writers:
                 _publish(connection, plan, names, relation, replaced)
         if by_writers:

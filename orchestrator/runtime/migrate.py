@@ -91,7 +91,16 @@ def migrate(connection: Connection[Any], folder: Path | None = None) -> list[str
     applied: list[str] = []
     while migration := _apply_next(connection, shipped, folder):
         applied.append(migration.name)
+    take_module(connection)
     return applied
+
+
+def take_module(connection: Connection[Any]) -> None:
+    """Makes the C form of capture known, if the server has it and this role may."""
+    path = resource_folder("migrations") / "module.sql"
+    with connection.transaction():
+        _prepare(connection)
+        connection.execute(_encoded(connection, path.read_text(encoding="utf-8")))
 
 
 def _read(connection: Connection[Any]) -> _Catalog:

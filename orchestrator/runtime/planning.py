@@ -16,23 +16,27 @@ from orchestrator.algebra import (
     Operator,
     Plan,
     Projection,
-    Recursion,
     Scalar,
     dialect,
     printer,
 )
+from orchestrator.algebra.determine import determined
 from orchestrator.algebra.ids import infer_ids
+from orchestrator.algebra.lowering import lower
+from orchestrator.algebra.operators.recursive import open_recursions
 from orchestrator.algebra.rendering import to_sql
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.plan import Column, MaintenancePlan, Source, SourceColumn
-from orchestrator.errors import UnsupportedError
+from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
+from orchestrator.frontend.catalog import statistics
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions
 from orchestrator.runtime import catalog
+from orchestrator.runtime.cascades import as_captured
 from orchestrator.strategies import recompute
 from orchestrator.strategies.choose import choose
-from orchestrator.strategies.problem import ColumnType, Problem
+from orchestrator.strategies.problem import ColumnType, Problem, Statistics
 
 PINNED = (
     "DateStyle",
@@ -56,7 +60,32 @@ def plan_view(
     assert oid is not None
     analysis = analyse(connection, oid)
     _refuse(analysis)
+    analysis = _determined(connection, definition, analysis)
     return choose(_problem(connection, analysis, options), options.strategy)
+
+
+def _determined(
+    connection: Connection[Any], definition: Identifier, analysis: Analysis
+) -> Analysis:
+    """The analysis of the definition with orders that leave nothing open.
+
+    The definition view itself has them then, so that every strategy and `check` find the same
+    answer among those that the query allows.
+    """
+    # A definition with the text of the views below would not be replanned when they are replaced.
+    if analysis.plan is None or analysis.inlined:
+        return analysis
+    plan = determined(analysis.plan)
+    if plan is analysis.plan:
+        return analysis
+    query = SQL(dialect.write(to_sql(plan)))
+    try:
+        with connection.transaction():
+            connection.execute(SQL("CREATE OR REPLACE VIEW {} AS {}").format(definition, query))
+    except psycopg.Error:
+        # Not all that identifies rows can be sorted by. Then the answer stays open.
+        return analysis
+    return analyse(connection, analysis.definition)
 
 
 def _refuse(analysis: Analysis) -> None:
@@ -75,9 +104,12 @@ def _refuse(analysis: Analysis) -> None:
 
 
 def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptions) -> Problem:
-    sources = tuple(_source(connection, use) for use in analysis.sources)
+    used = {use.relation.oid: _source(connection, use) for use in analysis.sources}
+    sources = tuple(source for source, _ in used.values())
+    plan = None if analysis.plan is None else as_captured(analysis.plan, used)
     if analysis.plan is not None:
-        algebra, tree = printer.print_plan(analysis.plan), printer.to_json(analysis.plan)
+        shown = lower(analysis.plan)
+        algebra, tree = printer.print_plan(shown), printer.to_json(shown)
     else:
         missing = [str(unsupported) for unsupported in analysis.unsupported]
         algebra, tree = "not modelled: " + "; ".join(missing), {"unsupported": missing}
@@ -98,24 +130,50 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         algebra=algebra,
         algebra_tree=tree,
         maintain=options.maintain,
-        plan=analysis.plan,
+        plan=plan,
         # Recomputation asks for none, and each operator costs a query.
-        types={} if options.strategy == recompute.NAME else _types(connection, analysis.plan),
+        types={} if options.strategy == recompute.NAME else _types(connection, plan),
         cache=options.cache != "off",
+        cache_is_open=options.cache == "auto",
+        statistics={
+            one.table: Statistics(
+                one.rows,
+                {int(number): values for number, values in one.distinct_values.items()},
+                {"update": one.updated, "minus": one.deleted, "plus": one.inserted},
+            )
+            for one in statistics(connection, [source.oid for source in sources])
+        },
         variable_order=options.variable_order,
-        static=tuple(one.strip() for one in (options.static or "").split(",") if one.strip()),
+        static=_static(analysis, sources, options.updatable),
     )
+
+
+def _static(
+    analysis: Analysis, sources: tuple[Source, ...], updatable: str | None
+) -> frozenset[int]:
+    """The sources that are not among those that the user says change."""
+    if updatable is None:
+        return frozenset()
+    names = [use.relation for use in analysis.sources]
+    found = set()
+    for wanted in (name.strip() for name in updatable.split(",")):
+        fits = [n for n, one in enumerate(names) if wanted in (one.name, one.qualified)]
+        if len(fits) != 1:
+            known = ", ".join(one.qualified for one in names)
+            problem = "several tables" if fits else "no table"
+            raise UsageError(
+                f"updatable names {wanted!r}, which is {problem} of the query; it reads {known}."
+            )
+        found.add(sources[fits[0]].oid)
+    return frozenset(source.oid for source in sources) - found
 
 
 def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnType]:
     """The types of a plan's columns, as PostgreSQL derives them."""
     if plan is None:
         return {}
-    identified = infer_ids(plan)
+    identified = infer_ids(lower(plan))
     root = identified.root if isinstance(identified, Plan) else plan.root
-    if any(isinstance(operator, Recursion) for operator in walk(root)):
-        # Its parts stand for nothing by themselves.
-        return {}
     oids: dict[str, int] = {}
     for operator in walk(root, subqueries=False):
         wanted = {c.symbol: Scalar.column(c) for c in operator.columns if c.symbol not in oids}
@@ -133,35 +191,47 @@ def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnTy
 def _describe(
     connection: Connection[Any], rows: Operator, wanted: dict[str, Scalar], oids: dict[str, int]
 ) -> None:
-    if not wanted or rows.outer_columns:
+    # The step of a recursion stands for nothing by itself.
+    if not wanted or rows.outer_columns or open_recursions(rows):
         return
     columns = [PlanColumn(f"c{number}") for number in range(len(wanted))]
     items = tuple(map(Item, columns, wanted.values()))
     query = to_sql(Plan(Projection(rows, items), tuple(map(str, columns)), tuple(columns)))
-    text = SQL("SELECT * FROM ({}) AS q LIMIT 0").format(SQL(dialect.write(query)))
+    # What PostgreSQL says of a result calls a domain by its base type.
+    text = SQL(
+        "SELECT {} FROM (VALUES (1)) AS one LEFT JOIN (SELECT * FROM ({}) AS q LIMIT 0) AS q ON true"
+    ).format(
+        SQL(", ").join(
+            SQL("pg_typeof(q.{})::oid").format(Identifier(str(column))) for column in columns
+        ),
+        SQL(dialect.write(query)),
+    )
     try:
         with connection.transaction():
-            cursor = connection.execute(text)
+            found = connection.execute(text).fetchone()
     except psycopg.Error:
         # GROUP BY key shows what the key determines; not all of that can be grouped by.
         return
-    assert cursor.description is not None
-    for symbol, described in zip(wanted, cursor.description, strict=True):
-        oids[symbol] = described.type_code
+    assert found is not None
+    oids.update(zip(wanted, found, strict=True))
 
 
-def _source(connection: Connection[Any], use: SourceUse) -> Source:
-    """A captured relation; a maintained view is captured where its content is stored."""
+def _source(connection: Connection[Any], use: SourceUse) -> tuple[Source, frozenset[int]]:
+    """A captured relation; a maintained view is captured where its content is stored.
+
+    And the numbers of columns that never hold NULL.
+    """
     key = set(use.key.columns) if use.key else set()
     if catalog.is_captured_without_key(connection, use.relation.oid):
         key = set()
     columns = tuple(_column(column, column.attnum in key) for column in use.captured)
     if use.relation.maintained is None:
-        return Source(use.relation.oid, use.relation.schema, use.relation.name, columns)
-    stored = catalog.stored_content(connection, use.relation.maintained)
+        sure = frozenset(column.attnum for column in use.captured if column.not_null)
+        return Source(use.relation.oid, use.relation.schema, use.relation.name, columns), sure
+    stored, sure = catalog.stored_content(connection, use.relation.maintained)
     keys = {column.attnum for column in stored.columns}
     rest = tuple(column for column in columns if column.attnum not in keys)
-    return replace(stored, columns=(*rest, *stored.columns))
+    return replace(stored, columns=(*rest, *stored.columns)), sure
 
 
 def _column(column: RelationColumn, in_key: bool) -> SourceColumn:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from psycopg import Connection
-from psycopg.sql import Composed, Identifier
+from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from orchestrator.deltascript import capture
 from orchestrator.deltascript.capture import Captured
@@ -34,7 +34,21 @@ def ensure_source(connection: Connection[Any], source: Source) -> int:
     added = [column for column in source.columns if column.attnum not in known]
     if added:
         _widen(connection, source_id, added)
+    _fit_triggers(connection, source_id)
     return source_id
+
+
+def switch_form(connection: Connection[Any]) -> int:
+    """Gives capture the form in which it is to be, C or plpgsql; how many tables had the other.
+
+    The writers of these tables are waited for.
+    """
+    switched = 0
+    for source_id in catalog.source_ids(connection):
+        with connection.transaction():
+            connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
+            switched += _fit_triggers(connection, source_id)
+    return switched
 
 
 def sync_members(connection: Connection[Any]) -> None:
@@ -60,6 +74,24 @@ def sync_members(connection: Connection[Any]) -> None:
             catalog.invalidate_readers(connection, source_id)
 
 
+def renew(connection: Connection[Any], source_id: int, off: Collection[int]) -> None:
+    """Installs the capture functions of a source again, and the triggers of some of its members."""
+    captured = catalog.load_source(connection, source_id)
+    _run(connection, capture.read_side(captured))
+    for member in catalog.members(connection, source_id):
+        _run(connection, _member_functions(captured, member))
+        if member.number in off:
+            _run(connection, capture.detach_triggers(captured, member.name))
+            _attach(connection, captured, member)
+
+
+def drop_duties(connection: Connection[Any], member: Composable, source_id: int) -> None:
+    """Takes the triggers of the modes off a table, for them to be made anew."""
+    for part in ("begin", "upkeep"):
+        trigger = Identifier(f"idivm_{source_id}_{part}")
+        connection.execute(SQL("DROP TRIGGER IF EXISTS {} ON {}").format(trigger, member))
+
+
 def _create(connection: Connection[Any], source: Source) -> int:
     row = connection.execute(
         "INSERT INTO idivm.sources (relation, keyed) VALUES (%s::oid, %s) RETURNING id",
@@ -83,7 +115,7 @@ def _widen(connection: Connection[Any], source_id: int, added: Sequence[SourceCo
     _run(connection, capture.widen_source(captured, added))
     _record_columns(connection, captured)
     for member in catalog.members(connection, source_id):
-        _run(connection, capture.capture_member(captured, member.name, member.number))
+        _run(connection, _member_functions(captured, member))
 
 
 def _forget_key(connection: Connection[Any], source_id: int) -> None:
@@ -92,7 +124,31 @@ def _forget_key(connection: Connection[Any], source_id: int) -> None:
     captured = catalog.load_source(connection, source_id)
     _run(connection, capture.read_side(captured))
     for member in catalog.members(connection, source_id):
-        _run(connection, capture.capture_member(captured, member.name, member.number))
+        _run(connection, _member_functions(captured, member))
+    _fit_triggers(connection, source_id)
+
+
+def _fit_triggers(connection: Connection[Any], source_id: int) -> int:
+    """Attaches anew the triggers that are of another form, or were told of another key."""
+    captured = catalog.load_source(connection, source_id)
+    present = catalog.trigger_arguments(connection, source_id)
+    attached = 0
+    for member in catalog.members(connection, source_id):
+        arguments = captured.arguments(member.number) if _in_c(connection, member) else ()
+        if present.get(member.number, arguments) != arguments:
+            _attach(connection, captured, member)
+            attached += 1
+    return attached
+
+
+def _in_c(connection: Connection[Any], member: Member) -> bool:
+    """Whether a table is captured in C: only plpgsql looks at what a MERGE does to a partitioned one."""
+    return not member.partitioned and catalog.captures_in_c(connection)
+
+
+def _attach(connection: Connection[Any], captured: Captured, member: Member) -> None:
+    in_c = _in_c(connection, member)
+    _run(connection, capture.attach_triggers(captured, member.name, member.number, in_c))
 
 
 def _shown(
@@ -119,8 +175,14 @@ def _record_columns(connection: Connection[Any], captured: Captured) -> None:
 
 def _capture_members(connection: Connection[Any], captured: Captured) -> None:
     for member in catalog.new_members(connection, captured.id):
-        _run(connection, capture.capture_member(captured, member.name, member.number))
-        _run(connection, capture.attach_triggers(captured, member.name, member.number))
+        _run(connection, _member_functions(captured, member))
+        _attach(connection, captured, member)
+        if member.partitioned and member.root:
+            _run(connection, capture.attach_routing(captured, member.name, member.number))
+
+
+def _member_functions(captured: Captured, member: Member) -> Iterable[Composed]:
+    return capture.capture_member(captured, member.name, member.number, member.partitioned)
 
 
 def _release(connection: Connection[Any], captured: Captured, member: Member) -> None:

@@ -4,6 +4,7 @@
       data/         the cluster, of one major version for its life
       run/          the Unix socket, in a folder that nobody else may enter
       log/          what the server says: one file a weekday, overwritten a week later
+      lib/          capture's C form, if it was built for this server
       server.json   what a client needs to connect
       password      the password for TCP, as a libpq password file
 
@@ -33,6 +34,7 @@ from psycopg.conninfo import make_conninfo
 from orchestrator.errors import ServerError
 from orchestrator.server.binaries import Installation, find, installations
 from orchestrator.server.cluster import NAME, make_cluster
+from orchestrator.server.module import build_module
 from orchestrator.server.paths import home_directory
 from orchestrator.server.postmaster import (
     Postmaster,
@@ -70,6 +72,11 @@ class Endpoint:
         return make_conninfo(host=str(self.socket_folder), port=self.port, dbname=NAME, user=NAME)
 
     @property
+    def superuser_dsn(self) -> str:
+        """The same database as the superuser, whom the private socket lets in."""
+        return make_conninfo(self.dsn, user="postgres")
+
+    @property
     def url(self) -> str:
         """For every other client: over TCP, with the password in it."""
         return f"postgresql://{NAME}:{self.password}@127.0.0.1:{self.port}/{NAME}"
@@ -92,6 +99,7 @@ class EmbeddedServer:
         self.home = Path(home).expanduser().absolute() if home else home_directory()
         self.data = self.home / "data"
         self.log = self.home / "log"
+        self.lib = self.home / "lib"
 
     def up(self) -> Endpoint:
         """Starts the server unless it runs, making its cluster first when there is none."""
@@ -125,6 +133,16 @@ class EmbeddedServer:
                     _clear_sockets(folder)
                     folder.rmdir()
                 return postmaster is not None
+
+    def add_module(self) -> None:
+        """Compiles capture's C form for this server, where it finds it from its next start on."""
+        with self._explained():
+            self.home.mkdir(parents=True, exist_ok=True)
+            with self._lock():
+                installation = reachable(find(self._version()), self._prepare_home())
+                self.lib.mkdir(mode=0o755, exist_ok=True)
+                self.lib.chmod(0o755)
+                build_module(installation, self.lib)
 
     def status(self) -> Status:
         """Where the server is, of which version, and how to reach it when it runs."""
@@ -210,6 +228,9 @@ class EmbeddedServer:
             "port": str(port),
             "unix_socket_directories": f'"{folder}"',
         }
+        # A colon parts the folders of this list, and nothing escapes it.
+        if ":" not in str(self.lib):
+            settings["dynamic_library_path"] = f"{self.lib}:$libdir"
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         # The shell leaves at once, so that the server is nobody's child and nobody's zombie.
         detach = 'log=$1; shift; "$@" </dev/null >"$log" 2>&1 & echo $!'

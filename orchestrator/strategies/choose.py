@@ -1,12 +1,18 @@
-"""`auto`: takes the best strategy that applies to a view, and says why not another."""
+"""`auto`: takes the best strategy that applies to a view, and says why not another.
+
+Between ID-based diffs, with and without a cache, and whole tuples, what a change costs decides
+(papers/idivm.txt, section 6). A table is taken to change as often as PostgreSQL has counted, and a
+little in every other way: what was never seen may come.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
 from orchestrator.algebra.unsupported import Unsupported
-from orchestrator.deltascript.plan import MaintenancePlan, Reason
+from orchestrator.deltascript.plan import Cost, MaintenancePlan, Reason
 from orchestrator.errors import UnsupportedError
 from orchestrator.strategies import recompute
 from orchestrator.strategies.idiff import compose
@@ -18,14 +24,19 @@ Planner = Callable[[Problem], MaintenancePlan | Unsupported]
 STRATEGIES: dict[str, Planner] = {
     compose.NAME: compose.plan,
     compose.TUPLE: compose.plan_by_tuples,
+    compose.RECURSIVE: compose.plan_recursively,
     viewtree.NAME: viewtree.plan,
     recompute.NAME: recompute.plan,
 }
 """Every strategy by its name, the preferred ones first."""
 
+MARGIN = 0.8
+"""A plan is taken in place of a preferred one if it costs at most so much of it."""
+
 _BECAUSE = {
     compose.NAME: "every operator has a rule for ID-based diffs",
     compose.TUPLE: "every operator has a rule for changes as bags of rows",
+    compose.RECURSIVE: "every operator has a rule for changes as bags of rows",
     viewtree.NAME: "the query is a join with sums of products, grouped",
     recompute.NAME: "it applies to every query; each refresh costs as much as the query",
 }
@@ -36,8 +47,12 @@ def choose(problem: Problem, wanted: str) -> MaintenancePlan:
     if wanted not in (*STRATEGIES, "auto"):
         known = ", ".join(["auto", *STRATEGIES])
         raise UnsupportedError(f"There is no strategy {wanted!r}; choose one of {known}.")
-    tried = STRATEGIES if wanted == "auto" else {wanted: STRATEGIES[wanted]}
     reasons: list[Reason] = []
+    if wanted == "auto" and not problem.moving:
+        found = _compared(problem)
+        if found is not None:
+            return found
+    tried = STRATEGIES if wanted == "auto" else {wanted: STRATEGIES[wanted]}
     for name, planner in tried.items():
         made = _moving(problem, name) or planner(problem)
         if isinstance(made, Unsupported):
@@ -52,6 +67,59 @@ def choose(problem: Problem, wanted: str) -> MaintenancePlan:
         f"The strategy {wanted} cannot maintain this query: {reasons[0].because}."
         " Leave the choice to strategy = auto."
     )
+
+
+def _compared(problem: Problem) -> MaintenancePlan | None:
+    """The plan whose changes cost least by the model; none if there is nothing to choose between."""
+    variants = [(compose.NAME, compose.plan(problem))]
+    if problem.cache and problem.cache_is_open and _has_cache(variants[0][1]):
+        without = compose.plan(replace(problem, cache=False))
+        variants.append((f"{compose.NAME} without a cache", without))
+    variants.append((compose.TUPLE, compose.plan_by_tuples(problem)))
+    made = [(name, one) for name, one in variants if isinstance(one, MaintenancePlan)]
+    if not made or not isinstance(variants[0][1], MaintenancePlan):
+        return None
+    total = {name: _cost(one, problem) for name, one in made}
+    # The model is rough: a little less is not less.
+    best, plan = made[0]
+    for name, one in made[1:]:
+        if total[name] < MARGIN * total[best]:
+            best, plan = name, one
+    reasons = [Reason(best, True, _described(total[best]))]
+    reasons += [Reason(name, False, _described(total[name])) for name, _ in made if name != best]
+    reasons += [
+        Reason(name, False, str(one)) for name, one in variants if isinstance(one, Unsupported)
+    ]
+    return replace(plan, reasons=tuple(reasons))
+
+
+def _has_cache(plan: MaintenancePlan | Unsupported) -> bool:
+    return isinstance(plan, MaintenancePlan) and any(s.role == compose.CACHE for s in plan.states)
+
+
+def _weights(plan: MaintenancePlan, problem: Problem) -> list[tuple[float, Cost]]:
+    """What changes may come, and how often."""
+    changes = {
+        str(s): problem.statistics[s.oid].changes
+        for s in plan.sources
+        if s.oid in problem.statistics
+    }
+    updates = Counter(one.source for one in plan.costs if one.kind == "update")
+    found = []
+    for one in plan.costs:
+        seen = changes.get(one.source, {}).get(one.kind, 0.0)
+        share = seen / updates[one.source] if one.kind == "update" else seen
+        found.append((1.0 + share, one))
+    return found
+
+
+def _cost(plan: MaintenancePlan, problem: Problem) -> float:
+    weights = _weights(plan, problem)
+    return sum(n * one.accesses for n, one in weights) / max(1.0, sum(n for n, _ in weights))
+
+
+def _described(mean: float) -> str:
+    return f"a change costs {mean:,.3g} lookups and rows on average"
 
 
 def _moving(problem: Problem, name: str) -> Unsupported | None:

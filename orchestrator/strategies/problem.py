@@ -24,6 +24,19 @@ class ColumnType:
     name: str
     comparable: bool
     """Whether `=` of pg_catalog is how values of the type compare."""
+    domain: bool = False
+    """Whether the column's own type is a domain over this one."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What PostgreSQL knows of a table's size, its values and its changes."""
+
+    rows: float
+    distinct: Mapping[int, float] = field(default_factory=dict)
+    """Numbers of values, by column."""
+    changes: Mapping[str, float] = field(default_factory=dict)
+    """Rows changed so far, by the kind of a diff."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +62,16 @@ class Problem:
     plan: Plan | None = None
     types: Mapping[str, ColumnType] = field(default_factory=dict)
     """Of the plan's columns by their symbols; behind an aggregate's, `()` stands for its argument."""
+    statistics: Mapping[int, Statistics] = field(default_factory=dict)
+    """Of the sources, by oid."""
+    static: frozenset[int] = frozenset()
+    """The tables, by oid, that the user says hardly ever change."""
     cache: bool = True
     """Whether the input of an aggregation is stored where joins make it."""
+    cache_is_open: bool = False
+    """Whether that may be decided otherwise, by costs."""
     variable_order: str | None = None
     """The order that the user wants a view tree to follow."""
-    static: tuple[str, ...] = ()
-    """Tables that the user says do not change."""
 
     def maintained_by(
         self,

@@ -13,6 +13,7 @@ from orchestrator.algebra import (
     Item,
     Join,
     LeftJoin,
+    Numbered,
     Operator,
     Plan,
     Projection,
@@ -22,6 +23,7 @@ from orchestrator.algebra import (
     ScanColumn,
     Selection,
     Semijoin,
+    Symbols,
     Table,
     UnionAll,
     Unsupported,
@@ -63,9 +65,12 @@ def test_scan_has_its_key() -> None:
     assert identified(DEVICES_PARTS)[1] == ["device", "part"]
 
 
-def test_scan_without_key_has_none() -> None:
-    found = refused(Selection(NOTES, Scalar.read("note = 'x'", [NOTE])))
-    assert found.where == "notes" and "key" in found.reason
+def test_rows_without_a_key_are_numbered() -> None:
+    plan, ids = identified(Selection(NOTES, Scalar.read("note = 'x'", [NOTE])))
+    assert ids == ["idivm_row", "idivm_nth"]
+    [numbered] = plan.root.children
+    assert numbered == Numbered.of(NOTES, Symbols())
+    assert infer_ids(plan) == plan and ids_of(NOTES) == ()
 
 
 def test_selection_and_projection_keep_ids() -> None:

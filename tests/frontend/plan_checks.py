@@ -12,7 +12,7 @@ from typing import Any
 from psycopg import Connection, errors
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
-from orchestrator.algebra import Column, Operator, Plan
+from orchestrator.algebra import Column, Operator, Plan, Recursion, Scan
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.recursive import open_recursions
 from orchestrator.algebra.rendering import to_text
@@ -44,7 +44,8 @@ def complete_parts(plan: Operator) -> Iterator[Operator]:
     """Every part of a plan that is a query by itself."""
     if plan.columns and not plan.outer_columns and not open_recursions(plan):
         yield plan
-    for child in plan.children:
+    # Base and step of a recursion show no IDs.
+    for child in () if isinstance(plan, Recursion) else plan.children:
         yield from complete_parts(child)
 
 
@@ -52,7 +53,7 @@ def wrong_claims(connection: Connection[Any], operator: Operator, ids: bool) -> 
     """The keys, IDs, NOT NULLs, equalities and dependencies that one operator's rows refute."""
     rows = text_of(operator, operator.columns)
     checks = list(_checks(operator))
-    if ids:
+    if ids and not (isinstance(operator, Scan) and not operator.table.keys):
         checks.append(("ids", _repeated(SQL("q"), ids_of(operator))))
     try:
         return _refuted(connection, rows, checks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from psycopg.sql import SQL, Identifier
 import orchestrator
 from orchestrator.fuzz.campaign import examined
 from orchestrator.fuzz.case import (
+    Alone,
     Case,
     Crash,
     Late,
@@ -126,6 +128,18 @@ def test_a_case_that_holds(runner: Runner, name: str) -> None:
     assert outcome.counts["comparisons"] >= 4
 
 
+def test_views_that_ddl_takes_along_are_forgotten(runner: Runner) -> None:
+    case = small_case(Refresh(), "INSERT INTO shop.orders VALUES (4, 'd', 4)", Refresh())
+    by_key = View("shop.by_key", "SELECT id, what FROM shop.orders GROUP BY id")
+    over_it = View("shop.over_it", "SELECT count(*) FROM shop.by_key")
+    dropped = Alone(Statement("ALTER TABLE shop.orders DROP CONSTRAINT orders_pkey CASCADE"))
+    outcome = runner.run(
+        replace(case, views=(*case.views, by_key, over_it), steps=(dropped, *case.steps))
+    )
+    assert outcome.failure is None
+    assert outcome.counts["views gone by CASCADE"] == 2
+
+
 STATE = "(SELECT state FROM idivm.views WHERE relation = 'shop.sums'::regclass)"
 
 PLANTED = {
@@ -150,6 +164,7 @@ PLANTED = {
     ),
     "a leftover": ("leftover", "CREATE TABLE idivm_state.forgotten ()"),
     "a catalog without the view": ("catalog", "DELETE FROM idivm.views"),
+    "a view that went by itself": ("error", "DROP VIEW shop.both"),
 }
 
 

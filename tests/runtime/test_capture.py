@@ -5,6 +5,11 @@ import pytest
 pytestmark = pytest.mark.integration
 
 
+@pytest.fixture(params=["plpgsql", "c"])
+def capture_form(request):
+    return request.param
+
+
 @pytest.fixture
 def net(orc):
     """A keyed table `t`, a keyless table `b`, a view over each; gives the net effect on either."""

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.errors import DatabaseError
-from orchestrator.runtime import catalog
+from orchestrator.runtime.catalog_objects import orphans
 
 pytestmark = pytest.mark.integration
 
@@ -27,7 +27,7 @@ def test_the_same_columns_keep_what_reads_the_view(base):
     base.execute("INSERT INTO t VALUES (3, 'c', 7)")
     assert base.check("v")[0].equal
     assert len(base.views()) == 1
-    assert catalog.orphans(base.connection) == []
+    assert orphans(base.connection) == []
 
 
 def test_columns_may_be_added(base):
@@ -59,7 +59,7 @@ def test_other_columns_are_refused_while_a_plain_view_reads_them(base):
         base.execute("CREATE OR REPLACE VIEW v AS SELECT id FROM t")
     base.execute("INSERT INTO t VALUES (3, 'c', 7)")
     assert base.check("v")[0].equal
-    assert catalog.orphans(base.connection) == []
+    assert orphans(base.connection) == []
 
 
 def test_readers_see_the_old_or_the_new_content_throughout(base, connect):
@@ -75,16 +75,43 @@ def test_readers_see_the_old_or_the_new_content_throughout(base, connect):
     reader.commit()
     base.execute("RESET lock_timeout; CREATE OR REPLACE VIEW v AS SELECT id, v FROM t WHERE id > 1")
     assert reader.execute("SELECT count(*) FROM v").fetchone() == (1,)
-    assert catalog.orphans(base.connection) == []
+    assert orphans(base.connection) == []
 
 
 def test_a_maintained_view_may_follow_a_dropped_one_of_its_name(base):
     base.execute("DROP VIEW v; CREATE VIEW v AS SELECT w FROM t; INSERT INTO t VALUES (3, 'c', 7)")
     assert base.check("v")[0].equal
-    assert catalog.orphans(base.connection) == []
+    assert orphans(base.connection) == []
 
 
 def test_if_not_exists_leaves_the_view_alone(base):
     result = base.execute("CREATE MATERIALIZED VIEW IF NOT EXISTS v AS SELECT w FROM t")
     assert "skipping" in result[0].message
     assert base.view("v").query == "SELECT id, v FROM t"
+
+
+@pytest.mark.parametrize("mode", ["deferred", "eager", "on_commit"])
+def test_views_over_a_view_whose_key_is_lost_are_planned_anew_with_it(orc, mode):
+    orc.execute(
+        "CREATE TABLE t (id int CONSTRAINT tk PRIMARY KEY, g int); INSERT INTO t VALUES (1, 1), (2, 1), (3, 2)"
+    )
+    orc.create_view("low", "SELECT id, g FROM t", strategy="id", maintain=mode)
+    orc.create_view("left_one", "SELECT g, count(*) AS n FROM low GROUP BY g")
+    orc.create_view("right_one", "SELECT id, g FROM low WHERE g > 0", maintain=mode)
+    orc.create_view("top", "SELECT id, n FROM left_one JOIN right_one USING (g)", maintain=mode)
+    orc.create_view("apart", "SELECT 1 AS a")
+    orc.execute("ALTER TABLE t DROP CONSTRAINT tk")
+    orc.refresh()
+    orc.execute("INSERT INTO t VALUES (1, 1), (2, 7)")
+    orc.refresh()
+    assert all(report.equal for report in orc.check())
+    assert orc.execute("SELECT * FROM top ORDER BY 1, 2")[0].rows == [
+        *[(1, 3), (1, 3), (2, 1), (2, 3), (3, 1)],
+    ]
+    orc.execute("DELETE FROM t WHERE g = 1; UPDATE t SET g = 2")
+    orc.refresh()
+    assert orc.execute("TABLE left_one")[0].rows == [(2, 2)]
+    assert all(report.equal for report in orc.check())
+    orc.drop_view("low", cascade=True)
+    assert [view.name for view in orc.views()] == ["apart"]
+    assert orphans(orc.connection) == []

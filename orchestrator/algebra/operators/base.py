@@ -53,6 +53,11 @@ class Operator(ABC):
         return self
 
     @property
+    def inner(self) -> tuple[Operator, ...]:
+        """Plans that the operator evaluates for each row of its input."""
+        return ()
+
+    @property
     def mentions(self) -> Columns:
         """Columns that the operator names outside its expressions, as grouping columns."""
         return frozenset()

@@ -101,6 +101,8 @@ def join_blocks(
     renderer: Renderer, left: Block, right: Block, on: Tree | None, side: str = ""
 ) -> Block:
     """Two blocks with nothing but FROM (and, on an inner join, WHERE) as one."""
+    # A row without a FROM, as of (SELECT 1 WHERE false), needs one to be joined.
+    left, right = (block if block.items else renderer.nested(block) for block in (left, right))
     bare = unwrapped(on) if on is not None else None
     always = bare is None or (isinstance(bare, exp.Boolean) and bare.this)
     item = exp.Join(this=joined(right.items))

@@ -109,11 +109,10 @@ class Recursion(Operator):
         return f"μ {self.name}{' all' if self.all else ''} → {names}"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID = all columns."""
+        """ID = all columns. Base and step need no IDs: they are not maintained by themselves."""
         if self.all:
             raise NotModelledError("a recursive UNION ALL has no IDs", self.label)
-        base, step = inputs
-        return Identified(self.with_children((base.operator, step.operator)), self.outputs)
+        return Identified(self, self.outputs)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
         """WITH RECURSIVE."""

@@ -1,6 +1,6 @@
 """SCAN(R): the rows of a base relation.
 
-ID(R) = key(R), the best key that the catalog knows. Without a key there are no IDs.
+ID(R) = key(R), the best key that the catalog knows. Without a key, rows are numbered.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dependencies import Columns, Keys
 from orchestrator.algebra.dialect import Tree, identifier, reference
 from orchestrator.algebra.operators.base import Identified, Operator
+from orchestrator.algebra.operators.numbered import Numbered
 from orchestrator.algebra.rendering import Block, Renderer
-from orchestrator.algebra.unsupported import NotModelledError
 
 WHOLE_ROW = 0
 """Stands where a column's number is expected, for the row as one value."""
@@ -102,12 +102,13 @@ class Scan(Operator):
         return replace(self, outputs=tuple(kept))
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID(R) = key(R)."""
+        """ID(R) = key(R); without a key, content and number (`Numbered`)."""
         for key in self.table.keys:
             columns = [self.at(attnum) for attnum in key]
             if all(columns):
                 return Identified(self, tuple(column for column in columns if column))
-        raise NotModelledError("a table without a key has no IDs", f"{self.table}")
+        numbered = Numbered.of(self, symbols)
+        return Identified(numbered, (numbered.row, numbered.nth))
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
         """A table in FROM."""

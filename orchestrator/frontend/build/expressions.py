@@ -45,5 +45,9 @@ def scalar(context: Context, tree: Tree, scope: Scope) -> Scalar:
             raise not_modelled("a keyword where a column is expected", node.parent or node)
         return column(scope.column(node.table or None, node.name), node)
 
-    made = tree.copy().transform(resolved)
+    made = tree.copy()
+    for wrapped in made.find_all(exp.Subquery):
+        while isinstance(wrapped.this, exp.Subquery) and wrapped.this.is_wrapper:
+            wrapped.set("this", wrapped.this.this)
+    made = made.transform(resolved)
     return Scalar.of(made, columns, tuple(subqueries))

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.ids import ids_of, infer_ids, used_symbols
+from orchestrator.algebra.lowering import lower
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
@@ -26,12 +28,17 @@ from orchestrator.deltascript.plan import (
     CONTENT,
     Apply,
     MaintenancePlan,
+    Probe,
     StateTable,
     Step,
 )
 from orchestrator.strategies.idiff import rules
+from orchestrator.strategies.idiff.access import Lookup, probes
+from orchestrator.strategies.idiff.bags import numbered, unnumbered
 from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.cost import costs
 from orchestrator.strategies.idiff.leaves import constant, reads
+from orchestrator.strategies.idiff.recursive import change_of_join
 from orchestrator.strategies.idiff.rules.base import (
     bag,
     change,
@@ -40,8 +47,9 @@ from orchestrator.strategies.idiff.rules.base import (
     has_rule,
     propagate,
 )
-from orchestrator.strategies.idiff.rules.stored import maintain
+from orchestrator.strategies.idiff.rules.stored import maintain, refer
 from orchestrator.strategies.idiff.states import Upkeep, store
+from orchestrator.strategies.idiff.terms import shown
 from orchestrator.strategies.problem import Problem
 
 for module in pkgutil.iter_modules(rules.__path__):
@@ -49,6 +57,10 @@ for module in pkgutil.iter_modules(rules.__path__):
 
 NAME = "id"
 TUPLE = "tuple"
+RECURSIVE = "recursive"
+
+CACHE = "cache"
+"""What the roles of stored inputs of aggregations begin with."""
 
 
 def plan(problem: Problem) -> MaintenancePlan | Unsupported:
@@ -64,13 +76,22 @@ def plan_by_tuples(problem: Problem) -> MaintenancePlan | Unsupported:
     return _planned(replace(problem, cache=False), TUPLE)
 
 
+def plan_recursively(problem: Problem) -> MaintenancePlan | Unsupported:
+    """The maintenance plan by whole tuples that finds partners in stored joins.
+
+    It is what section 7.3 of papers/idivm.txt compares with: SDBT-streams where all tables may
+    change, SDBT-fixed where the problem names those that do not.
+    """
+    return _planned(replace(problem, cache=False), RECURSIVE)
+
+
 def _planned(problem: Problem, strategy: str) -> MaintenancePlan | Unsupported:
     if problem.plan is None:
         return Unsupported("the query is not modelled", problem.algebra)
-    identified = infer_ids(problem.plan)
-    if isinstance(identified, Unsupported):
-        return identified
     try:
+        identified = infer_ids(lower(problem.plan))
+        if isinstance(identified, Unsupported):
+            return identified
         return _Composition(problem, identified, strategy).plan()
     except NotModelledError as error:
         return error.unsupported
@@ -90,7 +111,7 @@ class _Composition:
             self.identified,
             lambda name, column: replace(column, symbol=symbols.fresh(column.symbol)),
         )
-        for operator in walk(identified.root):
+        for operator in _composed(identified.root):
             if any(scalar.subqueries for scalar in operator.scalars):
                 raise NotModelledError(
                     "a subquery in an expression has no rule yet", operator.label
@@ -98,20 +119,34 @@ class _Composition:
             if operator.outer_columns:
                 raise NotModelledError("a correlated subquery has no rule yet", operator.label)
             _require_rule(operator)
-        self.composer = Composer(problem.sources, symbols, problem.types)
+        self.composer = Composer(
+            problem.sources,
+            symbols,
+            problem.types,
+            problem.static,
+            change_of_join if self.strategy == RECURSIVE else None,
+        )
         # What has been asked of the tables' names by now is all that there is to ask.
         identified = replace(identified, root=rewrite(identified.root, _captured))
         self.composer.visible = tuple(zip(identified.names, identified.columns, strict=True))
         self.root = identified.root
+        self._made: dict[Operator, Operator] = {}
         self._content(self.root)
         script: tuple[Step, ...] = (*reads(self.composer), *self.composer.steps)
+        plans = self.composer.plans.values()
+        lookups = list(dict.fromkeys(lookup for plan in plans for lookup in probes(plan)))
         states = [
-            replace(state, probes=_probes(state, script))
+            replace(state, probes=_probes(state, script, lookups, self.composer))
             if isinstance(state, StateTable)
             else state
             for state in self.composer.states
         ]
-        return problem.maintained_by(self.strategy, states, script, self.composer.variables)
+        made = problem.maintained_by(self.strategy, states, script, self.composer.variables)
+        return replace(
+            made,
+            probes=_table_probes(lookups),
+            costs=costs(self.composer, problem.statistics),
+        )
 
     def _content(self, root: Operator) -> None:
         visible = {column for _, column in self.composer.visible}
@@ -120,11 +155,15 @@ class _Composition:
             inner = inner.input
         if has_rule(maintain, inner) and visible <= set(inner.columns):
             # The groups are the view.
-            [child] = inner.children
-            child = self._below(child)
-            maintain(inner.with_children((child,)), self.composer, CONTENT)
+            maintain(self._over_bags(inner), self.composer, CONTENT)
             return
-        linear = self._linear(root, as_bag=self.strategy == TUPLE)
+        rows = unnumbered(root)
+        if rows is not None:
+            # The content numbers its rows itself.
+            bare = self._linear(shown(rows, (c for _, c in self.composer.visible)), as_bag=True)
+            maintain(numbered(bare, self.composer.symbols), self.composer, CONTENT)
+            return
+        linear = self._linear(root, as_bag=self.strategy != NAME)
         self._store(linear, CONTENT)
 
     def _linear(self, operator: Operator, as_bag: bool) -> Operator:
@@ -133,10 +172,12 @@ class _Composition:
         With `as_bag`, its change is wanted as a bag.
         """
         if has_rule(maintain, operator):
+            return self._once(operator, self._maintained)
+        if has_rule(refer, operator):
             [child] = operator.children
-            made = operator.with_children((self._below(child),))
-            role = self.composer.name(type(operator).__name__.lower())
-            return maintain(made, self.composer, role)
+            stored = self._once(child, self._stored)
+            assert isinstance(stored, StateScan)
+            return refer(operator.with_children((stored,)), stored, self.composer)
         if not operator.children:
             return operator
         linear = has_rule(change, operator)
@@ -148,18 +189,49 @@ class _Composition:
             )
         )
         if as_bag and not linear and operator is not self.root:
-            return self._store(made, self.composer.name("rows"))
+            return self._once(made, lambda one: self._store(one, self.composer.name("rows")))
         return made
+
+    def _over_bags(self, operator: Operator) -> Operator:
+        """An operator whose result is stored, over an input whose change can be had as a bag."""
+        if _is_whole(operator):
+            return operator
+        [child] = operator.children
+        rows = unnumbered(child)
+        if rows is not None:
+            made = operator.with_children((rows,))
+            if made.columns == operator.columns:
+                return operator.with_children((self._linear(rows, as_bag=True),))
+        return operator.with_children((self._below(child),))
+
+    def _once(self, operator: Operator, make: Callable[[Operator], Operator]) -> Operator:
+        """What is stored for an operator, which a plan may hold more than once."""
+        if operator not in self._made:
+            self._made[operator] = make(operator)
+        return self._made[operator]
+
+    def _maintained(self, operator: Operator) -> Operator:
+        role = self.composer.name(type(operator).__name__.lower())
+        return maintain(self._over_bags(operator), self.composer, role)
+
+    def _stored(self, operator: Operator) -> Operator:
+        made = self._linear(operator, as_bag=self.strategy == TUPLE)
+        if isinstance(made, StateScan):
+            return made
+        return self._store(made, self.composer.name("shared"))
 
     def _below(self, operator: Operator) -> Operator:
         """The input of an operator whose result is stored: a cache, or a plan of bags."""
         if self.problem.cache and _joins(operator):
-            return self._store(self._linear(operator, as_bag=False), self.composer.name("cache"))
+            return self._once(operator, self._cached)
         return self._linear(operator, as_bag=True)
+
+    def _cached(self, operator: Operator) -> Operator:
+        return self._store(self._linear(operator, as_bag=False), self.composer.name(CACHE))
 
     def _store(self, operator: Operator, role: str) -> StateScan:
         ids = ids_of(operator)
-        if self.strategy == TUPLE and _is_linear(operator):
+        if self.strategy != NAME and _is_linear(operator):
             changed = bag(operator, self.composer)
             state = store(role, operator, ids, self.composer)
             if changed is not None:
@@ -172,12 +244,25 @@ class _Composition:
         return state
 
 
+def _is_whole(operator: Operator) -> bool:
+    """Whether an operator's rule sees to all that is below it."""
+    return len(operator.children) > 1 and has_rule(maintain, operator)
+
+
+def _composed(plan: Operator) -> Iterator[Operator]:
+    """The operators of a plan that composition goes through."""
+    yield plan
+    for child in () if _is_whole(plan) else plan.children:
+        yield from _composed(child)
+
+
 def _captured(operator: Operator) -> Operator:
     return captured(operator) if isinstance(operator, Scan) else operator
 
 
 def _is_linear(plan: Operator) -> bool:
-    return all(not one.children or has_rule(change, one) for one in walk(plan))
+    parts = walk(plan, subqueries=False)
+    return all(not one.children or has_rule(change, one) for one in parts)
 
 
 def _require_rule(operator: Operator) -> None:
@@ -185,19 +270,19 @@ def _require_rule(operator: Operator) -> None:
     if not operator.children:
         if not isinstance(operator, Scan):
             constant(operator)
-    elif not has_rule(propagate, operator) and not has_rule(maintain, operator):
+    elif not any(has_rule(rule, operator) for rule in (propagate, maintain, refer)):
         raise NotModelledError("there is no rule for this operator", operator.label)
 
 
 def _joins(operator: Operator) -> bool:
-    return any(len(one.children) > 1 for one in walk(operator))
+    return any(len(one.children) > 1 for one in walk(operator, subqueries=False))
 
 
 def _conditional(plan: Operator) -> dict[Operator, list[frozenset[Column]]]:
     """For every leaf, the sets of its columns that conditions read; those that overlap are one."""
     made: dict[Column, frozenset[Column]] = {}
     wanted: list[frozenset[Column]] = []
-    for operator in walk(plan):
+    for operator in walk(plan, subqueries=False):
         wanted += conditions(operator)
         if isinstance(operator, Projection):
             made.update((i.column, i.scalar.references) for i in operator.items if not i.is_kept)
@@ -212,7 +297,7 @@ def _conditional(plan: Operator) -> dict[Operator, list[frozenset[Column]]]:
 
     sets = [frozenset().union(*(origins(c, frozenset()) for c in one)) for one in wanted if one]
     found: dict[Operator, list[frozenset[Column]]] = {}
-    for leaf in walk(plan):
+    for leaf in walk(plan, subqueries=False):
         if leaf.children:
             continue
         groups: list[frozenset[Column]] = []
@@ -227,19 +312,39 @@ def _conditional(plan: Operator) -> dict[Operator, list[frozenset[Column]]]:
     return found
 
 
-def _probes(state: StateTable, script: tuple[Step, ...]) -> tuple[tuple[str, ...], ...]:
+def _probes(
+    state: StateTable, script: tuple[Step, ...], lookups: Iterable[Lookup], composer: Composer
+) -> tuple[tuple[str, ...], ...]:
     """The sets of columns to index beside the key, whose first columns need no other index."""
     nullable = set(state.nullable)
+    wanted = [
+        {name for name, _, _ in step.keys}
+        for step in script
+        if isinstance(step, Apply) and step.state == state.role and step.keys
+    ]
+    for lookup in lookups:
+        if isinstance(lookup.rows, StateScan) and lookup.rows.role == state.role:
+            wanted.append({lookup.rows.called(column) for column in lookup.by})
     found: list[tuple[str, ...]] = []
-    for step in script:
-        if not isinstance(step, Apply) or step.state != state.role or not step.keys:
-            continue
-        names = tuple(
-            sorted(
-                (name for name, _, _ in step.keys),
-                key=lambda n: (n in nullable, state.key.index(n) if n in state.key else 0),
-            )
-        )
-        if names != state.key[: len(names)] and names not in found:
-            found.append(names)
+    wanted += [set(names) for names in composer.probes.get(state.role, ())]
+    for names in sorted(wanted, key=len, reverse=True):
+        place = {name: n for n, name in enumerate(state.key)}
+        ordered = tuple(sorted(names, key=lambda n: (n in nullable, place.get(n, 0), n)))
+        indexes = [state.key, *found]
+        if not any(set(one[: len(names)]) == names for one in indexes):
+            found.append(ordered)
     return tuple(found)
+
+
+def _table_probes(lookups: Iterable[Lookup]) -> tuple[Probe, ...]:
+    """The columns by which rows of tables are looked up; fewer columns of the same stand for more."""
+    found = {
+        (one.rows.table.oid, frozenset(o.attnum for o in one.rows.outputs if o.column in one.by))
+        for one in lookups
+        if isinstance(one.rows, Scan)
+    }
+    return tuple(Probe(oid, tuple(sorted(by))) for oid, by in sorted(found, key=_in_order))
+
+
+def _in_order(probe: tuple[int, frozenset[int]]) -> tuple[int, list[int]]:
+    return probe[0], sorted(probe[1])

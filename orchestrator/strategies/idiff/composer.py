@@ -6,11 +6,12 @@ leaves to the root, and what they give is put in the order in which it must run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.copies import copied
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.project import Item, Projection
@@ -18,8 +19,9 @@ from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.rendering import Renderer
 from orchestrator.algebra.scalar import Scalar
+from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError
-from orchestrator.deltascript.leaves import DiffScan
+from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.deltascript.plan import (
     Assign,
     ChangeClass,
@@ -30,12 +32,14 @@ from orchestrator.deltascript.plan import (
     StateTable,
     Step,
 )
-from orchestrator.strategies.idiff.diffs import Bag, variables
+from orchestrator.strategies.idiff.diffs import Bag, Diff, variables
 from orchestrator.strategies.idiff.terms import renamed, same
 from orchestrator.strategies.problem import ColumnType
 
 Part: TypeAlias = tuple[int | Column | Scalar, Operator]
 """A part of a bag: the sign of its rows, and a plan."""
+
+JoinRule: TypeAlias = "Callable[[Operator, Composer], Bag | None]"
 
 
 @dataclass(frozen=True)
@@ -52,14 +56,29 @@ class Composer:
     """Gives out names, and keeps what has been composed so far."""
 
     def __init__(
-        self, sources: Sequence[Source], symbols: Symbols, types: Mapping[str, ColumnType]
+        self,
+        sources: Sequence[Source],
+        symbols: Symbols,
+        types: Mapping[str, ColumnType],
+        static: Collection[int] = (),
+        change_of_join: JoinRule | None = None,
     ) -> None:
         """Starts with nothing composed."""
         self.sources = {source.oid: source for source in sources}
         self.symbols = symbols
         self.types = dict(types)
         self.states: list[StateTable | Shape] = []
+        self.static = static
+        """Tables, by oid, whose changes are answered by computing everything anew."""
+        self.change_of_join = change_of_join
+        """In place of the rule of the join: the change as a bag of a whole tree of joins."""
         self.steps: list[Step] = []
+        self.plans: dict[int, Operator] = {}
+        """The plans of the steps' queries, by the steps' places."""
+        self.stored: dict[str, Operator] = {}
+        """What the states hold, by their roles."""
+        self.scans: dict[str, StateScan] = {}
+        """How they are read."""
         self.variables: list[tuple[str, str]] = []
         """All variables of the program, and the roles of their row types."""
         self.changes: dict[str, Changes] = {}
@@ -69,8 +88,14 @@ class Composer:
         self.visible: tuple[tuple[str, Column], ...] = ()
         """The view's columns: their names, and what they are."""
         self.bags: dict[Operator, Bag | None] = {}
-        """The changes of leaves that were wanted as bags."""
-        self._done: set[Operator] = set()
+        """The changes of results that were wanted as bags."""
+        self.diffs: dict[Operator, tuple[Diff, ...]] = {}
+        """The diffs of results; a result may be in a plan more than once."""
+        self.probes: dict[str, list[tuple[str, ...]]] = {}
+        """Columns by which queries of the script look for the rows of states, by their roles."""
+        self.notes: list[str] = []
+        """What is computed at a cost that depends on more than the change, and why."""
+        self._done: set[Hashable] = set()
         self._names = Symbols()
 
     # Names
@@ -99,10 +124,10 @@ class Composer:
                     "a column is not compared by an operator of pg_catalog", str(column)
                 )
 
-    def first(self, operator: Operator) -> bool:
+    def first(self, thing: Hashable) -> bool:
         """Whether this is asked for the first time."""
-        new = operator not in self._done
-        self._done.add(operator)
+        new = thing not in self._done
+        self._done.add(thing)
         return new
 
     # Plans
@@ -112,6 +137,8 @@ class Composer:
 
         The diff's IDs, and whatever else the rows show too, are left out of it.
         """
+        if _aliases(plan) & _aliases(rows):
+            plan, _ = copied(plan, self.symbols, {column: column for column in plan.columns})
         named = [(column, self.fresh(column)) for column in dict.fromkeys(ids)]
         rest = [(column, column) for column in plan.columns if column not in rows.columns]
         return Join(
@@ -136,21 +163,41 @@ class Composer:
 
     # Steps
 
+    def add(self, plan: Operator, step: Step) -> None:
+        """Adds a step, which runs the query of a plan."""
+        self.plans[len(self.steps)] = plan
+        self.steps.append(step)
+
     def held(self, wanted: str, bag: Bag) -> Bag:
         """A bag computed once, into a variable."""
         if isinstance(bag.plan, DiffScan):
             return bag
         return replace(bag, plan=self.assign(wanted, bag.plan, bag.plan.columns))
 
-    def assign(self, wanted: str, plan: Operator, columns: Sequence[Column]) -> DiffScan:
-        """Computes a diff once, into a variable, and reads it from there."""
+    def probe(self, state: StateScan, columns: Sequence[Column]) -> None:
+        """Says that the script looks for a state's rows by some columns, which wants an index."""
+        self.probes.setdefault(state.role, []).append(tuple(map(state.called, columns)))
+
+    def assign(
+        self,
+        wanted: str,
+        plan: Operator,
+        columns: Sequence[Column],
+        needs: Iterable[str] | None = None,
+    ) -> DiffScan:
+        """Computes a diff once, into a variable, and reads it from there.
+
+        It is computed if one of the variables that it `needs` holds anything: those that it reads,
+        unless others are named.
+        """
         variable = self.name(wanted)
         shape = self.name(f"{wanted}_row")
         columns = tuple(dict.fromkeys(columns))
         query = self.query(plan, columns)
         self.states.append(Shape(shape, query))
         self.variables.append((variable, shape))
-        self.steps.append(Assign(variable, shape, query, tuple(sorted(variables(plan)))))
+        wanting = variables(plan) if needs is None else needs
+        self.add(plan, Assign(variable, shape, query, tuple(sorted(wanting))))
         outputs = tuple((column, column.symbol) for column in columns)
         return DiffScan(variable, self.symbols.fresh("d"), outputs)
 
@@ -158,3 +205,7 @@ class Composer:
         """A plan as a query that shows some columns by their symbols."""
         renderer = Renderer(plan)
         return Query(renderer.with_shared(renderer.query(plan, {}, columns)))
+
+
+def _aliases(plan: Operator) -> set[str]:
+    return {one.alias for one in walk(plan) if hasattr(one, "alias")}

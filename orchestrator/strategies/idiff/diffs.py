@@ -11,7 +11,7 @@ after. So two tables may change at once, and rows found by more than one way do 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from orchestrator.algebra.columns import Column
@@ -45,6 +45,8 @@ class Update:
     before: Mapping[Column, Column]
     """Columns of the result, and the columns that hold their values before the change."""
     touched: frozenset[Column]
+    present: bool = False
+    """Whether it is known to name no rows that the result has not."""
 
     def known_after(self, columns: Iterable[Column]) -> bool:
         """Whether the diff holds some columns' values after the change."""
@@ -53,6 +55,10 @@ class Update:
     def known_before(self, columns: Iterable[Column]) -> bool:
         """Whether the diff holds some columns' values before the change."""
         return frozenset(columns) <= self.before.keys()
+
+    def passed_on(self) -> Update:
+        """The same for a result that may lack some of the rows."""
+        return replace(self, present=False)
 
     @property
     def as_before(self) -> dict[Column, Scalar]:

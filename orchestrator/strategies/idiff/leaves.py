@@ -16,7 +16,14 @@ from orchestrator.algebra.operators.scan import WHOLE_ROW, Scan
 from orchestrator.algebra.operators.values import Values
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import DiffScan, StateScan, called
-from orchestrator.deltascript.plan import ChangeClass, Kind, ReadChanges, Source, SourceColumn
+from orchestrator.deltascript.plan import (
+    Apply,
+    ChangeClass,
+    Kind,
+    ReadChanges,
+    Source,
+    SourceColumn,
+)
 from orchestrator.sqltext import fitted_name
 from orchestrator.strategies.idiff.composer import Composer, Part
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
@@ -69,19 +76,15 @@ def diffs_of(
 ) -> tuple[Diff, ...]:
     """The diffs of a leaf, with a class of updates for each set of conditional columns."""
     changes = _changes(leaf, conditional, composer)
+    if isinstance(leaf, Scan) and changes and not changes.ids:
+        raise NotModelledError("rows of a table without a key have no IDs here", called(leaf))
     return tuple(changes.diffs()) if changes else ()
 
 
-def bag_of(leaf: Operator, composer: Composer, keyless: bool = False) -> Bag | None:
-    """The change of a leaf as a bag; None of a leaf that never changes.
-
-    Of a table without a key only where that is said to do: nothing identifies its rows.
-    """
-    if leaf not in composer.bags:
-        changes = _changes(leaf, (), composer, keyless)
-        made = composer.union(leaf.columns, list(changes.parts())) if changes else None
-        composer.bags[leaf] = made
-    return composer.bags[leaf]
+def bag_of(leaf: Operator, composer: Composer) -> Bag | None:
+    """The change of a leaf as a bag; None of a leaf that never changes."""
+    changes = _changes(leaf, (), composer)
+    return composer.union(leaf.columns, list(changes.parts())) if changes else None
 
 
 def constant(leaf: Operator) -> None:
@@ -100,17 +103,20 @@ def reads(composer: Composer) -> Iterator[ReadChanges]:
         shape = composer.name(f"{source.name}_diff")
         composer.variables += [(one.variable, shape) for one in classes]
         yield ReadChanges(source, shape, _fields(source), tuple(classes))
+    for oid in sorted(composer.static):
+        yield ReadChanges(composer.sources[oid], "", (), ())
 
 
 def _changes(
-    leaf: Operator,
-    conditional: Sequence[frozenset[Column]],
-    composer: Composer,
-    keyless: bool = False,
+    leaf: Operator, conditional: Sequence[frozenset[Column]], composer: Composer
 ) -> _Changes | None:
     if isinstance(leaf, Scan):
-        return _of_table(leaf, conditional, composer, keyless)
+        if leaf.table.oid in composer.static:
+            return None
+        return _of_table(leaf, conditional, composer)
     if isinstance(leaf, StateScan):
+        if not any(isinstance(one, Apply) and one.state == leaf.role for one in composer.steps):
+            return None
         held = composer.changes[leaf.role]
         rest = frozenset(leaf.columns) - frozenset(leaf.ids)
         updates = ((held.update, rest),) if rest else ()
@@ -119,18 +125,14 @@ def _changes(
     return None
 
 
-def _of_table(
-    scan: Scan, conditional: Sequence[frozenset[Column]], composer: Composer, keyless: bool
-) -> _Changes:
-    source, columns = _captured(scan, composer, keyless)
+def _of_table(scan: Scan, conditional: Sequence[frozenset[Column]], composer: Composer) -> _Changes:
+    source, columns = _captured(scan, composer)
     names = dict(_fields(source))
     ids = tuple(column for column, one in columns.items() if one.in_key)
-    rest = frozenset(columns) - frozenset(ids)
+    # Without a key nothing tells which old row a new one was.
+    rest = frozenset(columns) - frozenset(ids) if ids else frozenset()
     sets = [one & rest for one in conditional]
     sets.append(rest.difference(*sets))
-    if not source.keyed:
-        # An update is a row that goes and one that comes.
-        sets = []
 
     def variable(kind: Kind, touched: frozenset[Column] = frozenset()) -> str:
         numbers = frozenset(columns[column].attnum for column in touched)
@@ -146,9 +148,7 @@ def _of_table(
     )
 
 
-def _captured(
-    scan: Scan, composer: Composer, keyless: bool
-) -> tuple[Source, dict[Column, SourceColumn]]:
+def _captured(scan: Scan, composer: Composer) -> tuple[Source, dict[Column, SourceColumn]]:
     """The source of a scan's changes, and what its columns are there."""
     source = composer.sources.get(scan.table.oid)
     if source is None:
@@ -158,10 +158,8 @@ def _captured(
         raise NotModelledError("a row of a table is read as one value", called(scan))
     columns = {output.column: by_number[output.attnum] for output in scan.outputs}
     keys = [column for column in source.columns if column.in_key]
-    if not columns or not (keys or keyless):
-        raise NotModelledError("a table has no key to follow its rows by", called(scan))
     if not {k.attnum for k in keys} <= {c.attnum for c in columns.values()}:
-        raise NotModelledError("a table's key is not read", called(scan))
+        raise NotModelledError("a table has no key to follow its rows by", called(scan))
     if not all(column.equality for column in keys):
         raise NotModelledError("a key is not compared by an operator of pg_catalog", called(scan))
     if scan.only:

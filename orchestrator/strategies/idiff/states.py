@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,7 +17,7 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.unsupported import NotModelledError
-from orchestrator.deltascript.leaves import StateScan
+from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.deltascript.plan import (
     CONTENT,
     Apply,
@@ -40,11 +40,16 @@ EXACT = frozenset(
 
 
 def store(
-    role: str, plan: Operator, ids: Sequence[Column], composer: Composer, watched: bool = True
+    role: str,
+    plan: Operator,
+    ids: Sequence[Column],
+    composer: Composer,
+    *,
+    followed: bool = True,
 ) -> StateScan:
     """Stores a result under its IDs; of the content, first the columns that the view shows.
 
-    What changes below the content is collected, if it is watched.
+    If it is `followed`, further steps may ask for its changes.
     """
     names = Symbols()
     shown = composer.visible if role == CONTENT else ()
@@ -62,15 +67,16 @@ def store(
             key=tuple(outputs[column] for column in ids),
             nullable=tuple(outputs[column] for column in ids if column not in plan.not_null),
             query=composer.query(renamed(plan, made), [new for _, new in made]),
+            not_null=tuple(name for column, name in outputs.items() if column in plan.not_null),
         )
     )
-    if watched and role != CONTENT:
+    if role != CONTENT and followed:
         shape = composer.name(f"{role}_row")
         composer.states.append(Shape(shape, pairs_of(role, tuple(outputs.values()))))
         minus, update, plus = (composer.name(f"{role}_{w}") for w in ("gone", "changed", "come"))
         composer.changes[role] = Changes(minus, update, plus, shape)
         composer.variables += [(name, shape) for name in (minus, update, plus)]
-    return StateScan(
+    scan = StateScan(
         role,
         composer.symbols.fresh("s"),
         tuple(outputs.items()),
@@ -79,6 +85,8 @@ def store(
         plan.keys,
         plan.not_null,
     )
+    composer.stored[role], composer.scans[role] = plan, scan
+    return scan
 
 
 @dataclass(frozen=True)
@@ -109,16 +117,20 @@ class Upkeep:
                 self.insert(diff.plan)
 
     def apply_bag(self, changed: Bag) -> None:
-        """Applies a bag: for every key, at most one row remains that goes and one that comes."""
+        """Applies a bag."""
+        goes, comes = self.net(changed)
+        self.delete(goes, self.state.ids)
+        self.replace(comes, self.state.ids)
+        self.insert(comes)
+
+    def net(self, changed: Bag) -> tuple[DiffScan, DiffScan]:
+        """What remains of a bag: for every key, at most one row that goes or one that comes."""
         ids, composer = self.state.ids, self.composer
         rows = composer.held("change", changed)
         net = Aggregate(composer.column("net"), filled("sum(x)", x=rows.sign))
         gone = Selection(Grouping(rows.plan, ids, (net,)), filled("x < 0", x=net.column))
         goes = composer.assign("gone", gone, ids)
-        comes = composer.assign("come", self._images(rows), self.state.columns)
-        self.delete(goes, ids)
-        self.replace(comes, ids)
-        self.insert(comes)
+        return goes, composer.assign("come", self._images(rows), self.state.columns)
 
     def _images(self, rows: Bag) -> Operator:
         """The rows that come and do not go again on another way, told apart to the bit."""
@@ -147,9 +159,15 @@ class Upkeep:
             return [Scalar.column(column), filled("scale(x)", x=column)]
         return [Scalar.column(column) if name in EXACT else filled("ROW(x)::text", x=column)]
 
-    def delete(self, plan: Operator, ids: Sequence[Column], where: Scalar | None = None) -> None:
-        """Deletes the rows that a diff names."""
-        self._apply("delete", plan, ids, where=where)
+    def delete(
+        self,
+        plan: Operator,
+        ids: Sequence[Column],
+        where: Scalar | None = None,
+        needs: Iterable[str] | None = None,
+    ) -> None:
+        """Deletes the rows that a diff names; `needs` is as in `Composer.assign`."""
+        self._apply("delete", plan, ids, where=where, needs=needs)
 
     def update(
         self,
@@ -169,13 +187,21 @@ class Upkeep:
         rest = [column for column in self.state.columns if column not in ids]
         if not rest:
             return
-        olds, news = (", ".join(f"{side}{n}" for n in range(len(rest))) for side in ("x", "y"))
+        casts = [self._base_cast(column) for column in rest]
+        olds, news = (
+            ", ".join(f"{side}{n}{cast}" for n, cast in enumerate(casts)) for side in ("x", "y")
+        )
         differ = filled(
             f"ROW({olds})::record OPERATOR(pg_catalog.*<>) ROW({news})::record",
             **{f"x{n}": self.stored(column) for n, column in enumerate(rest)},
             **{f"y{n}": column for n, column in enumerate(rest)},
         )
         self.update(plan, ids, [(column, Scalar.column(column)) for column in rest], differ)
+
+    def _base_cast(self, column: Column) -> str:
+        """What makes a value of a domain one of its base type, as it becomes when aggregated."""
+        known = self.composer.types.get(column.symbol)
+        return f"::{known.name}" if known is not None and known.domain else ""
 
     def insert(self, plan: Operator) -> None:
         """Inserts the rows of a diff that are not there."""
@@ -188,6 +214,7 @@ class Upkeep:
         ids: Sequence[Column],
         sets: Sequence[tuple[Column, Scalar]] = (),
         where: Scalar | None = None,
+        needs: Iterable[str] | None = None,
     ) -> None:
         state, composer = self.state, self.composer
         composer.comparable(ids)
@@ -200,20 +227,30 @@ class Upkeep:
         collect = None
         if held is not None:
             collect = {"delete": held.minus, "update": held.update, "insert": held.plus}[kind]
-        composer.steps.append(
+        composer.add(
+            plan,
             Apply(
                 kind=kind,
                 state=state.role,
                 query=composer.query(plan, columns),
-                keys=tuple((state.called(c), c.symbol, c not in state.not_null) for c in ids),
+                keys=tuple(
+                    (state.called(place), c.symbol, place not in state.not_null)
+                    for c, place in zip(ids, map(self._place, ids), strict=True)
+                ),
                 columns=tuple(name for _, name in state.outputs),
                 sets=tuple((state.called(column), self._text(value)) for column, value in sets),
                 where=self._text(where) if where else None,
                 collect=collect,
                 shape=held.shape if held else None,
-                needs=tuple(sorted(variables(plan))),
-            )
+                needs=tuple(sorted(variables(plan) if needs is None else needs)),
+            ),
         )
+
+    def _place(self, column: Column) -> Column:
+        """A column, or the ID that is equal to it: one index then serves both."""
+        state = self.state
+        equal = state.dependencies.same(column)
+        return next((one for one in (column, *state.ids) if one in equal & set(state.ids)), column)
 
     def _text(self, scalar: Scalar) -> str:
         """An expression as SQL: `t` is the row that the step finds, `d` the diff."""

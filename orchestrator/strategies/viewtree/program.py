@@ -26,11 +26,10 @@ from orchestrator.algebra.predicates import never_null
 from orchestrator.algebra.scalar import Scalar, conjunction, disjunction, filled
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan, captured
-from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, Reason, Restart, StateTable
-from orchestrator.errors import UsageError
+from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, Reason, StateTable
 from orchestrator.strategies.idiff import terms
 from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.diffs import Bag, variables
+from orchestrator.strategies.idiff.diffs import Bag
 from orchestrator.strategies.idiff.leaves import bag_of, reads
 from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.problem import ColumnType, Problem
@@ -89,7 +88,10 @@ class _Program:
         self.atoms = {atom.name: replace(atom, scan=captured(atom.scan)) for atom in form.atoms}
         self.form = form
         self.composer = Composer(
-            problem.sources, used_symbols(problem.plan.root), dict(problem.types)
+            problem.sources,
+            used_symbols(problem.plan.root),
+            problem.types,
+            problem.static,
         )
         for column, _ in form.groups:
             if column.symbol not in self.composer.types and column.type == "text":
@@ -99,7 +101,9 @@ class _Program:
         self.kept = [self._kept(product) for product in form.products]
         self.totals = tuple(dict.fromkeys(t for one in self.kept for t in one.totals))
         graph = form.graph
-        self.static = _static(form, problem.static)
+        self.static = frozenset(
+            atom.name for atom in form.atoms if atom.scan.table.oid in problem.static
+        )
         self.forest = _order(graph, form.fds, problem.variable_order)
         self.tree = with_indicators(composed(tau(self.forest, graph), graph.free), graph)
         updatable = self.atoms.keys() - self.static
@@ -129,18 +133,7 @@ class _Program:
             else state
             for state in self.composer.states
         ]
-        unforeseen = tuple(
-            sorted(
-                name
-                for atom in sorted(self.static)
-                for name in variables(self._change(self.atoms[atom]).plan)
-            )
-        )
-        script = (
-            *reads(self.composer),
-            *([Restart(unforeseen)] if unforeseen else []),
-            *self.composer.steps,
-        )
+        script = (*reads(self.composer), *self.composer.steps)
         made = problem.maintained_by(NAME, states, script, self.composer.variables)
         return replace(made, algebra=f"{problem.algebra}\n\n{self._drawn()}", reasons=self._why())
 
@@ -156,7 +149,7 @@ class _Program:
 
     def _change(self, atom: Atom) -> Bag:
         """The change of an atom's table as a bag."""
-        bag = bag_of(atom.scan, self.composer, keyless=True)
+        bag = bag_of(atom.scan, self.composer)
         assert bag is not None
         return bag
 
@@ -293,7 +286,7 @@ class _Program:
         made = self.defined[view]
         role = self.composer.name(_called(view))
         self.states[view] = store(
-            role, made.rows, tuple(made.keys.values()), self.composer, watched=False
+            role, made.rows, tuple(made.keys.values()), self.composer, followed=False
         )
 
     def _content(self, root: _Relation) -> None:
@@ -417,21 +410,6 @@ def _order(graph: Hypergraph, fds: tuple[Fd, ...], wanted: str | None) -> orders
     forest = orders.parsed(wanted)
     orders.check(forest, graph)
     return forest
-
-
-def _static(form: NormalForm, tables: Iterable[str]) -> frozenset[str]:
-    """The atoms over tables that are said not to change."""
-    found: set[str] = set()
-    for table in tables:
-        atoms = {
-            atom.name
-            for atom in form.atoms
-            if table in (atom.scan.table.name, f"{atom.scan.table.schema}.{atom.scan.table.name}")
-        }
-        if not atoms:
-            raise UsageError(f"The query reads no table {table!r} that could be static.")
-        found |= atoms
-    return frozenset(found)
 
 
 def _summed_atoms(view: View) -> tuple[str, ...]:

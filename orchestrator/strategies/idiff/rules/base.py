@@ -6,8 +6,12 @@ from functools import singledispatch
 from typing import Any
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.flat import flattened
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.project import Projection
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Update
@@ -46,25 +50,41 @@ def diffs(
     """All diffs of a linear plan's result, from those of its leaves."""
     if not operator.children:
         return diffs_of(operator, conditional.get(operator, []), composer)
-    found: list[Diff] = []
-    for position, child in enumerate(operator.children):
-        for diff in diffs(child, conditional, composer):
-            found += propagate(operator, position, diff, composer)
-    return tuple(found)
+    if operator not in composer.diffs:
+        found: list[Diff] = []
+        for position, child in enumerate(operator.children):
+            for diff in diffs(child, conditional, composer):
+                found += propagate(operator, position, diff, composer)
+        composer.diffs[operator] = tuple(found)
+    return composer.diffs[operator]
 
 
 def bag(operator: Operator, composer: Composer) -> Bag | None:
     """The change of a linear plan's result as a bag; None if it never changes."""
-    if not operator.children:
-        return bag_of(operator, composer)
-    inputs = tuple(bag(child, composer) for child in operator.children)
-    return None if not any(inputs) else change(operator, inputs, composer)
+    if operator not in composer.bags:
+        if not operator.children:
+            made = bag_of(operator, composer)
+        elif composer.change_of_join is not None and len(flattened(operator).atoms) > 1:
+            made = composer.change_of_join(operator, composer)
+        else:
+            inputs = tuple(bag(child, composer) for child in operator.children)
+            made = change(operator, inputs, composer) if any(inputs) else None
+        composer.bags[operator] = made
+    return composer.bags[operator]
 
 
 def rows_after(rows: Operator, update: Update, composer: Composer) -> Operator:
-    """The rows of a result after the change that an update names, whole."""
+    """The rows of a result after the change that an update names, whole.
+
+    An update may name rows that the result has not, which selections and semijoins left out.
+    """
     if update.known_after(rows.columns):
-        return shown(update.plan, rows.columns)
+        if update.present:
+            return shown(update.plan, rows.columns)
+        if isinstance(rows, Selection):
+            return Selection(rows_after(rows.input, update, composer), rows.condition)
+        if all(isinstance(one, Projection) or not one.children for one in walk(rows)):
+            return shown(update.plan, rows.columns)
     return shown(composer.identify(update.plan, rows, update.ids), rows.columns)
 
 
@@ -73,10 +93,11 @@ def widened(rows: Operator, update: Update, composer: Composer) -> Update:
 
     What it finds there may differ between rows that share the update's IDs: it needs them all.
     """
-    if update.known_after(rows.columns):
+    if update.known_after(rows.columns) and update.present:
         return update
     olds = [old for column, old in update.before.items() if column not in update.ids]
     matched = composer.identify(update.plan, rows, update.ids)
     ids = ids_of(rows)
     before = {**update.before, **{column: column for column in ids}}
-    return Update(shown(matched, (*rows.columns, *olds)), ids, before, update.touched)
+    plan = shown(matched, (*rows.columns, *olds))
+    return Update(plan, ids, before, update.touched, present=True)

@@ -12,22 +12,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.algebra.columns import Column
-from orchestrator.algebra.operators.antisemijoin import Antisemijoin
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import Scalar, disjunction, filled
 from orchestrator.deltascript.leaves import StateScan
+from orchestrator.strategies.idiff.again import again
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain
 from orchestrator.strategies.idiff.states import Upkeep, store
-from orchestrator.strategies.idiff.terms import renamed, same, shown
 from orchestrator.strategies.problem import ColumnType
 
 INTEGERS = ("smallint", "integer", "bigint")
+
+_BOOLEAN = {"bool_and": ("NOT a", "= 0"), "every": ("NOT a", "= 0"), "bool_or": ("a", "> 0")}
+"""Which rows count, and what their number must be."""
+
+_VARIANCE = {
+    **dict.fromkeys(("variance", "var_samp"), (1, "(n - 1)::numeric")),
+    "var_pop": (0, "n::numeric"),
+}
+"""Up to how many rows there is none, and what n times the squared deviation is divided by."""
+
+_ADDED = frozenset({"count", "sum", "avg"}) | _BOOLEAN.keys() | _VARIANCE.keys()
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,7 @@ def _(operator: Grouping, composer: Composer, role: str) -> StateScan:
     if len(found) < len(kept):
         state = store(role, operator, operator.by, composer)
         if changed is not None:
-            _again(Upkeep(state, composer), operator, changed)
+            again(Upkeep(state, composer), operator, changed, operator.by)
         return state
     rows = Aggregate(
         Column(composer.symbols.fresh("idivm_rows"), "bigint"), Scalar.read("count(*)")
@@ -113,25 +123,6 @@ def _add(upkeep: Upkeep, operator: Grouping, changed: Bag, rows: Column, kept: l
         upkeep.insert(Projection(come, (*map(Item.kept, (*operator.by, *numbers)), *values)))
 
 
-def _again(upkeep: Upkeep, operator: Grouping, changed: Bag) -> None:
-    """Computes the changed groups again."""
-    composer, by = upkeep.composer, operator.by
-    after = f"{upkeep.state.role}_after"
-    if not by:
-        upkeep.replace(composer.assign(after, operator, operator.columns), ())
-        return
-    groups = composer.assign("groups", Distinct(shown(changed.plan, by)), by)
-    rows = shown(composer.identify(groups, operator.input, by), operator.input.columns)
-    fresh = composer.assign(after, Grouping(rows, by, operator.aggregates), operator.columns)
-    pairs = [(column, composer.fresh(column)) for column in by]
-    left = renamed(fresh, pairs)
-    upkeep.delete(
-        Antisemijoin(groups, left, same([(n, o) for o, n in pairs], operator.input.not_null)), by
-    )
-    upkeep.replace(fresh, by)
-    upkeep.insert(fresh)
-
-
 def _kept(aggregate: Aggregate, composer: Composer) -> Kept | None:
     """How an aggregate is kept by arithmetic, if it can be."""
     if aggregate.distinct or aggregate.ordered or aggregate.call.subqueries:
@@ -142,7 +133,7 @@ def _kept(aggregate: Aggregate, composer: Composer) -> Kept | None:
         symbol = composer.symbols.fresh(f"idivm_{name}_{aggregate.column.symbol}")
         return Part(name, over, delta, Column(symbol, type_))
 
-    if len(arguments) > 1 or function not in ("count", "sum", "avg"):
+    if len(arguments) > 1 or function not in _ADDED:
         return None
     argument = arguments[0] if arguments else Scalar.read("true")
     if aggregate.filter is not None:
@@ -150,14 +141,28 @@ def _kept(aggregate: Aggregate, composer: Composer) -> Kept | None:
     count = part("n", "count(a)", f"{_grown('s', 'a IS NOT NULL')}::bigint", "bigint")
     if function == "count":
         return Kept(aggregate, argument, (count,), "n")
+    if function in _BOOLEAN:
+        what, test = _BOOLEAN[function]
+        some = part("some", f"count(*) FILTER (WHERE {what})", f"{_grown('s', what)}::bigint")
+        return Kept(aggregate, argument, (count, some), f"CASE WHEN n > 0 THEN some {test} END")
     type_ = _type(arguments[0], aggregate, composer)
     if type_ is None:
         return None
     if type_.name in INTEGERS:
         total = part("sum", "coalesce(sum(a), 0)", _difference("true"))
+        if function in _VARIANCE:
+            squares = "a::numeric * a::numeric"
+            square = part("squares", _grown(squares), _grown(f"s * {squares}"))
+            rest = "n::numeric * squares - sum::numeric * sum::numeric"
+            least, divisor = _VARIANCE[function]
+            value = (
+                f"CASE WHEN n <= {least} THEN NULL::numeric WHEN {rest} <= 0 THEN 0::numeric"
+                f" ELSE ({rest}) / (n::numeric * {divisor}) END"
+            )
+            return Kept(aggregate, argument, (count, total, square), value)
         value = "sum::numeric / n::numeric" if function == "avg" else "sum"
         return Kept(aggregate, argument, (count, total), f"CASE WHEN n > 0 THEN {value} END")
-    if type_.name != "numeric" and not type_.name.startswith("numeric("):
+    if function in _VARIANCE or (type_.name != "numeric" and not type_.name.startswith("numeric(")):
         return None
     finite = "a < 'Infinity'::numeric AND a > '-Infinity'::numeric"
     total = part("sum", _grown("a", finite), _difference(finite))

@@ -3,18 +3,28 @@
 Insertions join the other side as it is afterwards; rows that both sides bring are found twice and
 inserted once. Deletions pass, and so do updates of columns that φ does not read: this is where IDs
 save the join. An update of a column that φ reads takes the row's pairs away and brings those that
-it has afterwards.
+it has afterwards. Where a side has one row at most, as a total that others are compared with, all
+pairs are looked at, and only those for which φ turned come or go.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
-from orchestrator.algebra.scalar import filled
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.scalar import TRUE, filled
 from orchestrator.strategies.idiff.composer import Composer, Part
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus
-from orchestrator.strategies.idiff.rules.base import change, conditions, propagate, rows_after
+from orchestrator.strategies.idiff.rules.base import (
+    change,
+    conditions,
+    propagate,
+    rows_after,
+    widened,
+)
 
 
 @propagate.register
@@ -28,7 +38,11 @@ def _(operator: Join, position: int, diff: Diff, composer: Composer) -> tuple[Di
     if isinstance(diff, Plus):
         return (joined(diff.plan),)
     if not operator.condition.references & diff.touched:
-        return (diff,)
+        return (diff.passed_on(),)
+    if frozenset() in operator.children[position].keys:
+        pairs = replace(operator, condition=TRUE)
+        wide = widened(pairs, diff, composer)
+        return propagate(Selection(pairs, operator.condition), 0, wide, composer)
     rows = rows_after(operator.children[position], diff, composer)
     return (Minus(diff.plan, diff.ids), joined(rows))
 

@@ -18,6 +18,7 @@ from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.joining import Binary
 from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.semijoin import Semijoin
+from orchestrator.algebra.scalar import FALSE
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Diff, Minus, Plus, Update
 from orchestrator.strategies.idiff.rules.base import bag, conditions, propagate, rows_after
@@ -28,12 +29,17 @@ from orchestrator.strategies.idiff.terms import shown
 @propagate.register(Semijoin)
 @propagate.register(Antisemijoin)
 def _(operator: Binary, position: int, diff: Diff, composer: Composer) -> tuple[Diff, ...]:
-    untouched = isinstance(diff, Update) and not operator.condition.references & diff.touched
+    if isinstance(diff, Update) and not operator.condition.references & diff.touched:
+        if position == 0:
+            return (diff.passed_on(),)
+        if not isinstance(operator, LeftJoin):
+            return ()
+        if operator.right.not_null & set(diff.ids):
+            return (diff.passed_on(),)
+        # A row whose IDs are all NULL cannot be told from padding.
     if position == 1:
-        if untouched:
-            return (diff,) if isinstance(operator, LeftJoin) else ()
         return _affected(operator, composer)
-    if isinstance(diff, Minus) or untouched:
+    if isinstance(diff, Minus):
         return (diff,)
     if isinstance(diff, Plus):
         return (Plus(replace(operator, left=diff.plan)),)
@@ -43,7 +49,7 @@ def _(operator: Binary, position: int, diff: Diff, composer: Composer) -> tuple[
 
 def _affected(operator: Binary, composer: Composer) -> tuple[Diff, ...]:
     """All diffs that the changes of the right side make; found once for all of them."""
-    if not composer.first(operator):
+    if not composer.first(operator) or operator.condition == FALSE:
         return ()
     changed = bag(operator.right, composer)
     if changed is None:

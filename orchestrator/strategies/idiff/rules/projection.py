@@ -52,7 +52,7 @@ def _updated(
         if item.scalar.references & diff.touched:
             touched.add(item.column)
     plan = Projection(diff.plan, tuple(items))
-    return Update(plan, tuple(new for _, new in ids), before, frozenset(touched))
+    return Update(plan, tuple(new for _, new in ids), before, frozenset(touched), diff.present)
 
 
 @change.register

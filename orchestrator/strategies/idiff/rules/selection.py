@@ -1,9 +1,10 @@
 """σ_φ(R) (papers/idivm.txt, tables 4 to 6).
 
 Insertions are filtered by φ. Deletions pass, as they may name rows that never were. An update
-passes if φ does not read what it touches, filtered where the diff holds all that φ reads; else φ
-before and after the change tell whether a row stays, comes or goes. Where a diff does not hold all
-that φ reads, its rows go and those that satisfy φ come again.
+passes if φ does not read what it touches; else φ before and after the change tell whether a row
+stays, comes or goes; after the change alone, whether it is there, so that it is changed and comes
+if it is missing. Where a diff does not hold all that φ reads, its rows go and those that satisfy φ
+come again.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ def _(operator: Selection, position: int, diff: Diff, composer: Composer) -> tup
         return (diff,)
     if isinstance(diff, Plus):
         return (Plus(Selection(diff.plan, condition)),)
+    if not condition.references & diff.touched:
+        return (diff.passed_on(),)
     reads = condition.references
-    if not reads & diff.touched:
-        # A rule above may take whole rows of the diff for rows of the result.
-        whole = diff.known_after(reads)
-        return (replace(diff, plan=Selection(diff.plan, condition)) if whole else diff,)
-    if not (diff.known_after(reads) and diff.known_before(reads)):
+    if not diff.known_after(reads):
         rows = rows_after(operator.input, diff, composer)
         return (Minus(diff.plan, diff.ids), Plus(Selection(rows, condition)))
+    if not diff.known_before(reads):
+        stays = Selection(diff.plan, condition)
+        leaves = Selection(diff.plan, filled("(x) IS NOT TRUE", x=condition))
+        rows = rows_after(operator.input, replace(diff, plan=stays), composer)
+        return (replace(diff, plan=stays), Minus(leaves, diff.ids), Plus(rows))
     earlier = condition.substitute(diff.as_before)
     held, holds = filled("(x) IS TRUE", x=earlier), filled("(x) IS TRUE", x=condition)
     held_not, holds_not = (filled("(x) IS NOT TRUE", x=c) for c in (earlier, condition))

@@ -17,3 +17,9 @@ def maintain(operator: Operator, composer: Composer, role: str) -> StateScan:
     The input is linear by then: its change can be had as a bag.
     """
     raise NotModelledError("there is no rule for this operator", operator.label)
+
+
+@singledispatch
+def refer(operator: Operator, stored: StateScan, composer: Composer) -> StateScan:
+    """A reference to a result that is stored once and read at several places."""
+    raise NotModelledError("there is no rule for this operator", operator.label)

@@ -40,7 +40,8 @@ def _(operator: UnionAll, position: int, diff: Diff, composer: Composer) -> tupl
             touched.add(new)
     if not touched:
         return ()
-    return (Update(Projection(diff.plan, tuple(items)), named, before, frozenset(touched)),)
+    plan = Projection(diff.plan, tuple(items))
+    return (Update(plan, named, before, frozenset(touched), diff.present),)
 
 
 @change.register

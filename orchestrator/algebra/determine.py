@@ -1,0 +1,135 @@
+"""Orders that leave open which rows come first, completed by the IDs of the rows.
+
+PostgreSQL may answer `ORDER BY price LIMIT 3` in several ways when prices are equal, and in another
+way the next time. A stored content is one of these answers; for it to stay that one, the order goes
+on with what identifies the rows. What cannot be completed so is refused by what has to rely on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.dependencies import has_key
+from orchestrator.algebra.ids import ids_of, infer_ids
+from orchestrator.algebra.narrow import narrow
+from orchestrator.algebra.operators.base import Operator, SortKey
+from orchestrator.algebra.operators.distinct_on import DistinctOn
+from orchestrator.algebra.operators.group import Aggregate
+from orchestrator.algebra.operators.limit import Limit
+from orchestrator.algebra.operators.numbered import Numbered
+from orchestrator.algebra.operators.window import Window
+from orchestrator.algebra.plan import Plan
+from orchestrator.algebra.traversal import rewrite, walk
+from orchestrator.algebra.unsupported import NotModelledError, Unsupported
+
+_RANKS = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
+"""Functions of how many rows come before and how many are peers."""
+
+_PLACES = frozenset({"row_number", "ntile", "lag", "lead"})
+"""Functions of the row's place in its partition, whatever the frame."""
+
+_OF_SETS = frozenset(
+    {
+        *("count", "sum", "avg", "min", "max", "every", "bool_and", "bool_or"),
+        *("bit_and", "bit_or", "bit_xor", "stddev", "stddev_pop", "stddev_samp"),
+        *("variance", "var_pop", "var_samp", "corr", "covar_pop", "covar_samp"),
+        *("regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope"),
+        *("regr_sxx", "regr_sxy", "regr_syy", "range_agg", "range_intersect_agg"),
+    }
+)
+"""Aggregates to which the order of the rows does not matter."""
+
+
+def determined(plan: Plan) -> Plan:
+    """The plan with its orders completed where that is needed; itself if it is nowhere.
+
+    >>> from orchestrator.algebra.examples import PARTS, PRICE
+    >>> from orchestrator.algebra.printer import print_plan
+    >>> from orchestrator.algebra.scalar import Scalar
+    >>> dearest = Limit(PARTS, (SortKey(PRICE, descending=True),), Scalar.read("3"))
+    >>> print(print_plan(determined(Plan(dearest, ("price",), (PRICE,))), ids=False))
+    view price (hidden: pid)
+    └─ λ 3 by price desc nulls last, pid
+       └─ scan parts
+    """
+    if all(map(is_determined, walk(plan.root, subqueries=False))):
+        return plan
+    identified = infer_ids(plan)
+    if isinstance(identified, Unsupported):
+        return plan
+    if any(isinstance(one, Numbered) for one in walk(identified.root)):
+        # To number all rows of a table costs more than to say that the answer is open.
+        return plan
+    return narrow(replace(identified, root=rewrite(identified.root, _completed, False)))
+
+
+def is_determined(operator: Operator) -> bool:
+    """Whether an operator's result depends on nothing but the rows of its inputs."""
+    if isinstance(operator, Window):
+        return not any(_is_open(operator, function) for function in operator.functions)
+    if isinstance(operator, DistinctOn):
+        return _is_total(operator, operator.on, operator.order)
+    if isinstance(operator, Limit):
+        whole = operator.count is None and operator.offset is None
+        ties = operator.with_ties and operator.offset is None
+        return whole or ties or _is_total(operator, (), operator.order)
+    return True
+
+
+def require_determined(operator: Operator) -> None:
+    """Refuses an operator whose result does not follow from the rows of its input."""
+    if not is_determined(operator):
+        raise NotModelledError("the order leaves open what the result is", operator.label)
+
+
+def _is_total(operator: Operator, within: Iterable[Column], order: Iterable[SortKey]) -> bool:
+    [below] = operator.children
+    columns = [*within, *(key.column for key in order)]
+    return has_key(below.keys, below.dependencies, columns)
+
+
+def _is_open(operator: Window, function: Aggregate) -> bool:
+    if function.function in _RANKS:
+        return False
+    if function.function in _OF_SETS and not _by_rows(operator):
+        return False
+    return not _is_total(operator, operator.partition, operator.order)
+
+
+def _by_rows(operator: Window) -> bool:
+    return operator.frame is not None and str(operator.frame).upper().startswith("ROWS")
+
+
+def _by_peers(operator: Window) -> bool:
+    """Whether the frame depends on which rows are peers."""
+    frame = "RANGE" if operator.frame is None else str(operator.frame).upper()
+    return not frame.startswith("ROWS") or "GROUP" in frame or "TIES" in frame
+
+
+def _completed(operator: Operator) -> Operator:
+    if is_determined(operator):
+        return operator
+    if isinstance(operator, Limit) and not operator.with_ties:
+        return replace(operator, order=_longer(operator.order, ids_of(operator.input)))
+    if isinstance(operator, DistinctOn):
+        order = _longer(operator.order, operator.on)
+        return replace(operator, order=_longer(order, ids_of(operator.input)))
+    if isinstance(operator, Window):
+        opened = tuple(
+            one
+            for one in operator.functions
+            if _is_open(operator, one) and (one.function in _PLACES or not _by_peers(operator))
+        )
+        rest = tuple(one for one in operator.functions if one not in opened)
+        if opened:
+            below = replace(operator, functions=rest) if rest else operator.input
+            order = _longer(operator.order, ids_of(operator.input))
+            return replace(operator, input=below, functions=opened, order=order)
+    return operator
+
+
+def _longer(order: tuple[SortKey, ...], columns: Iterable[Column]) -> tuple[SortKey, ...]:
+    known = {key.column for key in order}
+    return (*order, *(SortKey(column) for column in columns if column not in known))

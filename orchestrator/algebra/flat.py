@@ -1,0 +1,75 @@
+"""A plan of joins, selections and projections as one product: what is joined, on what, to show what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.distinct import Distinct
+from orchestrator.algebra.operators.group import Grouping
+from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.joining import Binary
+from orchestrator.algebra.operators.project import Projection
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.sort import Sort
+from orchestrator.algebra.scalar import TRUE, Scalar
+
+
+@dataclass(frozen=True)
+class Flat:
+    """π_items(σ_conditions(atom × atom × ...)); everything is over the atoms' columns."""
+
+    atoms: tuple[Operator, ...]
+    conditions: tuple[Scalar, ...]
+    """Conjuncts."""
+    items: Mapping[Column, Scalar]
+    """What the plan's columns are."""
+
+
+def flattened(plan: Operator, probing: bool = False) -> Flat:
+    """The product that a plan is; what is none of the three operators is an atom.
+
+    With `probing`, further operators count by the way in which rows are looked up through them:
+    outer joins and semijoins as joins, groups and distinct rows as the rows that they are made of.
+
+    >>> from orchestrator.algebra.examples import running_example
+    >>> made = flattened(running_example().root)
+    >>> [atom.label for atom in made.atoms]
+    ['parts', 'devices_parts', 'devices']
+    >>> made.conditions
+    (Scalar(category = 'phone'), Scalar(pid = part), Scalar(device = did))
+    """
+    if isinstance(plan, Projection):
+        below = flattened(plan.input, probing)
+        items = {
+            item.column: item.scalar.substitute(_computed(item.scalar, below.items))
+            for item in plan.items
+        }
+        return Flat(below.atoms, below.conditions, items)
+    if isinstance(plan, Selection):
+        below = flattened(plan.input, probing)
+        return Flat(below.atoms, _with(below.conditions, plan.condition, below.items), below.items)
+    if isinstance(plan, Sort) or (probing and isinstance(plan, Distinct)):
+        return flattened(plan.input, probing)
+    if probing and isinstance(plan, Grouping):
+        below = flattened(plan.input, probing)
+        return Flat(below.atoms, below.conditions, {c: below.items[c] for c in plan.by})
+    if isinstance(plan, Join) or (probing and isinstance(plan, Binary)):
+        left, right = flattened(plan.left, probing), flattened(plan.right, probing)
+        items = {**left.items, **right.items}
+        known = left.conditions + right.conditions
+        return Flat(left.atoms + right.atoms, _with(known, plan.condition, items), items)
+    return Flat((plan,), (), {column: Scalar.column(column) for column in plan.columns})
+
+
+def _with(
+    known: Iterable[Scalar], condition: Scalar, items: Mapping[Column, Scalar]
+) -> tuple[Scalar, ...]:
+    own = () if condition == TRUE else condition.conjuncts
+    return (*known, *(one.substitute(_computed(one, items)) for one in own))
+
+
+def _computed(scalar: Scalar, items: Mapping[Column, Scalar]) -> dict[Column, Scalar]:
+    return {c: items[c] for c in scalar.references if c in items and items[c].as_column != c}

@@ -1,0 +1,69 @@
+"""INTERSECT and EXCEPT by counting: γ over both sides, with the number of rows that each has.
+
+Rows are equal as groups are. R ∩ S are the groups that both sides have, R − S those of the left
+side alone; with ALL, a row comes as often as the smaller count, or the difference, says.
+"""
+
+from __future__ import annotations
+
+from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.lowering.correlation import over
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.difference import Difference
+from orchestrator.algebra.operators.evaluation import Expansion
+from orchestrator.algebra.operators.function_scan import FunctionScan
+from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.set_operation import Branch, TwoBranches
+from orchestrator.algebra.operators.union_all import UnionAll
+from orchestrator.algebra.scalar import Scalar, filled
+
+
+def without_set_operation(operation: TwoBranches, symbols: Symbols) -> Operator:
+    """Rewrites INTERSECT or EXCEPT.
+
+    >>> from orchestrator.algebra.examples import DEVICE, DEVICES, DEVICES_PARTS, DID
+    >>> from orchestrator.algebra.plan import Plan
+    >>> from orchestrator.algebra.printer import print_plan
+    >>> sides = Branch(DEVICES, (DID,)), Branch(DEVICES_PARTS, (DEVICE,))
+    >>> plan = without_set_operation(Difference(*sides, (Column("id"),)), Symbols())
+    >>> print(print_plan(Plan(plan, ("id",), plan.columns), ids=False))
+    view id
+    └─ π id
+       └─ σ l > 0 AND r = 0
+          └─ γ id; count(*) FILTER(WHERE side = 0) → l, count(*) FILTER(WHERE side = 1) → r
+             └─ ∪ → id side
+                ├─ π did, 0 → side_2
+                │  └─ scan devices
+                └─ π device, 1 → side_3
+                   └─ scan devices_parts
+    """
+    side = _number(symbols, "side", "integer")
+    branches = []
+    for place, branch in enumerate((operation.left, operation.right)):
+        own = _number(symbols, "side", "integer")
+        kept = map(Item.kept, dict.fromkeys(branch.columns))
+        rows = Projection(branch.input, (*kept, Item(own, Scalar.read(str(place)))))
+        branches.append(Branch(rows, (*branch.columns, own)))
+    both = UnionAll(tuple(branches), (*operation.outputs, side))
+    left, right = (_number(symbols, name, "bigint") for name in ("l", "r"))
+    counts = tuple(
+        Aggregate(column, filled(f"count(*) FILTER (WHERE side = {place})", side=side))
+        for place, column in enumerate((left, right))
+    )
+    groups = Grouping(both, operation.outputs, counts)
+    less = isinstance(operation, Difference)
+    if not operation.all:
+        where = filled("l > 0 AND r = 0" if less else "l > 0 AND r > 0", l=left, r=right)
+        return over(Selection(groups, where), operation.outputs)
+    times = filled("l - r" if less else "least(l, r)", l=left, r=right)
+    some = Selection(groups, filled("n > 0", n=times))
+    nth = Column(symbols.fresh("copy"))
+    call = filled("generate_series(1::bigint, n)", n=times)
+    copies = FunctionScan((call,), symbols.fresh("copies"), (nth,))
+    return over(Expansion(some, copies), operation.outputs)
+
+
+def _number(symbols: Symbols, wanted: str, kind: str) -> Column:
+    return Column(symbols.fresh(wanted), kind, "integer_ops", exact=True)

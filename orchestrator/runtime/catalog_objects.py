@@ -1,0 +1,312 @@
+"""Queries on what idivm has installed in a database, for those who look whether it is whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+from psycopg.sql import SQL, Composable, Composed
+
+from orchestrator.deltascript.names import Names
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index as far as it matters whether there is one like it."""
+
+    unique: bool
+    nulls_distinct: bool
+    keys: str
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """An object in idivm's schemas, or a capture trigger, that belongs to no view of the catalog."""
+
+    name: str
+    drop: Composed | None
+    """How to remove it; None for what idivm may not have made."""
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """A relation that shows a state table, of which the catalog knows nothing."""
+
+    relation: str
+    id: int | None
+    """The number that its definition view has, if that is still there."""
+
+
+def names_in_catalog(connection: Connection[Any]) -> dict[int, str]:
+    """The names of all views in the catalog, those half created as well."""
+    rows = connection.execute("SELECT id, name FROM idivm.views ORDER BY id").fetchall()
+    return dict(rows)
+
+
+def orphans(connection: Connection[Any]) -> list[Orphan]:
+    """What belongs to no view of the catalog.
+
+    An object is idivm's if its name is one that idivm gives, with a number that was given to a view
+    or a source once.
+    """
+    rows = connection.execute(
+        """
+        WITH owned(base) AS (
+            SELECT 's' || id FROM idivm.sources
+        ), given(views, sources) AS (
+            SELECT pg_sequence_last_value(pg_get_serial_sequence('idivm.views', 'id')),
+                   pg_sequence_last_value(pg_get_serial_sequence('idivm.sources', 'id'))
+        ), lost(place, name, kind, what, number, is_view) AS (
+            SELECT CASE c.relkind WHEN 'v' THEN 3 WHEN 'r' THEN 4 ELSE 5 END, c.oid::regclass::text,
+                   CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'r' THEN 'TABLE' ELSE 'SEQUENCE' END,
+                   c.oid::regclass::text,
+                   CASE c.relnamespace::regnamespace::text
+                        WHEN 'idivm_def' THEN substring(c.relname, '^[vs]([0-9]{1,9})$')
+                        WHEN 'idivm_log' THEN substring(c.relname, '^s([0-9]{1,9})(?:_a|_b|_seq)?$')
+                        ELSE substring(c.relname, '_([0-9]{1,9})$') END::bigint,
+                   c.relnamespace = 'idivm_state'::regnamespace OR c.relname LIKE 'v%'
+            FROM pg_class c
+            WHERE c.relnamespace = ANY (ARRAY['idivm_def', 'idivm_log', 'idivm_state']::regnamespace[])
+              AND c.relkind IN ('r', 'v', 'S')
+              AND c.oid NOT IN (SELECT definition FROM idivm.views WHERE definition IS NOT NULL)
+              AND c.oid NOT IN (SELECT state FROM idivm.views WHERE state IS NOT NULL)
+              AND NOT (c.relnamespace = 'idivm_state'::regnamespace
+                       AND EXISTS (SELECT FROM idivm.views v WHERE c.relname ~ ('_' || v.id || '$')))
+              AND NOT EXISTS (SELECT FROM owned WHERE c.relname = base OR c.relname LIKE base || '\\_%')
+            UNION ALL
+            SELECT 2, p.oid::regprocedure::text, 'FUNCTION', p.oid::regprocedure::text,
+                   substring(p.proname, '^(?:refresh_|s)([0-9]{1,9})(?:_|$)')::bigint,
+                   p.pronamespace = 'idivm_state'::regnamespace
+            FROM pg_proc p
+            WHERE p.pronamespace = ANY (ARRAY['idivm_log', 'idivm_state']::regnamespace[])
+              AND p.proname NOT IN (SELECT 'refresh_' || id FROM idivm.views)
+              AND NOT EXISTS (SELECT FROM owned WHERE p.proname LIKE base || '\\_%')
+            UNION ALL
+            SELECT 1, format('trigger %s on %s', t.tgname, t.tgrelid::regclass), 'TRIGGER',
+                   format('%I ON %s', t.tgname, t.tgrelid::regclass),
+                   CASE WHEN p.pronamespace IN ('idivm_log'::regnamespace, 'idivm'::regnamespace)
+                        THEN substring(t.tgname, '^idivm_([0-9]{1,9})_')::bigint END, false
+            FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+            WHERE t.tgname ~ '^idivm_[0-9]+_' AND NOT EXISTS (
+                SELECT FROM idivm.source_members m
+                WHERE m.member = t.tgrelid AND t.tgname LIKE 'idivm\\_' || m.source || '\\_%')
+        )
+        SELECT l.name, l.kind, l.what,
+               coalesce(l.number <= CASE WHEN l.is_view THEN g.views ELSE g.sources END, false)
+        FROM lost l, given g ORDER BY l.place, l.name
+        """
+    ).fetchall()
+    # PostgreSQL itself wrote the names, quoted where they must be.
+    return [
+        Orphan(name, SQL("DROP {} {}").format(SQL(kind), SQL(what)) if ours else None)
+        for name, kind, what, ours in rows
+    ]
+
+
+def left_behind(connection: Connection[Any]) -> list[LeftBehind]:
+    """The relations of maintained views whose rows in the catalog are gone."""
+    rows = connection.execute(
+        """
+        SELECT c.oid::regclass::text, (
+                   SELECT max(substring(def.relname, '^v([0-9]{1,9})$')::integer)
+                   FROM pg_rewrite r
+                   JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+                                   AND d.refclassid IN ('pg_type'::regclass, 'pg_class'::regclass)
+                   LEFT JOIN pg_type t ON d.refclassid = 'pg_type'::regclass AND t.oid = d.refobjid
+                   JOIN pg_class def ON def.oid = CASE WHEN t.oid IS NULL THEN d.refobjid ELSE t.typrelid END
+                                    AND def.relnamespace = 'idivm_def'::regnamespace
+                   WHERE r.ev_class = c.oid)
+        FROM pg_class c
+        WHERE c.relkind = 'v' AND c.oid NOT IN (SELECT relation FROM idivm.views WHERE relation IS NOT NULL)
+          AND EXISTS (SELECT FROM pg_trigger t
+                      WHERE t.tgrelid = c.oid AND t.tgfoid = 'idivm.refuse_write()'::regprocedure)
+        ORDER BY 1
+        """
+    )
+    return [LeftBehind(*row) for row in rows.fetchall()]
+
+
+def adopt(connection: Connection[Any], left: LeftBehind) -> None:
+    """Records a view again that the catalog has lost, as one that is to be planned and rebuilt."""
+    connection.execute(
+        """
+        INSERT INTO idivm.views (id, name, relation, definition, state, status, strategy, maintain, query)
+        SELECT %(id)s, format('%%I.%%I', n.nspname, c.relname), c.oid, def.oid,
+               (SELECT max(d.refobjid) FROM pg_rewrite r
+                JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+                                AND d.refclassid = 'pg_class'::regclass
+                JOIN pg_class s ON s.oid = d.refobjid AND s.relnamespace = 'idivm_state'::regnamespace
+                WHERE r.ev_class = c.oid),
+               'invalid', 'auto', 'deferred', rtrim(pg_get_viewdef(def.oid), ';')
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, pg_class def
+        WHERE c.oid = %(relation)s::regclass AND def.oid = ('idivm_def.v' || %(id)s)::regclass
+        """,
+        {"id": left.id, "relation": left.relation},
+    )
+    restore_watermark(connection, left.id)
+
+
+def restore_watermark(connection: Connection[Any], view_id: int | None) -> None:
+    """Gives a view that is to be rebuilt the watermark that it lacks."""
+    connection.execute(
+        "INSERT INTO idivm.watermarks (view, mark, cluster, refreshed_at)"
+        " VALUES (%s, ROW(pg_current_snapshot(), NULL, NULL)::idivm.watermark, idivm.cluster(), now())"
+        " ON CONFLICT DO NOTHING",
+        [view_id],
+    )
+
+
+def lacks_watermark(connection: Connection[Any], view_id: int) -> bool:
+    """Whether the catalog has lost how far a view has come."""
+    row = connection.execute("SELECT FROM idivm.watermarks WHERE view = %s", [view_id]).fetchone()
+    return row is None
+
+
+def count_sources(connection: Connection[Any], view_id: int) -> int:
+    """How many captured tables the catalog knows of a view."""
+    row = connection.execute(
+        "SELECT count(*) FROM idivm.view_sources WHERE view = %s", [view_id]
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def invalidate(connection: Connection[Any], view_id: int) -> None:
+    """Has the next refresh rebuild a view."""
+    connection.execute("UPDATE idivm.views SET status = 'invalid' WHERE id = %s", [view_id])
+
+
+def standing(connection: Connection[Any], names: list[str]) -> set[str]:
+    """Those of some tables of idivm_state that exist."""
+    rows = connection.execute(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'idivm_state'::regnamespace"
+        " AND relkind = 'r' AND relname = ANY (%s)",
+        [names],
+    )
+    return {row[0] for row in rows.fetchall()}
+
+
+def columns(connection: Connection[Any], table: Composable) -> list[tuple[str, str]]:
+    """The columns of a table with their types."""
+    return connection.execute(
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+        " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+        [table.as_string(connection)],
+    ).fetchall()
+
+
+def indexes(connection: Connection[Any], table: Composable) -> list[Index]:
+    """The valid indexes of a table."""
+    rows = connection.execute(
+        "SELECT i.indisunique, NOT i.indnullsnotdistinct,"
+        " (SELECT string_agg(pg_get_indexdef(i.indexrelid, k, false), ', ' ORDER BY k)"
+        "  FROM generate_series(1, i.indnkeyatts) AS k)"
+        " FROM pg_index i WHERE i.indrelid = to_regclass(%s) AND i.indisvalid AND i.indisready"
+        " AND i.indpred IS NULL ORDER BY i.indexrelid",
+        [table.as_string(connection)],
+    )
+    return [Index(*row) for row in rows.fetchall()]
+
+
+def routines(connection: Connection[Any], source_id: int) -> dict[str, str]:
+    """The capture functions of a source with their texts."""
+    rows = connection.execute(
+        "SELECT p.oid::regprocedure::text, pg_get_functiondef(p.oid) FROM pg_proc p"
+        " WHERE p.pronamespace = 'idivm_log'::regnamespace"
+        " AND substring(p.proname, '^s([0-9]{1,9})_')::integer = %s",
+        [source_id],
+    )
+    return dict(rows.fetchall())
+
+
+def is_guarded(connection: Connection[Any], relation: str) -> bool:
+    """Whether the relation that users read refuses to be written."""
+    row = connection.execute(
+        "SELECT FROM pg_trigger t WHERE t.tgrelid = to_regclass(%s) AND t.tgenabled <> 'D'"
+        " AND t.tgfoid = 'idivm.refuse_write()'::regprocedure",
+        [relation],
+    ).fetchone()
+    return row is not None
+
+
+def program(connection: Connection[Any], names: Names) -> tuple[str, list[str]] | None:
+    """The text of a view's refresh function and the settings that it runs with."""
+    row = connection.execute(
+        "SELECT prosrc, ARRAY(SELECT unnest(proconfig) ORDER BY 1) FROM pg_proc"
+        " WHERE pronamespace = 'idivm_state'::regnamespace AND proname = %s",
+        [names.program],
+    ).fetchone()
+    return (row[0], row[1]) if row else None
+
+
+def all_sources(connection: Connection[Any]) -> list[tuple[int, str]]:
+    """The captured tables that exist: their numbers and names."""
+    return connection.execute(
+        "SELECT s.id, coalesce(v.relation, s.relation)::text FROM idivm.sources s"
+        " JOIN pg_class c ON c.oid = s.relation"
+        " LEFT JOIN idivm.views v ON v.state = s.relation ORDER BY s.id"
+    ).fetchall()
+
+
+def readers_of_source(connection: Connection[Any], source_id: int) -> list[int]:
+    """The views that read a captured table."""
+    rows = connection.execute(
+        "SELECT view FROM idivm.view_sources WHERE source = %s ORDER BY view", [source_id]
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
+def log_is_whole(connection: Connection[Any], source_id: int) -> bool:
+    """Whether the log of a source, and the view of its table, have all their parts and columns."""
+    row = connection.execute(
+        """
+        SELECT to_regclass('idivm_def.s' || s.id) IS NOT NULL
+               AND to_regclass('idivm_log.s' || s.id) IS NOT NULL
+               AND to_regclass('idivm_log.s' || s.id || '_seq') IS NOT NULL
+               AND NOT EXISTS (
+                   SELECT FROM unnest(ARRAY['_a', '_b']) AS suffix
+                   CROSS JOIN LATERAL (
+                       SELECT sc.attnum, side || '_' || sc.attnum AS name
+                       FROM idivm.source_columns sc CROSS JOIN unnest(ARRAY['o', 'n']) AS side
+                       WHERE sc.source = s.id
+                     UNION ALL
+                       SELECT 0, fixed FROM unnest(ARRAY['seq', 'xid', 'op']) AS fixed
+                   ) AS wanted
+                   WHERE NOT EXISTS (
+                       SELECT FROM pg_attribute a
+                       WHERE a.attrelid = to_regclass('idivm_log.s' || s.id || suffix)
+                         AND a.attname = wanted.name AND NOT a.attisdropped))
+               AND NOT EXISTS (
+                   SELECT FROM idivm.source_columns sc
+                   WHERE sc.source = s.id AND NOT EXISTS (
+                       SELECT FROM pg_attribute a
+                       WHERE a.attrelid = to_regclass('idivm_def.s' || s.id)
+                         AND a.attname = sc.name AND NOT a.attisdropped))
+        FROM idivm.sources s WHERE s.id = %s
+        """,
+        [source_id],
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
+def forget_source(connection: Connection[Any], source_id: int) -> None:
+    """Removes a source with all that is left of it; its readers are then to be planned again."""
+    connection.execute("DELETE FROM idivm.view_sources WHERE source = %s", [source_id])
+    connection.execute("SELECT idivm.forget_source(%s)", [source_id])
+
+
+def members_without_triggers(connection: Connection[Any]) -> list[tuple[int, int, str]]:
+    """Tables on which capture is off: source, number among its members, name."""
+    return connection.execute(
+        "SELECT m.source, m.number, c.oid::regclass::text FROM idivm.source_members m"
+        " JOIN pg_class c ON c.oid = m.member"
+        " WHERE NOT idivm.carries_capture(m.source, m.member) ORDER BY m.source, m.number"
+    ).fetchall()
+
+
+def broken_duties(connection: Connection[Any]) -> list[tuple[str, int]]:
+    """Tables of kept views that lack a trigger of the modes, with the source that they are of."""
+    return connection.execute(
+        "SELECT member::text, source FROM idivm.broken_duties() ORDER BY 1, 2"
+    ).fetchall()

@@ -1,0 +1,25 @@
+"""A reference to a common table expression whose result is stored once, for all references."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.algebra.operators.cte_scan import CteScan
+from orchestrator.deltascript.leaves import StateScan
+from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.rules.stored import refer
+
+
+@refer.register
+def _(operator: CteScan, stored: StateScan, composer: Composer) -> StateScan:
+    names = dict(operator.shared.renamed(operator.outputs))
+    kept = [(column, name) for column, name in stored.outputs if column in names]
+    return replace(
+        stored,
+        alias=composer.symbols.fresh("s"),
+        outputs=tuple((names[column], name) for column, name in kept),
+        ids=tuple(names[column] for column in stored.ids),
+        known=operator.dependencies,
+        known_keys=operator.keys,
+        known_not_null=operator.not_null,
+    )

@@ -1,0 +1,22 @@
+"""δ1(R), DISTINCT ON: the first row is found again for the compared values that a change affects."""
+
+from __future__ import annotations
+
+from orchestrator.algebra.determine import require_determined
+from orchestrator.algebra.operators.distinct_on import DistinctOn
+from orchestrator.deltascript.leaves import StateScan
+from orchestrator.strategies.idiff.again import again
+from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.rules.base import bag
+from orchestrator.strategies.idiff.rules.stored import maintain
+from orchestrator.strategies.idiff.states import Upkeep, store
+
+
+@maintain.register
+def _(operator: DistinctOn, composer: Composer, role: str) -> StateScan:
+    require_determined(operator)
+    changed = bag(operator.input, composer)
+    state = store(role, operator, operator.on, composer)
+    if changed is not None:
+        again(Upkeep(state, composer), operator, changed, operator.on)
+    return state

@@ -1,0 +1,92 @@
+"""R ⋈→ S(R): what a plan gives for each row of R, beyond papers/idivm.txt.
+
+Of R it is linear: rows that come are evaluated, rows that go take along what they gave. A change of
+a part T of S affects the rows of R to which a changed row of T matters, before or after. They are
+evaluated again, and their IDs found by joins of R with the change, as for rows with partners.
+
+Where S gives exactly one row, the rows of R stay, and what is new is an update of S's columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.ids import ids_of
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.distinct import Distinct
+from orchestrator.algebra.operators.evaluation import Evaluation, Expansion
+from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.set_operation import Branch
+from orchestrator.algebra.operators.union_all import UnionAll
+from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.strategies.idiff.rules.base import (
+    bag,
+    change,
+    conditions,
+    propagate,
+    rows_after,
+    widened,
+)
+from orchestrator.strategies.idiff.terms import shown
+
+
+@propagate.register
+def _(operator: Evaluation, position: int, diff: Diff, composer: Composer) -> tuple[Diff, ...]:
+    if position > 0:
+        return _affected(operator, position, composer)
+    if isinstance(diff, Minus):
+        return (diff,)
+    if isinstance(diff, Plus):
+        return (Plus(replace(operator, input=diff.plan)),)
+    if not operator.mentions & diff.touched:
+        return (diff.passed_on(),)
+    if operator.single:
+        wide = widened(operator.input, diff, composer)
+        made = replace(operator, input=wide.plan)
+        plan = composer.assign("evaluated", made, made.columns)
+        return (replace(wide, plan=plan, touched=wide.touched | set(operator.plan.columns)),)
+    rows = rows_after(operator.input, diff, composer)
+    return (Minus(diff.plan, diff.ids), Plus(replace(operator, input=rows)))
+
+
+@change.register
+def _(operator: Expansion, inputs: tuple[Bag | None, ...], composer: Composer) -> Bag | None:
+    [below] = inputs
+    assert below is not None
+    return replace(below, plan=replace(operator, input=below.plan))
+
+
+def _affected(operator: Evaluation, position: int, composer: Composer) -> tuple[Diff, ...]:
+    """All diffs that the changes of one part make; found once for all of them."""
+    if not composer.first((operator, position)):
+        return ()
+    part = operator.watched[position - 1]
+    changed = bag(part.plan, composer)
+    if changed is None:
+        return ()
+    changed = composer.held("parts", changed)
+    rows = operator.input
+    ids = ids_of(rows)
+    matching = [shown(Join(rows, changed.plan, one), ids) for one in part.matters]
+    affected = composer.assign("affected", Distinct(_united(matching, ids)), ids)
+    found = shown(composer.identify(affected, rows, ids), rows.columns)
+    if not operator.single:
+        return (Minus(affected, ids), Plus(replace(operator, input=found)))
+    fresh = composer.assign(
+        "evaluated", replace(operator, input=found), (*rows.columns, *operator.plan.columns)
+    )
+    before = {column: column for column in ids}
+    return (Update(fresh, ids, before, frozenset(operator.plan.columns), present=True),)
+
+
+def _united(plans: list[Operator], columns: tuple[Column, ...]) -> Operator:
+    if len(plans) == 1:
+        return plans[0]
+    return UnionAll(tuple(Branch(plan, columns) for plan in plans), columns)
+
+
+@conditions.register
+def _(operator: Evaluation) -> tuple[frozenset[Column], ...]:
+    return (operator.mentions,)

@@ -1,0 +1,68 @@
+"""ν(R): a bag kept as a table, each row as often as it occurs.
+
+The change of a row's multiplicity is that of the numbers: those beyond the new multiplicity go,
+those beyond the old one come. The old one is read from what is stored.
+"""
+
+from __future__ import annotations
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.dependent_join import DependentJoin
+from orchestrator.algebra.operators.function_scan import FunctionScan
+from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.left_join import LeftJoin
+from orchestrator.algebra.operators.numbered import Numbered
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.window import Window
+from orchestrator.algebra.scalar import Scalar, filled
+from orchestrator.deltascript.leaves import StateScan
+from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.diffs import Bag
+from orchestrator.strategies.idiff.rules.base import bag
+from orchestrator.strategies.idiff.rules.stored import maintain
+from orchestrator.strategies.idiff.states import Upkeep, store
+from orchestrator.strategies.idiff.terms import renamed, shown
+from orchestrator.strategies.problem import ColumnType
+
+
+@maintain.register
+def _(operator: Numbered, composer: Composer, role: str) -> StateScan:
+    composer.types[operator.row.symbol] = ColumnType("bytea", comparable=True)
+    composer.types[operator.nth.symbol] = ColumnType("bigint", comparable=True)
+    changed = bag(operator.input, composer)
+    state = store(role, operator, (operator.row, operator.nth), composer)
+    if changed is not None:
+        _renumber(Upkeep(state, composer), operator, changed)
+    return state
+
+
+def _renumber(upkeep: Upkeep, operator: Numbered, changed: Bag) -> None:
+    composer, state = upkeep.composer, upkeep.state
+    # One of the rows with a digest stands for all: an aggregate would not take every type.
+    net = Aggregate(composer.column("net"), filled("sum(x)", x=changed.sign))
+    first = Aggregate(composer.column("first"), Scalar.read("row_number()"))
+    counted = Window(operator.with_digest(changed.plan), (net, first), (operator.row,))
+    moved = Selection(counted, filled("x = 1 AND y <> 0", x=first.column, y=net.column))
+    images = (*operator.input.columns, operator.row, net.column)
+    rows = composer.assign("moved", moved, images)
+    own = composer.fresh(operator.row)
+    equal = filled("x = y", x=operator.row, y=own)
+    named = renamed(shown(rows, [operator.row]), [(operator.row, own)])
+    count = Aggregate(Column(composer.symbols.fresh("had"), "bigint"), Scalar.read("count(*)"))
+    stored = Grouping(Join(state, named, equal), (own,), (count,))
+    had = filled("coalesce(n, 0)", n=count.column)
+    held = composer.assign("held", LeftJoin(rows, stored, equal), (*rows.columns, count.column))
+    counts = (net.column, count.column)
+    moves = renamed(held, [(operator.row, own), *zip(counts, counts, strict=True)])
+    surplus = Selection(
+        Join(state, moves, equal),
+        filled("x > had + net", x=operator.nth, had=had, net=net.column),
+    )
+    upkeep.delete(shown(surplus, state.ids), state.ids)
+    numbers = FunctionScan(
+        (filled("generate_series(had + 1, (had + net)::bigint)", had=had, net=net.column),),
+        composer.symbols.fresh("s"),
+        (operator.nth,),
+    )
+    upkeep.insert(shown(DependentJoin(held, numbers), operator.columns))

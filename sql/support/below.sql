@@ -1,0 +1,1 @@
+SELECT customer, count(*) AS orders FROM orders GROUP BY customer

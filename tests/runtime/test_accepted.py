@@ -1,0 +1,73 @@
+"""What PostgreSQL takes as a view is maintained, in every mode, whatever changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from frontend.plan_checks import FIXTURES, named_views
+
+from orchestrator.api import Orchestrator
+from orchestrator.errors import UnsupportedError
+
+VIEWS = named_views("hard_views.sql")
+CHANGES = re.split(r"^-- next\n", (FIXTURES / "hard_changes.sql").read_text(), flags=re.MULTILINE)
+
+MOVING = {
+    "materialized_source",
+    "materialized_joined",
+    "catalog_source",
+    "information_schema",
+    "now_stable",
+    "current_date_",
+    "current_user_",
+    "current_setting_",
+    "fts_default_config",
+    "partitioned_tableoid",
+    "timetz",
+    "tablesample",
+}
+"""Views whose content changes without a writer: no writer can keep them up to date."""
+
+
+@contextmanager
+def plainly(orc: Orchestrator) -> Iterator[psycopg.Connection]:
+    """A session of someone who knows nothing of maintained views."""
+    with psycopg.connect(orc.connection.info.dsn, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("maintain", ["deferred", "eager"])
+def test_nothing_that_postgresql_takes_is_refused(orc: Orchestrator, maintain: str) -> None:
+    with plainly(orc) as plain:
+        for file in ("schema.sql", "hard_schema.sql"):
+            plain.execute((FIXTURES / file).read_text().encode())
+        for name, query in VIEWS.items():
+            if maintain == "eager" and name in MOVING:
+                with pytest.raises(UnsupportedError, match="changes while no table does"):
+                    orc.create_view(f"v_{name}", query, maintain=maintain)
+            else:
+                orc.create_view(f"v_{name}", query, maintain=maintain)
+        for change in CHANGES:
+            plain.execute(change.encode())
+            different = {r.view: (r.missing_rows, r.surplus_rows) for r in orc.check()}
+            assert {k: v for k, v in different.items() if v != ((), ())} == {}, change
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT random() AS r", "random"),
+        ("SELECT id, clock_timestamp() AS at FROM people", "clock_timestamp"),
+        ("SELECT id FROM passing", "temporary table"),
+    ],
+)
+def test_what_cannot_be_right_is_refused_by_name(orc: Orchestrator, query: str, said: str) -> None:
+    orc.execute("CREATE TABLE people (id int PRIMARY KEY); CREATE TEMP TABLE passing (id int)")
+    with pytest.raises(UnsupportedError, match=said):
+        orc.create_view("v", query)
+    assert orc.views() == []

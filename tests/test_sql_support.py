@@ -1,0 +1,30 @@
+"""docs/sql-support.md says what the product does, and its examples are right after every change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+
+from orchestrator import support
+from orchestrator.api import Orchestrator
+
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "sql-support.md"
+
+
+def test_the_document_is_fresh_and_its_examples_are_maintained(orc: Orchestrator) -> None:
+    support.create(orc)
+    assert support.document(orc) == DOCUMENT.read_text(), (
+        "stale: python -m orchestrator.support > docs/sql-support.md"
+    )
+    with psycopg.connect(orc.connection.info.dsn, autocommit=True) as plain:
+        for change in support.changes():
+            plain.execute(change.encode())
+            different = {r.view: (r.missing_rows, r.surplus_rows) for r in orc.check()}
+            assert {k: v for k, v in different.items() if v != ((), ())} == {}, change
+
+
+def test_every_example_has_a_name_of_its_own() -> None:
+    names = [example.view for example in support.examples()]
+    assert len(set(names)) == len(names) > 70
+    assert not {"order_counts", "open_orders"} & set(names)
