@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import Connection
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import Diagnostic
 from psycopg.sql import SQL, Identifier
 
@@ -105,6 +105,14 @@ def accelerate(server: EmbeddedServer) -> None:
 
 
 def _open(dsn: str) -> Connection[Any]:
+    try:
+        conninfo_to_dict(dsn)
+    except psycopg.Error:
+        # What the parser says quotes the text, which may hold a password.
+        raise UsageError(
+            "The connection string cannot be read; write it as postgresql://user@host/database or as"
+            " host=... dbname=... user=..., with special characters escaped."
+        ) from None
     try:
         connection = psycopg.connect(dsn, autocommit=True, application_name="idivm")
     except psycopg.Error as error:

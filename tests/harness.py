@@ -84,6 +84,7 @@ class TestServer(testing.postgresql.Postgresql):  # type: ignore[misc]
     """A server of one version, run as an ordinary user, over a copy of a cached cluster."""
 
     __test__ = False
+    DEFAULT_BOOT_TIMEOUT = 60.0
 
     def __init__(self, installation: Installation, folder: Path, arguments: str = _FAST) -> None:
         self.version = installation.version
@@ -94,7 +95,7 @@ class TestServer(testing.postgresql.Postgresql):  # type: ignore[misc]
         folder.mkdir()
         self.account.own(folder)
         wrapped = {name: str(self._wrapper(folder, name)) for name in ("initdb", "postgres")}
-        super().__init__(base_dir=str(folder), postgres_args=arguments, **wrapped)
+        super().__init__(base_dir=str(folder), postgres_args=arguments, boot_timeout=120, **wrapped)
 
     def setup(self) -> None:
         """Makes the cluster, as the user that will run it."""

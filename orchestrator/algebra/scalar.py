@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -74,13 +74,12 @@ class Scalar:
     @staticmethod
     def column(column: Column) -> Scalar:
         """The expression that is a column."""
-        return Scalar.of(dialect.reference(column.symbol), [column])
+        return _of_column(column.symbol, column.type, column.equality, column.exact)
 
     @staticmethod
     def read(text: str, columns: Iterable[Column] = ()) -> Scalar:
         """The expression of a text that names columns by their symbols."""
-        select = dialect.parse(f"SELECT {text}")
-        return Scalar.of(select.expressions[0], columns)
+        return Scalar.of(_parsed(text), columns)
 
     def __repr__(self) -> str:
         """The text."""
@@ -160,6 +159,19 @@ class Scalar:
             return tree if isinstance(tree, _CLOSED) else exp.Paren(this=tree)
 
         return Scalar.of(self.tree.transform(replaced), columns, tuple(subqueries))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> Tree:
+    """The tree of a text, which nobody changes; rules fill in the same few."""
+    tree: Tree = dialect.parse(f"SELECT {text}").expressions[0]
+    return tree
+
+
+@lru_cache(maxsize=8192)
+def _of_column(symbol: str, type_: str | None, equality: str | None, exact: bool) -> Scalar:
+    # By all that is known of it: columns are equal if their symbols are.
+    return Scalar.of(dialect.reference(symbol), [Column(symbol, type_, equality, exact)])
 
 
 def filled(text: str, **terms: Column | Scalar) -> Scalar:

@@ -149,10 +149,13 @@ class _Run:
                 blow(chance)
             while not self.stop.is_set():
                 # The next blow is for a server that is at work again.
-                with suppress(psycopg.Error):
+                try:
+                    self.dsn = self.server.up().dsn
                     psycopg.connect(self.dsn).close()
                     break
-                self.stop.wait(0.2)
+                except (psycopg.Error, IdivmError):
+                    # A process just killed may look alive for a moment, or the recovery takes long.
+                    self.stop.wait(0.2)
 
     def _victim(self, chance: random.Random) -> tuple[psycopg.Connection[Any], int]:
         connection = psycopg.connect(self.dsn, autocommit=True)
@@ -183,13 +186,6 @@ class _Run:
             self.say("kill -9 of the postmaster")
             os.kill(endpoint.pid, signal.SIGKILL)
             self.count("kill -9 of the postmaster")
-        while not self.stop.is_set():
-            try:
-                self.dsn = self.server.up().dsn
-                return
-            except IdivmError as error:
-                self.say(f"the server does not start yet: {error}")
-                self.stop.wait(1.0)
 
     def _serve(self, chance: random.Random) -> None:
         self.say("kill -9 of serve")

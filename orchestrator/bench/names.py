@@ -43,16 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--check", action="store_true", help="compare the views with their queries")
     _add_common(sub)
 
-    sub = bench("fivm", "view trees: one row of growing data, covariances of a join", _fivm)
-    sub.add_argument(
-        "--sizes", type=int, nargs="+", metavar="N", help="rows of the tables for updates of one"
-    )
-    sub.add_argument("--rows", type=int, default=100_000, help="rows of the retailer's inventory")
-    sub.add_argument("--features", type=int, metavar="N", help="only so many (default: all 39)")
-    sub.add_argument("--repeat", type=int, default=5, help="runs of each refresh that count")
-    sub.add_argument("--seed", type=int, default=1, help="of the data")
-    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
-
     sub = bench("tpch", "the 22 queries of TPC-H as views while all eight tables change", _tpch)
     sub.add_argument("--scale", type=float, default=0.1, help="1: 6 million lines of orders")
     sub.add_argument("--rounds", type=int, default=20, help="rounds of changes")
@@ -70,6 +60,15 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--strategy", default="auto", help="of all views (default: auto)")
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
     sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
+    sub = bench("fivm", "view trees: one row of growing data, covariances of a join", _fivm)
+    sub.add_argument(
+        "--sizes", type=int, nargs="+", metavar="N", help="rows of the tables for updates of one"
+    )
+    sub.add_argument("--rows", type=int, default=100_000, help="rows of the retailer's inventory")
+    sub.add_argument("--features", type=int, metavar="N", help="only so many (default: all 39)")
+    sub.add_argument("--repeat", type=int, default=5, help="runs of each refresh that count")
+    sub.add_argument("--seed", type=int, default=1, help="of the data")
+    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
 
     sub = bench("load", "bulk loads beside psql's \\copy and Spark's JDBC writer", _load)
     sub.add_argument("--rows", type=int, default=5_000_000, help="rows of the file")
@@ -189,23 +188,6 @@ def _bsma(options: argparse.Namespace) -> int:
     return show(report, as_json=options.json, plot_to=options.plot, draw=draw_bsma)
 
 
-def _fivm(options: argparse.Namespace) -> int:
-    from orchestrator.bench.fivm import SIZES, run
-    from orchestrator.bench.report import progress, show
-
-    report = run(
-        dsn=options.dsn,
-        sizes=options.sizes or SIZES,
-        rows=options.rows,
-        features=options.features,
-        repeat=options.repeat,
-        seed=options.seed,
-        pg=options.pg,
-        say=progress,
-    )
-    return show(report, as_json=options.json)
-
-
 def _tpch(options: argparse.Namespace) -> int:
     from orchestrator.bench.plot import draw_tpch
     from orchestrator.bench.report import progress, show
@@ -224,6 +206,23 @@ def _tpch(options: argparse.Namespace) -> int:
         say=progress,
     )
     return show(report, as_json=options.json, plot_to=options.plot, draw=draw_tpch)
+
+
+def _fivm(options: argparse.Namespace) -> int:
+    from orchestrator.bench.fivm import SIZES, run
+    from orchestrator.bench.report import progress, show
+
+    report = run(
+        dsn=options.dsn,
+        sizes=options.sizes or SIZES,
+        rows=options.rows,
+        features=options.features,
+        repeat=options.repeat,
+        seed=options.seed,
+        pg=options.pg,
+        say=progress,
+    )
+    return show(report, as_json=options.json)
 
 
 def _load(options: argparse.Namespace) -> int:

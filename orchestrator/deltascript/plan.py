@@ -302,6 +302,8 @@ class MaintenancePlan:
     """How the script looks for rows of tables."""
     costs: tuple[Cost, ...] = ()
     """By the statistics of the time of planning."""
+    notes: tuple[str, ...] = ()
+    """What costs more than the change does, and why."""
 
     def accesses(self, variable: str) -> float:
         """What a row of a variable that holds changes costs."""

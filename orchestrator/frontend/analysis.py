@@ -81,7 +81,8 @@ def analyse(connection: Connection[Any], definition: int) -> Analysis:
     own = views[definition]
     used = _merged(use for view in views.values() for use in view.uses)
     functions = tuple(dict.fromkeys(f for view in views.values() for f in view.functions))
-    leaves = [relations[oid] for oid in used if oid not in views]
+    # A composite type counts as used where one of its fields is; it holds no rows.
+    leaves = [relations[oid] for oid in used if oid not in views and relations[oid].relkind != "c"]
     temporary = tuple(r for r in leaves if r.persistence == "t")
     captured = [r for r in leaves if r.persistence != "t" and _captures(r)]
     uncaptured = tuple(r for r in leaves if r.persistence != "t" and not _captures(r))
@@ -139,10 +140,13 @@ def _merged(uses: Iterable[UsedRelation]) -> dict[int, UsedRelation]:
 
 
 def _captures(relation: Relation) -> bool:
-    """Whether triggers can report the relation's changes; a maintained view reports its own."""
+    """Whether triggers can report the relation's changes; a maintained view reports its own.
+
+    Those of a partition or an heir do not fire when its rows change through the table above.
+    """
     if relation.maintained is not None:
         return True
-    return relation.relkind in ("r", "p") and not relation.system
+    return relation.relkind in ("r", "p") and not relation.system and not relation.parents
 
 
 def _source(relation: Relation, use: UsedRelation) -> SourceUse:

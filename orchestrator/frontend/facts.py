@@ -118,6 +118,8 @@ class Relation:
     @property
     def kind(self) -> str:
         """The kind in words."""
+        if self.parents:
+            return "partition" if self.is_partition else "heir"
         return _KINDS.get(self.relkind, self.relkind)
 
     @property

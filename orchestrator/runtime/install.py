@@ -175,7 +175,7 @@ def _install(
             f"{new.name} reads a temporary table, which no other session can see;"
             " make the table a permanent one."
         ) from error
-    plan = planning.plan_view(connection, names.definition, new.options)
+    plan = planning.plan_view(connection, names.definition, new.options, notify=True)
     connection.execute(
         "INSERT INTO idivm.views (id, name, definition, strategy, maintain, query, options)"
         " VALUES (%s, %s, %s::regclass, %s, %s, %s, %s)",

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 from psycopg import Connection
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Identifier, Literal
 
 from orchestrator.algebra import Column as PlanColumn
 from orchestrator.algebra import (
@@ -17,6 +17,7 @@ from orchestrator.algebra import (
     Plan,
     Projection,
     Scalar,
+    Sort,
     dialect,
     printer,
 )
@@ -53,15 +54,37 @@ PINNED = (
 
 
 def plan_view(
-    connection: Connection[Any], definition: Identifier, options: ViewOptions
+    connection: Connection[Any],
+    definition: Identifier,
+    options: ViewOptions,
+    notify: bool = False,
 ) -> MaintenancePlan:
-    """Analyses a definition view and chooses how to maintain it."""
+    """Analyses a definition view and chooses how to maintain it.
+
+    With `notify`, the session is told what of the query has no effect.
+    """
     oid = catalog.relation_oid(connection, definition)
     assert oid is not None
     analysis = analyse(connection, oid)
     _refuse(analysis)
+    if notify and analysis.plan is not None and _is_sorted(analysis.plan.root):
+        text = Literal(f"BEGIN RAISE NOTICE USING MESSAGE = {UNSORTED.as_string(connection)}; END")
+        connection.execute(SQL("DO {}").format(text))
     analysis = _determined(connection, definition, analysis)
     return choose(_problem(connection, analysis, options), options.strategy)
+
+
+UNSORTED = Literal(
+    "The ORDER BY of the query has no effect, because a stored view has no order; write it where the"
+    " view is read."
+)
+
+
+def _is_sorted(root: Operator) -> bool:
+    """Whether a query ends in an order that selects no rows."""
+    while isinstance(root, Projection):
+        root = root.input
+    return isinstance(root, Sort)
 
 
 def _determined(
@@ -107,9 +130,9 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
     used = {use.relation.oid: _source(connection, use) for use in analysis.sources}
     sources = tuple(source for source, _ in used.values())
     plan = None if analysis.plan is None else as_captured(analysis.plan, used)
-    if analysis.plan is not None:
-        shown = lower(analysis.plan)
-        algebra, tree = printer.print_plan(shown), printer.to_json(shown)
+    lowered = None if plan is None else lower(plan)
+    if lowered is not None:
+        algebra, tree = printer.print_plan(lowered), printer.to_json(lowered)
     else:
         missing = [str(unsupported) for unsupported in analysis.unsupported]
         algebra, tree = "not modelled: " + "; ".join(missing), {"unsupported": missing}
@@ -132,7 +155,7 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         maintain=options.maintain,
         plan=plan,
         # Recomputation asks for none, and each operator costs a query.
-        types={} if options.strategy == recompute.NAME else _types(connection, plan),
+        types={} if options.strategy == recompute.NAME else _types(connection, lowered),
         cache=options.cache != "off",
         cache_is_open=options.cache == "auto",
         statistics={
@@ -143,36 +166,45 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
             )
             for one in statistics(connection, [source.oid for source in sources])
         },
+        static=_static(analysis, sources, options),
         variable_order=options.variable_order,
-        static=_static(analysis, sources, options.updatable),
     )
 
 
 def _static(
-    analysis: Analysis, sources: tuple[Source, ...], updatable: str | None
+    analysis: Analysis, sources: tuple[Source, ...], options: ViewOptions
 ) -> frozenset[int]:
-    """The sources that are not among those that the user says change."""
-    if updatable is None:
-        return frozenset()
+    """The sources that the user says hardly change, or leaves out of those that do."""
+    every = frozenset(source.oid for source in sources)
+    static = _named(analysis, sources, "static", options.static)
+    if options.updatable is not None:
+        static |= every - _named(analysis, sources, "updatable", options.updatable)
+    return static
+
+
+def _named(
+    analysis: Analysis, sources: tuple[Source, ...], option: str, text: str | None
+) -> frozenset[int]:
+    """The sources that an option names."""
     names = [use.relation for use in analysis.sources]
     found = set()
-    for wanted in (name.strip() for name in updatable.split(",")):
+    for wanted in (name.strip() for name in (text or "").split(",") if name.strip()):
         fits = [n for n, one in enumerate(names) if wanted in (one.name, one.qualified)]
         if len(fits) != 1:
             known = ", ".join(one.qualified for one in names)
             problem = "several tables" if fits else "no table"
             raise UsageError(
-                f"updatable names {wanted!r}, which is {problem} of the query; it reads {known}."
+                f"{option} names {wanted!r}, which is {problem} of the query; it reads {known}."
             )
         found.add(sources[fits[0]].oid)
-    return frozenset(source.oid for source in sources) - found
+    return frozenset(found)
 
 
 def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnType]:
     """The types of a plan's columns, as PostgreSQL derives them."""
     if plan is None:
         return {}
-    identified = infer_ids(lower(plan))
+    identified = infer_ids(plan)
     root = identified.root if isinstance(identified, Plan) else plan.root
     oids: dict[str, int] = {}
     for operator in walk(root, subqueries=False):

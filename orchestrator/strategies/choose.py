@@ -62,6 +62,7 @@ def choose(problem: Problem, wanted: str) -> MaintenancePlan:
         because = "; ".join([because, *(reason.because for reason in made.reasons)])
         if problem.moving:
             because += f"; {problem.moving[0]}, so that every refresh recomputes"
+        because = "; ".join((because, *made.notes))
         return replace(made, reasons=(Reason(name, True, because), *reasons))
     raise UnsupportedError(
         f"The strategy {wanted} cannot maintain this query: {reasons[0].because}."

@@ -25,9 +25,10 @@ MOVING = {
     "current_date_",
     "current_user_",
     "current_setting_",
-    "fts_default_config",
+    "ctid_",
     "partitioned_tableoid",
-    "timetz",
+    "partition_itself",
+    "inherited_child",
     "tablesample",
 }
 """Views whose content changes without a writer: no writer can keep them up to date."""

@@ -182,6 +182,8 @@ VIEWS = {
     " ON a.price < b.price",
     "cte_groups": "WITH c AS (SELECT did, sum(price) AS s FROM parts JOIN devices_parts USING (pid) GROUP BY did)"
     " SELECT d.did, d.category, c.s FROM devices d JOIN c USING (did) WHERE c.s = (SELECT max(s) FROM c)",
+    "cte_twice_shown": "WITH c AS (SELECT kind, max(price) AS a, max(price) AS b, kind AS other FROM parts GROUP BY kind)"
+    " SELECT x.kind, x.a, x.b, y.other, y.b AS c FROM c x JOIN c y ON x.other = y.kind OR x.b < y.a",
     "cte_once": "WITH c AS (SELECT kind, count(*) AS n FROM parts GROUP BY kind) SELECT n, count(*) AS kinds FROM c GROUP BY n",
 }
 

@@ -134,13 +134,15 @@ def test_a_variable_order_is_followed_or_refused(orc):
             orc.create_view("w", query, strategy="viewtree", variable_order=order)
 
 
-def test_a_change_of_a_table_that_was_not_to_change_rebuilds(orc):
+def test_a_change_of_a_static_table_rebuilds(orc):
     orc.execute(TABLES)
     query = f"SELECT s.label, sum(r.x * t.d) AS v FROM {RST} GROUP BY s.label"
-    orc.create_view("v", query, strategy="viewtree", updatable="r")
+    orc.create_view("v", query, strategy="viewtree", static="s, t")
     stored = [line for line in orc.explain("v").plan.splitlines() if line.endswith("*")]
     orc.create_view("w", query, strategy="viewtree")
     assert len(stored) < sum(line.endswith("*") for line in orc.explain("w").plan.splitlines())
     for change in CHANGES:
         orc.execute(change)
         assert all(report.equal for report in orc.check()), change
+    with pytest.raises(UsageError, match="no table 'u'"):
+        orc.create_view("x", query, strategy="viewtree", static="u")

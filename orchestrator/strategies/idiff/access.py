@@ -6,7 +6,7 @@ other, by the columns that are known so far. This is what indexes are for, and w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -39,7 +39,7 @@ class Loop:
     diffs: tuple[DiffScan, ...]
     lookups: tuple[Lookup, ...]
     conditions: tuple[Scalar, ...]
-    """All that the rows satisfy, equalities included."""
+    """What the rows satisfy besides equalities of columns, which lookups go by."""
 
 
 def loops(plan: Operator) -> tuple[Loop, ...]:
@@ -65,11 +65,12 @@ def _loops(plan: Operator, given: frozenset[Column]) -> Iterator[Loop]:
         for item in given
         if item in flat.items and (column := flat.items[item].as_column) is not None
     }
+    own = [one for one in flat.conditions if not _is_equality(one)]
     for choice in product(*(_found(*one) for one in _in_reach(flat, known))):
         yield Loop(
             tuple(diff for loop in choice for diff in loop.diffs),
             tuple(lookup for loop in choice for lookup in loop.lookups),
-            (*flat.conditions, *(one for loop in choice for one in loop.conditions)),
+            (*own, *(one for loop in choice for one in loop.conditions)),
         )
 
 
@@ -138,9 +139,17 @@ def _equalities(conditions: tuple[Scalar, ...]) -> Iterator[tuple[Column, frozen
                     yield column, other.references
 
 
-def probes(plan: Operator) -> Iterator[Lookup]:
-    """What a query looks up by known columns for the rows of a diff."""
-    for loop in loops(plan):
+def _is_equality(condition: Scalar) -> bool:
+    tree = unwrapped(condition.tree)
+    tree = unwrapped(tree.this) if isinstance(tree, exp.Or) else tree
+    if not isinstance(tree, exp.EQ):
+        return False
+    return all(isinstance(unwrapped(side), exp.Column) for side in (tree.this, tree.expression))
+
+
+def probes(found: Iterable[Loop]) -> Iterator[Lookup]:
+    """What queries look up by known columns for the rows of a diff."""
+    for loop in found:
         for lookup in loop.lookups if loop.diffs else ():
             if lookup.by and not _is_whole_row(lookup):
                 yield lookup

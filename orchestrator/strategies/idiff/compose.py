@@ -133,8 +133,8 @@ class _Composition:
         self._made: dict[Operator, Operator] = {}
         self._content(self.root)
         script: tuple[Step, ...] = (*reads(self.composer), *self.composer.steps)
-        plans = self.composer.plans.values()
-        lookups = list(dict.fromkeys(lookup for plan in plans for lookup in probes(plan)))
+        found = (lookup for one in self.composer.loops.values() for lookup in probes(one))
+        lookups = list(dict.fromkeys(found))
         states = [
             replace(state, probes=_probes(state, script, lookups, self.composer))
             if isinstance(state, StateTable)
@@ -146,6 +146,7 @@ class _Composition:
             made,
             probes=_table_probes(lookups),
             costs=costs(self.composer, problem.statistics),
+            notes=tuple(dict.fromkeys(self.composer.notes)),
         )
 
     def _content(self, root: Operator) -> None:
@@ -181,6 +182,8 @@ class _Composition:
         if not operator.children:
             return operator
         linear = has_rule(change, operator)
+        if not linear:
+            operator = _without_numbers(operator)
         wants = [as_bag and linear] + [as_bag or not linear] * (len(operator.children) - 1)
         made = operator.with_children(
             tuple(
@@ -198,10 +201,8 @@ class _Composition:
             return operator
         [child] = operator.children
         rows = unnumbered(child)
-        if rows is not None:
-            made = operator.with_children((rows,))
-            if made.columns == operator.columns:
-                return operator.with_children((self._linear(rows, as_bag=True),))
+        if rows is not None and operator.with_children((rows,)).columns == operator.columns:
+            return operator.with_children((self._linear(rows, as_bag=True),))
         return operator.with_children((self._below(child),))
 
     def _once(self, operator: Operator, make: Callable[[Operator], Operator]) -> Operator:
@@ -242,6 +243,14 @@ class _Composition:
         state = store(role, operator, ids, self.composer)
         Upkeep(state, self.composer).apply(found)
         return state
+
+
+def _without_numbers(operator: Operator) -> Operator:
+    """An operator over inputs, but for the first, that carry no numbers if it shows none of them."""
+    first, *others = operator.children
+    bare = tuple(unnumbered(other) or other for other in others)
+    made = operator.with_children((first, *bare))
+    return made if made.columns == operator.columns else operator
 
 
 def _is_whole(operator: Operator) -> bool:

@@ -32,6 +32,7 @@ from orchestrator.deltascript.plan import (
     StateTable,
     Step,
 )
+from orchestrator.strategies.idiff.access import Loop, loops
 from orchestrator.strategies.idiff.diffs import Bag, Diff, variables
 from orchestrator.strategies.idiff.terms import renamed, same
 from orchestrator.strategies.problem import ColumnType
@@ -75,6 +76,8 @@ class Composer:
         self.steps: list[Step] = []
         self.plans: dict[int, Operator] = {}
         """The plans of the steps' queries, by the steps' places."""
+        self.loops: dict[int, tuple[Loop, ...]] = {}
+        """How these reach their rows."""
         self.stored: dict[str, Operator] = {}
         """What the states hold, by their roles."""
         self.scans: dict[str, StateScan] = {}
@@ -165,7 +168,7 @@ class Composer:
 
     def add(self, plan: Operator, step: Step) -> None:
         """Adds a step, which runs the query of a plan."""
-        self.plans[len(self.steps)] = plan
+        self.plans[len(self.steps)], self.loops[len(self.steps)] = plan, loops(plan)
         self.steps.append(step)
 
     def held(self, wanted: str, bag: Bag) -> Bag:

@@ -93,6 +93,7 @@ class Model:
         self.statistics = statistics
         self.origin: dict[Column, tuple[Scan, int]] = {}
         self._known: dict[str, float] = {}
+        self._shares: dict[Scalar, float] = {}
         for plan in (*composer.plans.values(), *composer.stored.values()):
             for operator in walk(plan):
                 if isinstance(operator, Scan):
@@ -115,7 +116,7 @@ class Model:
                 continue
             if step.needs and not any(run.held.get(one) for one in step.needs):
                 continue
-            rows, accesses = self.query(plan, run.held)
+            rows, accesses = self.query(plan, self.composer.loops[place], run.held)
             run.query += accesses
             if isinstance(step, Assign):
                 run.held[step.variable] = rows
@@ -137,9 +138,11 @@ class Model:
         names = {name: column for column, name in state.outputs}
         return self.fanout(state, frozenset(names[name] for name, _, _ in step.keys))
 
-    def query(self, plan: Operator, held: Mapping[str, float]) -> tuple[float, float]:
+    def query(
+        self, plan: Operator, ways: tuple[Loop, ...], held: Mapping[str, float]
+    ) -> tuple[float, float]:
         """The rows of a query and the accesses that find them, given the rows of variables."""
-        found = [self._loop(loop, held) for loop in loops(plan)]
+        found = [self._loop(loop, held) for loop in ways]
         rows, accesses = sum(n for n, _ in found), sum(n for _, n in found)
         top = plan
         while isinstance(top, Projection | Selection):
@@ -161,7 +164,7 @@ class Model:
     def _loop(self, loop: Loop, held: Mapping[str, float]) -> tuple[float, float]:
         rows, accesses = 1.0, 0.0
         known: set[Column] = set()
-        waiting = [one for one in loop.conditions if not _joins(one)]
+        waiting = list(loop.conditions)
         for diff in loop.diffs:
             rows *= held.get(diff.variable, 0.0)
             known.update(diff.columns)
@@ -178,6 +181,11 @@ class Model:
 
     def _share(self, condition: Scalar) -> float:
         """The share of rows that satisfy a condition."""
+        if condition not in self._shares:
+            self._shares[condition] = self._estimated(condition)
+        return self._shares[condition]
+
+    def _estimated(self, condition: Scalar) -> float:
         tree = unwrapped(condition.tree)
         if isinstance(tree, exp.EQ):
             sides = (condition.part(side).as_column for side in (tree.this, tree.expression))
@@ -223,13 +231,3 @@ class Model:
         if (attnum,) in scan.table.keys:
             return max(1.0, known.rows)
         return max(1.0, min(known.rows, known.distinct.get(attnum, known.rows / FANOUT)))
-
-
-def _joins(condition: Scalar) -> bool:
-    """Whether a condition is an equality of columns, which lookups go by."""
-    tree = unwrapped(condition.tree)
-    tree = unwrapped(tree.this) if isinstance(tree, exp.Or) else tree
-    if not isinstance(tree, exp.EQ):
-        return False
-    sides = [condition.part(side).as_column for side in (tree.this, tree.expression)]
-    return all(sides)

@@ -74,10 +74,12 @@ class _Changes:
 def diffs_of(
     leaf: Operator, conditional: Sequence[frozenset[Column]], composer: Composer
 ) -> tuple[Diff, ...]:
-    """The diffs of a leaf, with a class of updates for each set of conditional columns."""
+    """The diffs of a leaf, with a class of updates for each set of conditional columns.
+
+    A table without a key stands by itself only where nothing but the change as a bag is used, as at
+    the right of a semijoin. There its diffs say no more than that there is a change.
+    """
     changes = _changes(leaf, conditional, composer)
-    if isinstance(leaf, Scan) and changes and not changes.ids:
-        raise NotModelledError("rows of a table without a key have no IDs here", called(leaf))
     return tuple(changes.diffs()) if changes else ()
 
 
@@ -160,6 +162,8 @@ def _captured(scan: Scan, composer: Composer) -> tuple[Source, dict[Column, Sour
     keys = [column for column in source.columns if column.in_key]
     if not {k.attnum for k in keys} <= {c.attnum for c in columns.values()}:
         raise NotModelledError("a table has no key to follow its rows by", called(scan))
+    if not {k.attnum for k in keys} <= {c.attnum for c in columns.values()}:
+        raise NotModelledError("a table's key is not read", called(scan))
     if not all(column.equality for column in keys):
         raise NotModelledError("a key is not compared by an operator of pg_catalog", called(scan))
     if scan.only:

@@ -26,6 +26,7 @@ from orchestrator.deltascript.plan import (
     StateTable,
     pairs_of,
 )
+from orchestrator.sqltext import fitted_name
 from orchestrator.strategies.idiff.composer import Changes, Composer
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update, variables
 from orchestrator.strategies.idiff.terms import renamed
@@ -54,7 +55,9 @@ def store(
     names = Symbols()
     shown = composer.visible if role == CONTENT else ()
     called = {column: names.fresh(name) for name, column in shown}
-    hidden = {c: names.fresh(c.symbol) for c in plan.columns if c not in called}
+    # Changes of the state put `old_` and `new_` before these names.
+    short = {c: fitted_name(c.symbol, " " * 8)[:-8] for c in plan.columns if c not in called}
+    hidden = {column: names.fresh(name) for column, name in short.items()}
     outputs = {**called, **hidden}
     made = [(column, Column(name)) for column, name in outputs.items()]
     composer.states.append(

@@ -88,10 +88,7 @@ class _Program:
         self.atoms = {atom.name: replace(atom, scan=captured(atom.scan)) for atom in form.atoms}
         self.form = form
         self.composer = Composer(
-            problem.sources,
-            used_symbols(problem.plan.root),
-            problem.types,
-            problem.static,
+            problem.sources, used_symbols(problem.plan.root), problem.types, problem.static
         )
         for column, _ in form.groups:
             if column.symbol not in self.composer.types and column.type == "text":
@@ -101,9 +98,7 @@ class _Program:
         self.kept = [self._kept(product) for product in form.products]
         self.totals = tuple(dict.fromkeys(t for one in self.kept for t in one.totals))
         graph = form.graph
-        self.static = frozenset(
-            atom.name for atom in form.atoms if atom.scan.table.oid in problem.static
-        )
+        self.static = {a.name for a in form.atoms if a.scan.table.oid in problem.static}
         self.forest = _order(graph, form.fds, problem.variable_order)
         self.tree = with_indicators(composed(tau(self.forest, graph), graph.free), graph)
         updatable = self.atoms.keys() - self.static

@@ -12,12 +12,12 @@ from orchestrator.strategies.idiff.rules.stored import refer
 
 @refer.register
 def _(operator: CteScan, stored: StateScan, composer: Composer) -> StateScan:
-    names = dict(operator.shared.renamed(operator.outputs))
-    kept = [(column, name) for column, name in stored.outputs if column in names]
+    pairs = operator.shared.renamed(operator.outputs)
+    names = dict(pairs)
     return replace(
         stored,
         alias=composer.symbols.fresh("s"),
-        outputs=tuple((names[column], name) for column, name in kept),
+        outputs=tuple((new, stored.called(old)) for old, new in pairs),
         ids=tuple(names[column] for column in stored.ids),
         known=operator.dependencies,
         known_keys=operator.keys,
