@@ -302,10 +302,6 @@ def _read(step: ReadChanges, names: Names) -> Composed:
     key = [column for column in columns if column.in_key]
 
     def condition(one: ChangeClass) -> Composed:
-        if not key:
-            return SQL("({}) IS DISTINCT FROM NULL").format(
-                SQL("c.old" if one.kind == "minus" else "c.new")
-            )
         if one.kind == "update":
             touched = sorted(one.touched)
             return SQL("{} AND {} AND ROW({})::record *<> ROW({})::record").format(
