@@ -104,6 +104,8 @@ VIEWS = {
     "visits_or_not": "SELECT d.did, v.what FROM devices d LEFT JOIN visits v ON v.did = d.did AND v.n > 1",
     "visited_once": "SELECT did, category FROM devices d WHERE EXISTS (SELECT FROM visits v WHERE v.did = d.did AND v.n = 2)",
     "visits_of_none": "SELECT what, n FROM visits v WHERE NOT EXISTS (SELECT FROM devices d WHERE d.did = v.did)",
+    "visits_evaluated": "SELECT d.did, (SELECT string_agg(v.what, ',' ORDER BY v.what) FROM visits v WHERE v.did = d.did"
+    " AND v.n > 1) AS whats, d.did IN (SELECT v.n FROM visits v WHERE v.did = d.parent) AS again FROM devices d",
     "visits_beside": "SELECT what FROM visits UNION ALL SELECT category FROM devices",
     "visits_ranked": "SELECT did, rank() OVER (PARTITION BY what ORDER BY n) AS place FROM visits",
     "ancestors": "WITH RECURSIVE r (a, b) AS (SELECT did, parent FROM devices UNION SELECT r.a, d.parent FROM r"

@@ -247,6 +247,9 @@ class _Composition:
 
 def _without_numbers(operator: Operator) -> Operator:
     """An operator over inputs, but for the first, that carry no numbers if it shows none of them."""
+    if operator.inner:
+        # What the operator evaluates reads its inputs as they are.
+        return operator
     first, *others = operator.children
     bare = tuple(unnumbered(other) or other for other in others)
     made = operator.with_children((first, *bare))
