@@ -164,7 +164,8 @@ VIEWS = {
     " (SELECT 0.9 * avg(q.n) FROM devices_parts q WHERE q.pid = dp.pid))",
     "doubly": "SELECT p.pid FROM parts p WHERE EXISTS (SELECT FROM devices_parts dp WHERE dp.pid = p.pid AND"
     " NOT EXISTS (SELECT FROM devices d WHERE d.did = dp.did AND d.parent < p.pid)) OR p.price IS NULL",
-    "array": "SELECT p.pid, ARRAY(SELECT dp.did FROM devices_parts dp WHERE dp.pid = p.pid ORDER BY 1) AS dids FROM parts p",
+    "array": "SELECT p.pid, array_to_string(ARRAY(SELECT dp.did FROM devices_parts dp WHERE dp.pid = p.pid ORDER BY 1), ' ')"
+    " AS dids FROM parts p",
     "on_subquery": "SELECT p.pid, dp.did FROM parts p LEFT JOIN devices_parts dp ON dp.pid = p.pid"
     " AND dp.n > (SELECT avg(n) FROM devices_parts)",
     "lateral_plain": "SELECT d.did, q.pid, q.cost FROM devices d, LATERAL (SELECT pid, n * d.did AS cost FROM devices_parts dp"
