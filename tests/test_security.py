@@ -123,7 +123,7 @@ def test_nobody_writes_what_idivm_keeps(base: Orchestrator, role: psycopg.Connec
 
 def test_the_schema_alone_gives_no_power(base: Orchestrator, role: psycopg.Connection[Any]) -> None:
     base.connection.execute("CREATE TABLE secret AS SELECT 1 AS a")
-    grant(base, role, "USAGE ON SCHEMA idivm, idivm_log, idivm_state, idivm_def")
+    grant(base, role, "USAGE ON SCHEMA idivm")
     for statement in (
         "SELECT idivm.free_segment(1, 'secret')",
         "SELECT idivm.forget(1)",
