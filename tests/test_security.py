@@ -204,6 +204,12 @@ def test_row_security_that_hides_rows_from_the_owner_is_refused(
     guarded.connection.execute(
         SQL("DROP SCHEMA idivm, idivm_def, idivm_log, idivm_state, idivm_load CASCADE")
     )
+    guarded.connection.execute(
+        SQL(
+            "ALTER TABLE notes OWNER TO {}; ALTER TABLE notes FORCE ROW LEVEL SECURITY;"
+            "GRANT CREATE ON SCHEMA public TO {}"
+        ).format(Identifier(role.info.user), Identifier(role.info.user))
+    )
     role.execute(SQL("CREATE SCHEMA mine"))
     with orchestrator.connect(owner) as orc:
         orc.connection.execute("SET app.tenant = 'a'")
