@@ -93,6 +93,11 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--seed", type=int, default=5, help="of what is done")
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
 
+    sub = bench("logs", "the sizes of logs and catalogs while single rows are changed", _logs)
+    sub.add_argument("--changes", type=int, default=1_000_000, help="how many rows to change")
+    sub.add_argument("--settle", type=float, default=60, help="seconds of the first minute")
+    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+
     sub = bench("fuzz", "random views and changes against the oracle", _fuzz)
     sub.add_argument("--minutes", type=float, default=1, help="how long to go on")
     sub.add_argument("--seed", type=int, help="the first seed (default: a fresh one)")
@@ -255,6 +260,17 @@ def _writers(options: argparse.Namespace) -> int:
         say=progress,
     )
     return show(report, as_json=options.json, plot_to=options.plot)
+
+
+def _logs(options: argparse.Namespace) -> int:
+    from orchestrator.bench.logs import run
+    from orchestrator.bench.report import progress, show
+    from orchestrator.errors import UsageError
+
+    if options.dsn:
+        raise UsageError("This run measures catalogs, and so a server of its own: leave --dsn out.")
+    report = run(changes=options.changes, settle=options.settle, pg=options.pg, say=progress)
+    return show(report, as_json=options.json)
 
 
 def _chaos(options: argparse.Namespace) -> int:

@@ -132,7 +132,7 @@ def lives_on(orc: Orchestrator) -> None:
     orc.execute("UPDATE t SET k = (k + 1) % 5, n = n + 1; DELETE FROM t WHERE id % 10 = 3")
     orc.refresh()
     assert all(differences(orc.connection, name) == [] for name in names)
-    for name in names:
+    for name in reversed(names):
         orc.drop_view(name)
     assert orphans(orc.connection) == []
     orc.create_view("v", QUERY)
