@@ -14,6 +14,7 @@ from typing import Any
 from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.measure import durable_server
 from orchestrator.resources import resource_folder
+from orchestrator.strategies.idiff.again import AFTER, PARTS
 
 RECOMPUTE = "recompute"
 BELOW = "order_counts"
@@ -33,9 +34,10 @@ The file is made by `python -m orchestrator.support`, and a test fails when it i
 those of `sql/support/schema.sql`.
 
 *By* names the strategy and the operators whose rules are at work: selection σ, projection π, join ⋈,
-cross product ×, left join ⟕, full join ⟗, semijoin ⋉, antisemijoin ▷, union ∪, grouping γ,
-duplicate elimination δ, sorting τ. *A refresh costs* what is said, and not what the tables hold, but
-where it says that the whole view is computed anew; then only the rows that differ are written.
+cross product ×, left join ⟕, full join ⟗, semijoin ⋉, antisemijoin ▷, lateral join and subquery ⋈→,
+union ∪, grouping γ, duplicate elimination δ, the first of equal rows δ1, window ω, first rows of an
+order λ, sorting τ, numbering of equal rows ν. *A refresh costs* what is said, and not what the tables
+hold, but where it says that the whole view is computed anew; then only the rows that differ are written.
 """
 
 
@@ -117,13 +119,16 @@ def cost(plan: dict[str, Any]) -> str:
         because = [one["because"] for one in plan["reasons"] if not one["taken"]]
         return f"the whole view: {because[0]}" if because else "the whole view"
     parts = ["the changed rows"]
-    if any(one["operator"] in _PARTNERS for one in _operators(plan)):
+    operators = {one["operator"] for one in _operators(plan)}
+    if operators & _PARTNERS:
         parts.append("the rows that they match")
     assigned = [one["variable"] for one in plan["script"] if one["step"] == "Assign"]
-    if any(name.startswith("groups") for name in assigned):
-        parts.append("the groups that they are in")
-    elif any(name.endswith("_after") for name in assigned):
-        parts.append("the one group that all rows are in")
+    if "Limit" in operators:
+        parts.append("the first rows, which are kept with a reserve")
+    elif any(name.startswith(PARTS) for name in assigned):
+        parts.append("the groups, partitions or rows that they affect")
+    elif any(name.endswith(AFTER) for name in assigned):
+        parts.append("all rows of the one group that they are in")
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 

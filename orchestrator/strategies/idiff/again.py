@@ -18,11 +18,17 @@ from orchestrator.strategies.idiff.diffs import Bag, variables
 from orchestrator.strategies.idiff.states import Upkeep
 from orchestrator.strategies.idiff.terms import renamed, same, shown
 
+PARTS = "parts"
+"""What the variables that hold the affected parts begin with."""
+
+AFTER = "_after"
+"""What the variables that hold a result computed again end with."""
+
 
 def again(upkeep: Upkeep, operator: Operator, changed: Bag, parts: Sequence[Column]) -> None:
     """Computes the parts that a change of an operator's input affects again."""
     composer, state = upkeep.composer, upkeep.state
-    after = f"{state.role}_after"
+    after = f"{state.role}{AFTER}"
     [below] = operator.children
     composer.comparable(parts)
     if not parts:
@@ -30,7 +36,7 @@ def again(upkeep: Upkeep, operator: Operator, changed: Bag, parts: Sequence[Colu
         fresh = composer.assign(after, operator, operator.columns, needs)
         exchange(upkeep, state, fresh, needs)
         return
-    affected = composer.assign("parts", Distinct(shown(changed.plan, parts)), parts)
+    affected = composer.assign(PARTS, Distinct(shown(changed.plan, parts)), parts)
     rows = shown(composer.identify(affected, below, parts), below.columns)
     fresh = composer.assign(after, operator.with_children((rows,)), operator.columns)
     if set(state.ids) <= set(parts):
