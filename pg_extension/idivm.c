@@ -57,6 +57,9 @@ PG_MODULE_MAGIC;
 #define BATCH_ROWS 500
 #define BATCH_BYTES (64 * 1024)
 
+/* Statements between looks after the log, as in orchestrator/deltascript/capture.py. */
+#define LOOK_EVERY 1024
+
 typedef enum
 {
 	IS_ABSENT,					/* a dropped column */
@@ -771,6 +774,9 @@ idivm_capture_rows(PG_FUNCTION_ARGS)
 		return call_plpgsql(fcinfo);
 
 	number = nextval_internal(capture->sequence, false);
+	/* With the next number, unless another session takes it, plpgsql looks after the log. */
+	if ((number & (LOOK_EVERY - 1)) == LOOK_EVERY - 1)
+		return call_plpgsql(fcinfo);
 	/* Held to the end of the transaction; until then nobody widens the log or empties it. */
 	segment = table_open(capture->segments[(number >> SEGMENT_BITS) & 1], RowExclusiveLock);
 	if (!capture->valid)

@@ -86,7 +86,7 @@ def _compared(problem: Problem) -> MaintenancePlan | None:
     for name, one in made[1:]:
         if total[name] < MARGIN * total[best]:
             best, plan = name, one
-    reasons = [Reason(best, True, _described(total[best]))]
+    reasons = [Reason(best, True, "; ".join((_described(total[best]), *plan.notes)))]
     reasons += [Reason(name, False, _described(total[name])) for name, _ in made if name != best]
     reasons += [
         Reason(name, False, str(one)) for name, one in variants if isinstance(one, Unsupported)

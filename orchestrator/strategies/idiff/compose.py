@@ -328,6 +328,7 @@ def _probes(
     state: StateTable, script: tuple[Step, ...], lookups: Iterable[Lookup], composer: Composer
 ) -> tuple[tuple[str, ...], ...]:
     """The sets of columns to index beside the key, whose first columns need no other index."""
+    types = composer.types
     nullable = set(state.nullable)
     wanted = [
         {name for name, _, _ in step.keys}
@@ -336,10 +337,11 @@ def _probes(
     ]
     for lookup in lookups:
         if isinstance(lookup.rows, StateScan) and lookup.rows.role == state.role:
-            wanted.append({lookup.rows.called(column) for column in lookup.by})
+            by = [c for c in lookup.by if c.symbol not in types or types[c.symbol].comparable]
+            wanted.append({lookup.rows.called(column) for column in by})
     found: list[tuple[str, ...]] = []
     wanted += [set(names) for names in composer.probes.get(state.role, ())]
-    for names in sorted(wanted, key=len, reverse=True):
+    for names in sorted(filter(None, wanted), key=len, reverse=True):
         place = {name: n for n, name in enumerate(state.key)}
         ordered = tuple(sorted(names, key=lambda n: (n in nullable, place.get(n, 0), n)))
         indexes = [state.key, *found]
