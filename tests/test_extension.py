@@ -132,7 +132,10 @@ def inventory(connection: Connection[Any]) -> dict[str, list[Any]]:
         "triggers": "SELECT pg_get_triggerdef(t.oid), tgenabled FROM pg_trigger t"
         f" JOIN pg_class c ON c.oid = tgrelid WHERE NOT tgisinternal AND relnamespace {ours}",
         "routines": "SELECT oid::regprocedure::text, pg_get_functiondef(oid), proacl::text"
-        f" FROM pg_proc WHERE pronamespace {ours}",
+        f" FROM pg_proc WHERE prokind <> 'a' AND pronamespace {ours}",
+        "aggregates": "SELECT p.oid::regprocedure::text, aggtransfn::text, aggfinalfn::text,"
+        " aggtranstype::regtype::text FROM pg_aggregate a JOIN pg_proc p ON p.oid = a.aggfnoid"
+        f" WHERE pronamespace {ours}",
         "schemas": "SELECT nspname, nspacl::text FROM pg_namespace WHERE nspname LIKE 'idivm%'",
         "comments": "SELECT o.identity, description FROM pg_description d,"
         " pg_identify_object(d.classoid, d.objoid, d.objsubid) o WHERE o.identity LIKE '%idivm%'"

@@ -126,13 +126,18 @@ def _program(plan: MaintenancePlan, names: Names) -> Composed:
         "    accesses double precision := 0;\n    begun timestamptz := clock_timestamp();\n"
         "{}BEGIN\n{}    RETURN changed;\nEND"
     ).format(
-        names.state(plan.content),
-        names.definition,
+        _in_a_comment(names.state(plan.content)),
+        _in_a_comment(names.definition),
         SQL(plan.strategy),
         Identifier(names.program),
         steps.declarations(plan, names),
         SQL("").join(_steps(plan, names)),
     )
+
+
+def _in_a_comment(name: Composable) -> SQL:
+    """A name for people; no part of it may end the line."""
+    return SQL(" ".join(name.as_string(None).split()))
 
 
 def _steps(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:

@@ -69,9 +69,13 @@ def query_text(
             return exp.Cast(this=exp.Null(), to=exp.DataType(this=exp.DType.USERDEFINED, kind=kind))
         return node
 
-    text = dialect.write(query.tree.transform(named), pretty=True)
-    # Written by the generator from a tree: every name in it is quoted where it must be.
-    return SQL(text.replace("\n", "\n" + indent))
+    tree = query.tree.transform(named)
+    plain = dialect.write(tree)
+    # Written by the generator from a tree: every name in it is quoted where it must be. Where a line
+    # ends within a name or a string, all lines stay as they are.
+    if "\n" in plain:
+        return SQL(plain)
+    return SQL(dialect.write(tree, pretty=True).replace("\n", "\n" + indent))
 
 
 def change_fields(step: ReadChanges, names: Names) -> Composed:

@@ -485,11 +485,12 @@ def source_names(connection: Connection[Any], view_id: int) -> dict[int, SourceN
     rows = connection.execute(
         "SELECT s.relation::oid, s.id, sc.attnum, sc.name FROM idivm.view_sources vs"
         " JOIN idivm.sources s ON s.id = vs.source"
-        " JOIN idivm.source_columns sc ON sc.source = s.id WHERE vs.view = %s",
+        " LEFT JOIN idivm.source_columns sc ON sc.source = s.id WHERE vs.view = %s",
         [view_id],
     ).fetchall()
-    found: dict[int, dict[int, str]] = {}
     ids = {oid: source_id for oid, source_id, _, _ in rows}
+    found: dict[int, dict[int, str]] = {oid: {} for oid in ids}
     for oid, _, attnum, name in rows:
-        found.setdefault(oid, {})[attnum] = name
+        if attnum is not None:
+            found[oid][attnum] = name
     return {oid: SourceNames(ids[oid], columns) for oid, columns in found.items()}

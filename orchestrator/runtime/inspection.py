@@ -16,7 +16,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from orchestrator.deltascript import emit, steps
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.plan import MaintenancePlan, StateTable
+from orchestrator.deltascript.plan import Cost, MaintenancePlan, StateTable
 from orchestrator.errors import UnsupportedError
 from orchestrator.frontend.options import parse_options
 from orchestrator.runtime import catalog, catalog_objects, check, install, refresh, sources
@@ -141,7 +141,13 @@ def _plan(connection: Connection[Any], view: ViewInfo) -> MaintenancePlan | None
         return None
     today = json.loads(json.dumps(plan.to_json()))
     parts = ("states", "script", "content", "variables")
-    return plan if all(today[part] == view.plan.get(part) for part in parts) else None
+    if not all(today[part] == view.plan.get(part) for part in parts):
+        return None
+    # The program has the costs of the statistics that there were.
+    costs = view.plan.get("costs", ())
+    return replace(
+        plan, costs=tuple(Cost(**{**one, "columns": tuple(one["columns"])}) for one in costs)
+    )
 
 
 def _compared(connection: Connection[Any], plan: MaintenancePlan, names: Names) -> Damage | None:
