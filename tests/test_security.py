@@ -248,10 +248,14 @@ def test_hostile_names_and_values(orc: Orchestrator, name: str) -> None:
         orc.create_view(view, query.as_string(orc.connection), maintain=mode)
     for value in HOSTILE:
         orc.connection.execute(
-            SQL("INSERT INTO {} VALUES (%s, %s)").format(table), [value, value[::-1]]
+            SQL("INSERT INTO {} VALUES ({}, {})").format(
+                table, Literal(value), Literal(value[::-1])
+            )
         )
-    orc.connection.execute(SQL("UPDATE {} SET {} = %s").format(table, column), [name])
-    orc.connection.execute(SQL("DELETE FROM {} WHERE {} = %s").format(table, key), [HOSTILE[0]])
+    orc.connection.execute(SQL("UPDATE {} SET {} = {}").format(table, column, Literal(name)))
+    orc.connection.execute(
+        SQL("DELETE FROM {} WHERE {} = {}").format(table, key, Literal(HOSTILE[0]))
+    )
     orc.refresh()
     assert len(orc.views()) == len(MODES)
     assert right(orc)
