@@ -180,11 +180,11 @@ Parts: TypeAlias = Iterator[tuple[Operator, tuple[Scalar, ...]]]
 def _parts(plan: Operator, bound: frozenset[Column], conditions: tuple[Scalar, ...]) -> Parts:
     """The parts free of bound columns, and what their rows must satisfy to matter."""
     if not plan.outer_columns & bound:
-        if any(
-            not isinstance(one, Values | FunctionScan) for one in walk(plan) if not one.children
-        ):
+        if _reads_tables(walk(plan, subqueries=False)):
             yield plan, conditions
-        return
+            return
+        if not _reads_tables(walk(plan)):
+            return
     own = frozenset(column for child in plan.children for column in child.columns)
     for scalar in plan.scalars:
         yield from tested_parts(scalar, bound | own)
@@ -215,6 +215,11 @@ def _parts(plan: Operator, bound: frozenset[Column], conditions: tuple[Scalar, .
     else:
         for child in plan.children:
             yield from _parts(child, bound, ())
+
+
+def _reads_tables(operators: Iterable[Operator]) -> bool:
+    leaves = (one for one in operators if not one.children)
+    return any(not isinstance(one, Values | FunctionScan) for one in leaves)
 
 
 def tested_parts(scalar: Scalar, bound: frozenset[Column]) -> Parts:
