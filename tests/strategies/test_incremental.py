@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from harness import found_versions
 
 from orchestrator.errors import UnsupportedError, UsageError
 
@@ -224,11 +225,14 @@ CHANGES = (
 )
 
 
-@pytest.mark.parametrize("cache", ["on", "off"])
-@pytest.mark.parametrize("strategy", ["id", "tuple", "recursive"])
-def test_every_view_follows_every_change(orc, strategy, cache):
-    if strategy != "id" and cache == "on":
-        pytest.skip("bags need no cache")
+@pytest.mark.parametrize(
+    ("strategy", "cache"), [("id", "on"), ("id", "off"), ("tuple", "off"), ("recursive", "off")]
+)
+def test_every_view_follows_every_change(orc, strategy, cache, pytestconfig):
+    version = orc.connection.info.server_version // 10000
+    asked = pytestconfig.getoption("--pg") is not None
+    if cache == "off" and not asked and version != max(found_versions()):
+        pytest.skip("older versions run one strategy, unless they are asked for")
     orc.execute(TABLES)
     for name, query in VIEWS.items():
         orc.create_view(name, query, strategy=strategy, cache=cache)
