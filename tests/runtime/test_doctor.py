@@ -282,7 +282,8 @@ def test_a_damaged_view_that_others_read(shop):
     only(wrong(examine(shop.connection)), "view dear", "rebuilt")
     assert wrong(examine(shop.connection)) == []
     shop.execute("ALTER TABLE idivm_state.dear_2 ADD COLUMN note text")
-    [finding] = wrong(examine(shop.connection))
-    assert not finding.mended
-    assert "above" in finding.sentence
+    only(wrong(examine(shop.connection)), "view dear", "rebuilt")
+    shop.execute("DELETE FROM items WHERE id < 3")
+    shop.refresh()
+    assert wrong(examine(shop.connection)) == []
     assert differences(shop.connection, "above") == []
