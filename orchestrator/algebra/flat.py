@@ -39,7 +39,7 @@ def flattened(plan: Operator, probing: bool = False) -> Flat:
     >>> [atom.label for atom in made.atoms]
     ['parts', 'devices_parts', 'devices']
     >>> made.conditions
-    (Scalar(category = 'phone'), Scalar(pid = part), Scalar(device = did))
+    (Scalar(part = pid), Scalar(category = 'phone'), Scalar(device = did))
     """
     if isinstance(plan, Projection):
         below = flattened(plan.input, probing)

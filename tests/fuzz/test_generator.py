@@ -16,7 +16,7 @@ from orchestrator.fuzz.case import Case, View, from_json, to_json
 from orchestrator.fuzz.generate import generate
 from orchestrator.fuzz.runner import plain_view
 
-SEEDS = range(150)
+SEEDS = range(300)
 
 
 @pytest.fixture(scope="module")
