@@ -144,5 +144,5 @@ def test_a_change_of_a_static_table_rebuilds(orc):
     for change in CHANGES:
         orc.execute(change)
         assert all(report.equal for report in orc.check()), change
-    with pytest.raises(UsageError, match="no table 'u'"):
+    with pytest.raises(UsageError, match="'u', which is no table of the query"):
         orc.create_view("x", query, strategy="viewtree", static="u")
