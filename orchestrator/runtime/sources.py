@@ -77,12 +77,13 @@ def sync_members(connection: Connection[Any]) -> None:
 def renew(connection: Connection[Any], source_id: int, off: Collection[int]) -> None:
     """Installs the capture functions of a source again, and the triggers of some of its members."""
     captured = catalog.load_source(connection, source_id)
+    in_c = catalog.captures_in_c(connection)
     _run(connection, capture.read_side(captured))
     for member in catalog.members(connection, source_id):
         _run(connection, _member_functions(captured, member))
         if member.number in off:
             _run(connection, capture.detach_triggers(captured, member.name))
-            _attach(connection, captured, member)
+            _attach(connection, captured, member, in_c)
 
 
 def drop_duties(connection: Connection[Any], member: Composable, source_id: int) -> None:
@@ -130,25 +131,27 @@ def _forget_key(connection: Connection[Any], source_id: int) -> None:
 
 def _fit_triggers(connection: Connection[Any], source_id: int) -> int:
     """Attaches anew the triggers that are of another form, or were told of another key."""
+    in_c = catalog.captures_in_c(connection)
     captured = catalog.load_source(connection, source_id)
     present = catalog.trigger_arguments(connection, source_id)
     attached = 0
     for member in catalog.members(connection, source_id):
-        arguments = captured.arguments(member.number) if _in_c(connection, member) else ()
+        wanted = in_c and _may_be_in_c(member)
+        arguments = captured.arguments(member.number) if wanted else ()
         if present.get(member.number, arguments) != arguments:
-            _attach(connection, captured, member)
+            _attach(connection, captured, member, in_c)
             attached += 1
     return attached
 
 
-def _in_c(connection: Connection[Any], member: Member) -> bool:
-    """Whether a table is captured in C: only plpgsql looks at what a MERGE does to a partitioned one."""
-    return not member.partitioned and catalog.captures_in_c(connection)
+def _attach(connection: Connection[Any], captured: Captured, member: Member, in_c: bool) -> None:
+    wanted = in_c and _may_be_in_c(member)
+    _run(connection, capture.attach_triggers(captured, member.name, member.number, wanted))
 
 
-def _attach(connection: Connection[Any], captured: Captured, member: Member) -> None:
-    in_c = _in_c(connection, member)
-    _run(connection, capture.attach_triggers(captured, member.name, member.number, in_c))
+def _may_be_in_c(member: Member) -> bool:
+    """Only plpgsql looks at what a MERGE does to a partitioned table."""
+    return not member.partitioned
 
 
 def _shown(
@@ -174,9 +177,10 @@ def _record_columns(connection: Connection[Any], captured: Captured) -> None:
 
 
 def _capture_members(connection: Connection[Any], captured: Captured) -> None:
+    in_c = catalog.captures_in_c(connection)
     for member in catalog.new_members(connection, captured.id):
         _run(connection, _member_functions(captured, member))
-        _attach(connection, captured, member)
+        _attach(connection, captured, member, in_c)
         if member.partitioned and member.root:
             _run(connection, capture.attach_routing(captured, member.name, member.number))
 
