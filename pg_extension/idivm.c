@@ -176,9 +176,9 @@ look_up(Oid trigger)
 
 /* A function of the source's, found whatever rights the writer has. */
 static Oid
-function_of_source(char **args, const char *what, Oid argument)
+function_of_source(char **args, const char *what)
 {
-	oidvector  *arguments = buildoidvector(&argument, OidIsValid(argument) ? 1 : 0);
+	oidvector  *arguments = buildoidvector(NULL, 0);
 	char		name[NAMEDATALEN];
 
 	snprintf(name, sizeof(name), "s%s_%s_%s", args[0], what, args[1]);
@@ -187,17 +187,22 @@ function_of_source(char **args, const char *what, Oid argument)
 						   ObjectIdGetDatum(get_namespace_oid("idivm_log", true)));
 }
 
-/* Refuses a trigger that its table's owner has made to write the log of somebody else's table. */
-static void
-require_member(const Trigger *trigger, Relation table)
+/*
+ * Whether capture is set up on the table. That its owner made a trigger that calls this module, to
+ * write the log of somebody else's table, does not make it so: nobody else may call the function of
+ * the trigger on TRUNCATE, which is always plpgsql.
+ */
+static bool
+is_member(const Trigger *trigger, Relation table)
 {
-	if (!OidIsValid(function_of_source(trigger->tgargs, "pick", table->rd_rel->reltype)))
-		ereport(ERROR,
-				errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				errmsg("trigger %s of table %s does not belong to capture as idivm has set it up",
-					   quote_identifier(trigger->tgname),
-					   quote_identifier(RelationGetRelationName(table))),
-				errhint("Drop it, and run idivm doctor."));
+	Oid			truncate = function_of_source(trigger->tgargs, "truncate");
+
+	for (int i = 0; i < table->trigdesc->numtriggers; i++)
+	{
+		if (OidIsValid(truncate) && table->trigdesc->triggers[i].tgfoid == truncate)
+			return true;
+	}
+	return false;
 }
 
 static Datum
@@ -205,7 +210,7 @@ call_plpgsql(FunctionCallInfo fcinfo)
 {
 	TriggerData *trigger_data = (TriggerData *) fcinfo->context;
 	Oid			function = function_of_source(trigger_data->tg_trigger->tgargs,
-											  operation_name(trigger_data->tg_event), InvalidOid);
+											  operation_name(trigger_data->tg_event));
 	FmgrInfo	flinfo;
 	LOCAL_FCINFO(call, 0);
 
@@ -768,9 +773,9 @@ idivm_capture_rows(PG_FUNCTION_ARGS)
 
 	trigger = trigger_data->tg_trigger;
 	capture = look_up(trigger->tgoid);
-	if (!capture->valid)
-		require_member(trigger, trigger_data->tg_relation);
-	if (capture->valid ? !capture->in_c : !find_log(capture, trigger->tgargs[0]))
+	/* The plpgsql form refuses a table that is no member. */
+	if (capture->valid ? !capture->in_c
+		: !is_member(trigger, trigger_data->tg_relation) || !find_log(capture, trigger->tgargs[0]))
 		return call_plpgsql(fcinfo);
 
 	number = nextval_internal(capture->sequence, false);

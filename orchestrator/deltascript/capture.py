@@ -1,8 +1,10 @@
 """The SQL that captures the changes of one table: source view, log, triggers, net effect.
 
-No text here names a column of the user's table but the source view and the functions that turn a
-row of the table into a row of that view. PostgreSQL stores both as parse trees, so that a rename
-in the table needs no repair, and inlines both, so that they cost nothing.
+No text here names a column of the user's table but the source view, which PostgreSQL stores as a
+parse tree, so that a rename in the table needs no repair. Triggers count the columns instead, as
+long as they are those that were counted, and else ask the source view for their names. To store the
+turning of a row of the table into one of the source view as a parse tree as well would keep the
+table from being rewritten.
 """
 
 from __future__ import annotations
@@ -22,6 +24,14 @@ LOOK_EVERY = 1024
 
 
 PLACEHOLDER = "present"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table as its triggers know it: its identity, and its columns, dropped ones left out."""
+
+    oid: int
+    columns: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True)
@@ -97,18 +107,15 @@ def widen_source(source: Captured, added: Sequence[SourceColumn]) -> Iterator[Co
 
 
 def capture_member(
-    source: Captured, member: Composable, number: int, partitioned: bool = False
+    source: Captured, layout: Layout, number: int, partitioned: bool = False
 ) -> Iterator[Composed]:
     """The functions that log the changes of one table: the source itself, a partition or an heir.
 
     Of a row that a MERGE moves from one partition to another, transition tables hold a part or
     nothing; the log then says of the table what it says after a TRUNCATE: compute it again.
     """
-    yield SQL(
-        "CREATE OR REPLACE FUNCTION {}(t {}) RETURNS {} LANGUAGE sql IMMUTABLE\n"
-        "BEGIN ATOMIC SELECT ROW({})::{}; END"
-    ).format(source.log(f"_pick_{number}"), member, source.view, _row_values(source), source.view)
-    for operation, body in _capture_bodies(source, number, partitioned).items():
+    yield SQL("DROP FUNCTION IF EXISTS {}").format(source.log(f"_{_FORMER}_{number}"))
+    for operation, body in _capture_bodies(source, layout, number, partitioned).items():
         yield SQL(
             "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
             "SET search_path = pg_catalog, pg_temp AS {}"
@@ -116,6 +123,9 @@ def capture_member(
 
 
 OPERATIONS = ("insert", "update", "delete", "truncate")
+
+_FORMER = "pick"
+"""A function that capture had; its body, a parse tree, kept the table from being rewritten."""
 
 
 def detach_triggers(source: Captured, member: Composable) -> Iterator[Composed]:
@@ -128,7 +138,7 @@ def detach_triggers(source: Captured, member: Composable) -> Iterator[Composed]:
 
 def drop_member(source: Captured, number: int) -> Iterator[Composed]:
     """The statements that drop a table's capture functions."""
-    for operation in (*OPERATIONS, "pick"):
+    for operation in (*OPERATIONS, _FORMER):
         yield SQL("DROP FUNCTION IF EXISTS {}").format(source.log(f"_{operation}_{number}"))
 
 
@@ -195,11 +205,6 @@ def _view_columns(source: Captured) -> Composable:
     )
 
 
-def _row_values(source: Captured) -> Composable:
-    columns = [SQL("t.{}").format(Identifier(column.name)) for column, _ in source.columns]
-    return SQL(", ").join([SQL("true"), *columns][_skip(source) :])
-
-
 def _skip(source: Captured) -> int:
     return 0 if source.placeholder else 1
 
@@ -221,15 +226,87 @@ def _image_columns(source: Captured, sides: str) -> Composed:
     )
 
 
-def _into_segment(source: Captured, insert: Callable[[Identifier], Composed]) -> Composed:
+@dataclass(frozen=True)
+class _Rows:
+    """Where a logging statement finds the images of the rows, and the statement's number."""
+
+    old: Composable
+    new: Composable
+    number: Composable
+
+    def of(self, side: str) -> Composable:
+        return self.old if side == "old" else self.new
+
+
+def _counted(source: Captured, layout: Layout) -> _Rows:
+    """The images while the table has the columns that it had: found by their places."""
+    places = {name: place for place, (_, name) in enumerate(layout.columns, start=1)}
+    used = [places[column.name] for column, _ in source.columns]
+    names = [Identifier(f"c{place}") for place in range(1, max(used, default=0) + 1)]
+    aliases = SQL(" ({})").format(SQL(", ").join(names)) if names else SQL("")
+    values = [SQL("t.{}").format(names[place - 1]) for place in used]
+    image = SQL("ROW({})::{}").format(
+        SQL(", ").join([SQL("true"), *values][_skip(source) :]), source.view
+    )
+    old, new = (
+        SQL("(SELECT {} AS {} FROM {} AS t{})").format(image, SQL(side), rows, aliases)
+        for side, rows in (("old", SQL("old_rows")), ("new", SQL("new_rows")))
+    )
+    return _Rows(old, new, SQL("stmt"))
+
+
+_NAMED = _Rows(
+    SQL("(SELECT image AS old FROM old_images)"),
+    SQL("(SELECT image AS new FROM new_images)"),
+    SQL("$1"),
+)
+"""The images by the present names of the columns, as `idivm.images` spells them."""
+
+
+def _is_as_counted(source: Captured, layout: Layout) -> Composed:
+    """Whether the columns before the last used one are those that were there.
+
+    A used column cannot be dropped. `has_column_privilege` is NULL for one that was; it asks no
+    snapshot, which may be older than the columns.
+    """
+    used = {column.name for column, _ in source.columns}
+    last = max((n for n, (_, name) in enumerate(layout.columns) if name in used), default=-1)
+    conditions = [SQL("TG_RELID = {}").format(Literal(layout.oid))]
+    for attnum, name in layout.columns[: last + 1]:
+        if name not in used:
+            conditions.append(
+                SQL("has_column_privilege(TG_RELID, {}::smallint, 'SELECT') IS NOT NULL").format(
+                    Literal(attnum)
+                )
+            )
+    return SQL(" AND ").join(conditions)
+
+
+def _into_segment(
+    source: Captured,
+    insert: Callable[[Identifier], Composed],
+    otherwise: tuple[Composable, Callable[[Identifier], Composed]] | None = None,
+) -> Composed:
+    """Runs one of two statements; `otherwise` has a condition and what is right without it."""
+    segments = source.log("_a"), source.log("_b")
+    logged = SQL(
+        "    IF (stmt >> {bits}) & 1 = 0 THEN\n{a};\n    ELSE\n{b};\n    END IF;\n"
+    ).format(bits=Literal(SEGMENT_BITS), a=insert(segments[0]), b=insert(segments[1]))
+    if otherwise is not None:
+        condition, by_name = otherwise
+        a, b = (Literal(by_name(segment).as_string(None)) for segment in segments)
+        logged = SQL(
+            "    IF {} THEN\n{}    ELSE\n"
+            "    EXECUTE idivm.images({}, TG_RELID, TG_OP) || CASE (stmt >> {}) & 1 WHEN 0 THEN {}\n"
+            "    ELSE {} END USING stmt, TG_RELID;\n"
+            "    END IF;\n"
+        ).format(condition, logged, Literal(source.id), Literal(SEGMENT_BITS), a, b)
     return SQL(
         "#variable_conflict use_column\n"
         "DECLARE\n"
         "    stmt bigint := nextval({});\n"
         "BEGIN\n"
-        "    IF (stmt >> {}) & 1 = 0 THEN\n{};\n"
-        "    ELSE\n{};\n"
-        "    END IF;\n"
+        "{}"
         "    IF stmt & {} = 0 THEN\n"
         "        PERFORM idivm.look_after_log({});\n"
         "    END IF;\n"
@@ -237,58 +314,77 @@ def _into_segment(source: Captured, insert: Callable[[Identifier], Composed]) ->
         "END"
     ).format(
         Literal(source.log("_seq").as_string(None)),
-        Literal(SEGMENT_BITS),
-        insert(source.log("_a")),
-        insert(source.log("_b")),
+        logged,
         Literal(LOOK_EVERY - 1),
         Literal(source.id),
     )
 
 
-def _appended(source: Captured, segment: Identifier, sides: str, operation: Composable) -> Composed:
+def _appended(
+    source: Captured, segment: Identifier, sides: str, operation: Composable, number: Composable
+) -> Composed:
     return SQL(
-        "        INSERT INTO {} (seq, xid, op{})\n        SELECT stmt, pg_current_xact_id(), {}{}\n"
-    ).format(segment, _log_columns(source, sides), operation, _image_columns(source, sides))
+        "        INSERT INTO {} (seq, xid, op{})\n        SELECT {}, pg_current_xact_id(), {}{}\n"
+    ).format(segment, _log_columns(source, sides), number, operation, _image_columns(source, sides))
 
 
-def _capture_bodies(source: Captured, number: int, partitioned: bool) -> dict[str, Composed]:
-    pick = source.log(f"_pick_{number}")
-    old = SQL("(SELECT {}(old_rows.*) AS old FROM old_rows) AS o").format(pick)
-    new = SQL("(SELECT {}(new_rows.*) AS new FROM new_rows) AS n").format(pick)
+def _capture_bodies(
+    source: Captured, layout: Layout, number: int, partitioned: bool
+) -> dict[str, Composed]:
+    counted, by_name = _counted(source, layout), _NAMED
+    condition = _is_as_counted(source, layout)
 
-    def one_sided(side: str, operation: str, rows: Composed) -> Callable[[Identifier], Composed]:
-        return lambda segment: SQL("{}        FROM {}").format(
-            _appended(source, segment, side, Literal(operation)), rows
+    def logging(statement: Callable[[Identifier, _Rows], Composed]) -> Composed:
+        return _into_segment(
+            source,
+            lambda segment: statement(segment, counted),
+            (condition, lambda segment: statement(segment, by_name)),
         )
 
-    inserted = one_sided("n", "I", new)
-    deleted = one_sided("o", "D", old)
+    def inserted(segment: Identifier, rows: _Rows) -> Composed:
+        into = _appended(source, segment, "n", Literal("I"), rows.number)
+        return SQL("{}        FROM {} AS n").format(into, rows.new)
 
-    def truncated(segment: Identifier) -> Composed:
-        return _appended(source, segment, "", Literal("T"))
+    def deleted(segment: Identifier, rows: _Rows) -> Composed:
+        into = _appended(source, segment, "o", Literal("D"), rows.number)
+        return SQL("{}        FROM {} AS o").format(into, rows.old)
+
+    def truncated(segment: Identifier, rows: _Rows) -> Composed:
+        return _appended(source, segment, "", Literal("T"), rows.number)
+
+    def moved(segment: Identifier, rows: _Rows, table: Composable) -> Composed:
+        return SQL("{}        WHERE idivm.merge_may_have_moved_rows({})").format(
+            truncated(segment, rows), table
+        )
 
     def updated(segment: Identifier) -> Composed:
+        first = [moved(segment, counted, SQL("TG_RELID"))] if partitioned else []
         if source.keyed:
-            logged = _paired_update(source, pick, segment, old, new)
+            return SQL(";\n").join([*first, _paired_update(source, counted, segment)])
+        return SQL(";\n").join([*first, deleted(segment, counted), inserted(segment, counted)])
+
+    def updated_by_name(segment: Identifier) -> Composed:
+        statements = [moved(segment, by_name, SQL("$2"))] if partitioned else []
+        if source.keyed:
+            statements.append(_all_pairs(source, by_name, segment, numbered=True))
         else:
-            logged = SQL("{};\n{}").format(deleted(segment), inserted(segment))
-        if not partitioned:
-            return logged
-        return SQL("{}        WHERE idivm.merge_may_have_moved_rows(TG_RELID);\n{}").format(
-            truncated(segment), logged
-        )
+            statements += [deleted(segment, by_name), inserted(segment, by_name)]
+        *before, last = statements
+        also = [
+            SQL(", {} AS (\n{}) ").format(Identifier(f"also{n}"), statement)
+            for n, statement in enumerate(before)
+        ]
+        return _joined(iter([*also, SQL("\n").format(), last]))
 
     return {
-        "insert": _into_segment(source, inserted),
-        "update": _into_segment(source, updated),
-        "delete": _into_segment(source, deleted),
-        "truncate": _into_segment(source, truncated),
+        "insert": logging(inserted),
+        "update": _into_segment(source, updated, (condition, updated_by_name)),
+        "delete": logging(deleted),
+        "truncate": _into_segment(source, lambda segment: truncated(segment, counted)),
     }
 
 
-def _paired_update(
-    source: Captured, pick: Identifier, segment: Identifier, old: Composed, new: Composed
-) -> Composed:
+def _paired_update(source: Captured, rows: _Rows, segment: Identifier) -> Composed:
     """Old and new rows paired by key; a key that changed leaves both sides without a partner.
 
     A pair that is the same to the bit is not logged: the update changed no used column. One row
@@ -296,58 +392,54 @@ def _paired_update(
     What foreign keys do to the table in the wake of a statement shares its transition tables, so
     that a row may be there more than once; then the pairs must not share a row.
     """
-    same, changed = source.log("_same"), source.log("_changed")
-    keys = {
-        side: SQL(", ").join(
-            SQL("(r.{}).{}").format(SQL(side), Identifier(name)) for _, name in _keys(source)
-        )
-        for side in ("old", "new")
-    }
-    numbered = [
-        SQL("(SELECT r.{}, row_number() OVER (PARTITION BY {}) AS nth FROM {}) AS {}").format(
-            SQL(side),
-            keys[side],
-            SQL("(SELECT {}({}.*) AS {} FROM {}) AS r").format(
-                pick, Identifier(f"{side}_rows"), SQL(side), Identifier(f"{side}_rows")
-            ),
-            SQL(alias),
-        )
-        for side, alias in (("old", "o"), ("new", "n"))
-    ]
-    paired = _appended(
-        source,
-        segment,
-        "on",
-        SQL(
-            "CASE WHEN {old} IS NULL THEN 'I' WHEN {new} IS NULL THEN 'D' ELSE 'U' END::\"char\""
-        ).format(old=_first_key(source, SQL("o.old")), new=_first_key(source, SQL("n.new"))),
-    )
     return SQL(
         "{one}"
-        "        FROM {old} CROSS JOIN {new}\n"
+        "        FROM {old} AS o CROSS JOIN {new} AS n\n"
         "        WHERE NOT EXISTS (SELECT FROM old_rows OFFSET 1)\n"
         "          AND {same}(o.old, n.new) IS TRUE AND {changed}(o.old, n.new);\n"
         "        IF NOT FOUND THEN\n"
         "        IF EXISTS (SELECT FROM pg_constraint AS f WHERE f.conrelid = TG_RELID AND f.contype = 'f'\n"
         "                   AND (f.confupdtype IN ('c', 'n', 'd') OR f.confdeltype IN ('n', 'd'))) THEN\n"
-        "{paired}"
-        "        FROM {old_numbered} FULL JOIN {new_numbered} ON {same}(o.old, n.new) AND o.nth = n.nth\n"
-        "        WHERE {changed}(o.old, n.new);\n"
+        "{numbered};\n"
         "        ELSE\n"
-        "{paired}"
-        "        FROM {old} FULL JOIN {new} ON {same}(o.old, n.new)\n"
-        "        WHERE {changed}(o.old, n.new);\n"
+        "{paired};\n"
         "        END IF;\n"
         "        END IF"
     ).format(
-        one=_appended(source, segment, "on", Literal("U")),
-        paired=paired,
-        old=old,
-        new=new,
-        old_numbered=numbered[0],
-        new_numbered=numbered[1],
-        same=same,
-        changed=changed,
+        one=_appended(source, segment, "on", Literal("U"), rows.number),
+        numbered=_all_pairs(source, rows, segment, numbered=True),
+        paired=_all_pairs(source, rows, segment, numbered=False),
+        old=rows.old,
+        new=rows.new,
+        same=source.log("_same"),
+        changed=source.log("_changed"),
+    )
+
+
+def _all_pairs(source: Captured, rows: _Rows, segment: Identifier, *, numbered: bool) -> Composed:
+    def images(side: str) -> Composable:
+        if not numbered:
+            return rows.of(side)
+        keys = SQL(", ").join(
+            SQL("(r.{}).{}").format(SQL(side), Identifier(name)) for _, name in _keys(source)
+        )
+        return SQL("(SELECT r.{}, row_number() OVER (PARTITION BY {}) AS nth FROM {} AS r)").format(
+            SQL(side), keys, rows.of(side)
+        )
+
+    operation = SQL(
+        "CASE WHEN {old} IS NULL THEN 'I' WHEN {new} IS NULL THEN 'D' ELSE 'U' END::\"char\""
+    ).format(old=_first_key(source, SQL("o.old")), new=_first_key(source, SQL("n.new")))
+    return SQL(
+        "{into}        FROM {old} AS o FULL JOIN {new} AS n ON {same}(o.old, n.new){nth}\n"
+        "        WHERE {changed}(o.old, n.new)"
+    ).format(
+        into=_appended(source, segment, "on", operation, rows.number),
+        old=images("old"),
+        new=images("new"),
+        same=source.log("_same"),
+        changed=source.log("_changed"),
+        nth=SQL(" AND o.nth = n.nth" if numbered else ""),
     )
 
 

@@ -11,7 +11,7 @@ from psycopg import Connection
 from psycopg.rows import class_row
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
-from orchestrator.deltascript.capture import Captured
+from orchestrator.deltascript.capture import Captured, Layout
 from orchestrator.deltascript.names import SourceNames
 from orchestrator.deltascript.plan import Source, SourceColumn
 from orchestrator.errors import NotFoundError
@@ -248,7 +248,7 @@ class Member:
 
     number: int
     name: Composable
-    exists: bool = True
+    layout: Layout
     partitioned: bool = False
     root: bool = False
     """Whether it is the source's own relation, and no partition or heir."""
@@ -316,16 +316,44 @@ def sources_with_other_members(connection: Connection[Any]) -> list[int]:
 def members(connection: Connection[Any], source_id: int) -> list[Member]:
     """The tables that carry the capture triggers of a source."""
     rows = connection.execute(
-        "SELECT m.number, m.member::text, c.relkind = 'p', c.oid = s.relation"
-        " FROM idivm.source_members m JOIN idivm.sources s ON s.id = m.source"
-        " JOIN pg_class c ON c.oid = m.member WHERE m.source = %s ORDER BY m.number",
+        """
+        SELECT m.number, m.member::text, c.relkind = 'p', c.oid = s.relation, c.oid,
+               coalesce(array_agg(a.attnum ORDER BY a.attnum) FILTER (WHERE a.attnum > 0), '{}'),
+               coalesce(array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attnum > 0), '{}')
+        FROM idivm.source_members m JOIN idivm.sources s ON s.id = m.source
+        JOIN pg_class c ON c.oid = m.member
+        JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
+        WHERE m.source = %s GROUP BY m.source, m.member, s.id, c.oid ORDER BY m.number
+        """,
         [source_id],
     )
-    return [_member(*row) for row in rows.fetchall()]
+    return [
+        Member(
+            number,
+            SQL(name),
+            Layout(oid, tuple(zip(attnums, names, strict=True))),
+            partitioned=partitioned,
+            root=root,
+        )
+        for number, name, partitioned, root, oid, attnums, names in rows.fetchall()
+    ]
 
 
-def _member(number: int, name: str, partitioned: bool, root: bool) -> Member:
-    return Member(number, SQL(name), partitioned=partitioned, root=root)
+def note_layout(connection: Connection[Any], source_id: int, number: int) -> None:
+    """Records for which columns of a member its capture functions were just made."""
+    connection.execute(
+        "UPDATE idivm.source_members SET layout = idivm.layout(member) WHERE source = %s AND number = %s",
+        [source_id, number],
+    )
+
+
+def sources_with_other_layouts(connection: Connection[Any]) -> list[int]:
+    """The sources with members whose columns are not those for which capture was made."""
+    rows = connection.execute(
+        "SELECT DISTINCT m.source FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member"
+        " WHERE m.layout IS DISTINCT FROM idivm.layout(m.member) ORDER BY 1"
+    )
+    return [row[0] for row in rows.fetchall()]
 
 
 def source_ids(connection: Connection[Any]) -> list[int]:
@@ -368,8 +396,13 @@ def trigger_arguments(connection: Connection[Any], source_id: int) -> dict[int, 
     }
 
 
-def lost_members(connection: Connection[Any], source_id: int) -> list[Member]:
-    """The tables that carry capture and do not belong to the source any more."""
+def lost_members(
+    connection: Connection[Any], source_id: int
+) -> list[tuple[int, Composable | None]]:
+    """Numbers and names of what carries capture and does not belong to the source any more.
+
+    What was dropped has no name.
+    """
     rows = connection.execute(
         """
         SELECT m.number, m.member::text, c.oid IS NOT NULL
@@ -380,28 +413,24 @@ def lost_members(connection: Connection[Any], source_id: int) -> list[Member]:
         """,
         [source_id],
     )
-    return [Member(number, SQL(name), exists) for number, name, exists in rows.fetchall()]
+    return [(number, SQL(name) if exists else None) for number, name, exists in rows.fetchall()]
 
 
-def new_members(connection: Connection[Any], source_id: int) -> list[Member]:
-    """Records the tables that belong to the source and do not carry capture yet."""
+def new_members(connection: Connection[Any], source_id: int) -> set[int]:
+    """Records the tables that belong to the source and do not carry capture yet; their numbers."""
     rows = connection.execute(
         """
-        WITH added AS (
-            INSERT INTO idivm.source_members (source, member, number)
-            SELECT s.id, d, coalesce((SELECT max(number) FROM idivm.source_members WHERE source = s.id), 0)
-                            + row_number() OVER (ORDER BY d::oid)
-            FROM idivm.sources s, idivm.descendants(s.relation) d
-            WHERE s.id = %s AND NOT EXISTS (
-                SELECT FROM idivm.source_members m WHERE m.source = s.id AND m.member = d)
-            RETURNING source, number, member
-        )
-        SELECT a.number, a.member::text, c.relkind = 'p', c.oid = s.relation
-        FROM added a JOIN idivm.sources s ON s.id = a.source JOIN pg_class c ON c.oid = a.member
+        INSERT INTO idivm.source_members (source, member, number)
+        SELECT s.id, d, coalesce((SELECT max(number) FROM idivm.source_members WHERE source = s.id), 0)
+                        + row_number() OVER (ORDER BY d::oid)
+        FROM idivm.sources s, idivm.descendants(s.relation) d
+        WHERE s.id = %s AND NOT EXISTS (
+            SELECT FROM idivm.source_members m WHERE m.source = s.id AND m.member = d)
+        RETURNING number
         """,
         [source_id],
     )
-    return [_member(*row) for row in rows.fetchall()]
+    return {row[0] for row in rows.fetchall()}
 
 
 def grants(connection: Connection[Any], relation: Composable) -> list[Composed]:

@@ -54,7 +54,8 @@ def switch_form(connection: Connection[Any]) -> int:
 def sync_members(connection: Connection[Any]) -> None:
     """Puts capture on partitions and heirs that came, and takes it off those that went.
 
-    Until then the views that read them are rebuilt at every refresh; afterwards, once more.
+    Until then the views that read them are rebuilt at every refresh; afterwards, once more. Where a
+    table has other columns than capture was made for, it is made for those.
     """
     for source_id in catalog.sources_without_their_key(connection):
         with connection.transaction():
@@ -65,13 +66,17 @@ def sync_members(connection: Connection[Any]) -> None:
         with connection.transaction():
             connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
             captured = catalog.load_source(connection, source_id)
-            for member in catalog.lost_members(connection, source_id):
-                _release(connection, captured, member)
+            for number, name in catalog.lost_members(connection, source_id):
+                _release(connection, captured, number, name)
             _capture_members(connection, captured)
             if captured.keyed and catalog.has_heirs(connection, source_id):
                 _forget_key(connection, source_id)
             # What the tables held when they came or went was logged by nobody.
             catalog.invalidate_readers(connection, source_id)
+    for source_id in catalog.sources_with_other_layouts(connection):
+        with connection.transaction():
+            connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
+            _make_functions(connection, catalog.load_source(connection, source_id))
 
 
 def renew(connection: Connection[Any], source_id: int, off: Collection[int]) -> None:
@@ -79,8 +84,8 @@ def renew(connection: Connection[Any], source_id: int, off: Collection[int]) -> 
     captured = catalog.load_source(connection, source_id)
     in_c = catalog.captures_in_c(connection)
     _run(connection, capture.read_side(captured))
+    _make_functions(connection, captured)
     for member in catalog.members(connection, source_id):
-        _run(connection, _member_functions(captured, member))
         if member.number in off:
             _run(connection, capture.detach_triggers(captured, member.name))
             _attach(connection, captured, member, in_c)
@@ -115,8 +120,7 @@ def _widen(connection: Connection[Any], source_id: int, added: Sequence[SourceCo
     captured = replace(before, columns=(*before.columns, *_shown(added, taken)))
     _run(connection, capture.widen_source(captured, added))
     _record_columns(connection, captured)
-    for member in catalog.members(connection, source_id):
-        _run(connection, _member_functions(captured, member))
+    _make_functions(connection, captured)
 
 
 def _forget_key(connection: Connection[Any], source_id: int) -> None:
@@ -124,8 +128,7 @@ def _forget_key(connection: Connection[Any], source_id: int) -> None:
     catalog.clear_key(connection, source_id)
     captured = catalog.load_source(connection, source_id)
     _run(connection, capture.read_side(captured))
-    for member in catalog.members(connection, source_id):
-        _run(connection, _member_functions(captured, member))
+    _make_functions(connection, captured)
     _fit_triggers(connection, source_id)
 
 
@@ -178,24 +181,35 @@ def _record_columns(connection: Connection[Any], captured: Captured) -> None:
 
 def _capture_members(connection: Connection[Any], captured: Captured) -> None:
     in_c = catalog.captures_in_c(connection)
-    for member in catalog.new_members(connection, captured.id):
-        _run(connection, _member_functions(captured, member))
+    new = catalog.new_members(connection, captured.id)
+    for member in catalog.members(connection, captured.id):
+        if member.number not in new:
+            continue
+        _make_functions_of(connection, captured, member)
         _attach(connection, captured, member, in_c)
         if member.partitioned and member.root:
             _run(connection, capture.attach_routing(captured, member.name, member.number))
 
 
-def _member_functions(captured: Captured, member: Member) -> Iterable[Composed]:
-    return capture.capture_member(captured, member.name, member.number, member.partitioned)
+def _make_functions(connection: Connection[Any], captured: Captured) -> None:
+    for member in catalog.members(connection, captured.id):
+        _make_functions_of(connection, captured, member)
 
 
-def _release(connection: Connection[Any], captured: Captured, member: Member) -> None:
-    if member.exists:
-        _run(connection, capture.detach_triggers(captured, member.name))
-    _run(connection, capture.drop_member(captured, member.number))
+def _make_functions_of(connection: Connection[Any], captured: Captured, member: Member) -> None:
+    made = capture.capture_member(captured, member.layout, member.number, member.partitioned)
+    _run(connection, made)
+    catalog.note_layout(connection, captured.id, member.number)
+
+
+def _release(
+    connection: Connection[Any], captured: Captured, number: int, name: Composable | None
+) -> None:
+    if name is not None:
+        _run(connection, capture.detach_triggers(captured, name))
+    _run(connection, capture.drop_member(captured, number))
     connection.execute(
-        "DELETE FROM idivm.source_members WHERE source = %s AND number = %s",
-        [captured.id, member.number],
+        "DELETE FROM idivm.source_members WHERE source = %s AND number = %s", [captured.id, number]
     )
 
 
