@@ -114,7 +114,6 @@ def capture_member(
     Of a row that a MERGE moves from one partition to another, transition tables hold a part or
     nothing; the log then says of the table what it says after a TRUNCATE: compute it again.
     """
-    yield SQL("DROP FUNCTION IF EXISTS {}").format(source.log(f"_{_FORMER}_{number}"))
     for operation, body in _capture_bodies(source, layout, number, partitioned).items():
         yield SQL(
             "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
@@ -123,9 +122,6 @@ def capture_member(
 
 
 OPERATIONS = ("insert", "update", "delete", "truncate")
-
-_FORMER = "pick"
-"""A function that capture had; its body, a parse tree, kept the table from being rewritten."""
 
 
 def detach_triggers(source: Captured, member: Composable) -> Iterator[Composed]:
@@ -138,7 +134,7 @@ def detach_triggers(source: Captured, member: Composable) -> Iterator[Composed]:
 
 def drop_member(source: Captured, number: int) -> Iterator[Composed]:
     """The statements that drop a table's capture functions."""
-    for operation in (*OPERATIONS, _FORMER):
+    for operation in OPERATIONS:
         yield SQL("DROP FUNCTION IF EXISTS {}").format(source.log(f"_{operation}_{number}"))
 
 
