@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from orchestrator.deltascript.plan import SourceColumn
+from orchestrator.sqltext import fresh_name
 
 SEGMENT_BITS = 32
 """A statement's number shifted right by this many bits tells, by its lowest bit, the log segment."""
@@ -238,7 +239,11 @@ def _counted(source: Captured, layout: Layout) -> _Rows:
     """The images while the table has the columns that it had: found by their places."""
     places = {name: place for place, (_, name) in enumerate(layout.columns, start=1)}
     used = [places[column.name] for column, _ in source.columns]
-    names = [Identifier(f"c{place}") for place in range(1, max(used, default=0) + 1)]
+    # The columns behind the last used one keep their names, which must be others.
+    taken = set(places)
+    names = []
+    for place in range(1, max(used, default=0) + 1):
+        names.append(Identifier(fresh_name(f"idivm column {place}", taken)))
     aliases = SQL(" ({})").format(SQL(", ").join(names)) if names else SQL("")
     values = [SQL("t.{}").format(names[place - 1]) for place in used]
     image = SQL("ROW({})::{}").format(

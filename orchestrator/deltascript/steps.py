@@ -69,13 +69,12 @@ def query_text(
             return exp.Cast(this=exp.Null(), to=exp.DataType(this=exp.DType.USERDEFINED, kind=kind))
         return node
 
-    tree = query.tree.transform(named)
-    plain = dialect.write(tree)
+    tree = query.tree.transform(named, copy=False)
     # Written by the generator from a tree: every name in it is quoted where it must be. Where a line
     # ends within a name or a string, all lines stay as they are.
-    if "\n" in plain:
-        return SQL(plain)
-    return SQL(dialect.write(tree, pretty=True).replace("\n", "\n" + indent))
+    if any("\n" in node.name for node in tree.find_all(exp.Identifier, exp.Literal)):
+        return SQL(dialect.write(tree, own=True))
+    return SQL(dialect.write(tree, pretty=True, own=True).replace("\n", "\n" + indent))
 
 
 def change_fields(step: ReadChanges, names: Names) -> Composed:

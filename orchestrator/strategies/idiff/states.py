@@ -266,4 +266,4 @@ class Upkeep:
                 return reference(stored[node.name], "t")
             return reference(node.name, "d")
 
-        return dialect.write(scalar.tree.transform(qualified))
+        return dialect.write(scalar.tree.transform(qualified, copy=False), own=True)
