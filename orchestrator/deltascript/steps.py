@@ -28,6 +28,8 @@ from orchestrator.deltascript.plan import (
     Step,
 )
 
+_NAMES_AND_STRINGS = (exp.Identifier, exp.Literal, exp.National, exp.RawString, exp.ByteString)
+
 SMALL = 1000
 """Diffs up to so many rows share a plan."""
 
@@ -72,7 +74,7 @@ def query_text(
     tree = query.tree.transform(named, copy=False)
     # Written by the generator from a tree: every name in it is quoted where it must be. Where a line
     # ends within a name or a string, all lines stay as they are.
-    if any("\n" in node.name for node in tree.find_all(exp.Identifier, exp.Literal)):
+    if any("\n" in str(node.args.get("this")) for node in tree.find_all(*_NAMES_AND_STRINGS)):
         return SQL(dialect.write(tree, own=True))
     return SQL(dialect.write(tree, pretty=True, own=True).replace("\n", "\n" + indent))
 
