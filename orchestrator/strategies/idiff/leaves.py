@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.function_scan import FunctionScan
 from orchestrator.algebra.operators.scan import WHOLE_ROW, Scan
@@ -24,8 +24,7 @@ from orchestrator.deltascript.plan import (
     Source,
     SourceColumn,
 )
-from orchestrator.sqltext import fitted_name
-from orchestrator.strategies.idiff.composer import Composer, Part
+from orchestrator.strategies.idiff.composer import Composer, Part, fields_of
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
 
 
@@ -104,7 +103,7 @@ def reads(composer: Composer) -> Iterator[ReadChanges]:
         source = composer.sources[oid]
         shape = composer.name(f"{source.name}_diff")
         composer.variables += [(one.variable, shape) for one in classes]
-        yield ReadChanges(source, shape, _fields(source), tuple(classes))
+        yield ReadChanges(source, shape, fields_of(source), tuple(classes))
     for oid in sorted(composer.static):
         yield ReadChanges(composer.sources[oid], "", (), ())
 
@@ -129,7 +128,7 @@ def _changes(
 
 def _of_table(scan: Scan, conditional: Sequence[frozenset[Column]], composer: Composer) -> _Changes:
     source, columns = _captured(scan, composer)
-    names = dict(_fields(source))
+    names = dict(fields_of(source))
     ids = tuple(column for column, one in columns.items() if one.in_key)
     # Without a key nothing tells which old row a new one was.
     rest = frozenset(columns) - frozenset(ids) if ids else frozenset()
@@ -180,9 +179,3 @@ def _class(source: Source, kind: Kind, touched: frozenset[int], composer: Compos
             name += [column.name for column in rest if column.attnum in touched][:3]
         composer.classes[place] = ChangeClass(composer.name("_".join(name)), kind, touched)
     return composer.classes[place]
-
-
-def _fields(source: Source) -> tuple[tuple[int, str], ...]:
-    """What the columns of a source are called in its diffs, behind `old_` or `new_`."""
-    names = Symbols()
-    return tuple((c.attnum, names.fresh(fitted_name(c.name, " " * 8)[:-8])) for c in source.columns)

@@ -221,6 +221,7 @@ class Upkeep:
     ) -> None:
         state, composer = self.state, self.composer
         composer.comparable(ids)
+        plan = composer.minimized(plan)
         columns = list(state.columns)
         if kind != "insert":
             read = frozenset[Column]().union(*(value.references for _, value in sets))
