@@ -227,8 +227,12 @@ class Orchestrator:
 
             def compare() -> list[CheckReport]:
                 refresh.refresh_here(self.connection, ids)
-                here = set(catalog.view_ids(self.connection, [])) if not names else set(ids)
-                return [self._compare(view_id) for view_id in ids if view_id in here]
+                here = {view.id: view for view in catalog.all_views(self.connection)}
+                return [
+                    self._compare(here.get(one) or catalog.view_by_id(self.connection, one))
+                    for one in ids
+                    if one in here or names
+                ]
 
             return refresh.in_one_cut(self.connection, ids, compare)
 
@@ -434,13 +438,11 @@ class Orchestrator:
         names = tuple(column.name for column in cursor.description)
         return StatementResult(statement.verb, message, names, cursor.fetchall())
 
-    def _compare(self, view_id: int) -> CheckReport:
-        view = catalog.view_by_id(self.connection, view_id)
+    def _compare(self, view: ViewInfo) -> CheckReport:
         # The definition answers as it does in a refresh; its settings go back with the savepoint.
         with self.connection.transaction(force_rollback=True):
-            for name, value in {**view.settings, "search_path": SEARCH_PATH}.items():
-                self.connection.execute("SELECT set_config(%s, %s, true)", [name, value])
-            shown = SQL(catalog.view_by_id(self.connection, view_id).name)
+            catalog.take_settings(self.connection, {**view.settings, "search_path": SEARCH_PATH})
+            shown = catalog.relation_name(self.connection, view)
             definition = Identifier("idivm_def", f"v{view.id}")
             result = check.compare(self.connection, view=shown, definition=definition)
         return CheckReport(

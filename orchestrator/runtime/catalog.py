@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import class_row
 from psycopg.sql import SQL, Composable, Composed, Identifier
+from psycopg.types.json import Jsonb
 
 from orchestrator.deltascript.capture import Captured, Layout
 from orchestrator.deltascript.names import SourceNames
@@ -112,6 +113,21 @@ def view_by_id(connection: Connection[Any], view_id: int) -> ViewInfo:
     if not found:
         raise NotFoundError("The view was dropped meanwhile; `idivm list` shows those there are.")
     return found[0]
+
+
+def relation_name(connection: Connection[Any], view: ViewInfo) -> Composable:
+    """What a view is called under the present search path."""
+    row = connection.execute("SELECT %s::oid::regclass::text", [view.oid]).fetchone()
+    assert row is not None
+    return SQL(row[0])
+
+
+def take_settings(connection: Connection[Any], settings: Mapping[str, str]) -> None:
+    """Takes on settings until the end of the transaction."""
+    connection.execute(
+        "SELECT set_config(s.key, s.value, true) FROM jsonb_each_text(%s) AS s",
+        [Jsonb(dict(settings))],
+    )
 
 
 def relation_oid(connection: Connection[Any], name: Composable) -> int | None:

@@ -112,8 +112,7 @@ def wrong_states(connection: Connection[Any], view: ViewInfo) -> list[str]:
 
     def differing() -> list[str]:
         refresh.refresh_here(connection, [view.id])
-        for name, value in view.settings.items():
-            connection.execute("SELECT set_config(%s, %s, true)", [name, value])
+        catalog.take_settings(connection, view.settings)
         wrong = []
         if not check.compare(connection, view=SQL(view.name), definition=names.definition).equal:
             wrong.append("the view")
