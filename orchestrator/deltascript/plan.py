@@ -176,6 +176,8 @@ class ChangeClass:
     variable: str
     kind: Kind
     touched: frozenset[int]
+    where: Query | None = None
+    """A condition on the fields of the diff that all rows satisfy which matter to the view."""
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,15 @@ from sqlglot import exp
 
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, identifier, reference
+from orchestrator.deltascript import changes
 from orchestrator.deltascript.leaves import PROGRAM, SOURCE, STATE
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     Apply,
     Assign,
-    ChangeClass,
     MaintenancePlan,
     Query,
     ReadChanges,
-    SourceColumn,
     StateTable,
     Step,
 )
@@ -76,25 +75,6 @@ def query_text(
     if "\n" in plain:
         return SQL(plain)
     return SQL(dialect.write(tree, pretty=True).replace("\n", "\n" + indent))
-
-
-def change_fields(step: ReadChanges, names: Names) -> Composed:
-    """The fields of a source's diffs, with their collations, and types without constraints."""
-    if not step.fields:
-        return SQL("NULL::boolean AS present").format()
-    types = {column.attnum: column.plain_type for column in step.source.columns}
-    source = names.sources[step.source.oid]
-    view = Identifier("idivm_def", f"s{source.id}")
-    return SQL(", ").join(
-        SQL("(NULL::{}).{}::{} AS {}").format(
-            view,
-            Identifier(source.columns[attnum]),
-            SQL(types[attnum]),
-            Identifier(f"{side}_{name}"),
-        )
-        for side in ("old", "new")
-        for attnum, name in step.fields
-    )
 
 
 def index_state(state: StateTable, names: Names) -> Iterator[Composed]:
@@ -268,7 +248,7 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
         "        accesses := {accesses};\n"
         "        rebuild := rebuild OR idivm.is_cheaper_anew({view}, accesses);\n    END IF;\n"
     ).format(
-        reads=SQL("").join(_read(step, names) for step in reads),
+        reads=SQL("").join(changes.read(step, names) for step in reads),
         size=SQL(" + ").join(sizes) or SQL("0"),
         small=Literal(SMALL),
         accesses=SQL(" + ").join(accesses) or SQL("0"),
@@ -284,67 +264,6 @@ def note_cost(plan: MaintenancePlan, names: Names) -> Composed:
         "    IF accesses > 0 THEN\n"
         "        PERFORM idivm.note_cost({}, accesses, begun);\n    END IF;\n"
     ).format(Literal(names.id))
-
-
-def _read(step: ReadChanges, names: Names) -> Composed:
-    source = names.sources[step.source.oid]
-    net = Identifier("idivm_log", f"s{source.id}_net")
-    if not step.classes:
-        return SQL("    rebuild := rebuild OR EXISTS (SELECT FROM {}(since));\n").format(net)
-    columns = step.source.columns
-    shown = source.columns
-
-    def image(side: str, numbers: Iterable[int]) -> Composed:
-        return SQL(", ").join(
-            SQL("(c.{}).{}").format(SQL(side), Identifier(shown[number])) for number in numbers
-        )
-
-    every = [number for number, _ in step.fields]
-    fields = [image("old", every), image("new", every)] if every else [SQL("true").format()]
-    row = SQL("ROW({})::{}").format(SQL(", ").join(fields), names.state(step.shape))
-    # A maintained view below is a source with columns that this one does not read.
-    key = [column for column in columns if column.in_key]
-
-    def condition(one: ChangeClass) -> Composed:
-        if one.kind == "update":
-            touched = sorted(one.touched)
-            return SQL("{} AND {} AND ROW({})::record *<> ROW({})::record").format(
-                _present(key, shown, "old"),
-                _kept(key, image),
-                image("old", touched),
-                image("new", touched),
-            )
-        side = "old" if one.kind == "minus" else "new"
-        if not key:
-            return SQL("c.{} IS DISTINCT FROM NULL").format(SQL(side))
-        return SQL("{} AND NOT {}").format(_present(key, shown, side), _kept(key, image))
-
-    return SQL(
-        "    SELECT {rows}\n    INTO {variables}\n    FROM {net}(since) AS c{times};\n"
-    ).format(
-        rows=SQL(",\n        ").join(
-            SQL("array_agg({}) FILTER (WHERE {})").format(row, condition(one))
-            for one in step.classes
-        ),
-        variables=SQL(", ").join(Identifier(one.variable) for one in step.classes),
-        net=net,
-        times=SQL("" if key else " CROSS JOIN generate_series(1, c.times)"),
-    )
-
-
-def _present(key: list[SourceColumn], shown: Mapping[int, str], side: str) -> Composed:
-    return SQL("(c.{}).{} IS NOT NULL").format(
-        SQL(side),
-        Identifier(shown[key[0].attnum]),
-    )
-
-
-def _kept(key: list[SourceColumn], image: object) -> Composed:
-    numbers = [column.attnum for column in key]
-    return SQL("ROW({})::record *= ROW({})::record").format(
-        image("old", numbers),  # type: ignore[operator]
-        image("new", numbers),  # type: ignore[operator]
-    )
 
 
 def _applied(step: Apply, names: Names, counts: bool) -> Composed:
