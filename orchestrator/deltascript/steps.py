@@ -21,6 +21,7 @@ from orchestrator.deltascript.plan import (
     Apply,
     Assign,
     MaintenancePlan,
+    Nulls,
     Query,
     ReadChanges,
     StateTable,
@@ -272,8 +273,8 @@ def _applied(step: Apply, names: Names, counts: bool) -> Composed:
     collected = step.collect is not None
     columns = step.columns
     same = SQL(" AND ").join(
-        _equal(SQL("t.{}").format(Identifier(k)), SQL("d.{}").format(Identifier(d)), nullable)
-        for k, d, nullable in step.keys
+        _equal(SQL("t.{}").format(Identifier(k)), SQL("d.{}").format(Identifier(d)), nulls)
+        for k, d, nulls in step.keys
     )
     conditions = [same] if step.keys else []
     if step.where:
@@ -332,10 +333,12 @@ def _qualified(names: Names, variable: str) -> Identifier:
     return Identifier(names.program, variable)
 
 
-def _equal(stored: Composable, diff: Composable, nullable: bool) -> Composed:
+def _equal(stored: Composable, diff: Composable, nulls: Nulls) -> Composed:
     """Whether two values are the same; for NULLs in words that leave an index of use."""
-    if not nullable:
+    if nulls == "none":
         return SQL("{} = {}").format(stored, diff)
+    if nulls == "all":
+        return SQL("{} IS NULL").format(stored)
     return SQL("({0} = {1} OR {0} IS NULL AND {1} IS NULL)").format(stored, diff)
 
 
