@@ -1,11 +1,14 @@
 -- What a refresh asks before and after its program, asked once.
 
--- As before, but what was consumed long ago, as most of a log may be, is told by one comparison.
+-- As before, but what was consumed long ago, as most of a log may be, is told by one comparison; and
+-- whether there is anything for a view, by a function that stops at the first such row.
 CREATE OR REPLACE FUNCTION idivm.create_due(source integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     base text := 's' || source;
+    pending text := format('FROM idivm_log.%I AS c
+    WHERE c.xid >= (SELECT pg_snapshot_xmin((since).snapshot)) AND idivm.is_pending(c.xid, c.seq, since, %s)', base, source);
 BEGIN
     EXECUTE format(
         'CREATE OR REPLACE FUNCTION idivm_log.%I(since idivm.watermark, OUT pending bigint, OUT truncated boolean, OUT own bigint)'
@@ -15,35 +18,108 @@ BEGIN
     SELECT count(*), coalesce(bool_or(c.op = ''T''), false),
            max(c.seq) FILTER (WHERE c.xid = pg_current_xact_id_if_assigned())
     INTO pending, truncated, own
-    FROM idivm_log.%I AS c
-    WHERE c.xid >= (SELECT pg_snapshot_xmin((since).snapshot)) AND idivm.is_pending(c.xid, c.seq, since, %s);
-END', base, source));
+    %s;
+END', pending));
+    EXECUTE format(
+        'CREATE OR REPLACE FUNCTION idivm_log.%I(since idivm.watermark) RETURNS boolean'
+        ' LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS %L',
+        base || '_any', format('BEGIN
+    RETURN EXISTS (SELECT %s);
+END', pending));
 END
 $$;
 
--- Whether there is anything to do for a view: the first source that has a change is enough.
+-- Whether there is anything to do for a view.
 CREATE FUNCTION idivm.is_due(view_id integer) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     w idivm.watermarks;
     source integer;
-    pending bigint;
+    due boolean;
 BEGIN
     IF EXISTS (SELECT FROM idivm.views v WHERE v.id = view_id AND (v.moving OR v.status = 'invalid')) THEN
         RETURN true;
     END IF;
     SELECT * INTO w FROM idivm.watermarks WHERE view = view_id;
     FOR source IN SELECT vs.source FROM idivm.view_sources vs WHERE vs.view = view_id LOOP
-        IF to_regproc(format('idivm_log.%I', 's' || source || '_due')) IS NULL THEN
+        IF to_regproc(format('idivm_log.%I', 's' || source || '_any')) IS NULL THEN
+            -- A source from before every one had it.
             PERFORM idivm.create_due(source);
         END IF;
-        EXECUTE format('SELECT pending FROM idivm_log.%I($1)', 's' || source || '_due') INTO pending USING w.mark;
-        IF pending > 0 THEN
+        EXECUTE format('SELECT idivm_log.%I($1)', 's' || source || '_any') INTO due USING w.mark;
+        IF due THEN
             RETURN true;
         END IF;
     END LOOP;
     RETURN idivm.is_foreign(w) OR idivm.has_drifted(view_id);
+END
+$$;
+
+-- As before, in steps, so that what is rarely asked costs nothing.
+CREATE OR REPLACE FUNCTION idivm.has_drifted(view_id integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF EXISTS (
+        SELECT FROM idivm.inlined_views i
+        WHERE i.view = view_id AND i.signature IS DISTINCT FROM idivm.signature(i.relation)
+    ) THEN
+        RETURN true;
+    END IF;
+    IF EXISTS (
+        SELECT FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        JOIN pg_class c ON c.oid = s.relation
+        WHERE vs.view = view_id
+          AND (c.relhassubclass
+               OR EXISTS (SELECT FROM idivm.source_members m WHERE m.source = s.id AND m.member <> s.relation))
+    ) THEN
+        IF EXISTS (
+            SELECT FROM idivm.view_sources vs
+            JOIN idivm.sources s ON s.id = vs.source
+            JOIN pg_class c ON c.oid = s.relation
+            WHERE vs.view = view_id AND EXISTS (
+                (SELECT d FROM idivm.descendants(s.relation) d
+                 EXCEPT SELECT m.member FROM idivm.source_members m WHERE m.source = s.id)
+                UNION ALL
+                (SELECT m.member FROM idivm.source_members m WHERE m.source = s.id
+                 EXCEPT SELECT d FROM idivm.descendants(s.relation) d))
+        ) THEN
+            RETURN true;
+        END IF;
+    END IF;
+    IF EXISTS (
+        SELECT FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        WHERE vs.view = view_id AND s.keyed AND NOT EXISTS (
+            SELECT FROM pg_index i
+            WHERE i.indrelid = s.relation AND i.indisunique AND i.indisvalid
+              AND i.indpred IS NULL AND i.indexprs IS NULL
+              AND (SELECT count(*) FROM idivm.source_columns k WHERE k.source = s.id AND k.in_key) = i.indnkeyatts
+              AND NOT EXISTS (
+                  SELECT FROM idivm.source_columns k
+                  WHERE k.source = s.id AND k.in_key AND k.attnum <> ALL (i.indkey[:i.indnkeyatts - 1]::smallint[])))
+    ) THEN
+        RETURN true;
+    END IF;
+    IF EXISTS (
+        SELECT FROM idivm.view_sources vs
+        JOIN idivm.source_members m ON m.source = vs.source
+        JOIN pg_class c ON c.oid = m.member
+        LEFT JOIN pg_trigger t ON t.tgrelid = m.member AND t.tgenabled = 'A'
+             AND t.tgname IN ('idivm_' || m.source || '_insert', 'idivm_' || m.source || '_update',
+                              'idivm_' || m.source || '_delete', 'idivm_' || m.source || '_truncate')
+        WHERE vs.view = view_id GROUP BY m.source, m.member HAVING count(t.oid) <> 4
+    ) THEN
+        RETURN true;
+    END IF;
+    RETURN NOT EXISTS (SELECT FROM idivm.witnesses w WHERE w.view = view_id)
+       AND EXISTS (
+           SELECT FROM idivm.view_sources vs
+           JOIN idivm.source_members m ON m.source = vs.source
+           JOIN pg_class c ON c.oid = m.member
+           WHERE vs.view = view_id AND c.relpersistence = 'u');
 END
 $$;
 
