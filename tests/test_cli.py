@@ -92,7 +92,7 @@ def test_explain(shop):
     assert "captured:" in out
     assert "strategy id" in out
     assert "WITH fresh" in shop("explain", "total", "--script")[1]
-    assert "every operator has a rule" in shop("explain", "total", "--why")[1]
+    assert "+ id: a change costs" in shop("explain", "total", "--why")[1]
     explained = json.loads(shop("explain", "total", "--json")[1])
     assert explained["strategy"] == "id"
     assert explained["plan"]["sources"][0]["columns"][0]["name"] == "id"

@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from harness import _FAST, _INITDB, TestServer, found_versions
+from harness import _INITDB, SURE, TestServer, found_versions
 from psycopg import Connection
 from stepping import differences, until
 
@@ -19,7 +19,7 @@ import orchestrator
 from orchestrator.api import Orchestrator
 from orchestrator.runtime.doctor import examine
 
-REPLICATED = _FAST.replace("wal_level=minimal", "wal_level=replica").replace(
+REPLICATED = SURE.replace("wal_level=minimal", "wal_level=replica").replace(
     "max_wal_senders=0", "max_wal_senders=4"
 )
 

@@ -8,7 +8,7 @@ except towards its preserved side.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from orchestrator.algebra.columns import Column
@@ -44,15 +44,7 @@ def arrange_joins(plan: Plan) -> Plan:
 def _arranged(operator: Operator) -> Operator:
     if not isinstance(operator, Selection | Join):
         return operator
-    inputs, conditions = flattened(operator)
-    waiting = []
-    for condition in conditions:
-        readers = [n for n, one in enumerate(inputs) if condition.references & set(one.columns)]
-        if len(readers) == 1:
-            inputs[readers[0]] = _placed(inputs[readers[0]], condition)
-        else:
-            waiting.append(condition)
-    return _joined(inputs, waiting)
+    return joined_on(*flattened(operator))
 
 
 def flattened(operator: Operator) -> tuple[list[Operator], list[Scalar]]:
@@ -77,6 +69,19 @@ def _placed(operator: Operator, condition: Scalar) -> Operator:
     if isinstance(operator, Selection):
         return replace(operator, condition=conjunction([operator.condition, condition]))
     return Selection(operator, condition)
+
+
+def joined_on(inputs: Sequence[Operator], conditions: Iterable[Scalar]) -> Operator:
+    """The inner join of some inputs, the first one first, with every condition as low as it goes."""
+    inputs = list(inputs)
+    waiting = []
+    for condition in conditions:
+        readers = [n for n, one in enumerate(inputs) if condition.references & set(one.columns)]
+        if len(readers) == 1:
+            inputs[readers[0]] = _placed(inputs[readers[0]], condition)
+        else:
+            waiting.append(condition)
+    return _joined(inputs, waiting)
 
 
 def _joined(inputs: Sequence[Operator], conditions: list[Scalar]) -> Operator:

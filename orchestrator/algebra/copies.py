@@ -104,4 +104,4 @@ class _Copy:
                 return reference(became[node.name].symbol)
             return node
 
-        return Scalar.of(scalar.tree.transform(renamed), became.values(), subqueries)
+        return Scalar.of(scalar.tree.transform(renamed, copy=False), became.values(), subqueries)

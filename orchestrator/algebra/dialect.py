@@ -209,9 +209,9 @@ def read(text: str) -> Tree:
     return tree
 
 
-def write(tree: Tree, pretty: bool = False) -> str:
-    """The text of a tree."""
-    return tree.sql(dialect=_DIALECT, pretty=pretty)
+def write(tree: Tree, pretty: bool = False, own: bool = False) -> str:
+    """The text of a tree, which is lost if it is the caller's `own`: writing may change it."""
+    return tree.sql(dialect=_DIALECT, pretty=pretty, copy=not own)
 
 
 def _signature(text: str) -> Iterator[tuple[tuple[str, str], int]]:

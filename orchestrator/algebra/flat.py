@@ -43,10 +43,7 @@ def flattened(plan: Operator, probing: bool = False) -> Flat:
     """
     if isinstance(plan, Projection):
         below = flattened(plan.input, probing)
-        items = {
-            item.column: item.scalar.substitute(_computed(item.scalar, below.items))
-            for item in plan.items
-        }
+        items = {item.column: in_terms(item.scalar, below.items) for item in plan.items}
         return Flat(below.atoms, below.conditions, items)
     if isinstance(plan, Selection):
         below = flattened(plan.input, probing)
@@ -68,8 +65,11 @@ def _with(
     known: Iterable[Scalar], condition: Scalar, items: Mapping[Column, Scalar]
 ) -> tuple[Scalar, ...]:
     own = () if condition == TRUE else condition.conjuncts
-    return (*known, *(one.substitute(_computed(one, items)) for one in own))
+    return (*known, *(in_terms(one, items) for one in own))
 
 
-def _computed(scalar: Scalar, items: Mapping[Column, Scalar]) -> dict[Column, Scalar]:
-    return {c: items[c] for c in scalar.references if c in items and items[c].as_column != c}
+def in_terms(scalar: Scalar, items: Mapping[Column, Scalar]) -> Scalar:
+    """An expression over a plan's columns as one over those of its atoms."""
+    return scalar.substitute(
+        {c: items[c] for c in scalar.references if c in items and items[c].as_column != c}
+    )

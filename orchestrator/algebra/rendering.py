@@ -161,7 +161,7 @@ class Renderer:
                 return tree if isinstance(tree, _ATOMS) else exp.Paren(this=tree)
             return node
 
-        return scalar.tree.transform(replaced)
+        return scalar.tree.transform(replaced, copy=False)
 
     def shared(
         self, name: str, columns: Iterable[Column], query: Tree, recursive: bool = False

@@ -158,7 +158,7 @@ class Scalar:
                 hole.this.set("this", str(int(hole.name) + offset[node.name]))
             return tree if isinstance(tree, _CLOSED) else exp.Paren(this=tree)
 
-        return Scalar.of(self.tree.transform(replaced), columns, tuple(subqueries))
+        return Scalar.of(self.tree.transform(replaced, copy=False), columns, tuple(subqueries))
 
 
 @lru_cache(maxsize=1024)

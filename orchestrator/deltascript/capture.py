@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from orchestrator.deltascript.plan import SourceColumn
+from orchestrator.sqltext import fresh_name
 
 SEGMENT_BITS = 32
 """A statement's number shifted right by this many bits tells, by its lowest bit, the log segment."""
@@ -114,7 +115,6 @@ def capture_member(
     Of a row that a MERGE moves from one partition to another, transition tables hold a part or
     nothing; the log then says of the table what it says after a TRUNCATE: compute it again.
     """
-    yield SQL("DROP FUNCTION IF EXISTS {}").format(source.log(f"_{_FORMER}_{number}"))
     for operation, body in _capture_bodies(source, layout, number, partitioned).items():
         yield SQL(
             "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
@@ -123,9 +123,6 @@ def capture_member(
 
 
 OPERATIONS = ("insert", "update", "delete", "truncate")
-
-_FORMER = "pick"
-"""A function that capture had; its body, a parse tree, kept the table from being rewritten."""
 
 
 def detach_triggers(source: Captured, member: Composable) -> Iterator[Composed]:
@@ -138,7 +135,7 @@ def detach_triggers(source: Captured, member: Composable) -> Iterator[Composed]:
 
 def drop_member(source: Captured, number: int) -> Iterator[Composed]:
     """The statements that drop a table's capture functions."""
-    for operation in (*OPERATIONS, _FORMER):
+    for operation in OPERATIONS:
         yield SQL("DROP FUNCTION IF EXISTS {}").format(source.log(f"_{operation}_{number}"))
 
 
@@ -242,7 +239,11 @@ def _counted(source: Captured, layout: Layout) -> _Rows:
     """The images while the table has the columns that it had: found by their places."""
     places = {name: place for place, (_, name) in enumerate(layout.columns, start=1)}
     used = [places[column.name] for column, _ in source.columns]
-    names = [Identifier(f"c{place}") for place in range(1, max(used, default=0) + 1)]
+    # The columns behind the last used one keep their names, which must be others.
+    taken = set(places)
+    names = []
+    for place in range(1, max(used, default=0) + 1):
+        names.append(Identifier(fresh_name(f"idivm column {place}", taken)))
     aliases = SQL(" ({})").format(SQL(", ").join(names)) if names else SQL("")
     values = [SQL("t.{}").format(names[place - 1]) for place in used]
     image = SQL("ROW({})::{}").format(

@@ -108,7 +108,7 @@ class Query:
                 return reference(node.name.partition("\0")[0], table)
             return node
 
-        return dialect.write(self.tree.transform(bare))
+        return dialect.write(self.tree.transform(bare, copy=False), own=True)
 
     def __eq__(self, other: object) -> bool:
         """By their texts."""

@@ -28,6 +28,8 @@ from orchestrator.deltascript.plan import (
     Step,
 )
 
+_NAMES_AND_STRINGS = (exp.Identifier, exp.Literal, exp.National, exp.RawString, exp.ByteString)
+
 SMALL = 1000
 """Diffs up to so many rows share a plan."""
 
@@ -69,13 +71,12 @@ def query_text(
             return exp.Cast(this=exp.Null(), to=exp.DataType(this=exp.DType.USERDEFINED, kind=kind))
         return node
 
-    tree = query.tree.transform(named)
-    plain = dialect.write(tree)
+    tree = query.tree.transform(named, copy=False)
     # Written by the generator from a tree: every name in it is quoted where it must be. Where a line
     # ends within a name or a string, all lines stay as they are.
-    if "\n" in plain:
-        return SQL(plain)
-    return SQL(dialect.write(tree, pretty=True).replace("\n", "\n" + indent))
+    if any("\n" in str(node.args.get("this")) for node in tree.find_all(*_NAMES_AND_STRINGS)):
+        return SQL(dialect.write(tree, own=True))
+    return SQL(dialect.write(tree, pretty=True, own=True).replace("\n", "\n" + indent))
 
 
 def index_state(state: StateTable, names: Names) -> Iterator[Composed]:

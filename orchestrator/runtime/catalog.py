@@ -347,6 +347,16 @@ def note_layout(connection: Connection[Any], source_id: int, number: int) -> Non
     )
 
 
+def former_functions(connection: Connection[Any], source_id: int) -> list[Composable]:
+    """Functions that capture once had: bodies stored as parse trees kept tables from rewriting."""
+    rows = connection.execute(
+        "SELECT p.oid::regprocedure::text FROM pg_proc p"
+        " WHERE p.pronamespace = 'idivm_log'::regnamespace AND p.proname LIKE 's' || %s || '\\_pick\\_%%'",
+        [source_id],
+    )
+    return [SQL(row[0]) for row in rows.fetchall()]
+
+
 def sources_with_other_layouts(connection: Connection[Any]) -> list[int]:
     """The sources with members whose columns are not those for which capture was made."""
     rows = connection.execute(

@@ -77,6 +77,8 @@ def sync_members(connection: Connection[Any]) -> None:
         with connection.transaction():
             connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
             _make_functions(connection, catalog.load_source(connection, source_id))
+            for function in catalog.former_functions(connection, source_id):
+                connection.execute(SQL("DROP FUNCTION {}").format(function))
 
 
 def renew(connection: Connection[Any], source_id: int, off: Collection[int]) -> None:

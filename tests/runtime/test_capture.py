@@ -253,18 +253,15 @@ def test_unused_columns_may_come_and_go(orc, net):
     assert orc.check("vt")[0].equal
 
 
-LAYOUTS = {
-    "more columns": "ALTER TABLE changing ADD COLUMN fresh int DEFAULT 7, ADD COLUMN last text",
-    "another type": "ALTER TABLE changing ALTER COLUMN unused TYPE bigint USING 1",
-    "without a column": "ALTER TABLE changing DROP COLUMN unused",
-    "another column": "ALTER TABLE changing DROP COLUMN unused, ADD COLUMN later text",
-    "other names": """
-        ALTER TABLE changing RENAME COLUMN a TO former;
-        ALTER TABLE changing RENAME COLUMN other TO a;
-        ALTER TABLE changing RENAME COLUMN former TO other
-    """,
-    "another place": "CREATE SCHEMA moved; ALTER TABLE changing SET SCHEMA moved; SET search_path = moved",
-}
+LAYOUTS = (
+    "ALTER TABLE changing ADD COLUMN fresh int DEFAULT 7, ADD COLUMN last text",
+    "ALTER TABLE changing ALTER COLUMN unused TYPE bigint USING 1",
+    "ALTER TABLE changing RENAME COLUMN a TO former; ALTER TABLE changing RENAME COLUMN other TO a;"
+    "ALTER TABLE changing RENAME COLUMN former TO other",
+    "ALTER TABLE changing DROP COLUMN unused",
+    "CREATE SCHEMA moved; ALTER TABLE changing SET SCHEMA moved; SET search_path = moved;"
+    "ALTER TABLE changing ADD COLUMN later text, DROP COLUMN fresh",
+)
 
 SHAPES = {
     "keyed": "CREATE TABLE changing (unused int, id int PRIMARY KEY, other text, a text, n numeric)",
@@ -299,25 +296,24 @@ WRITES = """
 """
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_a_table_of_another_form_is_captured_as_before(orc, connect, shape, layout):
+def test_a_table_of_another_form_is_captured_as_before(orc, connect, shape):
     """At once, before idivm gets to see the table's new form, and afterwards."""
     orc.execute(shape)
     orc.execute(
         """
         INSERT INTO changing (unused, id, other, a, n)
         SELECT i, i, 'o', 'a' || i, i FROM generate_series(1, 30) AS i;
-        CREATE VIEW seen AS SELECT id, a, n FROM changing;
-        CREATE VIEW summed AS SELECT id % 3 AS part, sum(n) AS s FROM changing GROUP BY id % 3
+        CREATE VIEW seen AS SELECT id, a, n FROM changing
         """
     )
     plain = connect()
     plain.execute(WRITES)
-    plain.execute(layout)
-    for _ in range(2):
-        plain.execute(WRITES)
-        assert all(report.equal for report in orc.check())
+    for layout in LAYOUTS:
+        plain.execute(layout)
+        for _ in range(2):
+            plain.execute(WRITES)
+            assert all(report.equal for report in orc.check())
 
 
 def test_a_transaction_older_than_the_form_of_a_table(orc, connect, net):

@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from harness import TestServer, found_versions
+from harness import SURE, TestServer, found_versions
 from stepping import differences, until
 
 import orchestrator
@@ -45,7 +45,7 @@ def own(scratch: Path) -> Iterator[TestServer]:
     """A server whose crash disturbs nobody."""
     folder = scratch / "crashes"
     version = next(iter(found_versions()))
-    server = TestServer(found_versions()[version], folder)
+    server = TestServer(found_versions()[version], folder, SURE)
     yield server
     server.stop()
 
@@ -102,17 +102,27 @@ def cut_short(
         holder.rollback()
     thread.join(60)
     assert not thread.is_alive()
+    if attack is kill:
+        # Until the server has noticed, it lets new sessions in that it will end as well.
+        until(lambda: not answers(watcher))
     for connection in (victim.connection, holder, watcher):
         with suppress(psycopg.Error):
             connection.close()
 
-    def answers() -> bool:
+    def lets_in() -> bool:
         with suppress(psycopg.Error):
             psycopg.connect(dsn).close()
             return True
         return False
 
-    until(answers)
+    until(lets_in)
+
+
+def answers(connection: psycopg.Connection[Any]) -> bool:
+    with suppress(psycopg.Error):
+        connection.execute("SELECT")
+        return True
+    return False
 
 
 def recovered(dsn: str) -> Orchestrator:
@@ -269,6 +279,8 @@ def test_migrate(own: TestServer, attack: Attack, tmp_path: Path) -> None:
         until(lambda: watcher.execute(waiting, [pid]).fetchone() == (True,))
         attack(own, pid, watcher)
         thread.join(60)
+        if attack is kill:
+            until(lambda: not answers(watcher))
         for connection in (holder, watcher, victim):
             with suppress(psycopg.Error):
                 connection.close()

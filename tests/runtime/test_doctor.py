@@ -6,8 +6,6 @@ from stepping import differences
 from orchestrator.runtime.catalog_objects import orphans
 from orchestrator.runtime.doctor import examine
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture(params=["deferred", "eager"])
 def mode(request):
@@ -65,6 +63,7 @@ def only(found, subject, *words):
         assert word in finding.sentence
 
 
+@pytest.mark.integration
 def test_nothing_is_found_where_nothing_is_wrong(shop):
     assert wrong(examine(shop.connection)) == []
     assert wrong(examine(shop.connection, contents=False)) == []
@@ -93,6 +92,7 @@ def test_capture_that_was_switched_off(shop, breaking):
     assert "triggers of items are missing or disabled" in found[0].sentence
 
 
+@pytest.mark.integration
 def test_functions_of_capture_that_were_edited_or_dropped(shop):
     shop.execute("DROP FUNCTION idivm_log.s1_net(idivm.watermark)")
     only(examined(shop), "capture", "idivm_log.s1_net")
@@ -128,6 +128,7 @@ def state_tables(orc, view_id):
     return [row[0] for row in rows.fetchall()]
 
 
+@pytest.mark.integration
 def test_state_tables_that_were_dropped(shop):
     for table in state_tables(shop, 1):
         shop.execute(f'DROP TABLE idivm_state."{table}" CASCADE')
@@ -168,6 +169,7 @@ def test_an_edited_state_that_no_reader_sees(shop):
     only(examined(shop), "view totals", "totals_cache_1")
 
 
+@pytest.mark.integration
 def test_indexes_that_were_dropped(shop):
     rows = shop.connection.execute(
         "SELECT i.indexrelid::regclass::text, i.indrelid::regclass::text, k.conname FROM pg_index i"

@@ -139,7 +139,8 @@ VIEWS = {
     " GROUP BY ROLLUP (category, parent)",
     "cube": "SELECT kind, category, sum(price) AS s FROM parts JOIN devices_parts USING (pid) JOIN devices USING (did)"
     " GROUP BY CUBE (kind, category) HAVING count(*) > 1",
-    "sets": "SELECT kind, pid % 2 AS odd, max(price) AS m FROM parts GROUP BY GROUPING SETS ((kind), (pid % 2), (kind))",
+    "sets": "SELECT kind, pid % 2 AS odd, grouping(pid % 2, kind) AS g, max(price) AS m FROM parts"
+    " GROUP BY GROUPING SETS ((kind), (pid % 2), (kind))",
     "above_average": "SELECT pid, price FROM parts WHERE price > (SELECT avg(price) FROM parts)",
     "against_total": "SELECT pid, price / (SELECT sum(n) FROM devices_parts WHERE n > 10) AS part FROM parts",
     "having_total": "SELECT kind, sum(price) AS s FROM parts GROUP BY kind HAVING sum(price) > (SELECT sum(price) * 0.3 FROM parts)",

@@ -70,3 +70,24 @@ def test_sources_that_are_no_plain_tables(orc, source):
         orc.execute(statement)
         different = {r.view: (r.missing_rows, r.surplus_rows) for r in orc.check() if not r.equal}
         assert different == {}, statement
+
+
+def test_rows_of_types_without_an_order(orc):
+    """Without a key such rows are found by their digest, which alone is indexed."""
+    orc.execute(
+        """
+        CREATE TABLE t (doc json, place point, n int);
+        INSERT INTO t VALUES ('{}', '(1,2)', 1), ('{}', '(1,2)', 1), (NULL, NULL, NULL);
+        CREATE VIEW v WITH (strategy = id) AS SELECT doc, doc AS again, place, n FROM t
+        """
+    )
+    orc.execute(
+        "INSERT INTO t VALUES ('{}', '(1,2)', 1), ('{ }', NULL, 2); DELETE FROM t WHERE n IS NULL"
+    )
+    assert orc.check("v")[0].equal
+    orc.execute("DELETE FROM t WHERE doc::text = '{}'; UPDATE t SET place = '(0,0)'")
+    assert orc.check("v")[0].equal
+    (indexes,) = orc.connection.execute(
+        "SELECT array_agg(indexdef) FROM pg_indexes WHERE schemaname = 'idivm_state'"
+    ).fetchone()
+    assert len(indexes) == 1

@@ -55,9 +55,13 @@ def group(
     alternatives = [sets.read(item) for item in items]
     calls = _calls(context, rows, scalars)
     columns, rows = _columns_for(context, rows, sets.keys, hints)
-    aggregates = [_aggregate(context, call, hints(call)) for call in calls]
-    results = [(call, made.column) for call, made in zip(calls, aggregates, strict=True)]
     grouped = list(zip(sets.keys, columns, strict=True))
+    aggregates = [
+        # GROUPING() is over the groups' columns, others over rows.
+        _aggregate(context, _replaced(c, grouped) if _is_grouping(c.tree) else c, hints(c))
+        for c in calls
+    ]
+    results = [(call, made.column) for call, made in zip(calls, aggregates, strict=True)]
 
     def over_groups(one: Scalar) -> Scalar:
         return _replaced(_replaced(one, results), grouped)
@@ -179,13 +183,17 @@ def is_aggregate(context: Context, tree: Tree) -> bool:
     name = called(core)
     if name is None:
         return False
-    if name == ("pg_catalog", "grouping"):
+    if _is_grouping(core):
         return True
     if name not in context.facts.aggregates:
         return False
     if name in context.facts.plain_functions:
         raise not_modelled("a name that is both an aggregate and a plain function", tree)
     return True
+
+
+def _is_grouping(tree: Tree) -> bool:
+    return called(tree) == ("pg_catalog", "grouping")
 
 
 def _trees(value: object) -> list[Tree]:
@@ -236,7 +244,7 @@ def _replaced(one: Scalar, results: Sequence[tuple[Scalar, Column]]) -> Scalar:
         used.append(results[position][1])
         return reference(results[position][1].symbol)
 
-    tree = one.tree.transform(change)
+    tree = one.tree.transform(change, copy=False)
     return Scalar.of(tree, one.columns | set(used), one.subqueries)
 
 

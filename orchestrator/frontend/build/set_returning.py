@@ -39,7 +39,9 @@ def with_sets(
 
         if not set_calls(context, one):
             return one
-        return Scalar.of(one.tree.transform(change), one.columns | set(columns), one.subqueries)
+        return Scalar.of(
+            one.tree.transform(change, copy=False), one.columns | set(columns), one.subqueries
+        )
 
     return rows, over
 

@@ -77,7 +77,9 @@ def windows(
 
         if not found:
             return one
-        return Scalar.of(one.tree.transform(change), one.columns | set(results), one.subqueries)
+        return Scalar.of(
+            one.tree.transform(change, copy=False), one.columns | set(results), one.subqueries
+        )
 
     return rows, over
 

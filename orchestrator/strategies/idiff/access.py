@@ -80,10 +80,11 @@ def _in_reach(flat: Flat, known: set[Column]) -> Iterator[tuple[Operator, tuple[
     Diffs come first, then each time the atom of which most is known.
     """
     equal = list(_equalities(flat.conditions))
-    left = list(flat.atoms)
-    for diff in [one for one in left if isinstance(one, DiffScan)]:
-        left.remove(diff)
-        known = known | set(diff.columns)
+    diffs = [one for one in flat.atoms if isinstance(one, DiffScan)]
+    left = [one for one in flat.atoms if not isinstance(one, DiffScan)]
+    for diff in diffs:
+        # Rows kept in a variable have the columns of what they came from, which may stand beside it.
+        known = known | set(diff.columns).difference(*(atom.columns for atom in left))
         yield diff, ()
     while left:
         known = _determined(equal, known)

@@ -33,8 +33,10 @@ from orchestrator.deltascript.plan import (
     StateTable,
     Step,
 )
+from orchestrator.sqltext import fitted_name
 from orchestrator.strategies.idiff.access import Loop, loops
 from orchestrator.strategies.idiff.diffs import Bag, Diff, variables
+from orchestrator.strategies.idiff.minimize import Held, minimized
 from orchestrator.strategies.idiff.terms import renamed, same
 from orchestrator.strategies.problem import ColumnType
 
@@ -171,6 +173,16 @@ class Composer:
             branches.append(Branch(Projection(plan, items), (*columns, own)))
         return Bag(UnionAll(tuple(branches), (*columns, sign)), sign)
 
+    def minimized(self, plan: Operator) -> Operator:
+        """A plan cut down by what is known of the sources' diffs, for a step to run."""
+        held = {}
+        for (oid, kind, _), one in self.classes.items():
+            source = self.sources[oid]
+            key = frozenset(column.attnum for column in source.columns if column.in_key)
+            if key:
+                held[one.variable] = Held(kind, oid, key, dict(fields_of(source)))
+        return minimized(plan, held, self.symbols)
+
     # Steps
 
     def add(self, plan: Operator, step: Step) -> None:
@@ -203,6 +215,7 @@ class Composer:
         variable = self.name(wanted)
         shape = self.name(f"{wanted}_row")
         columns = tuple(dict.fromkeys(columns))
+        plan = self.minimized(plan)
         query = self.query(plan, columns)
         self.states.append(Shape(shape, query))
         self.variables.append((variable, shape))
@@ -215,6 +228,12 @@ class Composer:
         """A plan as a query that shows some columns by their symbols."""
         renderer = Renderer(plan)
         return Query(renderer.with_shared(renderer.query(plan, {}, columns)))
+
+
+def fields_of(source: Source) -> tuple[tuple[int, str], ...]:
+    """What the columns of a source are called in its diffs, behind `old_` or `new_`."""
+    names = Symbols()
+    return tuple((c.attnum, names.fresh(fitted_name(c.name, " " * 8)[:-8])) for c in source.columns)
 
 
 def _aliases(plan: Operator) -> set[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.columns import Column
 from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.function_scan import FunctionScan
@@ -33,8 +33,7 @@ from orchestrator.deltascript.plan import (
     SourceColumn,
     Step,
 )
-from orchestrator.sqltext import fitted_name
-from orchestrator.strategies.idiff.composer import Composer, Part
+from orchestrator.strategies.idiff.composer import Composer, Part, fields_of
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
 
 
@@ -129,7 +128,7 @@ def reads(composer: Composer) -> Iterator[ReadChanges]:
         compared = compared.union(*(one.touched for one in found))
         fields = tuple(
             (attnum, name)
-            for attnum, name in _fields(source)
+            for attnum, name in fields_of(source)
             if attnum in compared or asked & {f"old_{name}", f"new_{name}"}
         )
         if found:
@@ -169,7 +168,7 @@ def _where(source: Source, one: ChangeClass, composer: Composer) -> Query | None
     conditions = composer.conditions[source.oid, one.kind, one.touched]
     if None in conditions:
         return None
-    names = dict(_fields(source))
+    names = dict(fields_of(source))
 
     def at(side: str, condition: Scalar, scan: Scan) -> Tree:
         called = {o.column.symbol: f"{side}_{names[o.attnum]}" for o in scan.outputs}
@@ -221,7 +220,7 @@ def _changes(
 
 def _of_table(scan: Scan, conditional: Sequence[frozenset[Column]], composer: Composer) -> _Changes:
     source, columns = _captured(scan, composer)
-    names = dict(_fields(source))
+    names = dict(fields_of(source))
     ids = tuple(column for column, one in columns.items() if one.in_key)
     # Without a key nothing tells which old row a new one was.
     rest = frozenset(columns) - frozenset(ids) if ids else frozenset()
@@ -276,9 +275,3 @@ def _class(source: Source, kind: Kind, touched: frozenset[int], composer: Compos
             name += [column.name for column in rest if column.attnum in touched][:3]
         composer.classes[place] = ChangeClass(composer.name("_".join(name)), kind, touched)
     return composer.classes[place]
-
-
-def _fields(source: Source) -> tuple[tuple[int, str], ...]:
-    """What the columns of a source are called in its diffs, behind `old_` or `new_`."""
-    names = Symbols()
-    return tuple((c.attnum, names.fresh(fitted_name(c.name, " " * 8)[:-8])) for c in source.columns)

@@ -223,6 +223,7 @@ class Upkeep:
     ) -> None:
         state, composer = self.state, self.composer
         composer.comparable(ids)
+        plan = composer.minimized(plan)
         columns = list(state.columns)
         if kind != "insert":
             read = frozenset[Column]().union(*(value.references for _, value in sets))
@@ -268,7 +269,7 @@ class Upkeep:
                 return reference(stored[node.name], "t")
             return reference(node.name, "d")
 
-        return dialect.write(scalar.tree.transform(qualified))
+        return dialect.write(scalar.tree.transform(qualified, copy=False), own=True)
 
 
 def _nulls(column: Column, place: Column, state: StateScan, plan: Operator) -> Nulls:
