@@ -8,7 +8,7 @@ from typing import Final
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
-from orchestrator.deltascript import steps
+from orchestrator.deltascript import changes, steps
 from orchestrator.deltascript.capture import function_body
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
@@ -33,7 +33,7 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
     for step in plan.script:
         if isinstance(step, ReadChanges) and step.classes:
             yield SQL("CREATE TABLE {} AS SELECT {} WITH NO DATA").format(
-                names.state(step.shape), steps.change_fields(step, names)
+                names.state(step.shape), changes.fields(step, names)
             )
     for state in plan.states:
         if state.role == plan.content and not content:

@@ -16,6 +16,8 @@ class SourceNames:
 
     id: int
     columns: Mapping[int, str]
+    key: tuple[int, ...] = ()
+    """The numbers of the columns that tell its rows apart; none where only their content does."""
 
 
 @dataclass(frozen=True)

@@ -165,6 +165,8 @@ class ReplaceContent:
 
 Kind: TypeAlias = Literal["minus", "update", "plus"]
 
+Nulls: TypeAlias = Literal["none", "some", "all"]
+
 
 @dataclass(frozen=True)
 class ChangeClass:
@@ -176,6 +178,8 @@ class ChangeClass:
     variable: str
     kind: Kind
     touched: frozenset[int]
+    where: Query | None = None
+    """A condition on the fields of the diff that all rows satisfy which matter to the view."""
 
 
 @dataclass(frozen=True)
@@ -210,8 +214,8 @@ class Apply:
     kind: Literal["delete", "update", "insert"]
     state: str
     query: Query
-    keys: tuple[tuple[str, str, bool], ...]
-    """Columns of the state, what they are called in the diff, whether they may be NULL."""
+    keys: tuple[tuple[str, str, Nulls], ...]
+    """Columns of the state, what they are called in the diff, which of the diff's are NULL."""
     columns: tuple[str, ...]
     """All columns of the state."""
     sets: tuple[tuple[str, str], ...]

@@ -14,16 +14,16 @@ from sqlglot import exp
 
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, identifier, reference
+from orchestrator.deltascript import changes
 from orchestrator.deltascript.leaves import PROGRAM, SOURCE, STATE
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     Apply,
     Assign,
-    ChangeClass,
     MaintenancePlan,
+    Nulls,
     Query,
     ReadChanges,
-    SourceColumn,
     StateTable,
     Step,
 )
@@ -77,25 +77,6 @@ def query_text(
     if any("\n" in str(node.args.get("this")) for node in tree.find_all(*_NAMES_AND_STRINGS)):
         return SQL(dialect.write(tree, own=True))
     return SQL(dialect.write(tree, pretty=True, own=True).replace("\n", "\n" + indent))
-
-
-def change_fields(step: ReadChanges, names: Names) -> Composed:
-    """The fields of a source's diffs, with their collations, and types without constraints."""
-    if not step.fields:
-        return SQL("NULL::boolean AS present").format()
-    types = {column.attnum: column.plain_type for column in step.source.columns}
-    source = names.sources[step.source.oid]
-    view = Identifier("idivm_def", f"s{source.id}")
-    return SQL(", ").join(
-        SQL("(NULL::{}).{}::{} AS {}").format(
-            view,
-            Identifier(source.columns[attnum]),
-            SQL(types[attnum]),
-            Identifier(f"{side}_{name}"),
-        )
-        for side in ("old", "new")
-        for attnum, name in step.fields
-    )
 
 
 def index_state(state: StateTable, names: Names) -> Iterator[Composed]:
@@ -269,7 +250,7 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
         "        accesses := {accesses};\n"
         "        rebuild := rebuild OR idivm.is_cheaper_anew({view}, accesses);\n    END IF;\n"
     ).format(
-        reads=SQL("").join(_read(step, names) for step in reads),
+        reads=SQL("").join(changes.read(step, names) for step in reads),
         size=SQL(" + ").join(sizes) or SQL("0"),
         small=Literal(SMALL),
         accesses=SQL(" + ").join(accesses) or SQL("0"),
@@ -287,75 +268,14 @@ def note_cost(plan: MaintenancePlan, names: Names) -> Composed:
     ).format(Literal(names.id))
 
 
-def _read(step: ReadChanges, names: Names) -> Composed:
-    source = names.sources[step.source.oid]
-    net = Identifier("idivm_log", f"s{source.id}_net")
-    if not step.classes:
-        return SQL("    rebuild := rebuild OR EXISTS (SELECT FROM {}(since));\n").format(net)
-    columns = step.source.columns
-    shown = source.columns
-
-    def image(side: str, numbers: Iterable[int]) -> Composed:
-        return SQL(", ").join(
-            SQL("(c.{}).{}").format(SQL(side), Identifier(shown[number])) for number in numbers
-        )
-
-    every = [number for number, _ in step.fields]
-    fields = [image("old", every), image("new", every)] if every else [SQL("true").format()]
-    row = SQL("ROW({})::{}").format(SQL(", ").join(fields), names.state(step.shape))
-    # A maintained view below is a source with columns that this one does not read.
-    key = [column for column in columns if column.in_key]
-
-    def condition(one: ChangeClass) -> Composed:
-        if one.kind == "update":
-            touched = sorted(one.touched)
-            return SQL("{} AND {} AND ROW({})::record *<> ROW({})::record").format(
-                _present(key, shown, "old"),
-                _kept(key, image),
-                image("old", touched),
-                image("new", touched),
-            )
-        side = "old" if one.kind == "minus" else "new"
-        if not key:
-            return SQL("c.{} IS DISTINCT FROM NULL").format(SQL(side))
-        return SQL("{} AND NOT {}").format(_present(key, shown, side), _kept(key, image))
-
-    return SQL(
-        "    SELECT {rows}\n    INTO {variables}\n    FROM {net}(since) AS c{times};\n"
-    ).format(
-        rows=SQL(",\n        ").join(
-            SQL("array_agg({}) FILTER (WHERE {})").format(row, condition(one))
-            for one in step.classes
-        ),
-        variables=SQL(", ").join(Identifier(one.variable) for one in step.classes),
-        net=net,
-        times=SQL("" if key else " CROSS JOIN generate_series(1, c.times)"),
-    )
-
-
-def _present(key: list[SourceColumn], shown: Mapping[int, str], side: str) -> Composed:
-    return SQL("(c.{}).{} IS NOT NULL").format(
-        SQL(side),
-        Identifier(shown[key[0].attnum]),
-    )
-
-
-def _kept(key: list[SourceColumn], image: object) -> Composed:
-    numbers = [column.attnum for column in key]
-    return SQL("ROW({})::record *= ROW({})::record").format(
-        image("old", numbers),  # type: ignore[operator]
-        image("new", numbers),  # type: ignore[operator]
-    )
-
-
 def _applied(step: Apply, names: Names, counts: bool) -> Composed:
     table = names.state(step.state)
     query = query_text(step.query, names, indent="            ")
     collected = step.collect is not None
     columns = step.columns
     same = SQL(" AND ").join(
-        _equal(SQL("t.{}").format(Identifier(k)), SQL("d.{}").format(Identifier(d)), nullable)
-        for k, d, nullable in step.keys
+        _equal(SQL("t.{}").format(Identifier(k)), SQL("d.{}").format(Identifier(d)), nulls)
+        for k, d, nulls in step.keys
     )
     conditions = [same] if step.keys else []
     if step.where:
@@ -414,10 +334,12 @@ def _qualified(names: Names, variable: str) -> Identifier:
     return Identifier(names.program, variable)
 
 
-def _equal(stored: Composable, diff: Composable, nullable: bool) -> Composed:
+def _equal(stored: Composable, diff: Composable, nulls: Nulls) -> Composed:
     """Whether two values are the same; for NULLs in words that leave an index of use."""
-    if not nullable:
+    if nulls == "none":
         return SQL("{} = {}").format(stored, diff)
+    if nulls == "all":
+        return SQL("{} IS NULL").format(stored)
     return SQL("({0} = {1} OR {0} IS NULL AND {1} IS NULL)").format(stored, diff)
 
 

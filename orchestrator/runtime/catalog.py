@@ -538,14 +538,18 @@ def column_types(connection: Connection[Any], oids: dict[str, int]) -> dict[str,
 def source_names(connection: Connection[Any], view_id: int) -> dict[int, SourceNames]:
     """The captured sources of a view by the oid of their relation."""
     rows = connection.execute(
-        "SELECT s.relation::oid, s.id, sc.attnum, sc.name FROM idivm.view_sources vs"
+        "SELECT s.relation::oid, s.id, sc.attnum, sc.name, sc.in_key FROM idivm.view_sources vs"
         " JOIN idivm.sources s ON s.id = vs.source"
-        " LEFT JOIN idivm.source_columns sc ON sc.source = s.id WHERE vs.view = %s",
+        " LEFT JOIN idivm.source_columns sc ON sc.source = s.id WHERE vs.view = %s"
+        " ORDER BY sc.attnum",
         [view_id],
     ).fetchall()
-    ids = {oid: source_id for oid, source_id, _, _ in rows}
+    ids = {oid: source_id for oid, source_id, _, _, _ in rows}
     found: dict[int, dict[int, str]] = {oid: {} for oid in ids}
-    for oid, _, attnum, name in rows:
+    keys: dict[int, tuple[int, ...]] = dict.fromkeys(ids, ())
+    for oid, _, attnum, name, in_key in rows:
         if attnum is not None:
             found[oid][attnum] = name
-    return {oid: SourceNames(ids[oid], columns) for oid, columns in found.items()}
+        if in_key:
+            keys[oid] += (attnum,)
+    return {oid: SourceNames(ids[oid], columns, keys[oid]) for oid, columns in found.items()}

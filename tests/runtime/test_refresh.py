@@ -42,6 +42,31 @@ def test_a_refresh_applies_what_was_logged(shop):
     assert equal(shop) == {"sums": True, "big": True}
 
 
+def test_many_changes_of_a_row_are_one(orc):
+    orc.execute(
+        """
+        CREATE TABLE t (a int, b numeric, tags text[], n numeric, unread int, PRIMARY KEY (a, b));
+        INSERT INTO t SELECT i, 1.0, ARRAY['x', i::text], i, 0 FROM generate_series(1, 9) AS i;
+        CREATE VIEW shown AS SELECT a, b, tags, n FROM t WHERE n < 50;
+        CREATE VIEW sums AS SELECT a % 2 AS odd, sum(n) AS total, count(*) AS rows FROM t GROUP BY 1
+        """
+    )
+    for changes in (
+        "UPDATE t SET n = n + 1; UPDATE t SET n = n + 0.10, tags = tags || 'y'::text",
+        "UPDATE t SET n = -n; UPDATE t SET n = -n",
+        "UPDATE t SET tags = NULL WHERE a = 1; DELETE FROM t WHERE a = 1; INSERT INTO t VALUES (1, 1.0, '{}', 7)",
+        "INSERT INTO t VALUES (20, 1, '{z}', 1); UPDATE t SET n = 60 WHERE a = 20; UPDATE t SET n = 2 WHERE a = 20",
+        "INSERT INTO t VALUES (21, 1, '{z}', 1); DELETE FROM t WHERE a = 21",
+        "UPDATE t SET b = 1.00 WHERE a = 2; UPDATE t SET n = 3 WHERE a = 2",
+        "UPDATE t SET a = a + 100 WHERE a < 5; UPDATE t SET n = n + 50; UPDATE t SET a = a - 100 WHERE a > 103",
+        "UPDATE t SET unread = 1; UPDATE t SET unread = unread + 1, n = n - 49 WHERE a % 2 = 0",
+        "DELETE FROM t; INSERT INTO t VALUES (1, 1, '{}', NULL), (2, 1, NULL, 1); DELETE FROM t WHERE a = 2",
+    ):
+        orc.execute(changes)
+        orc.refresh()
+        assert equal(orc) == {"shown": True, "sums": True}, changes
+
+
 def test_refreshing_the_upper_view_refreshes_the_lower(shop):
     shop.execute("UPDATE t SET n = n + 1000 WHERE id = 1")
     assert [report.view for report in shop.refresh("big")] == ["sums", "big"]

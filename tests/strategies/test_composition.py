@@ -12,9 +12,12 @@ import pytest
 from orchestrator.algebra import Plan, Selection, Unsupported
 from orchestrator.algebra.examples import extended_example, running_example
 from orchestrator.algebra.operators.base import Operator
-from orchestrator.algebra.traversal import rewrite
+from orchestrator.algebra.operators.set_operation import Branch
+from orchestrator.algebra.operators.union_all import UnionAll
+from orchestrator.algebra.traversal import rewrite, walk
 from orchestrator.deltascript.plan import Apply, Column, ReadChanges, Source, SourceColumn
 from orchestrator.strategies.idiff import compose, rules
+from orchestrator.strategies.idiff.leaves import relevant
 from orchestrator.strategies.idiff.rules.base import propagate
 from orchestrator.strategies.problem import ColumnType, Problem
 
@@ -97,6 +100,32 @@ def test_updates_are_read_by_the_columns_that_conditions_read() -> None:
     assert ("parts", "update", (2,)) in classes
     assert ("devices", "update", (2,)) in classes
     assert {kind for name, kind, _ in classes if name == "devices_parts"} == {"minus", "plus"}
+
+
+def test_changes_that_satisfy_no_condition_are_not_read() -> None:
+    made = compose.plan(problem(running_example()))
+    assert not isinstance(made, Unsupported)
+    found = {
+        (step.source.name, one.kind): str(one.where)
+        for step in made.script
+        if isinstance(step, ReadChanges)
+        for one in step.classes
+    }
+    assert found["devices", "minus"] == "(old_category = 'phone')"
+    assert found["devices", "plus"] == "(new_category = 'phone')"
+    assert found["devices", "update"] == "(old_category = 'phone') OR (new_category = 'phone')"
+    assert found["parts", "update"] == "None"
+
+
+def test_a_scan_without_a_condition_needs_every_change() -> None:
+    plan = running_example().root
+    [selection] = (one for one in walk(plan) if isinstance(one, Selection))
+    assert relevant(plan) == {selection.input: selection.condition}
+    bare = UnionAll(
+        (Branch(selection, selection.columns), Branch(selection.input, selection.columns)),
+        selection.columns,
+    )
+    assert relevant(bare) == {}
 
 
 def test_a_cache_feeds_the_groups() -> None:

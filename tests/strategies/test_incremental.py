@@ -60,6 +60,10 @@ VIEWS = {
     " ON dp.did = d.did AND dp.n > 20",
     "left_groups": "SELECT d.category, count(dp.pid) AS n FROM devices d LEFT JOIN devices_parts dp USING (did)"
     " GROUP BY d.category",
+    "left_of_some": "SELECT p.pid, p.kind, dp.did, dp.n FROM parts p LEFT JOIN (SELECT * FROM devices_parts WHERE n > 15)"
+    " AS dp ON dp.pid = p.pid AND dp.n > p.price",
+    "left_of_groups": "SELECT p.pid, q.did, q.s FROM parts p LEFT JOIN (SELECT did, sum(n) AS s FROM devices_parts"
+    " GROUP BY did) AS q ON q.s > p.price AND q.did > p.pid",
     "left_twice": "SELECT p.pid, p.price, dp.did, d.category FROM parts p LEFT JOIN devices_parts dp USING (pid)"
     " LEFT JOIN devices d ON d.did = dp.did AND d.category = 'phone'",
     "some": "SELECT pid, kind FROM parts p WHERE EXISTS (SELECT FROM devices_parts dp WHERE dp.pid = p.pid AND dp.n > 30)",

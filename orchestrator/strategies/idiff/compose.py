@@ -37,7 +37,7 @@ from orchestrator.strategies.idiff.access import Lookup, probes
 from orchestrator.strategies.idiff.bags import numbered, unnumbered
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.cost import costs
-from orchestrator.strategies.idiff.leaves import constant, reads
+from orchestrator.strategies.idiff.leaves import constant, reads, relevant
 from orchestrator.strategies.idiff.recursive import change_of_join
 from orchestrator.strategies.idiff.rules.base import (
     bag,
@@ -130,6 +130,9 @@ class _Composition:
         identified = replace(identified, root=rewrite(identified.root, _captured))
         self.composer.visible = tuple(zip(identified.names, identified.columns, strict=True))
         self.root = identified.root
+        if self.strategy != RECURSIVE:
+            # Recursive materialisation stores tables whole, whatever is asked of them above.
+            self.composer.relevant = relevant(self.root)
         self._made: dict[Operator, Operator] = {}
         self._content(self.root)
         script: tuple[Step, ...] = (*reads(self.composer), *self.composer.steps)

@@ -15,6 +15,7 @@ from orchestrator.algebra.copies import copied
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.rendering import Renderer
@@ -90,6 +91,12 @@ class Composer:
         """Of the states that something reads, by their roles."""
         self.classes: dict[tuple[int, Kind, frozenset[int]], ChangeClass] = {}
         """What the program reads of its sources' changes."""
+        self.relevant: Mapping[Operator, Scalar] = {}
+        """Scans, and what their rows must satisfy to matter."""
+        self.conditions: dict[
+            tuple[int, Kind, frozenset[int]], list[tuple[Scalar, Scan] | None]
+        ] = {}
+        """For every class, the conditions under which a leaf that reads it asks for a change."""
         self.visible: tuple[tuple[str, Column], ...] = ()
         """The view's columns: their names, and what they are."""
         self.bags: dict[Operator, Bag | None] = {}

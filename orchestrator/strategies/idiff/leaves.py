@@ -7,22 +7,31 @@ changed in a state: both lie in variables, each row as it was and as it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.function_scan import FunctionScan
 from orchestrator.algebra.operators.scan import WHOLE_ROW, Scan
+from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.values import Values
+from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, disjunction
+from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import DiffScan, StateScan, called
 from orchestrator.deltascript.plan import (
     Apply,
+    Assign,
     ChangeClass,
     Kind,
+    Query,
     ReadChanges,
     Source,
     SourceColumn,
+    Step,
 )
 from orchestrator.strategies.idiff.composer import Composer, Part, fields_of
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
@@ -95,17 +104,100 @@ def constant(leaf: Operator) -> None:
 
 
 def reads(composer: Composer) -> Iterator[ReadChanges]:
-    """The steps that read the captured changes; they come before all others."""
+    """The steps that read the captured changes; they come before all others.
+
+    What no step asks for is not read.
+    """
     by_source: dict[int, list[ChangeClass]] = {}
     for (oid, _, _), one in composer.classes.items():
         by_source.setdefault(oid, []).append(one)
+    wanted = _wanted(composer)
     for oid, classes in by_source.items():
         source = composer.sources[oid]
         shape = composer.name(f"{source.name}_diff")
         composer.variables += [(one.variable, shape) for one in classes]
-        yield ReadChanges(source, shape, fields_of(source), tuple(classes))
+        found = [
+            replace(one, where=_where(source, one, composer))
+            for one in classes
+            if one.variable in wanted
+        ]
+        asked = {name for one in found for name in wanted[one.variable]}
+        asked |= {c.name for one in found if one.where for c in one.where.tree.find_all(exp.Column)}
+        # To tell which class a change is of.
+        compared = {column.attnum for column in source.columns if column.in_key}
+        compared = compared.union(*(one.touched for one in found))
+        fields = tuple(
+            (attnum, name)
+            for attnum, name in fields_of(source)
+            if attnum in compared or asked & {f"old_{name}", f"new_{name}"}
+        )
+        if found:
+            yield ReadChanges(source, shape, fields, tuple(found))
     for oid in sorted(composer.static):
         yield ReadChanges(composer.sources[oid], "", (), ())
+
+
+def relevant(plan: Operator) -> dict[Operator, Scalar]:
+    """For every scan that stands nowhere but below selections, their conditions.
+
+    A row that does not satisfy them, neither before its change nor after, changes nothing above.
+    """
+    found: dict[Operator, list[Scalar]] = {}
+    everywhere = list(walk(plan))
+    tops = {id(one.input) for one in walk(plan) if isinstance(one, Selection)}
+    for one in walk(plan):
+        parts: list[Scalar] = []
+        below: Operator = one
+        while isinstance(below, Selection) and id(one) not in tops:
+            own = frozenset(below.columns)
+            parts += [
+                c for c in below.condition.conjuncts if not c.subqueries and c.references <= own
+            ]
+            below = below.input
+        if isinstance(below, Scan) and below is not one:
+            found.setdefault(below, []).append(conjunction(parts))
+    return {
+        scan: disjunction(dict.fromkeys(conditions))
+        for scan, conditions in found.items()
+        if TRUE not in conditions and everywhere.count(scan) == len(conditions)
+    }
+
+
+def _where(source: Source, one: ChangeClass, composer: Composer) -> Query | None:
+    """The condition of a class: that of any leaf that reads it, before or after the change."""
+    conditions = composer.conditions[source.oid, one.kind, one.touched]
+    if None in conditions:
+        return None
+    names = dict(fields_of(source))
+
+    def at(side: str, condition: Scalar, scan: Scan) -> Tree:
+        called = {o.column.symbol: f"{side}_{names[o.attnum]}" for o in scan.outputs}
+
+        def field(node: Tree) -> Tree:
+            return reference(called[node.name]) if isinstance(node, exp.Column) else node
+
+        return exp.Paren(this=condition.tree.transform(field))
+
+    sides = {"minus": ["old"], "plus": ["new"], "update": ["old", "new"]}[one.kind]
+    trees = [
+        at(side, *found) for found in dict.fromkeys(filter(None, conditions)) for side in sides
+    ]
+    return Query(exp.or_(*dict.fromkeys(trees), copy=False)) if trees else None
+
+
+def _wanted(composer: Composer) -> dict[str, set[str]]:
+    """The variables that steps need or read, and the fields that these read of them."""
+    found: dict[str, set[str]] = {one: set() for step in composer.steps for one in _needs(step)}
+    for plan in composer.plans.values():
+        for scan in walk(plan):
+            if isinstance(scan, DiffScan):
+                fields = found.setdefault(scan.variable, set())
+                fields |= {name for _, name in scan.outputs}
+    return found
+
+
+def _needs(step: Step) -> tuple[str, ...]:
+    return step.needs if isinstance(step, Apply | Assign) else ()
 
 
 def _changes(
@@ -135,8 +227,12 @@ def _of_table(scan: Scan, conditional: Sequence[frozenset[Column]], composer: Co
     sets = [one & rest for one in conditional]
     sets.append(rest.difference(*sets))
 
+    condition = composer.relevant.get(scan)
+
     def variable(kind: Kind, touched: frozenset[Column] = frozenset()) -> str:
         numbers = frozenset(columns[column].attnum for column in touched)
+        conditions = composer.conditions.setdefault((source.oid, kind, numbers), [])
+        conditions.append((condition, scan) if condition else None)
         return _class(source, kind, numbers, composer).variable
 
     return _Changes(

@@ -13,14 +13,16 @@ from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
-from orchestrator.algebra.scalar import Scalar, filled
+from orchestrator.algebra.scalar import FALSE, Scalar, filled
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.deltascript.plan import (
     CONTENT,
     Apply,
+    Nulls,
     Shape,
     StateColumn,
     StateTable,
@@ -238,7 +240,7 @@ class Upkeep:
                 state=state.role,
                 query=composer.query(plan, columns),
                 keys=tuple(
-                    (state.called(place), c.symbol, place not in state.not_null)
+                    (state.called(place), c.symbol, _nulls(c, place, state, plan))
                     for c, place in zip(ids, map(self._place, ids), strict=True)
                 ),
                 columns=tuple(name for _, name in state.outputs),
@@ -268,3 +270,12 @@ class Upkeep:
             return reference(node.name, "d")
 
         return dialect.write(scalar.tree.transform(qualified, copy=False), own=True)
+
+
+def _nulls(column: Column, place: Column, state: StateScan, plan: Operator) -> Nulls:
+    """Which NULLs a step must see to that looks for a diff's rows in a state."""
+    while isinstance(plan, Projection) and all(item.is_kept for item in plan.items):
+        plan = plan.input
+    if isinstance(plan, LeftJoin) and plan.condition == FALSE and column in plan.right.columns:
+        return "all"
+    return "none" if {column, place} & (state.not_null | plan.not_null) else "some"

@@ -4,6 +4,9 @@ Whether a row of R has a partner depends on that row and on S. Diffs of R are as
 Of S, updates of columns that φ does not read matter to no semijoin, and pass an outer join. Any
 other change of S affects the rows of R that match a row of S before or after the change: they go,
 and come again as they are afterwards. The rule is a blocking one, as it reads R.
+
+Of an outer join only those pairs go and come again that have the changed row of S in them, and the
+padded rows: a row of R may have many partners that did not change.
 """
 
 from __future__ import annotations
@@ -11,16 +14,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.copies import copied
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.antisemijoin import Antisemijoin
+from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.joining import Binary
 from orchestrator.algebra.operators.left_join import LeftJoin
+from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.semijoin import Semijoin
-from orchestrator.algebra.scalar import FALSE
+from orchestrator.algebra.scalar import FALSE, Scalar, conjunction, filled
+from orchestrator.algebra.traversal import walk
 from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.diffs import Diff, Minus, Plus, Update
+from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
 from orchestrator.strategies.idiff.rules.base import bag, conditions, propagate, rows_after
 from orchestrator.strategies.idiff.terms import shown
 
@@ -59,7 +66,42 @@ def _affected(operator: Binary, composer: Composer) -> tuple[Diff, ...]:
     matching = shown(Join(operator.left, changed.plan, operator.condition), ids)
     affected = composer.assign("affected", Distinct(matching), ids)
     rows = shown(composer.identify(affected, operator.left, ids), operator.left.columns)
+    if isinstance(operator, LeftJoin) and _has_pairs_by_id(operator):
+        return _pairs_and_padding(operator, changed, affected, rows, composer)
     return (Minus(affected, ids), Plus(replace(operator, left=rows)))
+
+
+def _has_pairs_by_id(operator: LeftJoin) -> bool:
+    """Whether IDs of S, never NULL, name the pairs of its rows, and its change holds no more.
+
+    The change of a join holds rows that cancel each other.
+    """
+    ids, right = set(ids_of(operator)), ids_of(operator.right)
+    return (
+        ids >= {*ids_of(operator.left), *right}
+        and set(right) <= operator.right.not_null
+        and all(len(one.children) < 2 for one in walk(operator.right, subqueries=False))
+    )
+
+
+def _pairs_and_padding(
+    operator: LeftJoin, changed: Bag, affected: Operator, rows: Operator, composer: Composer
+) -> tuple[Diff, ...]:
+    """What changes of S mean for pairs, and for padded rows among those of R that are affected."""
+    left, right, condition = operator.left, operator.right, operator.condition
+    ids, right_ids = ids_of(operator), ids_of(right)
+    here = [filled("x IS NOT NULL", x=column) for column in right_ids]
+    goes = Selection(changed.plan, conjunction([filled("x < 0", x=changed.sign), *here]))
+    comes = shown(Selection(changed.plan, filled("x > 0", x=changed.sign)), right.columns)
+    other, became = copied(right, composer.symbols)
+    same = {column: Scalar.column(became[column]) for column in right.columns}
+    lone = Antisemijoin(rows, other, condition.substitute(same))
+    return (
+        Minus(shown(goes, right_ids), right_ids),
+        Minus(shown(LeftJoin(affected, right, FALSE), ids), ids),
+        Plus(shown(Join(left, comes, condition), operator.columns)),
+        Plus(LeftJoin(lone, right, FALSE)),
+    )
 
 
 @conditions.register(LeftJoin)
