@@ -20,12 +20,13 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Identifier
 
-from orchestrator.api import Orchestrator, connect
+from orchestrator.api import Orchestrator, accelerate, connect
 from orchestrator.bench.capture import _pgbench
-from orchestrator.bench.measure import Paired, alternate, durable_server, machine
+from orchestrator.bench.measure import Paired, alternate, machine, own_server
 from orchestrator.bench.measure import require_durable_commits as require_durable
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.errors import DatabaseError, ServerError, UsageError
+from orchestrator.runtime import catalog
 
 BARE, KEPT = "idivm_bench_bare", "idivm_bench_kept"
 VIEW = "teller_totals"
@@ -91,15 +92,25 @@ def run(
     for name, value in {"seconds": seconds, "scale": scale, "clients": clients}.items():
         if value < 1:
             raise UsageError(f"The benchmark needs --{name} of 1 or more, not {value}.")
-    if dsn is None:
-        with durable_server(pg) as own:
-            return run(
-                dsn=own, seconds=seconds, scale=scale, clients=clients, repeat=repeat, say=say
-            )
     slices = max(1, round(seconds / SLICE)) * repeat
-    with _databases(dsn, scale, say), connect(_database(dsn, KEPT)) as orchestrator:
+    if dsn is not None:
+        with _databases(dsn, scale, say):
+            return _measure(dsn, clients, slices, say)
+    with own_server(pg) as server:
+        own = server.up().dsn
+        with _databases(own, scale, say):
+            try:
+                accelerate(server, KEPT)
+            except ServerError as error:
+                say(f"{error} So capture is measured in plpgsql.\n")
+            return _measure(own, clients, slices, say)
+
+
+def _measure(dsn: str, clients: int, slices: int, say: Callable[[str], None]) -> Report:
+    with connect(_database(dsn, KEPT)) as orchestrator:
         require_durable(orchestrator.connection)
-        described = machine(orchestrator.connection)
+        in_c = catalog.captures_in_c(orchestrator.connection)
+        described = {**machine(orchestrator.connection), "capture in": "C" if in_c else "plpgsql"}
         orchestrator.create_view(VIEW, QUERY, staleness="1s")
         strategy = orchestrator.view(VIEW).strategy
         staleness = _Staleness()

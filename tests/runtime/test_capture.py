@@ -2,8 +2,6 @@
 
 import pytest
 
-from orchestrator.errors import DatabaseError
-
 pytestmark = pytest.mark.integration
 
 
