@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
+from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Identifier
 
@@ -26,7 +27,7 @@ from orchestrator.bench.measure import Paired, alternate, machine, own_server
 from orchestrator.bench.measure import require_durable_commits as require_durable
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.errors import DatabaseError, ServerError, UsageError
-from orchestrator.runtime import catalog
+from orchestrator.runtime import catalog, catalog_serving
 
 BARE, KEPT = "idivm_bench_bare", "idivm_bench_kept"
 VIEW = "teller_totals"
@@ -41,36 +42,57 @@ STALENESS_AT_MOST = 1.0
 SLICE = 5
 """Seconds that pgbench stays with one database."""
 
+LOOK = 0.05
+"""Seconds between two looks at the view's age."""
+
+PATIENCE = 30
+"""Seconds that a view may take until it has what was written before."""
+
 
 @dataclass
 class _Staleness:
     """How old the view's content was, in seconds, looked at again and again."""
 
+    view_id: int
     samples: list[float] = field(default_factory=list)
 
     @contextmanager
     def watched(self, dsn: str) -> Iterator[None]:
-        """Looks while writers are at work; before they began there was nothing to miss."""
-        done = threading.Event()
-        thread = threading.Thread(target=self._watch, args=(dsn, done))
+        """Looks while writers are at work, from when nothing is left of those before."""
+        done, fresh = threading.Event(), threading.Event()
+        thread = threading.Thread(target=self._watch, args=(dsn, fresh, done))
         thread.start()
         try:
+            fresh.wait()
             yield
         finally:
             done.set()
             thread.join()
 
-    def _watch(self, dsn: str, done: threading.Event) -> None:
-        began = time.monotonic()
-        age = (
-            "SELECT extract(epoch FROM clock_timestamp() - refreshed_at) + seconds"
-            " FROM idivm.watermarks"
-        )
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            while not done.wait(0.02):
-                row = connection.execute(age).fetchone()
-                assert row is not None
-                self.samples.append(min(float(row[0]), time.monotonic() - began))
+    def _watch(self, dsn: str, fresh: threading.Event, done: threading.Event) -> None:
+        try:
+            with psycopg.connect(dsn, autocommit=True) as connection:
+                late = time.monotonic() + PATIENCE
+                while time.monotonic() < late and not catalog_serving.is_fresh(
+                    connection, self.view_id
+                ):
+                    time.sleep(LOOK)
+                fresh.set()
+                self._look(connection, done)
+        finally:
+            fresh.set()
+
+    def _look(self, connection: Connection[Any], done: threading.Event) -> None:
+        complete = time.monotonic()
+        _, before = catalog_serving.age(connection, self.view_id)
+        while not done.wait(LOOK):
+            now = time.monotonic()
+            age, number = catalog_serving.age(connection, self.view_id)
+            if number == before:
+                # Before the first change there is nothing to miss.
+                complete = now
+                continue
+            self.samples.append(min(age, time.monotonic() - complete))
 
     def percentile(self, share: float) -> float:
         """The age that this share of the samples does not exceed."""
@@ -112,8 +134,8 @@ def _measure(dsn: str, clients: int, slices: int, say: Callable[[str], None]) ->
         in_c = catalog.captures_in_c(orchestrator.connection)
         described = {**machine(orchestrator.connection), "capture in": "C" if in_c else "plpgsql"}
         orchestrator.create_view(VIEW, QUERY, staleness="1s")
-        strategy = orchestrator.view(VIEW).strategy
-        staleness = _Staleness()
+        view = orchestrator.view(VIEW)
+        strategy, staleness = view.strategy, _Staleness(view.id)
         with _served(_database(dsn, KEPT)):
             served = _rates(dsn, orchestrator, clients, slices, say, staleness)
             _require_right(orchestrator)
