@@ -5,6 +5,7 @@ pgbench's simple updates run on two databases in turn, one of them with an aggre
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -203,12 +204,18 @@ def _served(dsn: str) -> Iterator[None]:
     command = [sys.executable, "-m", "orchestrator.cli.main", "serve", "--json"]
     # A password in it is not for the list of processes.
     environment = {**os.environ, "IDIVM_DSN": dsn}
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
     try:
+        if not any(json.loads(line)["event"] == "connected" for line in process.stdout):
+            raise ServerError("idivm serve ended before it was at work; run it to see why.")
+        reader = threading.Thread(target=process.stdout.read)
+        reader.start()
         yield
     finally:
         process.terminate()
         process.wait()
+    reader.join()
 
 
 def _rates(
