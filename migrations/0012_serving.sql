@@ -40,3 +40,50 @@ BEGIN
         row_seconds = coalesce((c.row_seconds + excluded.row_seconds) / 2, excluded.row_seconds, c.row_seconds);
 END
 $$;
+
+-- Whether the statement that calls a refresh may itself have changed these views' tables. Rows that
+-- it has changed are in the table and not yet in the log, where they come at its end: a refresh now
+-- would meet them in the joins, and the next one count them once more. PostgreSQL does not say what
+-- statements are open, so the signs are: a trigger; a caller whose text is that of a change.
+CREATE FUNCTION idivm.is_mid_statement(view_ids integer[], callers text) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    query text := regexp_replace(current_query(), '^(\s|--[^\n]*\n|/\*.*?\*/)+', '');
+BEGIN
+    RETURN pg_current_xact_id_if_assigned() IS NOT NULL
+        AND (pg_trigger_depth() > 0
+             OR callers ~* '"\s*((insert|update|delete|merge)\M|with\M[^"]*\m(insert|update|delete|merge)\M)'
+             -- Of several statements in one text the refresh may be one.
+             OR query ~* '^(insert|update|delete|merge|copy|explain|with\M.*\m(insert|update|delete|merge))\M'
+                AND query !~ ';\s*\S')
+        AND EXISTS (
+            SELECT FROM pg_locks l
+            WHERE l.pid = pg_backend_pid() AND l.granted AND l.locktype = 'relation' AND l.mode = 'RowExclusiveLock'
+              AND l.relation IN (
+                  SELECT m.member FROM idivm.view_sources vs
+                  JOIN idivm.sources s ON s.id = vs.source
+                  JOIN idivm.source_members m ON m.source = s.id
+                  WHERE vs.view = ANY (view_ids)
+                    AND NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation)));
+END
+$$;
+
+CREATE OR REPLACE FUNCTION idivm.lock_views(view_ids integer[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    apart integer[] := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id
+                             WHERE id NOT IN (SELECT kept FROM idivm.kept_views() AS kept) ORDER BY id);
+    callers text;
+BEGIN
+    GET DIAGNOSTICS callers = PG_CONTEXT;
+    IF idivm.is_mid_statement(apart, callers) THEN
+        RAISE EXCEPTION 'a view cannot be refreshed by a statement that may have changed its tables'
+            USING ERRCODE = 'object_in_use',
+                  HINT = 'Refresh it after the statement; or create it WITH (maintain = eager), which shows '
+                         'each statement''s changes, or WITH (maintain = on_commit).';
+    END IF;
+    PERFORM pg_advisory_xact_lock(idivm.lock_class(), id) FROM unnest(apart) AS id;
+END
+$$;

@@ -535,3 +535,71 @@ def test_a_large_diff_is_tried_before_its_price_is_known(orc):
     orc.refresh("v")
     assert orc.execute("SELECT access_seconds IS NOT NULL FROM idivm.costs")[0].rows == [(True,)]
     assert all(report.equal for report in orc.check())
+
+
+IN_MID_STATEMENT = {
+    "a trigger": "UPDATE t SET n = n + 100 WHERE id <= 3",
+    "a function": "UPDATE t SET n = refreshed(n) WHERE id <= 3",
+    "a function in a function": "DO $$ BEGIN UPDATE t SET n = refreshed(n) WHERE id <= 3; END $$",
+    "a CTE": "WITH gone AS (DELETE FROM t WHERE id <= 3 RETURNING id)"
+    " SELECT count(*), (SELECT count(*) FROM idivm.refresh('sums')) FROM gone",
+    "a partition": "UPDATE p SET n = refreshed(n)",
+}
+
+AT_LAST = {
+    "a transaction": "BEGIN; UPDATE t SET n = n + 100; SELECT * FROM idivm.refresh('sums'); COMMIT",
+    "a block": "DO $$ BEGIN UPDATE t SET n = n + 100; PERFORM idivm.refresh('sums'); END $$",
+    "another table's trigger": "INSERT INTO wishes VALUES (1)",
+}
+
+
+@pytest.fixture
+def refreshing(shop):
+    shop.execute(
+        """
+        CREATE FUNCTION refreshed(n int) RETURNS int LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM idivm.refresh('sums'); RETURN n + 1; END $$;
+        CREATE FUNCTION refreshing() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM idivm.refresh('sums'); RETURN NULL; END $$;
+        CREATE TABLE wishes (id int);
+        CREATE TRIGGER refreshing AFTER INSERT ON wishes
+            FOR EACH ROW EXECUTE FUNCTION refreshing();
+        CREATE TABLE p (id int, n int) PARTITION BY LIST (id);
+        CREATE TABLE p_1 PARTITION OF p FOR VALUES IN (1);
+        INSERT INTO p VALUES (1, 1), (1, 2);
+        CREATE VIEW parts AS SELECT id, sum(n) AS s FROM p GROUP BY id
+        """
+    )
+    return shop
+
+
+@pytest.mark.parametrize("where", IN_MID_STATEMENT)
+def test_no_view_is_refreshed_by_a_statement_that_changes_its_tables(refreshing, where):
+    if where == "a trigger":
+        refreshing.execute(
+            "CREATE TRIGGER a AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION refreshing()"
+        )
+    if where == "a partition":
+        refreshing.execute(
+            "CREATE OR REPLACE FUNCTION refreshed(n int) RETURNS int LANGUAGE plpgsql AS"
+            " $$ BEGIN PERFORM idivm.refresh('parts'); RETURN n + 1; END $$"
+        )
+    with pytest.raises(IdivmError, match="by a statement that may have changed its tables"):
+        refreshing.execute(IN_MID_STATEMENT[where])
+    refreshing.execute("UPDATE t SET n = n + 1 WHERE n < 0; DELETE FROM t WHERE id = 30")
+    refreshing.refresh()
+    assert all(equal(refreshing).values())
+
+
+@pytest.mark.parametrize("where", AT_LAST)
+def test_a_view_is_refreshed_by_what_follows_a_statement(refreshing, connect, where):
+    before = content(refreshing)
+    writer = connect()
+    if where == "another table's trigger":
+        writer.execute("UPDATE t SET n = n + 100")
+    writer.execute(AT_LAST[where])
+    assert content(refreshing) != before
+    assert equal(refreshing)["sums"]
+    refreshing.execute("UPDATE t SET n = n + 1")
+    refreshing.refresh()
+    assert all(equal(refreshing).values())
