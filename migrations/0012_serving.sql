@@ -49,10 +49,13 @@ CREATE FUNCTION idivm.is_mid_statement(view_ids integer[], callers text) RETURNS
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    query text := regexp_replace(current_query(), '^(\s|--[^\n]*\n|/\*.*?\*/)+', '');
+    query text;
 BEGIN
-    RETURN pg_current_xact_id_if_assigned() IS NOT NULL
-        AND (pg_trigger_depth() > 0
+    IF pg_current_xact_id_if_assigned() IS NULL THEN
+        RETURN false;
+    END IF;
+    query := regexp_replace(current_query(), '^(\s|--[^\n]*\n|/\*.*?\*/)+', '');
+    RETURN (pg_trigger_depth() > 0
              OR callers ~* '"\s*((insert|update|delete|merge)\M|with\M[^"]*\m(insert|update|delete|merge)\M)'
              -- Of several statements in one text the refresh may be one.
              OR query ~* '^(insert|update|delete|merge|copy|explain|with\M.*\m(insert|update|delete|merge))\M'
