@@ -88,12 +88,13 @@ def default_dsn() -> str:
     return embedded_dsn()
 
 
-def accelerate(server: EmbeddedServer) -> None:
-    """Builds capture's C form for an embedded server, and has its database use it."""
+def accelerate(server: EmbeddedServer, database: str | None = None) -> None:
+    """Builds capture's C form for an embedded server, and has its database, or another, use it."""
     server.add_module()
     endpoint = server.up()
-    with connect(endpoint.dsn) as orchestrator:
-        with psycopg.connect(endpoint.superuser_dsn, autocommit=True) as superuser:
+    with connect(make_conninfo(endpoint.dsn, dbname=database)) as orchestrator:
+        as_superuser = make_conninfo(endpoint.superuser_dsn, dbname=database)
+        with psycopg.connect(as_superuser, autocommit=True) as superuser:
             migrate.take_module(superuser)
         if not catalog.captures_in_c(orchestrator.connection):
             raise ServerError(

@@ -88,6 +88,11 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
     sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
 
+    sub = bench("eager", "what eager views add to the statements that change their tables", _eager)
+    sub.add_argument("--parts", type=int, default=100_000, help="rows of parts and of devices")
+    sub.add_argument("--repeat", type=int, default=50, help="measured updates of each size")
+    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+
     sub = bench("chaos", "writers, refreshers, DDL, and kill -9 of everything in turn", _chaos)
     sub.add_argument("--minutes", type=float, default=15, help="how long to go on")
     sub.add_argument("--seed", type=int, default=5, help="of what is done")
@@ -270,6 +275,20 @@ def _logs(options: argparse.Namespace) -> int:
     if options.dsn:
         raise UsageError("This run measures catalogs, and so a server of its own: leave --dsn out.")
     report = run(changes=options.changes, settle=options.settle, pg=options.pg, say=progress)
+    return show(report, as_json=options.json)
+
+
+def _eager(options: argparse.Namespace) -> int:
+    from orchestrator.bench.eager import run
+    from orchestrator.bench.report import progress, show
+
+    report = run(
+        dsn=options.dsn,
+        parts=options.parts,
+        repeat=options.repeat,
+        pg=options.pg,
+        say=progress,
+    )
     return show(report, as_json=options.json)
 
 

@@ -5,6 +5,7 @@ pgbench's simple updates run on two databases in turn, one of them with an aggre
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -17,15 +18,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
+from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Identifier
 
-from orchestrator.api import Orchestrator, connect
+from orchestrator.api import Orchestrator, accelerate, connect
 from orchestrator.bench.capture import _pgbench
-from orchestrator.bench.measure import Paired, alternate, durable_server, machine
+from orchestrator.bench.measure import Paired, alternate, machine, own_server
 from orchestrator.bench.measure import require_durable_commits as require_durable
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.errors import DatabaseError, ServerError, UsageError
+from orchestrator.runtime import catalog, catalog_serving
 
 BARE, KEPT = "idivm_bench_bare", "idivm_bench_kept"
 VIEW = "teller_totals"
@@ -40,36 +43,57 @@ STALENESS_AT_MOST = 1.0
 SLICE = 5
 """Seconds that pgbench stays with one database."""
 
+LOOK = 0.05
+"""Seconds between two looks at the view's age."""
+
+PATIENCE = 30
+"""Seconds that a view may take until it has what was written before."""
+
 
 @dataclass
 class _Staleness:
     """How old the view's content was, in seconds, looked at again and again."""
 
+    view_id: int
     samples: list[float] = field(default_factory=list)
 
     @contextmanager
     def watched(self, dsn: str) -> Iterator[None]:
-        """Looks while writers are at work; before they began there was nothing to miss."""
-        done = threading.Event()
-        thread = threading.Thread(target=self._watch, args=(dsn, done))
+        """Looks while writers are at work, from when nothing is left of those before."""
+        done, fresh = threading.Event(), threading.Event()
+        thread = threading.Thread(target=self._watch, args=(dsn, fresh, done))
         thread.start()
         try:
+            fresh.wait()
             yield
         finally:
             done.set()
             thread.join()
 
-    def _watch(self, dsn: str, done: threading.Event) -> None:
-        began = time.monotonic()
-        age = (
-            "SELECT extract(epoch FROM clock_timestamp() - refreshed_at) + seconds"
-            " FROM idivm.watermarks"
-        )
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            while not done.wait(0.02):
-                row = connection.execute(age).fetchone()
-                assert row is not None
-                self.samples.append(min(float(row[0]), time.monotonic() - began))
+    def _watch(self, dsn: str, fresh: threading.Event, done: threading.Event) -> None:
+        try:
+            with psycopg.connect(dsn, autocommit=True) as connection:
+                late = time.monotonic() + PATIENCE
+                while time.monotonic() < late and not catalog_serving.is_fresh(
+                    connection, self.view_id
+                ):
+                    time.sleep(LOOK)
+                fresh.set()
+                self._look(connection, done)
+        finally:
+            fresh.set()
+
+    def _look(self, connection: Connection[Any], done: threading.Event) -> None:
+        complete = time.monotonic()
+        _, before = catalog_serving.age(connection, self.view_id)
+        while not done.wait(LOOK):
+            now = time.monotonic()
+            age, number = catalog_serving.age(connection, self.view_id)
+            if number == before:
+                # Before the first change there is nothing to miss.
+                complete = now
+                continue
+            self.samples.append(min(age, time.monotonic() - complete))
 
     def percentile(self, share: float) -> float:
         """The age that this share of the samples does not exceed."""
@@ -91,18 +115,28 @@ def run(
     for name, value in {"seconds": seconds, "scale": scale, "clients": clients}.items():
         if value < 1:
             raise UsageError(f"The benchmark needs --{name} of 1 or more, not {value}.")
-    if dsn is None:
-        with durable_server(pg) as own:
-            return run(
-                dsn=own, seconds=seconds, scale=scale, clients=clients, repeat=repeat, say=say
-            )
     slices = max(1, round(seconds / SLICE)) * repeat
-    with _databases(dsn, scale, say), connect(_database(dsn, KEPT)) as orchestrator:
+    if dsn is not None:
+        with _databases(dsn, scale, say):
+            return _measure(dsn, clients, slices, say)
+    with own_server(pg) as server:
+        own = server.up().dsn
+        with _databases(own, scale, say):
+            try:
+                accelerate(server, KEPT)
+            except ServerError as error:
+                say(f"{error} So capture is measured in plpgsql.\n")
+            return _measure(own, clients, slices, say)
+
+
+def _measure(dsn: str, clients: int, slices: int, say: Callable[[str], None]) -> Report:
+    with connect(_database(dsn, KEPT)) as orchestrator:
         require_durable(orchestrator.connection)
-        described = machine(orchestrator.connection)
+        in_c = catalog.captures_in_c(orchestrator.connection)
+        described = {**machine(orchestrator.connection), "capture in": "C" if in_c else "plpgsql"}
         orchestrator.create_view(VIEW, QUERY, staleness="1s")
-        strategy = orchestrator.view(VIEW).strategy
-        staleness = _Staleness()
+        view = orchestrator.view(VIEW)
+        strategy, staleness = view.strategy, _Staleness(view.id)
         with _served(_database(dsn, KEPT)):
             served = _rates(dsn, orchestrator, clients, slices, say, staleness)
             _require_right(orchestrator)
@@ -170,12 +204,18 @@ def _served(dsn: str) -> Iterator[None]:
     command = [sys.executable, "-m", "orchestrator.cli.main", "serve", "--json"]
     # A password in it is not for the list of processes.
     environment = {**os.environ, "IDIVM_DSN": dsn}
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
     try:
+        if not any(json.loads(line)["event"] == "connected" for line in process.stdout):
+            raise ServerError("idivm serve ended before it was at work; run it to see why.")
+        reader = threading.Thread(target=process.stdout.read)
+        reader.start()
         yield
     finally:
         process.terminate()
         process.wait()
+    reader.join()
 
 
 def _rates(

@@ -20,8 +20,8 @@ import psycopg
 from psycopg import Connection
 
 from orchestrator.errors import IdivmError
-from orchestrator.frontend.options import seconds
 from orchestrator.runtime import refresh
+from orchestrator.runtime.catalog_serving import Served, look, served_views
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.refresh import RefreshReport
 
@@ -39,41 +39,6 @@ TIDY = 10.0
 LONGEST_PAUSE = 30.0
 """The most seconds between two attempts at what fails."""
 
-_STANDING = """
-    WITH RECURSIVE reads(view, source, below) AS (
-        SELECT vs.view, vs.source, lower_view.id
-        FROM idivm.view_sources vs
-        JOIN idivm.sources s ON s.id = vs.source
-        LEFT JOIN idivm.views lower_view ON lower_view.state = s.relation
-    ), depends(view, source, below) AS (
-        SELECT view, source, below FROM reads
-      UNION
-        SELECT d.view, r.source, r.below FROM depends d JOIN reads r ON r.view = d.below
-    )
-    SELECT v.id, coalesce(v.relation::text, v.name), v.options ->> 'staleness', v.moving,
-           coalesce(array_agg(d.source) FILTER (WHERE d.below IS NULL), '{}'),
-           coalesce(array_agg(d.below) FILTER (WHERE d.below IS NOT NULL), '{}')
-    FROM idivm.views v LEFT JOIN depends d ON d.view = v.id
-    WHERE v.status <> 'building' AND (v.status = 'invalid' OR v.id NOT IN (SELECT idivm.kept_views()))
-    GROUP BY v.id ORDER BY v.id
-"""
-
-_LOOK = """
-    WITH writers AS MATERIALIZED (
-        -- A prepared transaction has no process, and another name instead.
-        SELECT DISTINCT relation, virtualtransaction AS writer FROM pg_locks
-        WHERE mode = 'RowExclusiveLock' AND relation IS NOT NULL
-          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    )
-    SELECT (SELECT md5(string_agg(concat_ws(' ', v.id, v.status, v.maintain, v.options), ',' ORDER BY v.id))
-            FROM idivm.views v),
-           s.id, coalesce(pg_sequence_last_value(to_regclass('idivm_log.s' || s.id || '_seq')::oid), 0),
-           ARRAY(SELECT w.writer FROM writers w
-                 WHERE w.relation = to_regclass('idivm_log.s' || s.id || '_a')
-                    OR w.relation = to_regclass('idivm_log.s' || s.id || '_b'))
-    FROM (SELECT) AS one LEFT JOIN idivm.sources s ON true
-"""
-
 
 @dataclass(frozen=True)
 class Event:
@@ -87,18 +52,6 @@ class Event:
     staleness: float | None = None
     """How long the oldest of the changes may have waited to be seen in the view."""
     message: str | None = None
-
-
-@dataclass(frozen=True)
-class Served:
-    """A view to keep fresh: its bound, the tables below it, the views below it."""
-
-    id: int
-    name: str
-    bound: float
-    moving: bool
-    tables: frozenset[int]
-    below: frozenset[int]
 
 
 @dataclass
@@ -230,11 +183,11 @@ class Server:
                         self.tidy(connection)
                         tidied = time.monotonic()
                     now = time.monotonic()
-                    rows = connection.execute(_LOOK).fetchall()
-                    if rows[0][0] != known:
+                    found = look(connection)
+                    if found.views != known:
                         self._learn(connection)
-                        known = rows[0][0]
-                    self._look({row[1]: (row[2], frozenset(row[3])) for row in rows}, looked)
+                        known = found.views
+                    self._look(found.logs, looked)
                     looked = now
                     self._start(pool)
                     self.stop.wait(self._nap())
@@ -245,18 +198,7 @@ class Server:
 
     def _learn(self, connection: Connection[Any]) -> None:
         """Reads which views there are."""
-        rows = connection.execute(_STANDING).fetchall()
-        self.views = [
-            Served(
-                view_id,
-                name,
-                seconds(bound) if bound else self.interval,
-                moving,
-                frozenset(tables),
-                frozenset(below),
-            )
-            for view_id, name, bound, moving, tables, below in rows
-        ]
+        self.views = served_views(connection, self.interval)
         now = time.monotonic()
         known = {view.id for view in self.views}
         kept = {view_id: p for view_id, p in self.progress.items() if view_id in known}

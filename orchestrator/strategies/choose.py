@@ -73,6 +73,7 @@ def choose(problem: Problem, wanted: str) -> MaintenancePlan:
 def _compared(problem: Problem) -> MaintenancePlan | None:
     """The plan whose changes cost least by the model; none if there is nothing to choose between."""
     variants = [(compose.NAME, compose.plan(problem))]
+    without = None
     if problem.cache and problem.cache_is_open and _has_cache(variants[0][1]):
         without = compose.plan(replace(problem, cache=False))
         variants.append((f"{compose.NAME} without a cache", without))
@@ -81,10 +82,11 @@ def _compared(problem: Problem) -> MaintenancePlan | None:
     if not made or not isinstance(variants[0][1], MaintenancePlan):
         return None
     total = {name: _cost(one, problem) for name, one in made}
-    # The model is rough: a little less is not less.
     best, plan = made[0]
     for name, one in made[1:]:
-        if total[name] < MARGIN * total[best]:
+        # The model is rough: a little less is not less. But a cache, which takes space and whose
+        # rows are dearer to write than others to read, has to pay for itself.
+        if total[name] < (1 if one is without else MARGIN) * total[best]:
             best, plan = name, one
     reasons = [Reason(best, True, "; ".join((_described(total[best]), *plan.notes)))]
     reasons += [Reason(name, False, _described(total[name])) for name, _ in made if name != best]

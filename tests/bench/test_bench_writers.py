@@ -34,5 +34,5 @@ def test_a_size_below_one_is_refused():
 
 
 def test_percentiles():
-    ages = _Staleness([float(age) for age in range(100)])
+    ages = _Staleness(1, [float(age) for age in range(100)])
     assert (ages.percentile(0.5), ages.percentile(0.99), ages.percentile(1)) == (50, 99, 99)

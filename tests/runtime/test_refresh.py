@@ -541,8 +541,90 @@ def test_a_large_diff_goes_the_way_that_took_less(orc, anew):
         orc.execute(f"UPDATE r SET n = n + 1, k = 1 + (k + 1) % 50 WHERE id <= {size}")
         orc.refresh("v")
         [after] = orc.execute("SELECT access_seconds, row_seconds FROM idivm.costs")[0].rows
-        # What a small diff takes is not measured.
-        assert (after[0] != by_access) == (size > 1000 and not anew)
+        # What a small diff takes is not measured, and a view computed anew tells of rows alone.
+        told = after[0] not in (by_access, pytest.approx(0.9 * by_access))
+        assert told == (size > 1000 and not anew)
         assert all(report.equal for report in orc.check())
-        if size > 1000 and anew:
-            assert after[0] == by_access
+
+
+def test_a_large_diff_is_tried_before_its_price_is_known(orc):
+    orc.execute(
+        "CREATE TABLE r (id int PRIMARY KEY, k int, n int); CREATE TABLE s (id int PRIMARY KEY, k int);"
+        "INSERT INTO s SELECT g, g % 10 FROM generate_series(1, 100) AS g;"
+        "INSERT INTO r SELECT g, g % 10, g FROM generate_series(1, 150000) AS g; ANALYZE r, s"
+    )
+    orc.create_view(
+        "v", "SELECT s.id, sum(r.n) AS n FROM r JOIN s USING (k) GROUP BY s.id", cache="off"
+    )
+    orc.execute("UPDATE r SET n = n + 1 WHERE id <= 1200")
+    orc.refresh("v")
+    assert orc.execute("SELECT access_seconds IS NOT NULL FROM idivm.costs")[0].rows == [(True,)]
+    assert all(report.equal for report in orc.check())
+
+
+IN_MID_STATEMENT = {
+    "a trigger": "UPDATE t SET n = n + 100 WHERE id <= 3",
+    "a function": "UPDATE t SET n = refreshed(n) WHERE id <= 3",
+    "a function in a function": "DO $$ BEGIN UPDATE t SET n = refreshed(n) WHERE id <= 3; END $$",
+    "a CTE": "WITH gone AS (DELETE FROM t WHERE id <= 3 RETURNING id)"
+    " SELECT count(*), (SELECT count(*) FROM idivm.refresh('sums')) FROM gone",
+    "a partition": "UPDATE p SET n = refreshed(n)",
+}
+
+AT_LAST = {
+    "a transaction": "BEGIN; UPDATE t SET n = n + 100; SELECT * FROM idivm.refresh('sums'); COMMIT",
+    "a block": "DO $$ BEGIN UPDATE t SET n = n + 100; PERFORM idivm.refresh('sums'); END $$",
+    "another table's trigger": "INSERT INTO wishes VALUES (1)",
+}
+
+
+@pytest.fixture
+def refreshing(shop):
+    shop.execute(
+        """
+        CREATE FUNCTION refreshed(n int) RETURNS int LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM idivm.refresh('sums'); RETURN n + 1; END $$;
+        CREATE FUNCTION refreshing() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM idivm.refresh('sums'); RETURN NULL; END $$;
+        CREATE TABLE wishes (id int);
+        CREATE TRIGGER refreshing AFTER INSERT ON wishes
+            FOR EACH ROW EXECUTE FUNCTION refreshing();
+        CREATE TABLE p (id int, n int) PARTITION BY LIST (id);
+        CREATE TABLE p_1 PARTITION OF p FOR VALUES IN (1);
+        INSERT INTO p VALUES (1, 1), (1, 2);
+        CREATE VIEW parts AS SELECT id, sum(n) AS s FROM p GROUP BY id
+        """
+    )
+    return shop
+
+
+@pytest.mark.parametrize("where", IN_MID_STATEMENT)
+def test_no_view_is_refreshed_by_a_statement_that_changes_its_tables(refreshing, where):
+    if where == "a trigger":
+        refreshing.execute(
+            "CREATE TRIGGER a AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION refreshing()"
+        )
+    if where == "a partition":
+        refreshing.execute(
+            "CREATE OR REPLACE FUNCTION refreshed(n int) RETURNS int LANGUAGE plpgsql AS"
+            " $$ BEGIN PERFORM idivm.refresh('parts'); RETURN n + 1; END $$"
+        )
+    with pytest.raises(IdivmError, match="by a statement that may have changed its tables"):
+        refreshing.execute(IN_MID_STATEMENT[where])
+    refreshing.execute("UPDATE t SET n = n + 1 WHERE n < 0; DELETE FROM t WHERE id = 30")
+    refreshing.refresh()
+    assert all(equal(refreshing).values())
+
+
+@pytest.mark.parametrize("where", AT_LAST)
+def test_a_view_is_refreshed_by_what_follows_a_statement(refreshing, connect, where):
+    before = content(refreshing)
+    writer = connect()
+    if where == "another table's trigger":
+        writer.execute("UPDATE t SET n = n + 100")
+    writer.execute(AT_LAST[where])
+    assert content(refreshing) != before
+    assert equal(refreshing)["sums"]
+    refreshing.execute("UPDATE t SET n = n + 1")
+    refreshing.refresh()
+    assert all(equal(refreshing).values())

@@ -309,6 +309,21 @@ def test_an_update_of_a_plain_attribute_touches_one_row_version_each(orc):
     assert orc.refresh("v")[0].changed == 0
 
 
+def test_a_cache_that_saves_nothing_is_not_taken(orc):
+    orc.execute(
+        "CREATE TABLE a (id int PRIMARY KEY, k int, n int); CREATE TABLE t (id int PRIMARY KEY, k int);"
+        "INSERT INTO a SELECT g, g % 10, g FROM generate_series(1, 2000) AS g;"
+        "INSERT INTO t SELECT g, g % 10 FROM generate_series(1, 100) AS g"
+    )
+    for _ in range(100):
+        orc.execute("UPDATE a SET n = n + 1")
+    orc.execute("ANALYZE a, t; SELECT pg_stat_force_next_flush(); SELECT 1")
+    # An update of n changes ten rows of the cache, or twice as many looked up without one.
+    orc.create_view("v", "SELECT t.id, sum(a.n) AS n FROM a JOIN t USING (k) GROUP BY t.id")
+    assert [s["role"] for s in orc.view("v").plan["states"] if "key" in s] == ["content"]
+    assert orc.explain("v").why.startswith("+ id without a cache: ")
+
+
 def test_auto_goes_by_what_a_change_costs(orc):
     orc.execute(TABLES)
     orc.execute(

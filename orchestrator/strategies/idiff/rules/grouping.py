@@ -112,7 +112,8 @@ def _add(upkeep: Upkeep, operator: Grouping, changed: Bag, rows: Column, kept: l
     numbers = [rows, *(part.column for one in kept for part in one.parts)]
     added = {c: filled("x + y", x=upkeep.stored(c), y=c) for c in numbers}
     if operator.by:
-        upkeep.delete(delta, operator.by, filled("x = 0", x=added[rows]))
+        shrunk = Selection(delta, filled("x < 0", x=rows))
+        upkeep.delete(shrunk, operator.by, filled("x = 0", x=added[rows]))
     sets = [*added.items(), *((one.aggregate.column, one.worth(added)) for one in kept)]
     moved = disjunction(filled("x <> 0", x=column) for column in numbers)
     upkeep.update(delta, operator.by, sets, moved)

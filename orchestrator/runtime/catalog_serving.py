@@ -1,0 +1,109 @@
+"""What serving asks of idivm's catalog: which views there are to keep fresh, and what has happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+
+from orchestrator.frontend.options import seconds
+
+_STANDING = """
+    WITH RECURSIVE reads(view, source, below) AS (
+        SELECT vs.view, vs.source, lower_view.id
+        FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        LEFT JOIN idivm.views lower_view ON lower_view.state = s.relation
+    ), depends(view, source, below) AS (
+        SELECT view, source, below FROM reads
+      UNION
+        SELECT d.view, r.source, r.below FROM depends d JOIN reads r ON r.view = d.below
+    )
+    SELECT v.id, coalesce(v.relation::text, v.name), v.options ->> 'staleness', v.moving,
+           coalesce(array_agg(d.source) FILTER (WHERE d.below IS NULL), '{}'),
+           coalesce(array_agg(d.below) FILTER (WHERE d.below IS NOT NULL), '{}')
+    FROM idivm.views v LEFT JOIN depends d ON d.view = v.id
+    WHERE v.status <> 'building' AND (v.status = 'invalid' OR v.id NOT IN (SELECT idivm.kept_views()))
+    GROUP BY v.id ORDER BY v.id
+"""
+
+_LOOK = """
+    WITH writers AS MATERIALIZED (
+        -- A prepared transaction has no process, and another name instead.
+        SELECT DISTINCT relation, virtualtransaction AS writer FROM pg_locks
+        WHERE mode = 'RowExclusiveLock' AND relation IS NOT NULL
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    )
+    SELECT (SELECT md5(string_agg(concat_ws(' ', v.id, v.status, v.maintain, v.options), ',' ORDER BY v.id))
+            FROM idivm.views v),
+           s.id, coalesce(pg_sequence_last_value(to_regclass('idivm_log.s' || s.id || '_seq')::oid), 0),
+           ARRAY(SELECT w.writer FROM writers w
+                 WHERE w.relation = to_regclass('idivm_log.s' || s.id || '_a')
+                    OR w.relation = to_regclass('idivm_log.s' || s.id || '_b'))
+    FROM (SELECT) AS one LEFT JOIN idivm.sources s ON true
+"""
+
+_AGE = """
+    SELECT extract(epoch FROM clock_timestamp() - w.refreshed_at) + w.seconds,
+           coalesce(sum(pg_sequence_last_value(to_regclass('idivm_log.s' || vs.source || '_seq')::oid)), 0)
+    FROM idivm.watermarks w JOIN idivm.view_sources vs ON vs.view = w.view
+    WHERE w.view = %s GROUP BY w.view
+"""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A view to keep fresh: its bound, the tables below it, the views below it."""
+
+    id: int
+    name: str
+    bound: float
+    moving: bool
+    tables: frozenset[int]
+    below: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a look at the logs finds."""
+
+    views: str | None
+    """Other than before when a view has come, gone or changed."""
+    logs: dict[int, tuple[int, frozenset[str]]]
+    """Of each source: the number of its last statement, the transactions that are writing its log."""
+
+
+def served_views(connection: Connection[Any], bound: float) -> list[Served]:
+    """The views to keep fresh; those that say nothing else within this bound."""
+    return [
+        Served(
+            view_id,
+            name,
+            seconds(own) if own else bound,
+            moving,
+            frozenset(tables),
+            frozenset(below),
+        )
+        for view_id, name, own, moving, tables, below in connection.execute(_STANDING).fetchall()
+    ]
+
+
+def look(connection: Connection[Any]) -> Look:
+    """What has happened: one short query over all logs."""
+    rows = connection.execute(_LOOK).fetchall()
+    logs = {row[1]: (row[2], frozenset(row[3])) for row in rows if row[1] is not None}
+    return Look(rows[0][0], logs)
+
+
+def age(connection: Connection[Any], view_id: int) -> tuple[float, int]:
+    """The seconds since a view's last refresh began, and a number that each change of its tables moves."""
+    row = connection.execute(_AGE, [view_id]).fetchone()
+    assert row is not None
+    return float(row[0]), int(row[1])
+
+
+def is_fresh(connection: Connection[Any], view_id: int) -> bool:
+    """Whether a view has consumed everything that was committed."""
+    row = connection.execute("SELECT idivm.pending_changes(%s) = 0", [view_id]).fetchone()
+    return row == (True,)
