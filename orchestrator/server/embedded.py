@@ -34,7 +34,7 @@ from psycopg.conninfo import make_conninfo
 from orchestrator.errors import ServerError
 from orchestrator.server.binaries import Installation, find, installations
 from orchestrator.server.cluster import NAME, make_cluster
-from orchestrator.server.module import build_module
+from orchestrator.server.module import build_modules
 from orchestrator.server.paths import home_directory
 from orchestrator.server.postmaster import (
     Postmaster,
@@ -142,7 +142,7 @@ class EmbeddedServer:
                 installation = reachable(find(self._version()), self._prepare_home())
                 self.lib.mkdir(mode=0o755, exist_ok=True)
                 self.lib.chmod(0o755)
-                build_module(installation, self.lib)
+                build_modules(installation, self.lib)
 
     def status(self) -> Status:
         """Where the server is, of which version, and how to reach it when it runs."""

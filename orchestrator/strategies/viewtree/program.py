@@ -42,7 +42,7 @@ from orchestrator.strategies.viewtree.normal import (
     Product,
     normal_form,
 )
-from orchestrator.strategies.viewtree.sums import COUNT, Kept, Total
+from orchestrator.strategies.viewtree.sums import COUNT, Kept, Payload, Total
 from orchestrator.strategies.viewtree.tree import View, composed, materialised, tau, with_indicators
 
 NAME = "viewtree"
@@ -70,7 +70,7 @@ class _Relation:
 
     rows: Operator
     keys: Mapping[str, Column]
-    payload: Mapping[Total, Column]
+    payload: Mapping[Payload, Column]
     exists: bool = False
     """Whether the payloads count as 1 wherever there is a key (definition 29)."""
 
@@ -95,12 +95,12 @@ class _Program:
                 # Made by the normal form, to tell rows apart by how their values look.
                 self.composer.symbols.fresh(column.symbol)
                 self.composer.types[column.symbol] = ColumnType("text", comparable=True)
-        self.kept = [self._kept(product) for product in form.products]
-        self.totals = tuple(dict.fromkeys(t for one in self.kept for t in one.totals))
         graph = form.graph
         self.static = {a.name for a in form.atoms if a.scan.table.oid in problem.static}
         self.forest = _order(graph, form.fds, problem.variable_order)
         self.tree = with_indicators(composed(tau(self.forest, graph), graph.free), graph)
+        self.kept = [self._kept(product) for product in form.products]
+        self.totals = tuple(dict.fromkeys(t for one in self.kept for t in one.totals))
         updatable = self.atoms.keys() - self.static
         # How often a key is there tells whether it comes or goes.
         counted = {v for v in self.tree.walk() if v.indicator and v.leaves <= updatable}
@@ -162,7 +162,8 @@ class _Program:
             return never_null(factor, not_null)
 
         if product.aggregate.function == COVARIANCE:
-            return covariance.kept(product, always)
+            leaves = [v.atoms[0] for v in self.tree.walk() if not v.children and not v.indicator]
+            return covariance.kept(product, leaves, always)
         return sums.kept(
             product,
             argument.name if argument else None,
@@ -218,10 +219,7 @@ class _Program:
             rows = Projection(rows, (*map(Item.kept, rows.columns), *computed))
         one = Scalar.read("1") if sign is None else Scalar.column(sign)
 
-        def summed(total: Total) -> Scalar:
-            return sums.product_of((one, total.at(atom.name)))
-
-        return self._grouped(view, rows, keys, summed)
+        return self._grouped(view, rows, keys, lambda payload: payload.lifted(atom.name, one))
 
     def _inner(self, view: View, children: Sequence[_Relation], first: int = 0) -> _Relation:
         """The join of a view's children, beginning with one of them, summed up by its keys."""
@@ -240,29 +238,27 @@ class _Program:
         known = self.defined.get(view)
         keys = known.keys if known else {name: bound[name] for name in sorted(view.keys)}
 
-        def summed(total: Total) -> Scalar:
-            return sums.product_of(
-                Scalar.column(relation.payload[total.within(_summed_atoms(child))])
+        def joined(payload: Payload) -> Scalar:
+            parts = [
+                (payload.within(_summed_atoms(child)), relation)
                 for child, relation in zip(view.children, children, strict=True)
                 if not relation.exists
-            )
+            ]
+            return payload.joined([(part, relation.payload[part]) for part, relation in parts])
 
-        return self._grouped(view, rows, keys, summed)
+        return self._grouped(view, rows, keys, joined)
 
     def _grouped(
         self,
         view: View,
         rows: Operator,
         keys: Mapping[str, Column],
-        summed: Callable[[Total], Scalar],
+        call: Callable[[Payload], Scalar],
     ) -> _Relation:
         known = self.defined.get(view)
         totals = sums.parts(self.totals, _summed_atoms(view))
         payload = known.payload if known else {total: self._column(total) for total in totals}
-        aggregates = tuple(
-            Aggregate(column, sums.summed(total, summed(total)))
-            for total, column in payload.items()
-        )
+        aggregates = tuple(Aggregate(column, call(part)) for part, column in payload.items())
         by = tuple(keys[name] for name in sorted(view.keys))
         return _Relation(
             Grouping(rows, by, aggregates),
@@ -270,9 +266,9 @@ class _Program:
             payload,
         )
 
-    def _column(self, total: Total) -> Column:
-        name = "idivm_n" if total == COUNT else "idivm_sum"
-        return Column(self.composer.symbols.fresh(name), total.type)
+    def _column(self, part: Payload) -> Column:
+        name = "idivm_n" if part == COUNT else "idivm_sum"
+        return Column(self.composer.symbols.fresh(name), part.type)
 
     # States
 
@@ -365,12 +361,12 @@ class _Program:
         columns = (*made.keys.values(), *made.payload.values())
         branches = tuple(Branch(term.rows, columns) for term in terms)
         union = UnionAll(branches, (*made.keys.values(), *parts.values()))
-        return self._grouped(view, union, made.keys, lambda total: Scalar.column(parts[total]))
+        return self._grouped(view, union, made.keys, lambda part: part.joined([(part, parts[part])]))
 
     def _assigned(self, view: View, made: _Relation) -> _Relation:
         """A delta computed once, without what adds nothing where that is soon said."""
         rows, payload = made.rows, made.payload.values()
-        if len(payload) <= FEW:
+        if len(payload) <= FEW and all(isinstance(part, Total) for part in made.payload):
             rows = Selection(rows, disjunction(filled("x <> 0", x=column) for column in payload))
         columns = (*made.keys.values(), *payload)
         return made.at(self.composer.assign(f"{_called(view)}_change", rows, columns))
@@ -385,8 +381,8 @@ class _Program:
         """V := V + δV: keys whose count becomes 0 go, new ones come."""
         upkeep, ids = Upkeep(state, self.composer), tuple(delta.keys.values())
         grown = {
-            column: filled("x + y", x=upkeep.stored(column), y=column)
-            for column in delta.payload.values()
+            column: part.added(upkeep.stored(column), column)
+            for part, column in delta.payload.items()
         }
         count = delta.payload[COUNT]
         vanishes = bool(ids) or state.role != CONTENT
