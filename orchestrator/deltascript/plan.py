@@ -207,7 +207,8 @@ class Assign:
 class Apply:
     """Apply a diff to a state, and keep what changed in a variable if something reads it."""
 
-    kind: Literal["delete", "update", "insert"]
+    kind: Literal["delete", "update", "insert", "merge"]
+    """A merge inserts the rows whose keys are not there and updates the others."""
     state: str
     query: Query
     keys: tuple[tuple[str, str, bool], ...]
@@ -215,7 +216,8 @@ class Apply:
     columns: tuple[str, ...]
     """All columns of the state."""
     sets: tuple[tuple[str, str], ...]
-    """Columns and their new values, as SQL over `t`, the stored row, and `d`, the diff."""
+    """Columns and their new values, as SQL over `t`, the stored row, and `d`, the diff; in a merge
+    that is a row of the state, called `excluded`."""
     where: str | None
     collect: str | None
     shape: str | None

@@ -378,20 +378,20 @@ class _Program:
         computed: Sequence[Item] = (),
         shown: Callable[[Operator], Operator] = lambda rows: rows,
     ) -> None:
-        """V := V + δV: keys whose count becomes 0 go, new ones come."""
+        """V := V + δV; keys whose count becomes 0 go."""
         upkeep, ids = Upkeep(state, self.composer), tuple(delta.keys.values())
         grown = {
             column: part.added(upkeep.stored(column), column)
             for part, column in delta.payload.items()
         }
-        count = delta.payload[COUNT]
-        vanishes = bool(ids) or state.role != CONTENT
-        if vanishes:
-            upkeep.delete(delta.rows, ids, filled("x = 0", x=grown[count]))
         values = [(item.column, item.scalar.substitute(grown)) for item in computed]
-        upkeep.update(delta.rows, ids, [*grown.items(), *values])
-        if vanishes:
-            upkeep.insert(shown(Selection(delta.rows, filled("x > 0", x=count))))
+        if not ids and state.role == CONTENT:
+            upkeep.update(delta.rows, ids, [*grown.items(), *values])
+            return
+        upkeep.merge(shown(delta.rows), [*grown.items(), *values])
+        count = delta.payload[COUNT]
+        fewer = Selection(delta.rows, filled("x <= 0", x=count))
+        upkeep.delete(fewer, ids, filled("x = 0", x=upkeep.stored(count)))
 
 
 def _order(graph: Hypergraph, fds: tuple[Fd, ...], wanted: str | None) -> orders.Forest:
