@@ -49,7 +49,7 @@ class Triple:
         """The sum of the rows' triples, each as often as its sign says.
 
         >>> Triple((("r", Scalar.read("a")),)).lifted("r", ONE)
-        Scalar(coalesce(idivm.triple_lift(1, ARRAY[a]), array_fill(0::double precision, ARRAY[3])))
+        Scalar(coalesce((idivm.triple_lift(1, ARRAY[a])), array_fill(0::double precision, ARRAY[3])))
         """
         for name, condition in self.conditions:
             if name == atom:

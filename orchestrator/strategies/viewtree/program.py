@@ -73,6 +73,8 @@ class _Relation:
     payload: Mapping[Payload, Column]
     exists: bool = False
     """Whether the payloads count as 1 wherever there is a key (definition 29)."""
+    terms: tuple[_Relation, ...] = ()
+    """Of a delta that is a sum, its parts, each of which has a key once."""
 
     def at(self, rows: Operator) -> _Relation:
         """The same columns, found elsewhere."""
@@ -333,7 +335,7 @@ class _Program:
                 self._add(self.states[child], self.counts.get(child, delta))
         if len(terms) < 2:
             return terms[0] if terms else None
-        return self._assigned(view, self._united(view, terms))
+        return self._united(view, tuple(terms))
 
     def _appearing(self, view: View, counts: _Relation) -> _Relation:
         """The delta of an indicator: the keys that come, and those that are there no more."""
@@ -354,14 +356,12 @@ class _Program:
         columns = (*counts.keys.values(), sign)
         return made.at(composer.assign(f"{_called(view)}_change", changed, columns))
 
-    def _united(self, view: View, terms: Sequence[_Relation]) -> _Relation:
-        """The sum of several deltas of a view."""
+    def _united(self, view: View, terms: tuple[_Relation, ...]) -> _Relation:
+        """Several deltas of a view as one, in which a key may be more than once."""
         made = self.defined[view]
-        parts = {total: self._column(total) for total in made.payload}
         columns = (*made.keys.values(), *made.payload.values())
         branches = tuple(Branch(term.rows, columns) for term in terms)
-        union = UnionAll(branches, (*made.keys.values(), *parts.values()))
-        return self._grouped(view, union, made.keys, lambda part: part.joined([(part, parts[part])]))
+        return replace(made, rows=UnionAll(branches, columns), terms=terms)
 
     def _assigned(self, view: View, made: _Relation) -> _Relation:
         """A delta computed once, without what adds nothing where that is soon said."""
@@ -379,6 +379,10 @@ class _Program:
         shown: Callable[[Operator], Operator] = lambda rows: rows,
     ) -> None:
         """V := V + δV; keys whose count becomes 0 go."""
+        for term in delta.terms:
+            self._add(state, term, computed, shown)
+        if delta.terms:
+            return
         upkeep, ids = Upkeep(state, self.composer), tuple(delta.keys.values())
         grown = {
             column: part.added(upkeep.stored(column), column)
