@@ -143,6 +143,8 @@ class StateTable:
     """Sets of columns by which the script looks for rows."""
     not_null: tuple[str, ...] = ()
     """Columns that never hold NULL."""
+    arrays: tuple[str, ...] = ()
+    """Columns whose values are long, hardly compress and change often."""
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,7 @@ def build_modules(installation: Installation, folder: Path) -> list[Path]:
 def _compiled(command: Sequence[str], source: Path, library: Path) -> Path:
     # Servers may run what an earlier build left; a file that is in use must not change.
     made = library.with_suffix(".new")
-    done = subprocess.run(
-        [*command, str(source), "-o", str(made)], capture_output=True, text=True
-    )
+    done = subprocess.run([*command, str(source), "-o", str(made)], capture_output=True, text=True)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["nothing"]
         raise ServerError(f"{source.name} could not be compiled, {command[0]} says: {said[-1]}")

@@ -19,6 +19,8 @@ from orchestrator.strategies.viewtree.normal import Product
 from orchestrator.strategies.viewtree.sums import ONE, Kept, Payload, Total
 
 FLOAT = "double precision"
+TRIPLE = f"{FLOAT}[]"
+"""The type of a triple's column."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Triple:
     """Atom by atom, in the order in which a view tree has them as leaves."""
     conditions: tuple[tuple[str, Scalar], ...] = ()
     """What rows of an atom must satisfy, at most one for each."""
-    type: str = f"{FLOAT}[]"
+    type: str = TRIPLE
 
     def within(self, atoms: Collection[str]) -> Payload:
         """The block of the numbers of some atoms; without any, a count.
@@ -51,12 +53,18 @@ class Triple:
         >>> Triple((("r", Scalar.read("a")),)).lifted("r", ONE)
         Scalar(coalesce((idivm.triple_lift(1, ARRAY[a])), array_fill(0::double precision, ARRAY[3])))
         """
+        return self._or_zero(self._of_rows("idivm.triple_lift(times, {})", atom, sign))
+
+    def of_row(self, atom: str, sign: Scalar) -> Scalar:
+        """The triple of one row."""
+        return self._of_rows("idivm.triple_lift_step(NULL, times, {})", atom, sign)
+
+    def _of_rows(self, call: str, atom: str, sign: Scalar) -> Scalar:
         for name, condition in self.conditions:
             if name == atom:
                 sign = _if(condition, sign)
         numbers = {f"x{n}": scalar for n, (_, scalar) in enumerate(self.features)}
-        lift = filled(f"idivm.triple_lift(times, ARRAY[{', '.join(numbers)}])", times=sign, **numbers)
-        return self._or_zero(lift)
+        return filled(call.format(f"ARRAY[{', '.join(numbers)}]"), times=sign, **numbers)
 
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
         """The sum of the product of triples, and of counts, which are triples of no number."""
@@ -83,9 +91,7 @@ class Triple:
         return filled(f"coalesce(x, array_fill(0::{FLOAT}, ARRAY[{length}]))", x=total)
 
 
-def kept(
-    product: Product, leaves: Sequence[str], never_null: Callable[[Scalar], bool]
-) -> Kept:
+def kept(product: Product, leaves: Sequence[str], never_null: Callable[[Scalar], bool]) -> Kept:
     """How a covariance is kept in a tree with these leaves.
 
     The triple leaves out rows with a number that is not finite. If there may be some, or NULLs, the
@@ -114,4 +120,8 @@ def kept(
 
 
 def _if(condition: Scalar, worth: Scalar) -> Scalar:
-    return worth if condition == TRUE else filled("CASE WHEN c THEN x ELSE 0 END", c=condition, x=worth)
+    return (
+        worth
+        if condition == TRUE
+        else filled("CASE WHEN c THEN x ELSE 0 END", c=condition, x=worth)
+    )

@@ -4,12 +4,13 @@ A delta is a relation like that of its view: keys with what is to be added to th
 view whose children change, one child after the other: its delta joins what is stored of the others
 (papers/fivm.txt, section 5), and is then added to what is stored of itself. So the children before
 it are met as they are afterwards and those after it as they were, and every pair of changes once.
-No base table is read: leaves with a sibling that may change are stored too.
+Leaves with a sibling that may change are stored too, but for those that are no more than an indexed
+table, which are read there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.algebra.columns import Column
@@ -28,13 +29,16 @@ from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan, captured
 from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, Reason, StateTable
 from orchestrator.strategies.idiff import terms
+from orchestrator.strategies.idiff.access import probes
+from orchestrator.strategies.idiff.compose import table_probes
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag
 from orchestrator.strategies.idiff.leaves import bag_of, reads
 from orchestrator.strategies.idiff.states import Upkeep, store
-from orchestrator.strategies.problem import ColumnType, Problem
+from orchestrator.strategies.problem import ColumnType, Problem, Statistics
 from orchestrator.strategies.viewtree import classes, covariance, orders, search, sums
-from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
+from orchestrator.strategies.viewtree.covariance import TRIPLE
+from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph, Variables
 from orchestrator.strategies.viewtree.normal import (
     COVARIANCE,
     Atom,
@@ -107,6 +111,8 @@ class _Program:
         # How often a key is there tells whether it comes or goes.
         counted = {v for v in self.tree.walk() if v.indicator and v.leaves <= updatable}
         self.stored = materialised(self.tree, updatable) | counted
+        self.found = self._found(updatable)
+        self.stored -= self.found
         self.read = {view: self._read(view) for view in self.tree.walk() if not view.children}
         self.counts: dict[View, _Relation] = {}
         self.defined: dict[View, _Relation] = {}
@@ -125,13 +131,15 @@ class _Program:
                 self._store(view)
         self._content(root)
         states = [
-            _indexed(state, self.probes.get(state.role, ()))
+            replace(_indexed(state, self.probes.get(state.role, ())), arrays=self._arrays(state))
             if isinstance(state, StateTable)
             else state
             for state in self.composer.states
         ]
         script = (*reads(self.composer), *self.composer.steps)
         made = problem.maintained_by(NAME, states, script, self.composer.variables)
+        lookups = (lookup for one in self.composer.loops.values() for lookup in probes(one))
+        made = replace(made, probes=table_probes(list(dict.fromkeys(lookups))))
         return replace(made, algebra=f"{problem.algebra}\n\n{self._drawn()}", reasons=self._why())
 
     def _drawn(self) -> str:
@@ -149,6 +157,44 @@ class _Program:
         bag = bag_of(atom.scan, self.composer)
         assert bag is not None
         return bag
+
+    def _arrays(self, state: StateTable) -> tuple[str, ...]:
+        """The columns of a state that hold triples."""
+        scan = self.composer.scans[state.role]
+        return tuple(name for column, name in scan.outputs if column.type == TRIPLE)
+
+    def _found(self, updatable: Collection[str]) -> frozenset[View]:
+        """Leaves that need no storage: each row is a key, and an index finds it in its table.
+
+        A table is only there as it is afterwards. So the leaf's delta must be the first of those
+        that join, and of the children of a view one leaf of a table that changes can be such.
+        """
+        found: list[View] = []
+        for parent in self.tree.walk():
+            for view in parent.children:
+                if view not in self.stored or view.children or view.indicator:
+                    continue
+                others = [
+                    one.keys & view.keys
+                    for one in parent.children
+                    if one is not view and one.leaves & set(updatable)
+                ]
+                if all(self._finds(view, keys) for keys in others):
+                    found.append(view)
+                    if view.leaves <= set(updatable):
+                        break
+        return frozenset(found)
+
+    def _finds(self, view: View, keys: Variables) -> bool:
+        """Whether a leaf's rows are all apart, and found by some of its keys."""
+        atom = self.atoms[view.atoms[0]]
+        oid = atom.scan.table.oid
+        columns = {s.as_column: v for v, s in atom.binds if v in view.keys}
+        known = self.problem.statistics.get(oid, Statistics(0))
+        return any(key <= columns.keys() for key in atom.scan.keys) and any(
+            columns.get(output.column) in keys and output.attnum in known.indexed
+            for output in atom.scan.outputs
+        )
 
     # Definitions
 
@@ -205,6 +251,20 @@ class _Program:
 
     def _leaf(self, view: View, atom: Atom, rows: Operator, sign: Column | None) -> _Relation:
         """An atom's rows, or those of its change with their signs, summed up by the keys."""
+        rows, keys = self._keyed(view, atom, rows)
+        one = Scalar.read("1") if sign is None else Scalar.column(sign)
+        return self._grouped(view, rows, keys, lambda payload: payload.lifted(atom.name, one))
+
+    def _each(self, view: View, atom: Atom, rows: Operator, sign: Column | None) -> _Relation:
+        """The same of a view whose rows need not be summed up."""
+        known = self.defined[view]
+        rows, _ = self._keyed(view, atom, rows)
+        one = sums.ONE if sign is None else Scalar.column(sign)
+        payload = [Item(c, part.of_row(atom.name, one)) for part, c in known.payload.items()]
+        return known.at(Projection(rows, (*map(Item.kept, known.keys.values()), *payload)))
+
+    def _keyed(self, view: View, atom: Atom, rows: Operator) -> tuple[Operator, dict[str, Column]]:
+        """An atom's rows with the keys of its view."""
         known = self.defined.get(view)
         keys = dict(known.keys) if known else {}
         computed: list[Item] = []
@@ -219,9 +279,7 @@ class _Program:
             keys[variable] = column
         if computed:
             rows = Projection(rows, (*map(Item.kept, rows.columns), *computed))
-        one = Scalar.read("1") if sign is None else Scalar.column(sign)
-
-        return self._grouped(view, rows, keys, lambda payload: payload.lifted(atom.name, one))
+        return rows, keys
 
     def _inner(self, view: View, children: Sequence[_Relation], first: int = 0) -> _Relation:
         """The join of a view's children, beginning with one of them, summed up by its keys."""
@@ -319,23 +377,31 @@ class _Program:
             if atom.name in self.static:
                 return None
             bag = self._change(atom)
+            if view in self.found:
+                return self._each(view, atom, atom.rows(bag.plan), bag.sign)
             made = self._assigned(view, self._leaf(view, atom, atom.rows(bag.plan), bag.sign))
             return self._appearing(view, made) if view.indicator else made
         deltas = [self._delta(child) for child in view.children]
         terms: list[_Relation] = []
-        for number, (child, delta) in enumerate(zip(view.children, deltas, strict=True)):
+        first = [child in self.found for child in view.children]
+        for number in sorted(range(len(first)), key=lambda one: not first[one]):
+            child, delta = view.children[number], deltas[number]
             if delta is None:
                 continue
-            others = [
-                delta if one is child else self.defined[one].at(self.states[one])
-                for one in view.children
-            ]
+            others = [delta if one is child else self._present(one) for one in view.children]
             terms.append(self._assigned(view, self._inner(view, others, number)))
             if child in self.states:
                 self._add(self.states[child], self.counts.get(child, delta))
         if len(terms) < 2:
             return terms[0] if terms else None
         return self._united(view, tuple(terms))
+
+    def _present(self, view: View) -> _Relation:
+        """A view as it is stored, or found in its table."""
+        if view in self.found:
+            atom = self.atoms[view.atoms[0]]
+            return self._each(view, atom, atom.rows(atom.scan), None)
+        return self.defined[view].at(self.states[view])
 
     def _appearing(self, view: View, counts: _Relation) -> _Relation:
         """The delta of an indicator: the keys that come, and those that are there no more."""

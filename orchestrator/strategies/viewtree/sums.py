@@ -35,6 +35,9 @@ class Payload(Protocol):
     def lifted(self, atom: str, sign: Scalar) -> Scalar:
         """The aggregate over rows of an atom, each counted as its sign says."""
 
+    def of_row(self, atom: str, sign: Scalar) -> Scalar:
+        """The same of one row."""
+
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
         """The aggregate over joined rows: the sum of products of what other columns hold."""
 
@@ -66,6 +69,10 @@ class Total:
     def lifted(self, atom: str, sign: Scalar) -> Scalar:
         """The sum of the atom's factor."""
         return self._summed(product_of((sign, self.at(atom))))
+
+    def of_row(self, atom: str, sign: Scalar) -> Scalar:
+        """The factor of a row."""
+        return filled(f"x::{self.type}", x=product_of((sign, self.at(atom))))
 
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
         """The sum of the product of other totals."""
