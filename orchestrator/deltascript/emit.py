@@ -46,11 +46,11 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
 
 
 def _in_line(state: StateTable, names: Names) -> Composed:
-    """Keeps long values in their rows as they are, as far as a page holds them."""
+    """Keeps long values in their rows as they are, with room for their next versions beside them."""
     columns = SQL(", ").join(
         SQL("ALTER COLUMN {} SET STORAGE EXTERNAL").format(Identifier(one)) for one in state.arrays
     )
-    return SQL("ALTER TABLE {} SET (toast_tuple_target = 8160), {}").format(
+    return SQL("ALTER TABLE {} SET (toast_tuple_target = 8160, fillfactor = 70), {}").format(
         names.state(state.role), columns
     )
 
