@@ -135,7 +135,7 @@ class EmbeddedServer:
                 return postmaster is not None
 
     def add_module(self) -> None:
-        """Compiles capture's C form for this server, where it finds it from its next start on."""
+        """Compiles what is in C for this server, where it finds it from its next start on."""
         with self._explained():
             self.home.mkdir(parents=True, exist_ok=True)
             with self._lock():
