@@ -1,15 +1,47 @@
--- Capture in C, where the server has the module and a superuser runs this. It is no migration:
--- without it capture is the same, in plpgsql, and takes more time.
+-- What has a form in C gets it, where the server has the modules and a superuser runs this. It is no
+-- migration: without them all is the same, in plpgsql, and takes more time.
 DO $module$
+DECLARE
+    may boolean := rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user;
+    triples regprocedure := to_regprocedure(
+        'idivm.triple_step(double precision[], double precision[], double precision[])');
+    wanted boolean := current_setting('idivm.accelerate', true) IS DISTINCT FROM 'off';
 BEGIN
-    IF to_regprocedure('idivm.capture_rows()') IS NULL
-       AND (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user) THEN
-        CREATE FUNCTION idivm.capture_rows() RETURNS trigger
-            LANGUAGE c AS 'idivm', 'idivm_capture_rows';
-        COMMENT ON FUNCTION idivm.capture_rows() IS 'logs the rows of a statement; called by the triggers of captured tables';
+    BEGIN
+        IF may AND to_regprocedure('idivm.capture_rows()') IS NULL THEN
+            CREATE FUNCTION idivm.capture_rows() RETURNS trigger
+                LANGUAGE c AS 'idivm', 'idivm_capture_rows';
+            COMMENT ON FUNCTION idivm.capture_rows() IS 'logs the rows of a statement; called by the triggers of captured tables';
+        END IF;
+    EXCEPTION WHEN undefined_file THEN
+        -- The module is not there.
+        NULL;
+    END;
+    IF to_regprocedure('idivm.plain_triples()') IS NULL THEN
+        -- An older version of the extension.
+        RETURN;
     END IF;
-EXCEPTION WHEN undefined_file THEN
-    -- The module is not there.
-    NULL;
+    BEGIN
+        IF may AND wanted THEN
+            CREATE OR REPLACE FUNCTION idivm.triple_step(state double precision[], a double precision[], b double precision[])
+                RETURNS double precision[]
+                LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'idivm_triples', 'idivm_triple_step';
+            CREATE OR REPLACE FUNCTION idivm.triple_lift_step(state double precision[], times bigint, x double precision[])
+                RETURNS double precision[]
+                LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'idivm_triples', 'idivm_triple_lift_step';
+            CREATE OR REPLACE FUNCTION idivm.triple_products(t double precision[], places integer[])
+                RETURNS double precision[]
+                LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'idivm_triples', 'idivm_triple_products';
+        END IF;
+    EXCEPTION WHEN undefined_file THEN
+        wanted := false;
+    END;
+    -- A dump that came to a server without the module lacks the functions.
+    IF triples IS NULL OR NOT wanted AND EXISTS (
+        SELECT FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
+        WHERE p.oid = triples AND l.lanname = 'c'
+    ) THEN
+        CALL idivm.plain_triples();
+    END IF;
 END
 $module$;

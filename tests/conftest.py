@@ -17,7 +17,7 @@ from orchestrator.errors import ServerError
 from orchestrator.runtime.catalog import captures_in_c
 from orchestrator.runtime.migrate import take_module
 from orchestrator.server import EmbeddedServer
-from orchestrator.server.module import build_module
+from orchestrator.server.module import build_modules
 
 if TYPE_CHECKING:
     from orchestrator.api import Orchestrator
@@ -134,7 +134,7 @@ def module(pg: TestServer, scratch: Path) -> Path:
     folder = scratch / f"module{pg.version}"
     folder.mkdir(exist_ok=True)
     try:
-        build_module(pg.installation, folder)
+        build_modules(pg.installation, folder)
     except ServerError as error:
         pytest.skip(str(error))
     return folder

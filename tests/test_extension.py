@@ -23,7 +23,7 @@ from orchestrator.resources import resource_folder
 from orchestrator.runtime.catalog import captures_in_c
 from orchestrator.runtime.migrate import migrate, shipped_migrations, take_module
 from orchestrator.server import Installation
-from orchestrator.server.module import build_module
+from orchestrator.server.module import build_modules
 
 pytestmark = pytest.mark.integration
 
@@ -331,8 +331,8 @@ def test_make_installs_it(pg: TestServer, tmp_path: Path) -> None:
     command = [make, "-C", str(tmp_path / "pg_extension"), *variables]
     forms = {"MODULES=": False}
     try:
-        build_module(pg.installation, tmp_path)
-        forms["MODULES=idivm"] = True
+        build_modules(pg.installation, tmp_path)
+        forms["MODULES=idivm idivm_triples"] = True
     except ServerError:
         pass
     for modules, in_c in forms.items():

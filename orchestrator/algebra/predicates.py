@@ -83,6 +83,8 @@ def never_null(scalar: Scalar, not_null: Collection[Column]) -> bool:
     True
     >>> never_null(Scalar.read("(a + b)", [a, b]), {a})
     False
+    >>> never_null(Scalar.read("(a)::double precision", [a]), {a})
+    True
     """
     known = {column.symbol: column for column in scalar.columns if column in not_null}
 
@@ -95,7 +97,10 @@ def never_null(scalar: Scalar, not_null: Collection[Column]) -> bool:
         if isinstance(tree, exp.Is):
             return isinstance(tree.expression, exp.Null | exp.Boolean)
         if isinstance(tree, exp.Cast):
-            # A function behind a cast may return NULL; the reading of a constant does not.
+            # A function behind a cast may return NULL; the reading of a constant does not, nor what
+            # makes one kind of number another.
+            if is_number(tree) and is_number(tree.this):
+                return sure(tree.this)
             return isinstance(unwrapped(tree.this), exp.Literal)
         if isinstance(tree, exp.Not):
             return sure(tree.this)

@@ -210,13 +210,16 @@ def conjunction(scalars: Iterable[Scalar]) -> Scalar:
 
 
 def disjunction(scalars: Iterable[Scalar]) -> Scalar:
-    """The OR of some conditions.
+    """The OR of some conditions, of no great depth.
 
     >>> disjunction(Scalar.read(text) for text in ("a > 0", "b > 0", "c"))
     Scalar((a > 0) OR ((b > 0) OR c))
     """
-    first, *rest = scalars
-    return filled("x OR y", x=first, y=disjunction(rest)) if rest else first
+    every = list(scalars)
+    middle = len(every) // 2
+    if not middle:
+        return every[0]
+    return filled("x OR y", x=disjunction(every[:middle]), y=disjunction(every[middle:]))
 
 
 def _both(left: Scalar, right: Scalar) -> Scalar:

@@ -2,6 +2,10 @@
 
 After papers/fivm.txt, sections 7.2 and 9: updates of a q-hierarchical query take constant time, and
 one tree with the covariance ring takes the place of a scalar aggregate for each pair of features.
+
+The baselines share what a view's aggregates have in common, which the paper's do not: as many scalar
+aggregates as a table can hold are one view. What a baseline cannot create in its time is left out of
+its measurement, in its favour.
 """
 
 from __future__ import annotations
@@ -9,12 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import count
+from time import monotonic
 from typing import Any
 
 from psycopg import sql
 
-from orchestrator.api import Orchestrator, connect
+from orchestrator.api import Orchestrator, accelerate, connect
 from orchestrator.bench.contenders import (
+    SDBT_STREAMS,
     SETTLE,
     TUPLE,
     Contender,
@@ -29,7 +35,7 @@ from orchestrator.bench.contenders import (
 from orchestrator.bench.measure import STEADY, machine, own_server
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import Workload, vacuum
-from orchestrator.errors import DatabaseError, UsageError
+from orchestrator.errors import DatabaseError, ServerError, UsageError
 
 STAR = Workload("star")
 RETAILER = Workload("retailer")
@@ -37,11 +43,12 @@ TREE = Contender("viewtree", "viewtree")
 
 SIZES = (10_000, 100_000, 1_000_000)
 BATCH = 1_000
-CHUNK = 200
-"""Scalar aggregates of one view: a table has at most 1,600 columns, and each needs several."""
+BASELINES = ((TUPLE, 200), (SDBT_STREAMS, 20))
+"""With how many scalar aggregates are in one view. A table has at most 1,600 columns, and each
+aggregate needs several; the recursive one's plans grow with the square."""
 
 SLOPE_BELOW = 0.1
-THROUGHPUT_AT_LEAST = 10
+TIMES_AT_LEAST = 10
 VIEWS_AT_MOST = 10
 REFRESH_AT_MOST = 1
 """Times what it took to insert the batch."""
@@ -54,6 +61,7 @@ def run(
     rows: int = 100_000,
     features: int | None = None,
     repeat: int = 5,
+    limit: float = 300,
     seed: int = 1,
     pg: int | None = None,
     say: Callable[[str], None] = progress,
@@ -66,12 +74,16 @@ def run(
         with connect(at) as orchestrator:
             described = machine(orchestrator.connection)
             found, bars = _updates(orchestrator, sizes, repeat, seed, say)
-            more, further = _covariance(orchestrator, rows, features, repeat, seed, say)
+            more, further = _covariance(orchestrator, rows, features, repeat, limit, seed, say)
             return Report("fivm", described, (*found, *more), (*bars, *further))
 
     if dsn is not None:
         return on(dsn)
     with own_server(pg, {**STEADY, "shared_buffers": "1GB"}) as server:
+        try:
+            accelerate(server)
+        except ServerError as error:
+            say(f"{error} So triples and capture are measured in plpgsql.\n")
         return on(server.up().dsn)
 
 
@@ -126,8 +138,9 @@ def _updates(
             require_equal(orchestrator, [view])
             found.append(_row("one row", size, "viewtree", series["viewtree"]))
     points = [(row["rows"], row["buffers"]) for row in found]
-    bars = [Bar("q-hierarchical, slope of buffers touched", slope(points), "<", SLOPE_BELOW)]
-    return found, bars if len(points) > 1 else []
+    if len(points) < 2:
+        return found, []
+    return found, [Bar("q-hierarchical, slope of buffers touched", slope(points), "<", SLOPE_BELOW)]
 
 
 def _covariance(
@@ -135,6 +148,7 @@ def _covariance(
     rows: int,
     most: int | None,
     repeat: int,
+    limit: float,
     seed: int,
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
@@ -147,20 +161,18 @@ def _covariance(
             orchestrator, "covar", f"SELECT idivm.covar({', '.join(features)}) AS c {source}", TREE
         )
         scalars = _scalars(features)
-        chunks = [scalars[n : n + CHUNK] for n in range(0, len(scalars), CHUNK)]
-        for number, chunk in enumerate(chunks):
-            say(f"creating scalar aggregates {number + 1} of {len(chunks)}")
-            listed = ", ".join(f"{text} AS s{n}" for n, text in enumerate(chunk))
-            _create(orchestrator, f"scalar{number}", f"SELECT {listed} {source}", TUPLE)
-        vacuum(orchestrator)
         tree = [view_name("covar", TREE)]
-        flat = [view_name(f"scalar{number}", TUPLE) for number in range(len(chunks))]
+        flat = {
+            contender.label: _chunks(orchestrator, scalars, source, contender, size, limit, say)
+            for contender, size in BASELINES
+        }
+        vacuum(orchestrator)
         inserts: list[Any] = []
         starts = count(rows, BATCH)
 
         def batch() -> None:
             say("refreshing after a batch")
-            orchestrator.refresh(*tree, *flat)
+            orchestrator.refresh(*tree, *(view for views, _ in flat.values() for view in views))
             first = next(starts)
             text = sql.SQL(RETAILER.text("change")).format(
                 first=sql.Literal(first), last=sql.Literal(first + BATCH - 1)
@@ -168,26 +180,59 @@ def _covariance(
             inserts.append(statement(orchestrator.connection, text)())
 
         connection = orchestrator.connection
-        sides = {"viewtree": refreshing(connection, tree), "tuple": refreshing(connection, flat)}
+        sides = {"viewtree": refreshing(connection, tree)}
+        sides |= {
+            label: refreshing(connection, views) for label, (views, _) in flat.items() if views
+        }
         series = in_turn(sides, batch, repeat, SETTLE)
         require_equal(orchestrator, tree)
         states = orchestrator.explain(tree[0]).details["states"]
         views = sum("key" in state for state in states)
     inserted = Series(tuple(inserts[-repeat:]))
     name = f"covariance of {len(features)} features, batches of {BATCH:,}"
-    found = [
-        _row(name, rows, "insert, captured", inserted),
-        *(_row(name, rows, side, one) for side, one in series.items()),
-    ]
-    times = series["tuple"].times_slower_than(series["viewtree"])
+    found = [_row(name, rows, "insert, captured", inserted)]
+    bars: list[Bar] = []
+    for side, one in series.items():
+        found.append(_row(name, rows, side, one))
+        if side == "viewtree":
+            continue
+        had = flat[side][1]
+        if had < len(scalars):
+            found[-1]["side"] = f"{side}, {had} of {len(scalars)} aggregates"
+        times = round(one.times_slower_than(series["viewtree"]), 1)
+        bars.append(Bar(f"covariance, times the throughput of {side}", times, ">=", TIMES_AT_LEAST))
     cost = series["viewtree"].times_slower_than(inserted)
     return found, [
-        Bar(
-            "covariance, times the throughput of tuple", round(times, 1), ">=", THROUGHPUT_AT_LEAST
-        ),
+        *bars,
         Bar("covariance, stored views", views, "<=", VIEWS_AT_MOST),
         Bar("covariance, times the insert of the batch", round(cost, 2), "<=", REFRESH_AT_MOST),
     ]
+
+
+def _chunks(
+    orchestrator: Orchestrator,
+    scalars: Sequence[str],
+    source: str,
+    contender: Contender,
+    size: int,
+    limit: float,
+    say: Callable[[str], None],
+) -> tuple[list[str], int]:
+    """Views of scalar aggregates, as many as are created in so many seconds, and their number."""
+    made: list[str] = []
+    until = monotonic() + limit
+    for start in range(0, len(scalars), size):
+        if monotonic() > until:
+            say(f"{contender.label}: the time is up after {start} of {len(scalars)} aggregates")
+            return made, start
+        say(f"creating scalar aggregates {start + 1:,} to {start + size:,} ({contender.label})")
+        listed = ", ".join(
+            f"{text} AS s{n}" for n, text in enumerate(scalars[start : start + size])
+        )
+        name = f"scalar{len(made)}"
+        _create(orchestrator, name, f"SELECT {listed} {source}", contender)
+        made.append(view_name(name, contender))
+    return made, len(scalars)
 
 
 def _create(orchestrator: Orchestrator, name: str, query: str, contender: Contender) -> None:

@@ -67,6 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--rows", type=int, default=100_000, help="rows of the retailer's inventory")
     sub.add_argument("--features", type=int, metavar="N", help="only so many (default: all 39)")
     sub.add_argument("--repeat", type=int, default=5, help="runs of each refresh that count")
+    sub.add_argument(
+        "--limit", type=float, default=300, metavar="SECONDS", help="for each baseline's creation"
+    )
     sub.add_argument("--seed", type=int, default=1, help="of the data")
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
 
@@ -228,6 +231,7 @@ def _fivm(options: argparse.Namespace) -> int:
         rows=options.rows,
         features=options.features,
         repeat=options.repeat,
+        limit=options.limit,
         seed=options.seed,
         pg=options.pg,
         say=progress,

@@ -41,6 +41,18 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
         yield SQL("CREATE TABLE {} AS {} WITH NO DATA").format(
             names.state(state.role), _defining(state, names, shapes)
         )
+        if isinstance(state, StateTable) and state.arrays:
+            yield _in_line(state, names)
+
+
+def _in_line(state: StateTable, names: Names) -> Composed:
+    """Keeps long values in their rows as they are, with room for their next versions beside them."""
+    columns = SQL(", ").join(
+        SQL("ALTER COLUMN {} SET STORAGE EXTERNAL").format(Identifier(one)) for one in state.arrays
+    )
+    return SQL("ALTER TABLE {} SET (toast_tuple_target = 8160, fillfactor = 70), {}").format(
+        names.state(state.role), columns
+    )
 
 
 def _defining(state: State, names: Names, shapes: Mapping[str, str]) -> Composable:

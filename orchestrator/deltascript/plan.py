@@ -143,6 +143,8 @@ class StateTable:
     """Sets of columns by which the script looks for rows."""
     not_null: tuple[str, ...] = ()
     """Columns that never hold NULL."""
+    arrays: tuple[str, ...] = ()
+    """Columns whose values are long, hardly compress and change often."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,8 @@ class Assign:
 class Apply:
     """Apply a diff to a state, and keep what changed in a variable if something reads it."""
 
-    kind: Literal["delete", "update", "insert"]
+    kind: Literal["delete", "update", "insert", "merge"]
+    """A merge inserts the rows whose keys are not there and updates the others."""
     state: str
     query: Query
     keys: tuple[tuple[str, str, Nulls], ...]
@@ -219,7 +222,8 @@ class Apply:
     columns: tuple[str, ...]
     """All columns of the state."""
     sets: tuple[tuple[str, str], ...]
-    """Columns and their new values, as SQL over `t`, the stored row, and `d`, the diff."""
+    """Columns and their new values, as SQL over `t`, the stored row, and `d`, the diff; in a merge
+    that is a row of the state, called `excluded`."""
     where: str | None
     collect: str | None
     shape: str | None

@@ -285,6 +285,11 @@ def _applied(step: Apply, names: Names, counts: bool) -> Composed:
         statement = SQL(
             "INSERT INTO {} AS t ({})\n            {}\n        ON CONFLICT DO NOTHING"
         ).format(table, _listed(columns), query)
+    elif step.kind == "merge":
+        key = _listed(name for name, _, _ in step.keys) if step.keys else SQL("(true)")
+        statement = SQL(
+            "INSERT INTO {} AS t ({})\n            {}\n        ON CONFLICT ({}) DO UPDATE SET {}"
+        ).format(table, _listed(columns), query, key, _assignments(step))
     elif step.kind == "delete":
         statement = SQL(
             "DELETE FROM {} AS t USING (\n            {}\n        ) AS d\n        WHERE {}"
@@ -299,9 +304,7 @@ def _applied(step: Apply, names: Names, counts: bool) -> Composed:
             "UPDATE {} AS t SET {} FROM (\n            {}\n        ) AS d{}\n        WHERE {}"
         ).format(
             table,
-            SQL(", ").join(
-                SQL("{} = {}").format(Identifier(name), SQL(text)) for name, text in step.sets
-            ),
+            _assignments(step),
             query,
             before,
             where,
@@ -327,6 +330,12 @@ def _applied(step: Apply, names: Names, counts: bool) -> Composed:
         "        SELECT {} || array_agg(done.change) INTO {} FROM done;\n"
     ).format(
         statement, old, new, names.state(step.shape), _qualified(names, step.collect), variable
+    )
+
+
+def _assignments(step: Apply) -> Composed:
+    return SQL(", ").join(
+        SQL("{} = {}").format(Identifier(name), SQL(text)) for name, text in step.sets
     )
 
 

@@ -96,7 +96,7 @@ def migrate(connection: Connection[Any], folder: Path | None = None) -> list[str
 
 
 def take_module(connection: Connection[Any]) -> None:
-    """Makes the C form of capture known, if the server has it and this role may."""
+    """Makes known what is in C, if the server has it and this role may."""
     path = resource_folder("migrations") / "module.sql"
     with connection.transaction():
         _prepare(connection)

@@ -30,7 +30,7 @@ from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.plan import Column, MaintenancePlan, Source, SourceColumn
 from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
-from orchestrator.frontend.catalog import statistics
+from orchestrator.frontend.catalog import indexes_on, statistics
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions
 from orchestrator.runtime import catalog
@@ -158,17 +158,23 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         types={} if options.strategy == recompute.NAME else _types(connection, lowered),
         cache=options.cache != "off",
         cache_is_open=options.cache == "auto",
-        statistics={
-            one.table: Statistics(
-                one.rows,
-                {int(number): values for number, values in one.distinct_values.items()},
-                {"update": one.updated, "minus": one.deleted, "plus": one.inserted},
-            )
-            for one in statistics(connection, [source.oid for source in sources])
-        },
+        statistics=_statistics(connection, [source.oid for source in sources]),
         static=_static(analysis, sources, options),
         variable_order=options.variable_order,
     )
+
+
+def _statistics(connection: Connection[Any], tables: list[int]) -> dict[int, Statistics]:
+    first = {(one.table, one.first_column) for one in indexes_on(connection, tables)}
+    return {
+        one.table: Statistics(
+            one.rows,
+            {int(number): values for number, values in one.distinct_values.items()},
+            {"update": one.updated, "minus": one.deleted, "plus": one.inserted},
+            frozenset(column for table, column in first if table == one.table),
+        )
+        for one in statistics(connection, tables)
+    }
 
 
 def _static(

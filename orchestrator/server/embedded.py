@@ -34,7 +34,7 @@ from psycopg.conninfo import make_conninfo
 from orchestrator.errors import ServerError
 from orchestrator.server.binaries import Installation, find, installations
 from orchestrator.server.cluster import NAME, make_cluster
-from orchestrator.server.module import build_module
+from orchestrator.server.module import build_modules
 from orchestrator.server.paths import home_directory
 from orchestrator.server.postmaster import (
     Postmaster,
@@ -135,14 +135,14 @@ class EmbeddedServer:
                 return postmaster is not None
 
     def add_module(self) -> None:
-        """Compiles capture's C form for this server, where it finds it from its next start on."""
+        """Compiles what is in C for this server, where it finds it from its next start on."""
         with self._explained():
             self.home.mkdir(parents=True, exist_ok=True)
             with self._lock():
                 installation = reachable(find(self._version()), self._prepare_home())
                 self.lib.mkdir(mode=0o755, exist_ok=True)
                 self.lib.chmod(0o755)
-                build_module(installation, self.lib)
+                build_modules(installation, self.lib)
 
     def status(self) -> Status:
         """Where the server is, of which version, and how to reach it when it runs."""

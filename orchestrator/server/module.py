@@ -1,4 +1,4 @@
-"""The building of capture's C form, for a server whose own folders may not be written to."""
+"""The building of what is in C, for a server whose own folders may not be written to."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.errors import ServerError
 from orchestrator.resources import resource_folder
 from orchestrator.server.binaries import Installation
 
-NAME = "idivm"
-
 _FLAGS = ("-O2", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-Wall", "-Werror")
 _LINK = ("-bundle", "-undefined", "dynamic_lookup") if sys.platform == "darwin" else ("-shared",)
 
 
-def build_module(installation: Installation, folder: Path) -> Path:
-    """Compiles the module for one PostgreSQL into a folder, and gives the library's path."""
+def build_modules(installation: Installation, folder: Path) -> list[Path]:
+    """Compiles the modules for one PostgreSQL into a folder, and gives the libraries' paths."""
     headers = _headers(installation)
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
@@ -28,15 +27,18 @@ def build_module(installation: Installation, folder: Path) -> Path:
             "name it in CC."
         )
     suffix = "dylib" if sys.platform == "darwin" and installation.version >= 16 else "so"
-    library = folder / f"{NAME}.{suffix}"
+    command = [compiler, *_FLAGS, *_LINK, f"-I{headers}"]
+    sources = sorted(resource_folder("pg_extension").glob("*.c"))
+    return [_compiled(command, source, folder / f"{source.stem}.{suffix}") for source in sources]
+
+
+def _compiled(command: Sequence[str], source: Path, library: Path) -> Path:
     # Servers may run what an earlier build left; a file that is in use must not change.
     made = library.with_suffix(".new")
-    source = resource_folder("pg_extension") / f"{NAME}.c"
-    command = [compiler, *_FLAGS, *_LINK, f"-I{headers}", str(source), "-o", str(made)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run([*command, str(source), "-o", str(made)], capture_output=True, text=True)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["nothing"]
-        raise ServerError(f"{source.name} could not be compiled, {compiler} says: {said[-1]}")
+        raise ServerError(f"{source.name} could not be compiled, {command[0]} says: {said[-1]}")
     made.chmod(0o755)
     return made.replace(library)
 

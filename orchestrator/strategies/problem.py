@@ -37,6 +37,8 @@ class Statistics:
     """Numbers of values, by column."""
     changes: Mapping[str, float] = field(default_factory=dict)
     """Rows changed so far, by the kind of a diff."""
+    indexed: frozenset[int] = frozenset()
+    """Columns with which an index begins."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import psycopg
 import pytest
+from conftest import add_module
+
+from orchestrator.runtime.migrate import take_module
 
 pytestmark = pytest.mark.integration
 
@@ -63,6 +67,39 @@ def test_a_covariance_follows_every_change(orc):
         assert different == {}, change
 
 
+def test_several_covariances_of_rows_that_an_index_finds(orc):
+    orc.execute(TABLES)
+    orc.execute(
+        "CREATE TABLE visits (shop int, item int, minutes int NOT NULL, PRIMARY KEY (shop, item));"
+        "CREATE INDEX ON visits (item); CREATE INDEX ON goods (weight);"
+        "INSERT INTO visits SELECT s, i, s * i % 7 FROM generate_series(1, 6) AS s, generate_series(1, 9) AS i"
+    )
+    join = "visits JOIN shops USING (shop) JOIN goods USING (item)"
+    made = orc.create_view(
+        "v",
+        f"SELECT idivm.covar(price, minutes, size) AS c, idivm.covar(minutes, age, minutes * 2) AS d,"
+        f" idivm.covar(weight) AS e, count(*) AS n FROM {join} WHERE price > 6 AND minutes <> 3",
+        strategy="viewtree",
+    )
+    assert made.strategy == "viewtree"
+    assert not [
+        line for line in orc.explain("v").plan.splitlines() if "visits[" in line and "*" in line
+    ]
+    for change in (
+        "UPDATE visits SET minutes = minutes + 2 WHERE shop = 3",
+        "UPDATE visits SET minutes = 9 WHERE item < 3; UPDATE goods SET price = price + item",
+        "DELETE FROM visits WHERE item = 4; UPDATE shops SET age = age + 1; DELETE FROM goods WHERE item = 5",
+        "INSERT INTO goods VALUES (5, 9.75, NULL), (50, 8, 1); INSERT INTO visits VALUES (2, 50, 3), (1, 4, 4)",
+        "UPDATE shops SET size = 'NaN' WHERE shop = 1",
+        "UPDATE visits SET shop = shop + 1 WHERE shop = 6; UPDATE shops SET size = 3 WHERE shop = 1",
+        "DELETE FROM shops",
+    ):
+        orc.execute(change)
+        orc.refresh()
+        different = {r.view: (r.missing_rows, r.surplus_rows) for r in orc.check() if not r.equal}
+        assert different == {}, change
+
+
 def test_it_is_what_numpy_says(orc):
     orc.execute(TABLES)
     orc.create_view("v", f"SELECT {COVAR} AS c FROM {JOIN}", strategy="viewtree")
@@ -104,6 +141,82 @@ def test_a_feature_that_others_determine_gets_no_weight(orc):
     assert weights[3] == 0
     assert np.isclose(weights[0] + weights[1] * 7 + weights[2] * 15, 19)
     assert value(orc, "SELECT idivm.linreg(idivm.covar(a, y)) FROM p WHERE a < 0") is None
+
+
+def test_a_hundred_thousand_changes_do_not_drift(orc):
+    orc.execute("CREATE TABLE p (k int PRIMARY KEY, g int NOT NULL, x float8 NOT NULL)")
+    orc.execute("CREATE TABLE q (g int PRIMARY KEY, y float8 NOT NULL)")
+    orc.execute("INSERT INTO q SELECT g, sin(g) * 50 FROM generate_series(0, 99) AS g")
+    orc.execute("INSERT INTO p SELECT k, k % 100, cos(k) * 20 FROM generate_series(1, 2000) AS k")
+    query = "SELECT idivm.covar(x, y) AS c FROM p JOIN q USING (g)"
+    orc.create_view("v", query, strategy="viewtree")
+    for step in range(25):
+        orc.execute(
+            f"UPDATE p SET x = x * 1.1 - {step} / 7.0, g = (g + k) % 100 WHERE k % 2 = {step % 2};"
+            f"DELETE FROM p WHERE k % 2 = {step % 2} AND k % 3 > 0; UPDATE q SET y = y / 1.1 + g;"
+            f"INSERT INTO p SELECT k, k % 97, tan(k + {step}) FROM generate_series(1, 2000) AS k"
+            " ON CONFLICT (k) DO UPDATE SET x = excluded.x"
+        )
+        orc.refresh()
+    [result] = orc.execute("SELECT x, y FROM p JOIN q USING (g)")
+    data = np.array(result.rows)
+    assert np.allclose(value(orc, "SELECT (c).s FROM v"), data.sum(axis=0), rtol=1e-9)
+    products = (data.T @ data)[np.triu_indices(2)]
+    assert np.allclose(value(orc, "SELECT (c).q FROM v"), products, rtol=1e-9)
+
+
+def test_triples_in_c_are_those_in_plpgsql(dsn, module):
+    rng = random.Random(3)
+
+    def triple(m):
+        return [rng.uniform(-9, 9) for _ in range((m + 1) * (m + 2) // 2)]
+
+    cases = [
+        ("SELECT idivm.triple_step(%s::float8[], %s, %s)", (start, triple(m), triple(n)))
+        for m in range(4)
+        for n in range(4)
+        for start in (None, triple(m + n))
+    ]
+    rows = [[1.5, -2.0, 3e7], [None, 1.0, 1.0], [float("nan"), 1.0, 0.0], [0.0, float("inf"), 2.0]]
+    cases += [
+        ("SELECT idivm.triple_lift_step(%s::float8[], %s, %s::float8[])", (start, times, row))
+        for row in rows
+        for times in (-3, 0, 1)
+        for start in (None, triple(3))
+    ]
+    places = "SELECT idivm.triple_products(%s::float8[], %s)"
+    cases += [(places, (triple(4), one)) for one in ([1, 2, 3, 4], [3, 1], [4, 2, 1], [2])]
+    summed = (
+        "SELECT idivm.triple_sum(a, b), idivm.triple_lift(k, ARRAY[k, k / 3.0]) FROM (SELECT k,"
+        " ARRAY[k, 2.5, k * k]::float8[] AS a, ARRAY[1, k, 0.1]::float8[] AS b"
+        " FROM generate_series(-4, 9) AS k) AS r"
+    )
+    cases.append((summed, ()))
+    wrong = (
+        "SELECT idivm.triple_step(NULL, ARRAY[1, 2]::float8[], ARRAY[1]::float8[])",
+        "SELECT idivm.triple_step(ARRAY[1]::float8[], ARRAY[1, 2, 3]::float8[], ARRAY[1]::float8[])",
+        "SELECT idivm.triple_step(NULL, ARRAY[1e300]::float8[], ARRAY[1e300]::float8[])",
+    )
+
+    def found():
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            language = "SELECT lanname FROM pg_proc p JOIN pg_language l ON l.oid = prolang WHERE proname = %s"
+            [[form]] = connection.execute(language, ["triple_step"]).fetchall()
+            for query in wrong:
+                with pytest.raises(psycopg.DataError):
+                    connection.execute(query)
+            return form, [connection.execute(query, given).fetchone() for query, given in cases]
+
+    form, plain = found()
+    assert form == "plpgsql"
+    add_module(dsn, module)
+    form, fast = found()
+    assert form == "c"
+    assert fast == plain
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("SET idivm.accelerate = off")
+        take_module(connection)
+    assert found()[0] == "plpgsql"
 
 
 def test_many_changes_do_not_drift(orc):

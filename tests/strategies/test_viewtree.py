@@ -72,9 +72,17 @@ CHANGES = (
 )
 
 
+INDEXES = (
+    "CREATE INDEX ON r (a); CREATE INDEX ON s (a); CREATE INDEX ON s (c); CREATE INDEX ON t (c)"
+)
+
+
+@pytest.mark.parametrize("indexed", [False, True], ids=["stored leaves", "found leaves"])
 @pytest.mark.parametrize("maintain", ["deferred", "eager", "on_commit"])
-def test_every_view_follows_every_change(orc, maintain):
+def test_every_view_follows_every_change(orc, maintain, indexed):
     orc.execute(TABLES)
+    if indexed:
+        orc.execute(INDEXES)
     for name, query in VIEWS.items():
         made = orc.create_view(name, query, strategy="viewtree", maintain=maintain)
         assert made.strategy == "viewtree"
@@ -101,6 +109,24 @@ def test_a_query_outside_the_normal_form_says_why(orc, query, reason):
     orc.execute(TABLES)
     with pytest.raises(UnsupportedError, match=reason):
         orc.create_view("v", query, strategy="viewtree")
+
+
+def test_a_leaf_is_found_in_its_table_where_an_index_does(orc):
+    orc.execute(TABLES)
+    query = VIEWS["keyed"]
+    orc.create_view("v", query, strategy="viewtree")
+    orc.execute(INDEXES)
+    orc.create_view("w", query, strategy="viewtree")
+    stored, found = (
+        {line.strip() for line in orc.explain(name).plan.splitlines() if line.endswith(" *")}
+        for name in ("v", "w")
+    )
+    assert found < stored
+    assert all(one.startswith(("r[", "s[", "t[")) for one in stored - found)
+    for change in CHANGES:
+        orc.execute(change)
+        orc.refresh()
+        assert all(report.equal for report in orc.check()), change
 
 
 def test_the_plan_shows_the_tree_and_the_reason_its_class(orc):

@@ -147,7 +147,7 @@ class _Composition:
         made = problem.maintained_by(self.strategy, states, script, self.composer.variables)
         return replace(
             made,
-            probes=_table_probes(lookups),
+            probes=table_probes(lookups),
             costs=costs(self.composer, problem.statistics),
             notes=tuple(dict.fromkeys(self.composer.notes)),
         )
@@ -353,7 +353,7 @@ def _probes(
     return tuple(found)
 
 
-def _table_probes(lookups: Iterable[Lookup]) -> tuple[Probe, ...]:
+def table_probes(lookups: Iterable[Lookup]) -> tuple[Probe, ...]:
     """The columns by which rows of tables are looked up; fewer columns of the same stand for more."""
     found = {
         (one.rows.table.oid, frozenset(o.attnum for o in one.rows.outputs if o.column in one.by))

@@ -212,9 +212,16 @@ class Upkeep:
         """Inserts the rows of a diff that are not there."""
         self._apply("insert", plan, ())
 
+    def merge(self, plan: Operator, sets: Sequence[tuple[Column, Scalar]]) -> None:
+        """Inserts rows, or changes those that are there by their IDs; nobody follows the state.
+
+        The expressions are over the columns of the new row and, by `stored`, those of the old one.
+        """
+        self._apply("merge", plan, self.state.ids, sets)
+
     def _apply(
         self,
-        kind: Literal["delete", "update", "insert"],
+        kind: Literal["delete", "update", "insert", "merge"],
         plan: Operator,
         ids: Sequence[Column],
         sets: Sequence[tuple[Column, Scalar]] = (),
@@ -225,13 +232,14 @@ class Upkeep:
         composer.comparable(ids)
         plan = composer.minimized(plan)
         columns = list(state.columns)
-        if kind != "insert":
+        if kind in ("delete", "update"):
             read = frozenset[Column]().union(*(value.references for _, value in sets))
             read |= where.references if where else frozenset()
             columns = list(dict.fromkeys([*ids, *(c for c in plan.columns if c in read)]))
         held = composer.changes.get(state.role)
         collect = None
         if held is not None:
+            assert kind != "merge"
             collect = {"delete": held.minus, "update": held.update, "insert": held.plus}[kind]
         composer.add(
             plan,
@@ -244,7 +252,10 @@ class Upkeep:
                     for c, place in zip(ids, map(self._place, ids), strict=True)
                 ),
                 columns=tuple(name for _, name in state.outputs),
-                sets=tuple((state.called(column), self._text(value)) for column, value in sets),
+                sets=tuple(
+                    (state.called(column), self._text(value, kind == "merge"))
+                    for column, value in sets
+                ),
                 where=self._text(where) if where else None,
                 collect=collect,
                 shape=held.shape if held else None,
@@ -258,8 +269,12 @@ class Upkeep:
         equal = state.dependencies.same(column)
         return next((one for one in (column, *state.ids) if one in equal & set(state.ids)), column)
 
-    def _text(self, scalar: Scalar) -> str:
-        """An expression as SQL: `t` is the row that the step finds, `d` the diff."""
+    def _text(self, scalar: Scalar, merging: bool = False) -> str:
+        """An expression as SQL: `t` is the row that the step finds, `d` the diff.
+
+        In a merge the diff's rows are those of the state, and called `excluded`.
+        """
+        named = {c.symbol: name for c, name in self.state.outputs} if merging else {}
         stored = {old.symbol: self.state.called(column) for column, old in self._before.items()}
 
         def qualified(node: Tree) -> Tree:
@@ -267,6 +282,8 @@ class Upkeep:
                 return node
             if node.name in stored:
                 return reference(stored[node.name], "t")
+            if merging:
+                return reference(named[node.name], "excluded")
             return reference(node.name, "d")
 
         return dialect.write(scalar.tree.transform(qualified, copy=False), own=True)

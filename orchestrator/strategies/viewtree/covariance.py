@@ -1,63 +1,127 @@
-"""The covariance ring (papers/fivm.txt, section 8.1) in plain columns.
+"""The covariance ring (papers/fivm.txt, section 8.1): triples (c, s, Q) as one array each.
 
-An element is a triple (c, s, Q): a count, a sum for each feature, a sum for each two features. Its
-product (definition 32) is, entry by entry, a sum of products of entries of the factors, and an entry
-over features of some atoms needs of any other atom its count alone. So each entry is a total that
-shares its parts with the others: a view holds the block of the features below it and no zeros
-(remark 39), and PostgreSQL's own sums do the arithmetic.
+A triple of m numbers is the upper triangle of the matrix of sums of products of 1, x_1, ..., x_m. A
+view holds the block of the numbers below it and no zeros (remark 39): the product of triples over
+different atoms is that over the numbers of both, in the order of the factors. `idivm.triple_sum` and
+`idivm.triple_lift` do the arithmetic, in C where the server has the module.
 
 The entries are floats and are added up as such.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
+from orchestrator.algebra.columns import Column
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
 from orchestrator.strategies.viewtree.normal import Product
-from orchestrator.strategies.viewtree.sums import Kept, Total, product_of
+from orchestrator.strategies.viewtree.sums import ONE, Kept, Payload, Total
+
+FLOAT = "double precision"
+TRIPLE = f"{FLOAT}[]"
+"""The type of a triple's column."""
 
 
-def kept(product: Product, never_null: Callable[[Scalar], bool]) -> Kept:
-    """How a covariance is kept; a number that is not finite is left out, and known by a count."""
-    present: dict[str, Scalar] = {}
-    finite: dict[str, Scalar] = {}
-    bounds = "x < 'Infinity'::double precision AND x > '-Infinity'::double precision"
-    for atom in dict.fromkeys(atom for atom, _ in product.factors):
-        own = [scalar for name, scalar in product.factors if name == atom]
-        held = [condition for name, condition in product.conditions if name == atom]
-        there = [filled("x IS NOT NULL", x=one) for one in own if not never_null(one)]
-        present[atom] = conjunction([*held, *there])
-        finite[atom] = conjunction([*held, *(filled(bounds, x=one) for one in own)])
-    others = {
-        atom: conjunction(c for name, c in product.conditions if name == atom)
-        for atom, _ in product.conditions
-        if atom not in present
-    }
+@dataclass(frozen=True)
+class Triple:
+    """The covariance triple of some numbers, over rows that have them all and finite."""
 
-    def total(conditions: dict[str, Scalar], type_: str, *chosen: int) -> Total:
-        values: dict[str, list[Scalar]] = {}
-        for number in chosen:
-            atom, scalar = product.factors[number]
-            values.setdefault(atom, []).append(scalar)
-        factors = []
-        for atom, condition in sorted({**others, **conditions}.items()):
-            worth = product_of(values.get(atom, ()))
-            if condition != TRUE or atom in values:
-                text = "CASE WHEN c THEN x ELSE 0 END"
-                factors.append((atom, filled(text, c=condition, x=worth)))
-        return Total(tuple(factors), type_)
+    features: tuple[tuple[str, Scalar], ...]
+    """Atom by atom, in the order in which a view tree has them as leaves."""
+    conditions: tuple[tuple[str, Scalar], ...] = ()
+    """What rows of an atom must satisfy, at most one for each."""
+    type: str = TRIPLE
 
-    m = range(len(product.factors))
-    float8 = "double precision"
-    sums = [total(finite, float8, i) for i in m]
-    squares = [total(finite, float8, i, j) for i in m for j in m if i <= j]
-    totals = (total(present, "bigint"), total(finite, "bigint"), *sums, *squares)
-    s = ", ".join(f"{{{2 + i}}}" for i in m)
-    q = ", ".join(f"{{{2 + len(m) + k}}}" for k in range(len(squares)))
-    value = (
-        "CASE WHEN {0} = 0 THEN NULL::idivm.covariance"
-        f" WHEN {{1}} = {{0}} THEN ROW({{0}}, ARRAY[{s}], ARRAY[{q}])::idivm.covariance"
-        f" ELSE idivm.covar_unknown({{0}}, {len(m)}) END"
+    def within(self, atoms: Collection[str]) -> Payload:
+        """The block of the numbers of some atoms; without any, a count.
+
+        >>> a, b = Scalar.read("a"), Scalar.read("b")
+        >>> whole = Triple((("r", a), ("s", b)))
+        >>> whole.within(["r"]).features, whole.within("t") == Total()
+        ((('r', Scalar(a)),), True)
+        """
+        features = tuple(one for one in self.features if one[0] in atoms)
+        conditions = tuple(one for one in self.conditions if one[0] in atoms)
+        if features:
+            return Triple(features, conditions)
+        return Total(tuple((atom, _if(c, ONE)) for atom, c in conditions))
+
+    def lifted(self, atom: str, sign: Scalar) -> Scalar:
+        """The sum of the rows' triples, each as often as its sign says.
+
+        >>> Triple((("r", Scalar.read("a")),)).lifted("r", ONE)
+        Scalar(coalesce((idivm.triple_lift(1, ARRAY[a])), array_fill(0::double precision, ARRAY[3])))
+        """
+        return self._or_zero(self._of_rows("idivm.triple_lift(times, {})", atom, sign))
+
+    def of_row(self, atom: str, sign: Scalar) -> Scalar:
+        """The triple of one row."""
+        return self._of_rows("idivm.triple_lift_step(NULL, times, {})", atom, sign)
+
+    def _of_rows(self, call: str, atom: str, sign: Scalar) -> Scalar:
+        for name, condition in self.conditions:
+            if name == atom:
+                sign = _if(condition, sign)
+        numbers = {f"x{n}": scalar for n, (_, scalar) in enumerate(self.features)}
+        return filled(call.format(f"ARRAY[{', '.join(numbers)}]"), times=sign, **numbers)
+
+    def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
+        """The sum of the product of triples, and of counts, which are triples of no number."""
+        terms = [
+            Scalar.column(column)
+            if isinstance(payload, Triple)
+            else filled(f"ARRAY[x::{FLOAT}]", x=column)
+            for payload, column in factors
+        ]
+        first, *rest = terms
+        for term in rest[:-1]:
+            first = filled("idivm.triple_times(x, y)", x=first, y=term)
+        last = rest[-1] if rest else Scalar.read(f"ARRAY[1::{FLOAT}]")
+        return self._or_zero(filled("idivm.triple_sum(x, y)", x=first, y=last))
+
+    def added(self, stored: Column | Scalar, more: Column | Scalar) -> Scalar:
+        """The sum of two triples."""
+        return filled(f"idivm.triple_step(x, y, ARRAY[1::{FLOAT}])", x=stored, y=more)
+
+    def _or_zero(self, total: Scalar) -> Scalar:
+        """Without groups there is a total even of nothing."""
+        width = len(self.features) + 1
+        length = width * (width + 1) // 2
+        return filled(f"coalesce(x, array_fill(0::{FLOAT}, ARRAY[{length}]))", x=total)
+
+
+def kept(product: Product, leaves: Sequence[str], never_null: Callable[[Scalar], bool]) -> Kept:
+    """How a covariance is kept in a tree with these leaves.
+
+    The triple leaves out rows with a number that is not finite. If there may be some, or NULLs, the
+    rows that have all numbers are counted too.
+    """
+    conditions = tuple(
+        (atom, conjunction(c for name, c in product.conditions if name == atom))
+        for atom in dict.fromkeys(atom for atom, _ in product.conditions)
     )
-    return Kept(product.aggregate, totals, value)
+    numbers = [(leaves.index(atom), n) for n, (atom, _) in enumerate(product.factors)]
+    places = {n: place for place, (_, n) in enumerate(sorted(numbers), 1)}
+    triple = Triple(tuple(product.factors[n] for n in places), conditions)
+    held = dict(conditions)
+    present: dict[str, list[Scalar]] = {}
+    for atom, scalar in product.factors:
+        if not never_null(scalar):
+            present.setdefault(atom, []).append(filled("x IS NOT NULL", x=scalar))
+    asked = {
+        atom: conjunction([*([held[atom]] if atom in held else []), *present.get(atom, [])])
+        for atom in sorted({*held, *present})
+    }
+    counted = Total(tuple((atom, _if(condition, ONE)) for atom, condition in asked.items()))
+    order = ", ".join(str(places[n]) for n in range(len(places)))
+    text = f"idivm.triple_covariance({{0}}, {{1}}, ARRAY[{order}])"
+    return Kept(product.aggregate, (counted, triple), text)
+
+
+def _if(condition: Scalar, worth: Scalar) -> Scalar:
+    return (
+        worth
+        if condition == TRUE
+        else filled("CASE WHEN c THEN x ELSE 0 END", c=condition, x=worth)
+    )

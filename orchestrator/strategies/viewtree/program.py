@@ -4,12 +4,13 @@ A delta is a relation like that of its view: keys with what is to be added to th
 view whose children change, one child after the other: its delta joins what is stored of the others
 (papers/fivm.txt, section 5), and is then added to what is stored of itself. So the children before
 it are met as they are afterwards and those after it as they were, and every pair of changes once.
-No base table is read: leaves with a sibling that may change are stored too.
+Leaves with a sibling that may change are stored too, but for those that are no more than an indexed
+table, which are read there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.algebra.columns import Column
@@ -28,13 +29,16 @@ from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan, captured
 from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, Reason, StateTable
 from orchestrator.strategies.idiff import terms
+from orchestrator.strategies.idiff.access import probes
+from orchestrator.strategies.idiff.compose import table_probes
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag
 from orchestrator.strategies.idiff.leaves import bag_of, reads
 from orchestrator.strategies.idiff.states import Upkeep, store
-from orchestrator.strategies.problem import ColumnType, Problem
+from orchestrator.strategies.problem import ColumnType, Problem, Statistics
 from orchestrator.strategies.viewtree import classes, covariance, orders, search, sums
-from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
+from orchestrator.strategies.viewtree.covariance import TRIPLE
+from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph, Variables
 from orchestrator.strategies.viewtree.normal import (
     COVARIANCE,
     Atom,
@@ -42,7 +46,7 @@ from orchestrator.strategies.viewtree.normal import (
     Product,
     normal_form,
 )
-from orchestrator.strategies.viewtree.sums import COUNT, Kept, Total
+from orchestrator.strategies.viewtree.sums import COUNT, Kept, Payload, Total
 from orchestrator.strategies.viewtree.tree import View, composed, materialised, tau, with_indicators
 
 NAME = "viewtree"
@@ -70,9 +74,11 @@ class _Relation:
 
     rows: Operator
     keys: Mapping[str, Column]
-    payload: Mapping[Total, Column]
+    payload: Mapping[Payload, Column]
     exists: bool = False
     """Whether the payloads count as 1 wherever there is a key (definition 29)."""
+    terms: tuple[_Relation, ...] = ()
+    """Of a delta that is a sum, its parts, each of which has a key once."""
 
     def at(self, rows: Operator) -> _Relation:
         """The same columns, found elsewhere."""
@@ -95,16 +101,18 @@ class _Program:
                 # Made by the normal form, to tell rows apart by how their values look.
                 self.composer.symbols.fresh(column.symbol)
                 self.composer.types[column.symbol] = ColumnType("text", comparable=True)
-        self.kept = [self._kept(product) for product in form.products]
-        self.totals = tuple(dict.fromkeys(t for one in self.kept for t in one.totals))
         graph = form.graph
         self.static = {a.name for a in form.atoms if a.scan.table.oid in problem.static}
         self.forest = _order(graph, form.fds, problem.variable_order)
         self.tree = with_indicators(composed(tau(self.forest, graph), graph.free), graph)
+        self.kept = [self._kept(product) for product in form.products]
+        self.totals = tuple(dict.fromkeys(t for one in self.kept for t in one.totals))
         updatable = self.atoms.keys() - self.static
         # How often a key is there tells whether it comes or goes.
         counted = {v for v in self.tree.walk() if v.indicator and v.leaves <= updatable}
         self.stored = materialised(self.tree, updatable) | counted
+        self.found = self._found(updatable)
+        self.stored -= self.found
         self.read = {view: self._read(view) for view in self.tree.walk() if not view.children}
         self.counts: dict[View, _Relation] = {}
         self.defined: dict[View, _Relation] = {}
@@ -123,13 +131,15 @@ class _Program:
                 self._store(view)
         self._content(root)
         states = [
-            _indexed(state, self.probes.get(state.role, ()))
+            replace(_indexed(state, self.probes.get(state.role, ())), arrays=self._arrays(state))
             if isinstance(state, StateTable)
             else state
             for state in self.composer.states
         ]
         script = (*reads(self.composer), *self.composer.steps)
         made = problem.maintained_by(NAME, states, script, self.composer.variables)
+        lookups = (lookup for one in self.composer.loops.values() for lookup in probes(one))
+        made = replace(made, probes=table_probes(list(dict.fromkeys(lookups))))
         return replace(made, algebra=f"{problem.algebra}\n\n{self._drawn()}", reasons=self._why())
 
     def _drawn(self) -> str:
@@ -148,6 +158,44 @@ class _Program:
         assert bag is not None
         return bag
 
+    def _arrays(self, state: StateTable) -> tuple[str, ...]:
+        """The columns of a state that hold triples."""
+        scan = self.composer.scans[state.role]
+        return tuple(name for column, name in scan.outputs if column.type == TRIPLE)
+
+    def _found(self, updatable: Collection[str]) -> frozenset[View]:
+        """Leaves that need no storage: each row is a key, and an index finds it in its table.
+
+        A table is only there as it is afterwards. So the leaf's delta must be the first of those
+        that join, and of the children of a view one leaf of a table that changes can be such.
+        """
+        found: list[View] = []
+        for parent in self.tree.walk():
+            for view in parent.children:
+                if view not in self.stored or view.children or view.indicator:
+                    continue
+                others = [
+                    one.keys & view.keys
+                    for one in parent.children
+                    if one is not view and one.leaves & set(updatable)
+                ]
+                if all(self._finds(view, keys) for keys in others):
+                    found.append(view)
+                    if view.leaves <= set(updatable):
+                        break
+        return frozenset(found)
+
+    def _finds(self, view: View, keys: Variables) -> bool:
+        """Whether a leaf's rows are all apart, and found by some of its keys."""
+        atom = self.atoms[view.atoms[0]]
+        oid = atom.scan.table.oid
+        columns = {s.as_column: v for v, s in atom.binds if v in view.keys}
+        known = self.problem.statistics.get(oid, Statistics(0))
+        return any(key <= columns.keys() for key in atom.scan.keys) and any(
+            columns.get(output.column) in keys and output.attnum in known.indexed
+            for output in atom.scan.outputs
+        )
+
     # Definitions
 
     def _kept(self, product: Product) -> Kept:
@@ -162,7 +210,8 @@ class _Program:
             return never_null(factor, not_null)
 
         if product.aggregate.function == COVARIANCE:
-            return covariance.kept(product, always)
+            leaves = [v.atoms[0] for v in self.tree.walk() if not v.children and not v.indicator]
+            return covariance.kept(product, leaves, always)
         return sums.kept(
             product,
             argument.name if argument else None,
@@ -202,6 +251,20 @@ class _Program:
 
     def _leaf(self, view: View, atom: Atom, rows: Operator, sign: Column | None) -> _Relation:
         """An atom's rows, or those of its change with their signs, summed up by the keys."""
+        rows, keys = self._keyed(view, atom, rows)
+        one = Scalar.read("1") if sign is None else Scalar.column(sign)
+        return self._grouped(view, rows, keys, lambda payload: payload.lifted(atom.name, one))
+
+    def _each(self, view: View, atom: Atom, rows: Operator, sign: Column | None) -> _Relation:
+        """The same of a view whose rows need not be summed up."""
+        known = self.defined[view]
+        rows, _ = self._keyed(view, atom, rows)
+        one = sums.ONE if sign is None else Scalar.column(sign)
+        payload = [Item(c, part.of_row(atom.name, one)) for part, c in known.payload.items()]
+        return known.at(Projection(rows, (*map(Item.kept, known.keys.values()), *payload)))
+
+    def _keyed(self, view: View, atom: Atom, rows: Operator) -> tuple[Operator, dict[str, Column]]:
+        """An atom's rows with the keys of its view."""
         known = self.defined.get(view)
         keys = dict(known.keys) if known else {}
         computed: list[Item] = []
@@ -216,12 +279,7 @@ class _Program:
             keys[variable] = column
         if computed:
             rows = Projection(rows, (*map(Item.kept, rows.columns), *computed))
-        one = Scalar.read("1") if sign is None else Scalar.column(sign)
-
-        def summed(total: Total) -> Scalar:
-            return sums.product_of((one, total.at(atom.name)))
-
-        return self._grouped(view, rows, keys, summed)
+        return rows, keys
 
     def _inner(self, view: View, children: Sequence[_Relation], first: int = 0) -> _Relation:
         """The join of a view's children, beginning with one of them, summed up by its keys."""
@@ -240,29 +298,27 @@ class _Program:
         known = self.defined.get(view)
         keys = known.keys if known else {name: bound[name] for name in sorted(view.keys)}
 
-        def summed(total: Total) -> Scalar:
-            return sums.product_of(
-                Scalar.column(relation.payload[total.within(_summed_atoms(child))])
+        def joined(payload: Payload) -> Scalar:
+            parts = [
+                (payload.within(_summed_atoms(child)), relation)
                 for child, relation in zip(view.children, children, strict=True)
                 if not relation.exists
-            )
+            ]
+            return payload.joined([(part, relation.payload[part]) for part, relation in parts])
 
-        return self._grouped(view, rows, keys, summed)
+        return self._grouped(view, rows, keys, joined)
 
     def _grouped(
         self,
         view: View,
         rows: Operator,
         keys: Mapping[str, Column],
-        summed: Callable[[Total], Scalar],
+        call: Callable[[Payload], Scalar],
     ) -> _Relation:
         known = self.defined.get(view)
         totals = sums.parts(self.totals, _summed_atoms(view))
         payload = known.payload if known else {total: self._column(total) for total in totals}
-        aggregates = tuple(
-            Aggregate(column, sums.summed(total, summed(total)))
-            for total, column in payload.items()
-        )
+        aggregates = tuple(Aggregate(column, call(part)) for part, column in payload.items())
         by = tuple(keys[name] for name in sorted(view.keys))
         return _Relation(
             Grouping(rows, by, aggregates),
@@ -270,9 +326,9 @@ class _Program:
             payload,
         )
 
-    def _column(self, total: Total) -> Column:
-        name = "idivm_n" if total == COUNT else "idivm_sum"
-        return Column(self.composer.symbols.fresh(name), total.type)
+    def _column(self, part: Payload) -> Column:
+        name = "idivm_n" if part == COUNT else "idivm_sum"
+        return Column(self.composer.symbols.fresh(name), part.type)
 
     # States
 
@@ -321,23 +377,31 @@ class _Program:
             if atom.name in self.static:
                 return None
             bag = self._change(atom)
+            if view in self.found:
+                return self._each(view, atom, atom.rows(bag.plan), bag.sign)
             made = self._assigned(view, self._leaf(view, atom, atom.rows(bag.plan), bag.sign))
             return self._appearing(view, made) if view.indicator else made
         deltas = [self._delta(child) for child in view.children]
         terms: list[_Relation] = []
-        for number, (child, delta) in enumerate(zip(view.children, deltas, strict=True)):
+        first = [child in self.found for child in view.children]
+        for number in sorted(range(len(first)), key=lambda one: not first[one]):
+            child, delta = view.children[number], deltas[number]
             if delta is None:
                 continue
-            others = [
-                delta if one is child else self.defined[one].at(self.states[one])
-                for one in view.children
-            ]
+            others = [delta if one is child else self._present(one) for one in view.children]
             terms.append(self._assigned(view, self._inner(view, others, number)))
             if child in self.states:
                 self._add(self.states[child], self.counts.get(child, delta))
         if len(terms) < 2:
             return terms[0] if terms else None
-        return self._assigned(view, self._united(view, terms))
+        return self._united(view, tuple(terms))
+
+    def _present(self, view: View) -> _Relation:
+        """A view as it is stored, or found in its table."""
+        if view in self.found:
+            atom = self.atoms[view.atoms[0]]
+            return self._each(view, atom, atom.rows(atom.scan), None)
+        return self.defined[view].at(self.states[view])
 
     def _appearing(self, view: View, counts: _Relation) -> _Relation:
         """The delta of an indicator: the keys that come, and those that are there no more."""
@@ -358,19 +422,17 @@ class _Program:
         columns = (*counts.keys.values(), sign)
         return made.at(composer.assign(f"{_called(view)}_change", changed, columns))
 
-    def _united(self, view: View, terms: Sequence[_Relation]) -> _Relation:
-        """The sum of several deltas of a view."""
+    def _united(self, view: View, terms: tuple[_Relation, ...]) -> _Relation:
+        """Several deltas of a view as one, in which a key may be more than once."""
         made = self.defined[view]
-        parts = {total: self._column(total) for total in made.payload}
         columns = (*made.keys.values(), *made.payload.values())
         branches = tuple(Branch(term.rows, columns) for term in terms)
-        union = UnionAll(branches, (*made.keys.values(), *parts.values()))
-        return self._grouped(view, union, made.keys, lambda total: Scalar.column(parts[total]))
+        return replace(made, rows=UnionAll(branches, columns), terms=terms)
 
     def _assigned(self, view: View, made: _Relation) -> _Relation:
         """A delta computed once, without what adds nothing where that is soon said."""
         rows, payload = made.rows, made.payload.values()
-        if len(payload) <= FEW:
+        if len(payload) <= FEW and all(isinstance(part, Total) for part in made.payload):
             rows = Selection(rows, disjunction(filled("x <> 0", x=column) for column in payload))
         columns = (*made.keys.values(), *payload)
         return made.at(self.composer.assign(f"{_called(view)}_change", rows, columns))
@@ -382,20 +444,24 @@ class _Program:
         computed: Sequence[Item] = (),
         shown: Callable[[Operator], Operator] = lambda rows: rows,
     ) -> None:
-        """V := V + δV: keys whose count becomes 0 go, new ones come."""
+        """V := V + δV; keys whose count becomes 0 go."""
+        for term in delta.terms:
+            self._add(state, term, computed, shown)
+        if delta.terms:
+            return
         upkeep, ids = Upkeep(state, self.composer), tuple(delta.keys.values())
         grown = {
-            column: filled("x + y", x=upkeep.stored(column), y=column)
-            for column in delta.payload.values()
+            column: part.added(upkeep.stored(column), column)
+            for part, column in delta.payload.items()
         }
-        count = delta.payload[COUNT]
-        vanishes = bool(ids) or state.role != CONTENT
-        if vanishes:
-            upkeep.delete(delta.rows, ids, filled("x = 0", x=grown[count]))
         values = [(item.column, item.scalar.substitute(grown)) for item in computed]
-        upkeep.update(delta.rows, ids, [*grown.items(), *values])
-        if vanishes:
-            upkeep.insert(shown(Selection(delta.rows, filled("x > 0", x=count))))
+        if not ids and state.role == CONTENT:
+            upkeep.update(delta.rows, ids, [*grown.items(), *values])
+            return
+        upkeep.merge(shown(delta.rows), [*grown.items(), *values])
+        count = delta.payload[COUNT]
+        fewer = Selection(delta.rows, filled("x <= 0", x=count))
+        upkeep.delete(fewer, ids, filled("x = 0", x=upkeep.stored(count)))
 
 
 def _order(graph: Hypergraph, fds: tuple[Fd, ...], wanted: str | None) -> orders.Forest:

@@ -9,8 +9,9 @@ the decimal number that it is written as, which is exact: nothing drifts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.group import Aggregate
@@ -19,6 +20,29 @@ from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.strategies.viewtree.normal import Product
 
 INTEGERS = ("smallint", "integer", "bigint")
+
+
+class Payload(Protocol):
+    """What a column of a view's payload holds: an element of a ring for each of its keys."""
+
+    @property
+    def type(self) -> str:
+        """The column's type."""
+
+    def within(self, atoms: Collection[str]) -> Payload:
+        """What a view over some of the atoms holds of it."""
+
+    def lifted(self, atom: str, sign: Scalar) -> Scalar:
+        """The aggregate over rows of an atom, each counted as its sign says."""
+
+    def of_row(self, atom: str, sign: Scalar) -> Scalar:
+        """The same of one row."""
+
+    def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
+        """The aggregate over joined rows: the sum of products of what other columns hold."""
+
+    def added(self, stored: Column | Scalar, more: Column | Scalar) -> Scalar:
+        """The sum of two elements."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +66,27 @@ class Total:
         """The factor of an atom."""
         return next((scalar for name, scalar in self.factors if name == atom), ONE)
 
+    def lifted(self, atom: str, sign: Scalar) -> Scalar:
+        """The sum of the atom's factor."""
+        return self._summed(product_of((sign, self.at(atom))))
+
+    def of_row(self, atom: str, sign: Scalar) -> Scalar:
+        """The factor of a row."""
+        return filled(f"x::{self.type}", x=product_of((sign, self.at(atom))))
+
+    def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
+        """The sum of the product of other totals."""
+        return self._summed(product_of(Scalar.column(column) for _, column in factors))
+
+    def added(self, stored: Column | Scalar, more: Column | Scalar) -> Scalar:
+        """The sum of two totals."""
+        return filled("x + y", x=stored, y=more)
+
+    def _summed(self, product: Scalar) -> Scalar:
+        if product == ONE:
+            return Scalar.read("count(*)")
+        return filled(f"coalesce(sum(x), 0)::{self.type}", x=product)
+
 
 ONE = Scalar.read("1")
 COUNT = Total()
@@ -52,7 +97,7 @@ class Kept:
     """An aggregate, its totals, and how its value follows from theirs."""
 
     aggregate: Aggregate
-    totals: tuple[Total, ...]
+    totals: tuple[Payload, ...]
     value: str
     """`{0}`, `{1}`, ... stand for the totals."""
 
@@ -151,7 +196,7 @@ def _numerics(
     return Kept(aggregate, totals, value)
 
 
-def parts(totals: Iterable[Total], atoms: Collection[str]) -> tuple[Total, ...]:
+def parts(totals: Iterable[Payload], atoms: Collection[str]) -> tuple[Payload, ...]:
     """What a view over some atoms holds: the count of rows, and each total's part of it."""
     return tuple(dict.fromkeys((COUNT, *(total.within(atoms) for total in totals))))
 
@@ -165,13 +210,6 @@ def product_of(scalars: Iterable[Scalar]) -> Scalar:
         elif scalar != ONE:
             made = filled("x * y", x=made, y=scalar)
     return made
-
-
-def summed(total: Total, product: Scalar) -> Scalar:
-    """The aggregate call that sums a product up as a total."""
-    if product == ONE:
-        return Scalar.read("count(*)")
-    return filled(f"coalesce(sum(x), 0)::{total.type}", x=product)
 
 
 def value(one: Kept, columns: Iterable[Column]) -> Scalar:
