@@ -29,6 +29,7 @@ from orchestrator.spark.effects import (
 )
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.finish import Moved, finish
+from orchestrator.spark.initial import States, dsn_of
 from orchestrator.spark.progress import Say, silent, watch
 from orchestrator.spark.rejects import locate
 from orchestrator.spark.report import LoadedTable, LoadReport, RejectedRow, TableLoad
@@ -132,11 +133,7 @@ class _Job:
         from orchestrator.spark.postgres_copy import PostgresCopy
 
         self.connection, self.spark, self.say, self.clock = connection, spark, say, clock
-        parameters = connection.info.get_parameters()
-        password = connection.info.password
-        self.dsn = psycopg.conninfo.make_conninfo(
-            **{**parameters, **({"password": password} if password else {})}
-        )
+        self.dsn = dsn_of(connection)
         spark.dataSource.register(PostgresCopy)
 
     def run(

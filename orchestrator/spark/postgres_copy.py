@@ -79,7 +79,11 @@ class PostgresCopy(DataSource):
             table=self.options.get("table"),
             query=self.options.get("query"),
             partitions=int(self.options.get("partitions", "1")),
+            pages=int(self.options.get("pages", "0")),
             snapshot=self.options.get("snapshot"),
+            columns=json.loads(self.options.get("columns", "null")),
+            as_text=json.loads(self.options.get("astext", "[]")),
+            whole=self.options.get("whole", "false") == "true",
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,8 @@ class ReadPlan:
     """Names and Spark's types."""
     parts: tuple[TablePart, ...]
     snapshot: str | None
+    whole: bool = False
+    """Whether a policy that would hide rows is an error."""
 
     @property
     def schema(self) -> str:
@@ -60,9 +62,17 @@ def plan_read(
     table: str | None = None,
     query: str | None = None,
     partitions: int = 1,
+    pages: int = 0,
     snapshot: str | None = None,
+    columns: Sequence[str] | None = None,
+    as_text: Sequence[str] = (),
+    whole: bool = False,
 ) -> ReadPlan:
-    """Looks at a table or a query and cuts it into parts; a query is always one part."""
+    """Looks at a table or a query and cuts it into parts; a query is always one part.
+
+    Without `columns` all are read; those in `as_text` as PostgreSQL writes them. With `pages`, each
+    part of a table has so many.
+    """
     if (table is None) == (query is None):
         raise LoadError("The data source needs either the option table or the option query.")
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -75,12 +85,13 @@ def plan_read(
             source = name
             relation = catalog.relations(connection, [oid])[oid]
             if relation.relkind in ("r", "m") and not relation.children:
-                parts = _cut(connection, oid, partitions)
+                parts = _cut(connection, oid, partitions, pages)
             text = source.as_string(connection)
         else:
             text = f"({query})"
-        columns = _described(connection, text)
-    return ReadPlan(dsn, text, columns, parts, snapshot)
+        kinds = dict(_described(connection, text)) | dict.fromkeys(as_text, "string")
+    read = tuple((name, kinds[name]) for name in (kinds if columns is None else columns))
+    return ReadPlan(dsn, text, read, parts, snapshot, whole)
 
 
 def read_part(plan: ReadPlan, part: TablePart) -> Iterator[Any]:
@@ -91,16 +102,22 @@ def read_part(plan: ReadPlan, part: TablePart) -> Iterator[Any]:
             connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(plan.snapshot)))
         connection.execute("SET DateStyle = ISO; SET bytea_output = hex; SET TimeZone = 'UTC'")
         connection.execute("SET extra_float_digits = 1; SET statement_timeout = 0")
+        if plan.whole:
+            connection.execute("SET row_security = off")
         with connection.cursor().copy(_statement(plan, part)) as copy:
             yield from _batches(plan, io.BufferedReader(_Stream(copy), _BLOCK))
 
 
-def _cut(connection: Connection[Any], oid: int, partitions: int) -> tuple[TablePart, ...]:
+def _cut(
+    connection: Connection[Any], oid: int, partitions: int, at_once: int
+) -> tuple[TablePart, ...]:
     row = connection.execute(
         "SELECT pg_relation_size(%s::oid::regclass) / current_setting('block_size')::bigint", [oid]
     ).fetchone()
     assert row is not None
     pages = row[0]
+    if at_once:
+        partitions = -(-pages // at_once)
     if partitions < 2 or pages < partitions:
         return (TablePart(),)
     bounds = [pages * number // partitions for number in range(partitions)]
