@@ -23,7 +23,7 @@ from orchestrator.deltascript.leaves import SOURCE, STATE
 from orchestrator.deltascript.plan import StateTable
 from orchestrator.spark.finishing import Finishing, Staged
 from orchestrator.spark.kinds import InexactError, Kind, Value
-from orchestrator.spark.scalars import Fold, Scalars
+from orchestrator.spark.scalars import Fold, Scalars, only
 
 Columns = Mapping[str, Value]
 """What the columns of an item of FROM are, by their names in PostgreSQL."""
@@ -85,9 +85,8 @@ def emit(state: StateTable, sources: Sources, known: Known, fold: Fold) -> Emitt
     )
 
 
-_KNOWN_PARTS = frozenset(
-    {"expressions", "from_", "joins", "where", "group", "having", "distinct", "with_", "kind"}
-)
+_PARTS = ("expressions", "from_", "joins", "where", "group", "having", "distinct", "with_")
+"""Those of a SELECT. Which rows are first, where several may be, PostgreSQL decides."""
 
 
 @dataclass
@@ -106,9 +105,7 @@ class _Translation:
         self, tree: exp.Select, outer: Mapping[str, Columns], finishing: Finishing | None = None
     ) -> exp.Select:
         """A SELECT whose columns are called x0, x1, ...; what they are is left in `finishing`."""
-        for part, value in tree.args.items():
-            if value and part not in _KNOWN_PARTS:
-                raise InexactError(f"{part.strip('_').upper()}, which PostgreSQL decides on")
+        only(tree, *_PARTS)
         made = exp.Select()
         self._with(tree, made, outer)
         scope = dict(outer)
@@ -121,8 +118,7 @@ class _Translation:
         if (having := tree.args.get("having")) is not None:
             made.set("having", exp.Having(this=scalars.condition(having.this)))
         if (distinct := tree.args.get("distinct")) is not None:
-            if distinct.args.get("on"):
-                raise InexactError("DISTINCT ON, which PostgreSQL decides on")
+            only(distinct)
             made.set("distinct", exp.Distinct())
         finishing = finishing if finishing is not None else Finishing(self.fold, exact=True)
         for item in tree.expressions:
@@ -137,8 +133,7 @@ class _Translation:
         clause = tree.args.get("with_")
         if clause is None:
             return
-        if clause.args.get("recursive"):
-            raise InexactError("a recursion")
+        only(clause, "expressions")
         ctes = []
         for cte in clause.expressions:
             listed = [column.name for column in cte.args["alias"].columns]
@@ -161,6 +156,7 @@ class _Translation:
             values = [value for value in finishing.values if value is not None]
             return query, dict(zip(names, values, strict=True))
         if isinstance(tree, exp.Union) and listed:
+            only(tree, "this", "expression", "distinct")
             left, one = self.query(tree.this, outer, listed)
             right, other = self.query(tree.expression, outer, listed)
             for name in listed:
@@ -170,7 +166,7 @@ class _Translation:
                     _require_comparable(one[name], "UNION")
             union = exp.Union(this=left, expression=right, distinct=tree.args.get("distinct"))
             return union, one
-        raise InexactError(f"{type(tree).__name__.upper()}, which PostgreSQL decides on")
+        raise InexactError(type(tree).__name__.upper())
 
     def _from(self, tree: exp.Select, made: exp.Select, scope: dict[str, Columns]) -> None:
         clause = tree.args.get("from_")
@@ -182,8 +178,7 @@ class _Translation:
     def _joins(self, tree: Tree, scope: dict[str, Columns]) -> list[Tree]:
         joins: list[Tree] = []
         for join in tree.args.get("joins") or ():
-            if set(key for key, value in join.args.items() if value) - {"this", "on", "side", "kind"}:
-                raise InexactError("such a join")
+            only(join, "this", "on", "side", "kind")
             item = exp.Join(this=self._item(join.this, scope))
             for part in ("side", "kind"):
                 item.set(part, join.args.get(part))
@@ -198,20 +193,23 @@ class _Translation:
         if isinstance(item, exp.Subquery):
             if not item.alias:
                 # Several items in parentheses.
-                inner = self._item(item.this, scope)
-                return exp.Paren(this=inner)
+                only(item, "this")
+                return exp.Paren(this=self._item(item.this, scope))
+            only(item, "this", "alias", "joins")
             columns = [column.name for column in item.args["alias"].columns]
             query, values = self.query(item.this, {}, columns or None)
             alias = self._alias()
             scope[item.alias] = _under(alias, values)
-            return exp.Subquery(
-                this=query, alias=exp.TableAlias(this=exp.to_identifier(alias))
-            )
+            made = exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(alias)))
+            if joins := self._joins(item, scope):
+                made.set("joins", joins)
+            return made
         raise InexactError(f"{type(item).__name__.upper()} in FROM")
 
     def _table(self, table: exp.Table, scope: dict[str, Columns]) -> Tree:
-        if table.args.get("only") or not isinstance(table.this, exp.Identifier):
-            raise InexactError("ONLY, or a function in FROM")
+        only(table, "this", "db", "alias", "joins")
+        if not isinstance(table.this, exp.Identifier):
+            raise InexactError("a function in FROM")
         alias = self._alias()
         if table.db == SOURCE:
             oid = int(table.name.partition("\0")[2])
@@ -237,8 +235,7 @@ class _Translation:
         group = tree.args.get("group")
         if group is None:
             return scalars
-        if set(key for key, value in group.args.items() if value) - {"expressions"}:
-            raise InexactError("grouping sets, which PostgreSQL decides on")
+        only(group, "expressions")
         by = [one for one in group.expressions if not isinstance(one, exp.Tuple)]
         keys = []
         for one in by:

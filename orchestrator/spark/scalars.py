@@ -114,6 +114,7 @@ class Scalars:
             return self._constant(node)
         for type_, rule in _RULES.items():
             if isinstance(node, type_):
+                only(node, *_PARTS.get(type(node), ("this", "expression")))
                 return rule(self, node)
         raise InexactError(shown_as(node))
 
@@ -205,7 +206,8 @@ class Scalars:
             value = Value(self.condition(node.this), BOOLEAN)
         else:
             raise InexactError(shown_as(node))
-        return Value(exp.Is(this=_closed(value.tree), expression=node.expression.copy()), BOOLEAN)
+        tree: Tree = exp.Is(this=_closed(value.tree), expression=node.expression.copy())
+        return Value(exp.Not(this=exp.Paren(this=tree)) if node.args.get("negate") else tree, BOOLEAN)
 
     def _comparison(self, node: exp.Binary) -> Value:
         for one, other in ((node.this, node.expression), (node.expression, node.this)):
@@ -418,6 +420,7 @@ class Scalars:
         name, arguments = node.name.lower(), list(node.expressions)
         distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
         if distinct:
+            only(arguments[0], "expressions")
             arguments = arguments[0].expressions
         if name == "count" and arguments and isinstance(arguments[0], exp.Star):
             return Value(_call("COUNT", exp.Star(), condition), BIGINT)
@@ -470,6 +473,25 @@ _RULES: Mapping[type[exp.Expression] | tuple[type[exp.Expression], ...], Callabl
     exp.Filter: Scalars._filtered,
     exp.Anonymous: Scalars._function,
 }
+
+
+_PARTS: Mapping[type[exp.Expression], tuple[str, ...]] = {
+    exp.Cast: ("this", "to"),
+    exp.Is: ("this", "expression", "negate"),
+    exp.Like: ("this", "expression", "negate"),
+    exp.Case: ("this", "ifs", "default"),
+    exp.Substring: ("this", "start", "length"),
+    exp.Div: ("this", "expression", "typed"),
+    exp.DPipe: ("this", "expression", "safe"),
+    exp.Anonymous: ("this", "expressions"),
+}
+"""What trees may consist of; the others have a left and a right side, or one."""
+
+
+def only(tree: Tree, *parts: str) -> None:
+    """Refuses a tree that has more to it than these parts: it would be lost."""
+    if more := {name for name, value in tree.args.items() if value} - set(parts):
+        raise InexactError(f"{', '.join(sorted(name.strip('_').upper() for name in more))}")
 
 
 def _common(kinds: list[Kind]) -> Kind:
