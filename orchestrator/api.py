@@ -181,7 +181,7 @@ class Orchestrator:
         *,
         columns: Sequence[str] | None = None,
         replace: bool = False,
-        spark: SparkSession | None = None,
+        spark: Any = None,
         **options: object,
     ) -> ViewInfo:
         """Creates a maintained view of a query; `spark` is the session for initialise = spark."""
@@ -348,7 +348,9 @@ class Orchestrator:
                 return StatementResult("CREATE VIEW", f"{statement.name} exists already, skipping")
             told = f"CREATE VIEW {view.name}: {view.maintain}, strategy {view.strategy}"
             if initialised := view.plan.get("initialised"):
-                told += f"; initial states: {', '.join(str(Initialised(**one)) for one in initialised)}"
+                told += (
+                    f"; initial states: {', '.join(str(Initialised(**one)) for one in initialised)}"
+                )
             return StatementResult("CREATE VIEW", told)
         if isinstance(statement, AlterView):
             try:

@@ -221,10 +221,10 @@ def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False)
     # The lower ones first. As they are now: one may have been planned anew with another.
     tower = [catalog.view_by_id(connection, view_id) for view_id in (view.id, *reversed(readers))]
     at_rest = sorted(one.id for one in tower if not modes.is_kept(connection, one.id))
-    with ExitStack() as held:
+    with ExitStack() as stack:
         for view_id in at_rest:
-            held.enter_context(held(connection, view_id))
-        held.enter_context(connection.transaction())
+            stack.enter_context(held(connection, view_id))
+        stack.enter_context(connection.transaction())
         for one in tower:
             modes.hold_writers(connection, one.id)
         left = _replan_one(connection, tower[0], afresh)

@@ -50,9 +50,7 @@ def tables_of(plan: MaintenancePlan) -> tuple[StateTable, ...] | None:
     return tuple(state for state in states if isinstance(state, StateTable))
 
 
-def divide(
-    states: tuple[StateTable, ...], sources: Sources, fold: Fold
-) -> Division:
+def divide(states: tuple[StateTable, ...], sources: Sources, fold: Fold) -> Division:
     """Divides states; `sources` says what the columns of tables are read as."""
     reads = {state.role: roles_read(state) for state in states}
     of_tables = {state.role for state in states if _reads_tables(state)}

@@ -13,9 +13,9 @@ from orchestrator.spark.kinds import BIGINT, INTEGER, InexactError, Kind, Value
 from orchestrator.spark.scalars import (
     Fold,
     Scalars,
-    shown_as,
     has_aggregate,
     is_constant,
+    shown_as,
     spark,
 )
 
@@ -151,7 +151,11 @@ class Finishing:
             call, condition = node, None
             if isinstance(node, exp.Filter):
                 call, condition = node.this, node.expression.this
-            if scalars.grouped is None or len(call.expressions) != 1:
+            if (
+                scalars.grouped is None
+                or not isinstance(call, exp.Anonymous)
+                or len(call.expressions) != 1
+            ):
                 raise
             if call.name.lower() == "avg":
                 return self._average(scalars, call, condition)
@@ -171,10 +175,8 @@ class Finishing:
             )
             for name in ("sum", "count")
         )
-        return dialect.parse(
-            f"SELECT CASE WHEN {dialect.write(count)} > 0"
-            f" THEN ({dialect.write(total)})::numeric / ({dialect.write(count)})::numeric END"
-        ).expressions[0]
+        text = "CASE WHEN n > 0 THEN (s)::numeric / (n)::numeric END"
+        return _filled(text, s=total, n=count)
 
     def _sum_by_scales(
         self, scalars: Scalars, call: exp.Anonymous, condition: Tree | None
@@ -185,9 +187,7 @@ class Finishing:
         """
         [argument] = call.expressions
         inside = replace(scalars, grouped=None)
-        calls = [
-            one for one in argument.find_all(exp.Anonymous) if one.name.lower() == "scale"
-        ]
+        calls = [one for one in argument.find_all(exp.Anonymous) if one.name.lower() == "scale"]
         if not calls or len({dialect.write(one) for one in calls}) > 1:
             return None
         number = inside.value(calls[0].expressions[0])
@@ -219,11 +219,25 @@ class Finishing:
             parts.append((text, self._placed(Value(rows, BIGINT))))
         if not parts:
             return None
-        counts = [f"({dialect.write(count)})::numeric" for _, count in parts]
-        terms = [f"'{text}'::numeric * {n}" for (text, _), n in zip(parts, counts, strict=True)]
-        return dialect.parse(
-            f"SELECT CASE WHEN ({' + '.join(counts)}) > 0 THEN {' + '.join(terms)} END"
-        ).expressions[0]
+        names = [f"n{number}" for number in range(len(parts))]
+        counts = " + ".join(names)
+        terms = " + ".join(
+            f"'{text}'::numeric * ({name})::numeric"
+            for name, (text, _) in zip(names, parts, strict=True)
+        )
+        text = f"CASE WHEN ({counts}) > 0 THEN {terms} END"
+        return _filled(text, **dict(zip(names, (count for _, count in parts), strict=True)))
+
+
+def _filled(text: str, **parts: Tree) -> Tree:
+    """An expression in PostgreSQL's words; names stand for parts."""
+
+    def replaced(node: Tree) -> Tree:
+        return parts[node.name].copy() if isinstance(node, exp.Column) else node
+
+    tree: Tree = dialect.parse(f"SELECT {text}").expressions[0]
+    made: Tree = tree.transform(replaced)
+    return made
 
 
 def _with_scale(argument: Tree, scale: int | None) -> Tree:

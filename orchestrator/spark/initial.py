@@ -64,9 +64,7 @@ class States:
     dsn: str
     say: Say = silent
 
-    def create(
-        self, connection: Connection[Any], plan: MaintenancePlan, names: Names
-    ) -> Prepared:
+    def create(self, connection: Connection[Any], plan: MaintenancePlan, names: Names) -> Prepared:
         """Makes the state tables of a new view and computes what they hold."""
         refused = _refused(plan)
         if refused:
@@ -233,7 +231,12 @@ class States:
             frame.createOrReplaceTempView(source_name(oid))
 
     def _write(
-        self, control: Connection[Any], frame: Any, state: StateTable, emitted: Emitted, names: Names
+        self,
+        control: Connection[Any],
+        frame: Any,
+        state: StateTable,
+        emitted: Emitted,
+        names: Names,
     ) -> tuple[ledger.Load, int]:
         from orchestrator.spark.postgres_copy import NAME, described
 
@@ -306,9 +309,7 @@ def _refused(plan: MaintenancePlan) -> tuple[Initialised, ...]:
 def _snapshot(connection: Connection[Any]) -> tuple[str, str]:
     """The snapshot of the open transaction, and the name under which others may have it."""
     connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-    row = connection.execute(
-        "SELECT pg_current_snapshot()::text, pg_export_snapshot()"
-    ).fetchone()
+    row = connection.execute("SELECT pg_current_snapshot()::text, pg_export_snapshot()").fetchone()
     assert row is not None
     return row[0], row[1]
 
@@ -336,7 +337,9 @@ def _folded(connection: Connection[Any], text: str) -> tuple[str, str | None]:
     try:
         with connection.transaction():
             row = connection.execute(
-                SQL("SELECT pg_typeof(c)::text, c::text FROM (SELECT {} AS c) AS q").format(SQL(text))
+                SQL("SELECT pg_typeof(c)::text, c::text FROM (SELECT {} AS c) AS q").format(
+                    SQL(text)
+                )
             ).fetchone()
     except psycopg.Error as error:
         raise InexactError(f"{text}, which is no value") from error

@@ -65,7 +65,7 @@ def spark(text: str, **parts: Tree) -> Tree:
     >>> spark("RTRIM(x) = 'a'", x=exp.column("name")).sql("spark")
     "RTRIM(name) = 'a'"
     """
-    template = exp.maybe_parse(text, dialect="spark")
+    template: Tree = exp.maybe_parse(text, dialect="spark")
 
     def replaced(node: Tree) -> Tree:
         if isinstance(node, exp.Column) and not node.table and node.name in parts:
@@ -73,7 +73,8 @@ def spark(text: str, **parts: Tree) -> Tree:
             return part if isinstance(part, _CLOSED) else exp.Paren(this=part)
         return node
 
-    return template.copy().transform(replaced)
+    made: Tree = template.copy().transform(replaced)
+    return made
 
 
 _CLOSED = (exp.Column, exp.Literal, exp.Paren, exp.Cast, exp.Boolean, exp.Null, exp.Case)
@@ -138,7 +139,7 @@ class Scalars:
             kind = Kind("character", len(text or ""))
         if kind is None or kind.carried or kind.name == "timestamp with time zone":
             raise InexactError(f"a constant of type {type_}")
-        if text is not None and (text.endswith("infinity") or text.endswith(" BC")):
+        if text is not None and text.endswith(("infinity", " BC")):
             raise InexactError(f"the constant {text}")
         if text is None:
             literal: Tree = exp.Null()
@@ -153,9 +154,9 @@ class Scalars:
     def _known(self, node: Tree) -> tuple[str, str | None]:
         if isinstance(node, exp.Boolean):
             return "boolean", "t" if node.this else "f"
-        if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
-            if int(node.name) < 1 << 31:
-                return "integer", node.name
+        digits = isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
+        if digits and int(node.name) < 1 << 31:
+            return "integer", node.name
         return self.fold(dialect.write(node))
 
     def special(self, tree: Tree) -> bool:
@@ -207,7 +208,9 @@ class Scalars:
         else:
             raise InexactError(shown_as(node))
         tree: Tree = exp.Is(this=_closed(value.tree), expression=node.expression.copy())
-        return Value(exp.Not(this=exp.Paren(this=tree)) if node.args.get("negate") else tree, BOOLEAN)
+        return Value(
+            exp.Not(this=exp.Paren(this=tree)) if node.args.get("negate") else tree, BOOLEAN
+        )
 
     def _comparison(self, node: exp.Binary) -> Value:
         for one, other in ((node.this, node.expression), (node.expression, node.this)):
@@ -219,7 +222,7 @@ class Scalars:
             return self._among(node.this, node.expression.expressions[0], exp.NEQ, exp.And)
         return self.compared(type(node), self.value(node.this), self.value(node.expression))
 
-    def compared(self, kind: type[exp.Expression], left: Value, right: Value) -> Value:
+    def compared(self, kind: type[exp.Binary], left: Value, right: Value) -> Value:
         """Two values compared."""
         equality = kind in (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
         one, other = left.kind, right.kind
@@ -253,12 +256,10 @@ class Scalars:
             holds = isinstance(node, _NEGATIVE)
         if isinstance(node, (exp.NullSafeEQ, exp.NullSafeNEQ)):
             return Value(exp.convert(holds), BOOLEAN)
-        return Value(
-            spark(f"CASE WHEN x IS NOT NULL THEN {holds} END", x=value.tree), BOOLEAN
-        )
+        return Value(spark(f"CASE WHEN x IS NOT NULL THEN {holds} END", x=value.tree), BOOLEAN)
 
     def _among(
-        self, tree: Tree, array: Tree, kind: type[exp.Expression], joint: type[exp.Connector]
+        self, tree: Tree, array: Tree, kind: type[exp.Binary], joint: type[exp.Connector]
     ) -> Value:
         items = unwrapped(array)
         if not isinstance(items, exp.Array) or not items.expressions:
@@ -277,7 +278,9 @@ class Scalars:
         if type_ not in ("text", "character varying") or text is None or "\\" in text:
             raise InexactError(f"the pattern {dialect.write(pattern)}")
         tree: Tree = exp.Like(this=_closed(value.tree), expression=exp.Literal.string(text))
-        return Value(exp.Not(this=exp.Paren(this=tree)) if node.args.get("negate") else tree, BOOLEAN)
+        return Value(
+            exp.Not(this=exp.Paren(this=tree)) if node.args.get("negate") else tree, BOOLEAN
+        )
 
     def _arithmetic(self, node: exp.Binary) -> Value:
         left, right = self.value(node.this), self.value(node.expression)
@@ -326,7 +329,9 @@ class Scalars:
 
     def _one_of(self, tests: list[Tree], trees: Iterable[Tree]) -> Value:
         """A CASE; with one value more than tests, the last is what remains."""
-        values = [None if isinstance(unwrapped(tree), exp.Null) else self.value(tree) for tree in trees]
+        values = [
+            None if isinstance(unwrapped(tree), exp.Null) else self.value(tree) for tree in trees
+        ]
         given = [value for value in values if value is not None]
         kind = _common([value.kind for value in given])
 
@@ -452,7 +457,13 @@ class Scalars:
         raise InexactError(f"the aggregate {name} of {kind.name}")
 
 
-_OPERATORS = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "DIV", exp.Mod: "%"}
+_OPERATORS: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "DIV",
+    exp.Mod: "%",
+}
 
 _RULES: Mapping[type[exp.Expression] | tuple[type[exp.Expression], ...], Callable[..., Value]] = {
     exp.Cast: Scalars._cast,
@@ -505,7 +516,9 @@ def _common(kinds: list[Kind]) -> Kind:
         scale = max(kind.scale for kind in made)
         return decimal(max(kind.precision - kind.scale for kind in made) + scale, scale)
     if len(set(kinds)) > 1:
-        raise InexactError(f"values of {' and '.join(sorted({kind.name for kind in kinds}))} in one")
+        raise InexactError(
+            f"values of {' and '.join(sorted({kind.name for kind in kinds}))} in one"
+        )
     return kinds[0]
 
 
