@@ -10,14 +10,8 @@ from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.algebra.scalar import unwrapped
 from orchestrator.spark.kinds import BIGINT, INTEGER, InexactError, Kind, Value
-from orchestrator.spark.scalars import (
-    Fold,
-    Scalars,
-    has_aggregate,
-    is_constant,
-    shown_as,
-    spark,
-)
+from orchestrator.spark.scalars import Fold, Scalars
+from orchestrator.spark.words import has_aggregate, is_constant, shown_as, spark
 
 ROW = "r"
 """What the rows that Spark has made are called where PostgreSQL takes them."""
@@ -186,7 +180,7 @@ class Finishing:
         That is so many times a constant for each scale, and one for NULL.
         """
         [argument] = call.expressions
-        inside = replace(scalars, grouped=None)
+        inside = scalars.inside
         calls = [one for one in argument.find_all(exp.Anonymous) if one.name.lower() == "scale"]
         if not calls or len({dialect.write(one) for one in calls}) > 1:
             return None

@@ -89,6 +89,7 @@ BOOLEAN = Kind("boolean")
 TEXT = Kind("text")
 INTEGER = Kind("integer")
 BIGINT = Kind("bigint")
+TIMESTAMP = Kind("timestamp without time zone")
 
 
 def decimal(precision: int, scale: int) -> Kind:

@@ -23,7 +23,8 @@ from orchestrator.deltascript.leaves import SOURCE, STATE
 from orchestrator.deltascript.plan import StateTable
 from orchestrator.spark.finishing import Finishing, Staged
 from orchestrator.spark.kinds import InexactError, Kind, Value
-from orchestrator.spark.scalars import Fold, Scalars, only
+from orchestrator.spark.scalars import Fold, Scalars
+from orchestrator.spark.words import only
 
 Columns = Mapping[str, Value]
 """What the columns of an item of FROM are, by their names in PostgreSQL."""
