@@ -17,9 +17,6 @@ import psycopg
 from psycopg import Connection
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
-from orchestrator.frontend import catalog
-from orchestrator.frontend.statements import parse_name
-from orchestrator.runtime.catalog import relation_oid
 from orchestrator.spark.arrow import arrow_csv, pa
 from orchestrator.spark.errors import LoadError
 
@@ -73,6 +70,11 @@ def plan_read(
     Without `columns` all are read; those in `as_text` as PostgreSQL writes them. With `pages`, each
     part of a table has so many.
     """
+    # Tasks, which are many processes, read without these.
+    from orchestrator.frontend import catalog
+    from orchestrator.frontend.statements import parse_name
+    from orchestrator.runtime.catalog import relation_oid
+
     if (table is None) == (query is None):
         raise LoadError("The data source needs either the option table or the option query.")
     with psycopg.connect(dsn, autocommit=True) as connection:
