@@ -387,10 +387,11 @@ class Orchestrator:
         if new.options.initialise != "spark":
             return None
         from orchestrator.spark.initial import States, dsn_of
+        from orchestrator.spark.load import SETTINGS
         from orchestrator.spark.session import default_master, spark_session
 
         if spark is None and self._spark is None:
-            session = spark_session(default_master(), "idivm")
+            session = spark_session(default_master(), "idivm", **SETTINGS)
             self._spark = self._stack.enter_context(session)
         spark = spark or self._spark
         assert spark is not None

@@ -10,6 +10,7 @@ tables meanwhile is in the change logs and not in the snapshot, so that the next
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -47,12 +48,17 @@ if TYPE_CHECKING:
 _PAGES = 2048
 """How many pages of a table one task reads."""
 
+_WAIT = "10s"
+"""How long a task waits for a table. Who keeps it waiting waits for the transaction that waits for
+the task, so that the task has to give up."""
+
 _SETTINGS = {
     # What overflows is an error and not NULL, and no place of a decimal is dropped.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.decimalOperations.allowPrecisionLoss": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.caseSensitive": "false",
+    # A text that looks like ${this} is a text.
+    "spark.sql.variable.substitute": "false",
 }
 
 
@@ -114,8 +120,12 @@ class States:
                 for oid in sorted(seen):
                     name = Identifier(seen[oid].schema, seen[oid].name)
                     connection.execute(SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name))
+                snapshot, exported = _snapshot(connection)
+                connection.execute("SELECT idivm.settle(%s)", [names.id])
                 relations = facts.relations(connection, oids)
-                return self._in_snapshot(connection, plan, names, tables, relations)
+                with _as_in_a_refresh(connection, plan):
+                    made = self._in_snapshot(connection, plan, names, tables, relations, exported)
+                return replace(made, snapshot=snapshot)
         finally:
             if not connection.closed:
                 connection.isolation_level = level
@@ -127,10 +137,8 @@ class States:
         names: Names,
         tables: tuple[StateTable, ...],
         relations: Mapping[int, Relation],
+        exported: str,
     ) -> Prepared:
-        snapshot, exported = _snapshot(connection)
-        connection.execute("SELECT idivm.settle(%s)", [names.id])
-        _as_in_a_refresh(connection, plan)
         kinds = {oid: _kinds(relation) for oid, relation in relations.items()}
         division = divide(tables, kinds, lambda text: _folded(connection, text))
         for state in division.before:
@@ -155,18 +163,18 @@ class States:
             )
 
         def finish() -> None:
-            _as_in_a_refresh(connection, plan)
-            for state, emitted in division.by_spark if copied else ():
-                load, parts = copied[state.role]
-                lock_and_verify(connection, load, parts)
-                connection.execute(steps.refill(state, names, _moved(load, emitted)))
-            for state in division.after:
-                connection.execute(steps.refill(state, names))
+            with _as_in_a_refresh(connection, plan):
+                for state, emitted in division.by_spark if copied else ():
+                    load, parts = copied[state.role]
+                    lock_and_verify(connection, load, parts)
+                    connection.execute(steps.refill(state, names, _moved(load, emitted)))
+                for state in division.after:
+                    connection.execute(steps.refill(state, names))
             for load, _ in copied.values():
                 ledger.end(connection, load.id)
                 ledger.unlock(connection, load.id, shared=True)
 
-        return Prepared(snapshot, initialised, finish)
+        return Prepared(None, initialised, finish)
 
     def _copied(
         self,
@@ -227,6 +235,7 @@ class States:
             reader = reader.option("columns", json.dumps([column.name for column in columns]))
             reader = reader.option("astext", json.dumps(carried)).option("whole", "true")
             reader = reader.option("snapshot", exported).option("pages", str(_PAGES))
+            reader = reader.option("locktimeout", _WAIT)
             frame = reader.load().toDF(*(f"c{column.attnum}" for column in columns))
             frame.createOrReplaceTempView(source_name(oid))
 
@@ -308,17 +317,30 @@ def _refused(plan: MaintenancePlan) -> tuple[Initialised, ...]:
 
 def _snapshot(connection: Connection[Any]) -> tuple[str, str]:
     """The snapshot of the open transaction, and the name under which others may have it."""
-    connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+    # It is idle while Spark works.
+    connection.execute(
+        "SELECT set_config(s, '0', true) FROM unnest(%s::text[]) AS s"
+        " WHERE current_setting(s, true) IS NOT NULL",
+        [["idle_in_transaction_session_timeout", "transaction_timeout"]],
+    )
     row = connection.execute("SELECT pg_current_snapshot()::text, pg_export_snapshot()").fetchone()
     assert row is not None
     return row[0], row[1]
 
 
-def _as_in_a_refresh(connection: Connection[Any], plan: MaintenancePlan) -> None:
-    """Gives the open transaction the settings under which a refresh runs."""
+@contextmanager
+def _as_in_a_refresh(connection: Connection[Any], plan: MaintenancePlan) -> Iterator[None]:
+    """Gives the open transaction the settings under which a refresh runs, for a block."""
     settings = {**dict(plan.settings), "search_path": emit.SEARCH_PATH, "row_security": "off"}
+    before = connection.execute(
+        "SELECT s, current_setting(s) FROM unnest(%s::text[]) AS s", [list(settings)]
+    ).fetchall()
+    change = "SELECT set_config(%s, %s, true)"
     for name, value in settings.items():
-        connection.execute("SELECT set_config(%s, %s, true)", [name, value])
+        connection.execute(change, [name, value])
+    yield
+    for name, value in before:
+        connection.execute(change, [name, value])
 
 
 def _kinds(relation: Relation) -> dict[int, Kind | InexactError]:
@@ -361,5 +383,7 @@ def _reason(error: Exception) -> str:
     """What a failed job says, in one line."""
     from orchestrator.spark.failures import failed
 
-    said = failed(error) or error
-    return " ".join(str(said).split())[:300]
+    # What a task or the planning of a source has raised stands at the end of a trace.
+    told = re.findall(r"^\s*(?:psycopg|pyarrow)\.[\w.]+: (.+)", str(error), re.MULTILINE)
+    said = told[-1] if told else str(failed(error) or error)
+    return " ".join(said.split())[:300]

@@ -245,11 +245,12 @@ def drop_staging(connection: Connection[Any], load: int) -> None:
 def sweep(connection: Connection[Any]) -> None:
     """Drops the staging tables of loads that have ended, and gives up those of states half made."""
     left = connection.execute(
-        "DELETE FROM idivm.loads WHERE id IN (SELECT id FROM idivm.loads"
-        " WHERE layout = %s AND status = 'loading' AND pg_try_advisory_lock(%s, id)) RETURNING id",
+        "SELECT id FROM (SELECT id FROM idivm.loads WHERE layout = %s AND status = 'loading' OFFSET 0)"
+        " AS l WHERE pg_try_advisory_lock(%s, id)",
         [TRANSIENT, _LOCK_CLASS],
     ).fetchall()
     for (load,) in left:
+        end(connection, load)
         unlock(connection, load)
     rows = connection.execute(
         "SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace(%s)"

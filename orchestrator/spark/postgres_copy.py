@@ -83,6 +83,7 @@ class PostgresCopy(DataSource):
             columns=json.loads(self.options.get("columns", "null")),
             as_text=json.loads(self.options.get("astext", "[]")),
             whole=self.options.get("whole", "false") == "true",
+            lock_timeout=self.options.get("locktimeout", "0"),
         )
 
 

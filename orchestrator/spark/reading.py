@@ -45,6 +45,7 @@ class ReadPlan:
     snapshot: str | None
     whole: bool = False
     """Whether a policy that would hide rows is an error."""
+    lock_timeout: str = "0"
 
     @property
     def schema(self) -> str:
@@ -64,6 +65,7 @@ def plan_read(
     columns: Sequence[str] | None = None,
     as_text: Sequence[str] = (),
     whole: bool = False,
+    lock_timeout: str = "0",
 ) -> ReadPlan:
     """Looks at a table or a query and cuts it into parts; a query is always one part.
 
@@ -78,6 +80,7 @@ def plan_read(
     if (table is None) == (query is None):
         raise LoadError("The data source needs either the option table or the option query.")
     with psycopg.connect(dsn, autocommit=True) as connection:
+        _wait(connection, lock_timeout)
         parts: tuple[TablePart, ...] = (TablePart(),)
         if table is not None:
             name = parse_name(table).identifier
@@ -93,7 +96,7 @@ def plan_read(
             text = f"({query})"
         kinds = dict(_described(connection, text)) | dict.fromkeys(as_text, "string")
     read = tuple((name, kinds[name]) for name in (kinds if columns is None else columns))
-    return ReadPlan(dsn, text, read, parts, snapshot, whole)
+    return ReadPlan(dsn, text, read, parts, snapshot, whole, lock_timeout)
 
 
 def read_part(plan: ReadPlan, part: TablePart) -> Iterator[Any]:
@@ -104,10 +107,15 @@ def read_part(plan: ReadPlan, part: TablePart) -> Iterator[Any]:
             connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(plan.snapshot)))
         connection.execute("SET DateStyle = ISO; SET bytea_output = hex; SET TimeZone = 'UTC'")
         connection.execute("SET extra_float_digits = 1; SET statement_timeout = 0")
+        _wait(connection, plan.lock_timeout)
         if plan.whole:
             connection.execute("SET row_security = off")
         with connection.cursor().copy(_statement(plan, part)) as copy:
             yield from _batches(plan, io.BufferedReader(_Stream(copy), _BLOCK))
+
+
+def _wait(connection: Connection[Any], most: str) -> None:
+    connection.execute("SELECT set_config('lock_timeout', %s, false)", [most])
 
 
 def _cut(

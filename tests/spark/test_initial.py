@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from orchestrator.deltascript import steps
 from orchestrator.deltascript.plan import Initialised, StateTable
 from orchestrator.runtime import inspection, install
 from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.spark import initial
 from orchestrator.spark.initial import States
 from orchestrator.spark.load import SETTINGS
 from orchestrator.spark.session import spark_session
@@ -111,7 +113,7 @@ EXACT = """
     s NOT LIKE 'it%' AS notit, v LIKE '%$_' AS dollar, s || '-' || v AS joined, length(s) AS chars, a::text AS digits,
     substring(s FROM 2 FOR 3) AS piece, substring(c FROM 1 FOR 4) AS padded, c = 'ab' AS ab, c = e AS alike, c <> '' AS filled_c,
     c LIKE 'ab%' AS begins, c::text || '.' AS trimmed, s IN ('', 'x') AS among, a NOT IN (7, 8) AS outside,
-    s = 'it''s \\ "x"' AS quoted, v = 'ab ' AS blank, c, u, free, f, j, raw, tz, d, ts, s, v
+    s = 'it''s \\ "x"' AS quoted, s <> '${spark.app.name} /*+ x */ \\n' AS plain, v = 'ab ' AS blank, c, u, free, f, j, raw, tz, d, ts, s, v
 """
 
 
@@ -291,6 +293,29 @@ def test_what_others_write_meanwhile_is_not_lost(
     shown = orc.connection.execute("SELECT * FROM v ORDER BY 1").fetchall()
     assert shown == orc.connection.execute(f"{query} ORDER BY 1").fetchall()  # type: ignore[arg-type]
     assert orc.check("v")[0].equal
+
+
+def test_who_waits_for_the_table_is_not_waited_for(
+    orc: Orchestrator, spark: Any, connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, x int); INSERT INTO t VALUES (1, 1), (2, 1)")
+    impatient, watcher, inner = connect(), connect(), States._copied
+    thread = threading.Thread(target=impatient.execute, args=["TRUNCATE t"])
+
+    def copied(self: States, *arguments: Any) -> Any:
+        thread.start()
+        while watcher.execute("SELECT FROM pg_locks WHERE NOT granted").fetchone() is None:
+            pass
+        return inner(self, *arguments)
+
+    monkeypatch.setattr(States, "_copied", copied)
+    monkeypatch.setattr(initial, "_WAIT", "50ms")
+    query = "SELECT x, count(*) AS n FROM t GROUP BY x"
+    orc.create_view("v", query, initialise="spark", spark=spark)
+    thread.join()
+    assert "lock timeout" in makers(orc.view("v"))["content"].because
+    assert orc.check("v")[0].equal
+    assert orc.connection.execute("SELECT count(*) FROM v").fetchone() == (0,)
 
 
 def test_a_rebuild_after_a_load(
