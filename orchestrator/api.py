@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from psycopg.errors import Diagnostic
 from psycopg.sql import SQL, Identifier
 
 from orchestrator.deltascript.emit import SEARCH_PATH
+from orchestrator.deltascript.plan import Initialised
 from orchestrator.errors import NameTakenError, NotFoundError, ServerError, UsageError
 from orchestrator.frontend.options import parse_options, seconds
 from orchestrator.frontend.statements import (
@@ -36,7 +38,7 @@ from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.doctor import Finding
 from orchestrator.runtime.errors import explained
 from orchestrator.runtime.explain import Explanation, explain_view
-from orchestrator.runtime.install import NewView
+from orchestrator.runtime.install import Initialiser, NewView
 from orchestrator.runtime.refresh import RefreshReport
 from orchestrator.runtime.serve import Event, Server
 from orchestrator.spark.java import describe
@@ -136,6 +138,8 @@ class Orchestrator:
     def __init__(self, connection: Connection[Any]) -> None:
         """Takes a connection in autocommit mode to a database with idivm's catalog."""
         self.connection = connection
+        self._stack = ExitStack()
+        self._spark: SparkSession | None = None
         self.on_notice: Callable[[str], None] | None = None
         connection.add_notice_handler(self._notice)
 
@@ -153,7 +157,9 @@ class Orchestrator:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Closes the connection, and ends Spark if a view has started it."""
+        self._spark = None
+        self._stack.close()
         self.connection.close()
 
     def _notice(self, diagnostic: Diagnostic) -> None:
@@ -176,9 +182,10 @@ class Orchestrator:
         *,
         columns: Sequence[str] | None = None,
         replace: bool = False,
+        spark: Any = None,
         **options: object,
     ) -> ViewInfo:
-        """Creates a maintained view of a query."""
+        """Creates a maintained view of a query; `spark` is the session for initialise = spark."""
         statements = parse_script(query)
         if len(statements) != 1:
             raise UsageError(f"The query of {name} must be one statement, not {len(statements)}.")
@@ -190,7 +197,8 @@ class Orchestrator:
                 columns=tuple(columns) if columns is not None else None,
                 options=tuple((key, str(value)) for key, value in options.items()),
                 replace=replace,
-            )
+            ),
+            spark,
         )
 
     def alter_view(self, name: str, **options: object) -> ViewInfo:
@@ -343,10 +351,12 @@ class Orchestrator:
                 if not statement.if_not_exists:
                     raise
                 return StatementResult("CREATE VIEW", f"{statement.name} exists already, skipping")
-            return StatementResult(
-                "CREATE VIEW",
-                f"CREATE VIEW {view.name}: {view.maintain}, strategy {view.strategy}",
-            )
+            told = f"CREATE VIEW {view.name}: {view.maintain}, strategy {view.strategy}"
+            if initialised := view.plan.get("initialised"):
+                told += (
+                    f"; initial states: {', '.join(str(Initialised(**one)) for one in initialised)}"
+                )
+            return StatementResult("CREATE VIEW", told)
         if isinstance(statement, AlterView):
             try:
                 view = self._alter(statement)
@@ -366,7 +376,7 @@ class Orchestrator:
             return StatementResult("REFRESH", f"REFRESH: {changed} rows changed")
         return self._pass_on(statement)
 
-    def _create(self, statement: CreateView) -> ViewInfo:
+    def _create(self, statement: CreateView, spark: SparkSession | None = None) -> ViewInfo:
         new = NewView(
             statement.name,
             statement.query,
@@ -375,7 +385,22 @@ class Orchestrator:
             statement.replace,
         )
         with explained(f"Creating {statement.name}"):
-            return install.create_view(self.connection, new)
+            return install.create_view(self.connection, new, self._initialiser(new, spark))
+
+    def _initialiser(self, new: NewView, spark: SparkSession | None) -> Initialiser | None:
+        """What computes the first content of a view, if PostgreSQL alone is not to."""
+        if new.options.initialise != "spark":
+            return None
+        from orchestrator.spark.initial import States, dsn_of
+        from orchestrator.spark.load import SETTINGS
+        from orchestrator.spark.session import default_master, spark_session
+
+        if spark is None and self._spark is None:
+            session = spark_session(default_master(), "idivm", **SETTINGS)
+            self._spark = self._stack.enter_context(session)
+        spark = spark or self._spark
+        assert spark is not None
+        return States(spark, dsn_of(self.connection)).create
 
     def _alter(self, statement: AlterView) -> ViewInfo:
         with explained(f"Altering {statement.name}"):
@@ -390,7 +415,7 @@ class Orchestrator:
                     options,
                     replace=True,
                 )
-                return install.create_view(self.connection, new)
+                return install.create_view(self.connection, new, self._initialiser(new, None))
             modes.alter(self.connection, view, options)
             return catalog.view_by_id(self.connection, view.id)
 

@@ -1,4 +1,7 @@
-"""How fast bulk loads are: beside psql's \\copy and Spark's own JDBC writer, and in what memory."""
+"""How fast bulk loads are: beside psql's \\copy and Spark's own JDBC writer, and in what memory.
+
+And how long the initial states of views take, by Spark and by PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from orchestrator.api import connect
+from orchestrator.bench.load_states import measure
 from orchestrator.bench.measure import alternate, durable_server, machine, require_durable_commits
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.errors import NameTakenError, ServerError, UsageError
@@ -40,6 +44,8 @@ class _Bench:
     dsn: str
     rows: int
     repeat: int
+    users: int
+    """Of BSMA, for the initial states."""
     jdbc_jar: str | None
     master: str
     say: Callable[[str], None]
@@ -51,6 +57,7 @@ def run(
     rows: int = 5_000_000,
     repeat: int = 3,
     memory_rows: int = 1_000_000,
+    users: int = 10_000,
     jdbc_jar: str | None = None,
     master: str = "local[*]",
     pg: int | None = None,
@@ -66,12 +73,13 @@ def run(
                 rows=rows,
                 repeat=repeat,
                 memory_rows=memory_rows,
+                users=users,
                 jdbc_jar=jdbc_jar,
                 master=master,
                 say=say,
             )
     jar = jdbc_jar or next((path for path in _JARS if Path(path).is_file()), None)
-    bench = _Bench(dsn, rows, repeat, jar, master, say)
+    bench = _Bench(dsn, rows, repeat, users, jar, master, say)
     with _empty_table(dsn) as described, tempfile.TemporaryDirectory() as folder:
         speeds, bars = _throughput(bench, Path(folder))
         memory: tuple[dict[str, Any], ...] = ()
@@ -149,6 +157,12 @@ def _throughput(bench: _Bench, folder: Path) -> tuple[tuple[dict[str, Any], ...]
             )
         else:
             bench.say("no JDBC driver found (--jdbc-jar; on Debian libpostgresql-jdbc-java)")
+        if bench.users:
+            states, equal = measure(
+                bench.dsn, spark, users=bench.users, repeat=bench.repeat, say=bench.say
+            )
+            rows += states
+            bars.append(equal)
     return tuple(rows), tuple(bars)
 
 

@@ -73,11 +73,14 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--seed", type=int, default=1, help="of the data")
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
 
-    sub = bench("load", "bulk loads beside psql's \\copy and Spark's JDBC writer", _load)
+    sub = bench("load", "bulk loads beside psql's \\copy and JDBC, initial states by Spark", _load)
     sub.add_argument("--rows", type=int, default=5_000_000, help="rows of the file")
     sub.add_argument("--repeat", type=int, default=3, help="runs of each side")
     sub.add_argument(
         "--memory-rows", type=int, default=1_000_000, help="rows, and ten times as many (0: skip)"
+    )
+    sub.add_argument(
+        "--users", type=int, default=10_000, help="of BSMA, for the initial states (0: skip)"
     )
     sub.add_argument("--jdbc-jar", metavar="JAR", help="PostgreSQL's JDBC driver")
     sub.add_argument("--master", default="local[*]", help="where Spark runs")
@@ -248,6 +251,7 @@ def _load(options: argparse.Namespace) -> int:
         rows=options.rows,
         repeat=options.repeat,
         memory_rows=options.memory_rows,
+        users=options.users,
         jdbc_jar=options.jdbc_jar,
         master=options.master,
         pg=options.pg,

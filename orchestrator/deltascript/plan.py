@@ -283,6 +283,19 @@ class Reason:
 
 
 @dataclass(frozen=True)
+class Initialised:
+    """Where the first content of a state was computed, if not all of it in PostgreSQL."""
+
+    state: str
+    by: Literal["Spark", "PostgreSQL"]
+    because: str = ""
+
+    def __str__(self) -> str:
+        """For people."""
+        return f"{self.state} by {self.by}" + (f" ({self.because})" if self.because else "")
+
+
+@dataclass(frozen=True)
 class MaintenancePlan:
     """How one view is maintained: what is captured, what is stored, what a refresh does."""
 
@@ -310,6 +323,8 @@ class MaintenancePlan:
     """How the script looks for rows of tables."""
     costs: tuple[Cost, ...] = ()
     """By the statistics of the time of planning."""
+    initialised: tuple[Initialised, ...] = ()
+    """Where the first content was computed; empty if all of it by the refresh function."""
     notes: tuple[str, ...] = ()
     """What costs more than the change does, and why."""
 

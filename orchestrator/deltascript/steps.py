@@ -146,8 +146,22 @@ def _stop(message: str, found: Composable, names: Names) -> Composed:
     ).format(found, Literal(message), Literal(names.view))
 
 
-def _rebuilt(state: StateTable, names: Names, counts: bool) -> Composed:
+def refill(state: StateTable, names: Names, query: Composable | None = None) -> Composed:
+    """A statement of its own that gives a state the rows of its query, or of another one.
+
+    Only the difference is written, so that readers of a state see no more come and go than does.
+    """
+    body = SQL("\nDECLARE\n    changed bigint := 0;\n    applied bigint;\nBEGIN\n{}END\n").format(
+        _rebuilt(state, names, False, query)
+    )
+    return SQL("DO LANGUAGE plpgsql {}").format(Literal(body.as_string(None)))
+
+
+def _rebuilt(
+    state: StateTable, names: Names, counts: bool, query: Composable | None = None
+) -> Composed:
     table = names.state(state.role)
+    query = query or query_text(state.query, names, indent="            ")
     columns = [column.name for column in state.columns]
     rest = [column for column in columns if column not in state.key]
     if state.nullable:
@@ -159,7 +173,7 @@ def _rebuilt(state: StateTable, names: Names, counts: bool) -> Composed:
         ).format(
             table=table,
             columns=_listed(columns),
-            query=query_text(state.query, names, indent="            "),
+            query=query,
             counted=SQL("        changed := changed + applied;\n") if counts else SQL(""),
         )
     same: Composable = SQL("true")
@@ -196,7 +210,7 @@ def _rebuilt(state: StateTable, names: Names, counts: bool) -> Composed:
     ).format(
         table=table,
         columns=_listed(columns),
-        query=query_text(state.query, names, indent="            "),
+        query=query,
         same=same,
         altered=altered,
         count=SQL(" + (SELECT count(*) FROM altered)") if rest else SQL(""),

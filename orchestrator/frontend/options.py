@@ -22,6 +22,7 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
     "on_log_limit": ("warn", "refresh", "rebuild"),
     "variable_order": (),
     "static": (),
+    "initialise": ("postgresql", "spark"),
 }
 
 _FREE = ("updatable", "variable_order", "static")
@@ -53,6 +54,9 @@ class ViewOptions:
     """The order that a view tree follows, as in a - { b, c - d }."""
     static: str | None = None
     """Tables that hardly change, as in item, census: a change there computes the view anew."""
+
+    initialise: str = "postgresql"
+    """Where the first content is computed, as far as that gives the same to the bit."""
 
     def to_json(self) -> dict[str, str]:
         """The options as the catalog keeps them."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from psycopg.types.json import Jsonb
 
 from orchestrator.deltascript.capture import Captured, Layout
 from orchestrator.deltascript.names import SourceNames
-from orchestrator.deltascript.plan import Source, SourceColumn
+from orchestrator.deltascript.plan import Initialised, Source, SourceColumn
 from orchestrator.errors import NotFoundError
 from orchestrator.strategies.problem import ColumnType
 
@@ -533,6 +534,40 @@ def column_types(connection: Connection[Any], oids: dict[str, int]) -> dict[str,
     ).fetchall()
     known = {oid: ColumnType(*facts) for oid, *facts in rows}
     return {symbol: known[oid] for symbol, oid in oids.items() if oid in known}
+
+
+def note_initialised(
+    connection: Connection[Any], view_id: int, initialised: Sequence[Initialised]
+) -> None:
+    """Remembers where the states of a view were computed, for `explain`."""
+    connection.execute(
+        "UPDATE idivm.views SET plan = jsonb_set(plan, '{initialised}', %s) WHERE id = %s",
+        [json.dumps([asdict(one) for one in initialised]), view_id],
+    )
+
+
+def rebuilt_as_of(connection: Connection[Any], view_id: int, snapshot: str) -> None:
+    """Notes that the states of a view hold what they should as of a snapshot.
+
+    Whoever calls it has kept refreshes of the view away since then.
+    """
+    connection.execute(
+        "UPDATE idivm.watermarks SET mark = ROW(%s::pg_snapshot, NULL, NULL)::idivm.watermark,"
+        " cluster = idivm.cluster(), refreshed_at = clock_timestamp(), refreshes = refreshes + 1"
+        " WHERE view = %s",
+        [snapshot, view_id],
+    )
+    connection.execute(
+        "UPDATE idivm.views SET status = CASE WHEN idivm.has_drifted(id) THEN 'invalid' ELSE 'ready' END"
+        " WHERE id = %s",
+        [view_id],
+    )
+
+
+def has_drifted(connection: Connection[Any], view_id: int) -> bool:
+    """Whether what a view reads is not what it was planned for."""
+    row = connection.execute("SELECT idivm.has_drifted(%s)", [view_id]).fetchone()
+    return row is not None and bool(row[0])
 
 
 def source_names(connection: Connection[Any], view_id: int) -> dict[int, SourceNames]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from psycopg import Connection
 
+from orchestrator.deltascript.plan import Initialised
 from orchestrator.runtime import indexes
 from orchestrator.runtime.catalog import ViewInfo
 
@@ -93,6 +94,9 @@ def _why(view: ViewInfo) -> str:
         f"{'+' if reason['taken'] else '-'} {reason['strategy']}: {reason['because']}"
         for reason in view.plan["reasons"]
     ]
+    if view.plan.get("initialised"):
+        lines.append("initial states:")
+        lines += [f"  {Initialised(**one)}" for one in view.plan["initialised"]]
     if view.plan.get("costs"):
         lines.append("lookups and rows of one change, by the statistics when this was planned:")
         lines += [f"  {_cost(one)}" for one in view.plan["costs"]]

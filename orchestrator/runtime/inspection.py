@@ -66,7 +66,7 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
         return Damage("its rows in idivm's catalog are gone or were edited")
     if catalog_objects.count_sources(connection, view.id) != len(view.plan["sources"]):
         return Damage("the catalog has lost a table that it reads")
-    names = _installed(connection, view)
+    names = installed_names(connection, view)
     wanted = [names.table(state["role"]) for state in view.plan["states"]]
     wanted += [names.table(step["shape"]) for step in view.plan["script"] if "classes" in step]
     lost = sorted(set(wanted) - catalog_objects.standing(connection, wanted))
@@ -75,7 +75,7 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
     if catalog_objects.program(connection, names) is None:
         return Damage("its refresh function is gone")
     with connection.transaction(force_rollback=True):
-        plan = _plan(connection, view)
+        plan = installed_plan(connection, view)
         if plan is None:
             return None
         if not catalog_objects.is_guarded(connection, view.name):
@@ -108,7 +108,7 @@ def mend(connection: Connection[Any], view: ViewInfo, found: Damage) -> None:
 
 def wrong_states(connection: Connection[Any], view: ViewInfo) -> list[str]:
     """What holds other rows than its query gives, in one snapshot after a refresh."""
-    names = _installed(connection, view)
+    names = installed_names(connection, view)
 
     def differing() -> list[str]:
         refresh.refresh_here(connection, [view.id])
@@ -117,7 +117,7 @@ def wrong_states(connection: Connection[Any], view: ViewInfo) -> list[str]:
         if not check.compare(connection, view=SQL(view.name), definition=names.definition).equal:
             wrong.append("the view")
         with connection.transaction(force_rollback=True):
-            plan = _plan(connection, view)
+            plan = installed_plan(connection, view)
             for state in plan.states if plan is not None else ():
                 if isinstance(state, StateTable) and not _holds(connection, state, names):
                     # Those after it are computed from it.
@@ -128,11 +128,12 @@ def wrong_states(connection: Connection[Any], view: ViewInfo) -> list[str]:
     return refresh.in_one_cut(connection, [view.id], differing)
 
 
-def _installed(connection: Connection[Any], view: ViewInfo) -> Names:
+def installed_names(connection: Connection[Any], view: ViewInfo) -> Names:
+    """What the objects of a view are called."""
     return replace(install.names_of(view), sources=catalog.source_names(connection, view.id))
 
 
-def _plan(connection: Connection[Any], view: ViewInfo) -> MaintenancePlan | None:
+def installed_plan(connection: Connection[Any], view: ViewInfo) -> MaintenancePlan | None:
     """The plan of a view as it was installed, or None if it would be planned otherwise today."""
     try:
         plan = install.plan_again(connection, view, parse_options(view.options.items()))

@@ -9,10 +9,10 @@ that was cut short.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import Connection, IsolationLevel
@@ -22,7 +22,7 @@ from psycopg.sql import SQL, Composable, Identifier
 
 from orchestrator.deltascript import emit
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.plan import MaintenancePlan
+from orchestrator.deltascript.plan import Initialised, MaintenancePlan
 from orchestrator.errors import NameTakenError, UnsupportedError, UsageError
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.frontend.statements import QualifiedName, parse_name
@@ -42,7 +42,24 @@ class NewView:
     replace: bool = False
 
 
-def create_view(connection: Connection[Any], new: NewView) -> ViewInfo:
+@dataclass(frozen=True)
+class Prepared:
+    """States that were computed beforehand, as of a snapshot."""
+
+    snapshot: str | None
+    """None if they were not, and are to be computed as usual."""
+    initialised: tuple[Initialised, ...]
+    finish: Callable[[], None]
+    """Fills what is left to fill of the state tables, in the open transaction."""
+
+
+Initialiser: TypeAlias = Callable[[Connection[Any], MaintenancePlan, Names], Prepared]
+"""Makes the state tables and computes what they hold, by other means than the refresh function."""
+
+
+def create_view(
+    connection: Connection[Any], new: NewView, initialise: Initialiser | None = None
+) -> ViewInfo:
     """Creates a maintained view, with its first content, or leaves nothing behind."""
     if connection.info.transaction_status != TransactionStatus.IDLE:
         raise UsageError(
@@ -54,11 +71,11 @@ def create_view(connection: Connection[Any], new: NewView) -> ViewInfo:
     names = Names(view_id, new.name.name)
     # The writers of a view that they keep wait for its lock, and this would wait for them.
     at_rest = replaced.id if replaced and replaced.maintain == modes.DEFERRED else None
-    with _held(connection, view_id), _held(connection, at_rest):
+    with held(connection, view_id), held(connection, at_rest):
         with connection.transaction():
             plan = _install(connection, new, names, relation)
         try:
-            _fill(connection, new, plan, names, relation, replaced)
+            _fill(connection, plan, names, relation, replaced, initialise)
         except BaseException:
             with suppress(psycopg.Error), connection.transaction():
                 connection.execute("SELECT idivm.forget(%s)", [view_id])
@@ -144,7 +161,7 @@ def _next_id(connection: Connection[Any]) -> int:
 
 
 @contextmanager
-def _held(connection: Connection[Any], view_id: int | None) -> Iterator[None]:
+def held(connection: Connection[Any], view_id: int | None) -> Iterator[None]:
     """Keeps refreshes and sweeps away from a view."""
     if view_id is None:
         yield
@@ -204,10 +221,10 @@ def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False)
     # The lower ones first. As they are now: one may have been planned anew with another.
     tower = [catalog.view_by_id(connection, view_id) for view_id in (view.id, *reversed(readers))]
     at_rest = sorted(one.id for one in tower if not modes.is_kept(connection, one.id))
-    with ExitStack() as held:
+    with ExitStack() as stack:
         for view_id in at_rest:
-            held.enter_context(_held(connection, view_id))
-        held.enter_context(connection.transaction())
+            stack.enter_context(held(connection, view_id))
+        stack.enter_context(connection.transaction())
         for one in tower:
             modes.hold_writers(connection, one.id)
         left = _replan_one(connection, tower[0], afresh)
@@ -327,32 +344,41 @@ def _use(
 
 def _fill(
     connection: Connection[Any],
-    new: NewView,
     plan: MaintenancePlan,
     names: Names,
     relation: Identifier,
     replaced: ViewInfo | None,
+    initialise: Initialiser | None,
 ) -> None:
     names = replace(names, sources=catalog.source_names(connection, names.id))
     # What writers keep, or have kept, is published while there are none.
     kept = {plan.maintain, replaced.maintain if replaced else modes.DEFERRED}
     by_writers = kept != {modes.DEFERRED}
+    prepared = initialise(connection, plan, names) if initialise else None
+    snapshot = prepared.snapshot if prepared else None
     level = connection.isolation_level
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     try:
         with connection.transaction():
-            for statement in emit.create_states(plan, names):
-                connection.execute(statement)
-            connection.execute(emit.create_program(plan, names))
-            connection.execute(SQL("SELECT {}(NULL, true)").format(names.refresh))
+            if prepared and snapshot:
+                prepared.finish()
+            else:
+                for statement in emit.create_states(plan, names):
+                    connection.execute(statement)
+                connection.execute(emit.create_program(plan, names))
+                connection.execute(SQL("SELECT {}(NULL, true)").format(names.refresh))
             for statement in emit.index_states(plan, names):
                 connection.execute(statement)
             connection.execute(
                 "INSERT INTO idivm.watermarks (view, mark, cluster, refreshed_at)"
-                " VALUES (%s, ROW(pg_current_snapshot(), NULL, NULL)::idivm.watermark, idivm.cluster(), now())",
-                [names.id],
+                " VALUES (%s, ROW(coalesce(%s::pg_snapshot, pg_current_snapshot()), NULL, NULL)::idivm.watermark,"
+                " idivm.cluster(), now())",
+                [names.id, snapshot],
             )
-            connection.execute("SELECT idivm.settle(%s)", [names.id])
+            if snapshot is None:
+                connection.execute("SELECT idivm.settle(%s)", [names.id])
+            if prepared:
+                catalog.note_initialised(connection, names.id, prepared.initialised)
             if not by_writers:
                 _publish(connection, plan, names, relation, replaced)
         if by_writers:

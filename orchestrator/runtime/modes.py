@@ -91,7 +91,15 @@ def altered(view: ViewInfo, given: tuple[tuple[str, str], ...]) -> ViewOptions:
 def asks_for_another_plan(view: ViewInfo, options: ViewOptions) -> bool:
     """Whether options are others than those that a view was planned with."""
     before = parse_options(view.options.items())
-    return replace(options, maintain=before.maintain, staleness=before.staleness) != before
+    return (
+        replace(
+            options,
+            maintain=before.maintain,
+            staleness=before.staleness,
+            initialise=before.initialise,
+        )
+        != before
+    )
 
 
 def columns_of(connection: Connection[Any], view: ViewInfo) -> tuple[str, ...]:

@@ -56,13 +56,14 @@ def finish(connection: Connection[Any], loads: Sequence[tuple[Load, int]]) -> di
     ordered = in_order([load for load, _ in loads])
     connection.execute("SET CONSTRAINTS ALL DEFERRED")
     for load in ordered:
-        _lock_and_verify(connection, load, parts[load.id])
+        lock_and_verify(connection, load, parts[load.id])
     # Children leave before their parents, and parents come before their children.
     removed = {load.id: _remove(connection, load) for load in reversed(ordered)}
     return {load.id: _move(connection, load, removed[load.id]) for load in ordered}
 
 
-def _lock_and_verify(connection: Connection[Any], load: Load, parts: int) -> None:
+def lock_and_verify(connection: Connection[Any], load: Load, parts: int) -> None:
+    """Refuses a load of which partitions are missing, and keeps others from it."""
     row = connection.execute(
         "SELECT status FROM idivm.loads WHERE id = %s FOR UPDATE", [load.id]
     ).fetchone()

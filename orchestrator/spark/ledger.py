@@ -24,6 +24,10 @@ _LOCK_CLASS = 1_768_187_767
 """The class of the advisory locks that running loads hold; any number that others do not use."""
 
 
+TRANSIENT = "initial state"
+"""Stands for the layout of a load that nobody goes on with: the initial state of a view."""
+
+
 @dataclass(frozen=True)
 class Target:
     """A table to load, and which of its columns have defaults; no relation yet if it is to be made."""
@@ -214,6 +218,20 @@ def fail(connection: Connection[Any], load: int) -> None:
     drop_staging(connection, load)
 
 
+def hand_over(load: int, one: Connection[Any], other: Connection[Any]) -> None:
+    """Has another session hold a load's lock as well, so that the first one may end."""
+    shared = "SELECT pg_advisory_lock_shared(%s, %s)"
+    one.execute(shared, [_LOCK_CLASS, load])
+    unlock(one, load)
+    other.execute(shared, [_LOCK_CLASS, load])
+
+
+def end(connection: Connection[Any], load: int) -> None:
+    """Ends a load of which nothing is to be remembered."""
+    connection.execute("DELETE FROM idivm.loads WHERE id = %s", [load])
+    connection.execute(SQL("DROP TABLE IF EXISTS {}").format(staging_table(load)))
+
+
 def drop_staging(connection: Connection[Any], load: int) -> None:
     """Drops a staging table, unless a task that came too late still holds it; `sweep` will do."""
     try:
@@ -225,7 +243,15 @@ def drop_staging(connection: Connection[Any], load: int) -> None:
 
 
 def sweep(connection: Connection[Any]) -> None:
-    """Drops the staging tables of loads that have ended."""
+    """Drops the staging tables of loads that have ended, and gives up those of states half made."""
+    left = connection.execute(
+        "SELECT id FROM (SELECT id FROM idivm.loads WHERE layout = %s AND status = 'loading' OFFSET 0)"
+        " AS l WHERE pg_try_advisory_lock(%s, id)",
+        [TRANSIENT, _LOCK_CLASS],
+    ).fetchall()
+    for (load,) in left:
+        end(connection, load)
+        unlock(connection, load)
     rows = connection.execute(
         "SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace(%s)"
         " AND c.relkind = 'r' AND NOT EXISTS (SELECT FROM idivm.loads l"
@@ -236,10 +262,11 @@ def sweep(connection: Connection[Any]) -> None:
         drop_staging(connection, int(name[1:]))
 
 
-def unlock(connection: Connection[Any], load: int) -> None:
+def unlock(connection: Connection[Any], load: int, *, shared: bool = False) -> None:
     """Lets go of a load."""
     if not connection.closed:
-        connection.execute("SELECT pg_advisory_unlock(%s, %s)", [_LOCK_CLASS, load])
+        release = "pg_advisory_unlock_shared" if shared else "pg_advisory_unlock"
+        connection.execute(SQL("SELECT {}(%s, %s)").format(SQL(release)), [_LOCK_CLASS, load])
 
 
 def _busy(load: int) -> LoadError:

@@ -16,6 +16,7 @@ from psycopg import Connection
 
 from orchestrator.errors import UsageError
 from orchestrator.frontend.statements import parse_name
+from orchestrator.runtime import inspection
 from orchestrator.spark import ledger
 from orchestrator.spark.copying import CopyTask
 from orchestrator.spark.effects import (
@@ -29,6 +30,7 @@ from orchestrator.spark.effects import (
 )
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.finish import Moved, finish
+from orchestrator.spark.initial import States, dsn_of
 from orchestrator.spark.progress import Say, silent, watch
 from orchestrator.spark.rejects import locate
 from orchestrator.spark.report import LoadedTable, LoadReport, RejectedRow, TableLoad
@@ -105,7 +107,11 @@ def run(
                 settings = {**SETTINGS, **(config or {})}
                 spark = stack.enter_context(spark_session(master, "idivm load", **settings))
         job = _Job(connection, spark, say, clock)
-        return job.run(tables, views, resume, again)
+        report, decision = job.run(tables, views, resume, again)
+        if decision.action == "rebuild":
+            with clock.stage("initial states"):
+                report = replace(report, initialised=job.rebuild(decision, views))
+        return report, decision
 
 
 def _check(tables: Sequence[TableLoad], views: str) -> None:
@@ -132,11 +138,7 @@ class _Job:
         from orchestrator.spark.postgres_copy import PostgresCopy
 
         self.connection, self.spark, self.say, self.clock = connection, spark, say, clock
-        parameters = connection.info.get_parameters()
-        password = connection.info.password
-        self.dsn = psycopg.conninfo.make_conninfo(
-            **{**parameters, **({"password": password} if password else {})}
-        )
+        self.dsn = dsn_of(connection)
         spark.dataSource.register(PostgresCopy)
 
     def run(
@@ -167,6 +169,23 @@ class _Job:
             for load_id in locked:
                 ledger.unlock(self.connection, load_id)
         return LoadReport(tuple(reports), str(decision), stages=self.clock.stages), decision
+
+    def rebuild(self, decision: Decision, views: str) -> tuple[tuple[str, str], ...]:
+        """Has Spark compute the views anew for which that was asked; says who has computed what.
+
+        The refresh that follows brings them all to one cut, and computes those that are left.
+        """
+        await_it = {reader.id for reader in decision.readers}
+        told = []
+        for view in inspection.in_order(self.connection):
+            asked = views == "rebuild" or view.options.get("initialise") == "spark"
+            if view.id not in await_it or not asked:
+                continue
+            self.say(f"{view.name}: computing its states")
+            done = States(self.spark, self.dsn, self.say).rebuild(self.connection, view)
+            told.append((view.name, ", ".join(map(str, done))))
+            self.say(f"{view.name}: {told[-1][1]}", True)
+        return tuple(told)
 
     def _open(self, tables: Sequence[TableLoad]) -> list[_Opened]:
         opened, wrong = [], []

@@ -16,7 +16,7 @@ import json
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import Connection
@@ -30,13 +30,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from orchestrator.frontend.statements import parse_name
-from orchestrator.spark import ledger
 from orchestrator.spark.copying import CopyTask, copy_partition
 from orchestrator.spark.errors import LoadError
-from orchestrator.spark.finish import finish
 from orchestrator.spark.reading import ReadPlan, TablePart, plan_read, read_part
-from orchestrator.spark.types import pair
+
+if TYPE_CHECKING:
+    from orchestrator.spark import ledger
 
 NAME = "postgres_copy"
 
@@ -79,7 +78,12 @@ class PostgresCopy(DataSource):
             table=self.options.get("table"),
             query=self.options.get("query"),
             partitions=int(self.options.get("partitions", "1")),
+            pages=int(self.options.get("pages", "0")),
             snapshot=self.options.get("snapshot"),
+            columns=json.loads(self.options.get("columns", "null")),
+            as_text=json.loads(self.options.get("astext", "[]")),
+            whole=self.options.get("whole", "false") == "true",
+            lock_timeout=self.options.get("locktimeout", "0"),
         )
 
 
@@ -114,6 +118,9 @@ class _Writer(DataSourceArrowWriter):
         return PartWritten(result.part, result.rows_read)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        from orchestrator.spark import ledger
+        from orchestrator.spark.finish import finish
+
         with _connected(self.task.dsn) as connection:
             if self.load is None:
                 connection.execute(
@@ -127,11 +134,18 @@ class _Writer(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self.load is not None:
+            from orchestrator.spark import ledger
+
             with _connected(self.task.dsn) as connection:
                 ledger.fail(connection, self.load.id)
 
 
 def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Writer:
+    # Spark plans in processes of its own, and tasks are others: each imports what it needs.
+    from orchestrator.frontend.statements import parse_name
+    from orchestrator.spark import ledger
+    from orchestrator.spark.types import pair
+
     dsn = _option(options, "dsn")
     with _connected(dsn) as connection:
         target = ledger.target_named(connection, parse_name(_option(options, "table")))

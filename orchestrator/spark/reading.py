@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,6 @@ import psycopg
 from psycopg import Connection
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
-from orchestrator.frontend import catalog
-from orchestrator.frontend.statements import parse_name
-from orchestrator.runtime.catalog import relation_oid
 from orchestrator.spark.arrow import arrow_csv, pa
 from orchestrator.spark.errors import LoadError
 
@@ -46,6 +43,9 @@ class ReadPlan:
     """Names and Spark's types."""
     parts: tuple[TablePart, ...]
     snapshot: str | None
+    whole: bool = False
+    """Whether a policy that would hide rows is an error."""
+    lock_timeout: str = "0"
 
     @property
     def schema(self) -> str:
@@ -60,12 +60,27 @@ def plan_read(
     table: str | None = None,
     query: str | None = None,
     partitions: int = 1,
+    pages: int = 0,
     snapshot: str | None = None,
+    columns: Sequence[str] | None = None,
+    as_text: Sequence[str] = (),
+    whole: bool = False,
+    lock_timeout: str = "0",
 ) -> ReadPlan:
-    """Looks at a table or a query and cuts it into parts; a query is always one part."""
+    """Looks at a table or a query and cuts it into parts; a query is always one part.
+
+    Without `columns` all are read; those in `as_text` as PostgreSQL writes them. With `pages`, each
+    part of a table has so many.
+    """
+    # Tasks, which are many processes, read without these.
+    from orchestrator.frontend import catalog
+    from orchestrator.frontend.statements import parse_name
+    from orchestrator.runtime.catalog import relation_oid
+
     if (table is None) == (query is None):
         raise LoadError("The data source needs either the option table or the option query.")
     with psycopg.connect(dsn, autocommit=True) as connection:
+        _wait(connection, lock_timeout)
         parts: tuple[TablePart, ...] = (TablePart(),)
         if table is not None:
             name = parse_name(table).identifier
@@ -75,12 +90,13 @@ def plan_read(
             source = name
             relation = catalog.relations(connection, [oid])[oid]
             if relation.relkind in ("r", "m") and not relation.children:
-                parts = _cut(connection, oid, partitions)
+                parts = _cut(connection, oid, partitions, pages)
             text = source.as_string(connection)
         else:
             text = f"({query})"
-        columns = _described(connection, text)
-    return ReadPlan(dsn, text, columns, parts, snapshot)
+        kinds = dict(_described(connection, text)) | dict.fromkeys(as_text, "string")
+    read = tuple((name, kinds[name]) for name in (kinds if columns is None else columns))
+    return ReadPlan(dsn, text, read, parts, snapshot, whole, lock_timeout)
 
 
 def read_part(plan: ReadPlan, part: TablePart) -> Iterator[Any]:
@@ -91,16 +107,27 @@ def read_part(plan: ReadPlan, part: TablePart) -> Iterator[Any]:
             connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(plan.snapshot)))
         connection.execute("SET DateStyle = ISO; SET bytea_output = hex; SET TimeZone = 'UTC'")
         connection.execute("SET extra_float_digits = 1; SET statement_timeout = 0")
+        _wait(connection, plan.lock_timeout)
+        if plan.whole:
+            connection.execute("SET row_security = off")
         with connection.cursor().copy(_statement(plan, part)) as copy:
             yield from _batches(plan, io.BufferedReader(_Stream(copy), _BLOCK))
 
 
-def _cut(connection: Connection[Any], oid: int, partitions: int) -> tuple[TablePart, ...]:
+def _wait(connection: Connection[Any], most: str) -> None:
+    connection.execute("SELECT set_config('lock_timeout', %s, false)", [most])
+
+
+def _cut(
+    connection: Connection[Any], oid: int, partitions: int, at_once: int
+) -> tuple[TablePart, ...]:
     row = connection.execute(
         "SELECT pg_relation_size(%s::oid::regclass) / current_setting('block_size')::bigint", [oid]
     ).fetchone()
     assert row is not None
     pages = row[0]
+    if at_once:
+        partitions = -(-pages // at_once)
     if partitions < 2 or pages < partitions:
         return (TablePart(),)
     bounds = [pages * number // partitions for number in range(partitions)]

@@ -73,6 +73,8 @@ class LoadReport:
     refreshed: tuple[tuple[str, int], ...] = ()
     """Views brought up to date, with the rows that changed in them."""
     stages: Mapping[str, float] = field(default_factory=dict)
+    initialised: tuple[tuple[str, str], ...] = ()
+    """Views whose states were computed anew, with who has computed which."""
 
     @property
     def seconds(self) -> float:

@@ -26,6 +26,11 @@ _FAREWELL = 60
 """Seconds that a JVM may take over its end before it is killed."""
 
 
+def default_master() -> str:
+    """Where Spark runs when nothing is said: IDIVM_SPARK_MASTER, or all cores of this machine."""
+    return os.environ.get("IDIVM_SPARK_MASTER") or "local[*]"
+
+
 @contextmanager
 def spark_session(
     master: str = "local[*]", app: str = "idivm", **config: object
