@@ -38,11 +38,26 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
     for state in plan.states:
         if state.role == plan.content and not content:
             continue
-        yield SQL("CREATE TABLE {} AS {} WITH NO DATA").format(
-            names.state(state.role), _defining(state, names, shapes)
-        )
+        query = _defining(state, names, shapes)
+        if state.role == plan.content and isinstance(state, StateTable):
+            query = _typed(plan, state, names, query)
+        yield SQL("CREATE TABLE {} AS {} WITH NO DATA").format(names.state(state.role), query)
         if isinstance(state, StateTable) and state.arrays:
             yield _in_line(state, names)
+
+
+def _typed(
+    plan: MaintenancePlan, state: StateTable, names: Names, query: Composable
+) -> Composed:
+    """What users read has the definition's types, with lengths that a rewritten query may lose."""
+    shown = [Identifier(name) for name in plan.shown]
+    columns = [
+        SQL("{}.{}").format(SQL("d" if column.name in plan.shown else "q"), Identifier(column.name))
+        for column in state.columns
+    ]
+    return SQL("SELECT {} FROM {} AS d ({}), ({}) AS q").format(
+        SQL(", ").join(columns), names.definition, SQL(", ").join(shown), query
+    )
 
 
 def _in_line(state: StateTable, names: Names) -> Composed:
