@@ -54,12 +54,12 @@ BEGIN
     IF pg_current_xact_id_if_assigned() IS NULL THEN
         RETURN false;
     END IF;
-    query := regexp_replace(current_query(), '^(\s|--[^\n]*\n|/\*.*?\*/)+', '');
+    query := regexp_replace(current_query(), E'^(\\s|--[^\\n]*\\n|/\\*.*?\\*/)+', '');
     RETURN (pg_trigger_depth() > 0
-             OR callers ~* '"\s*((insert|update|delete|merge)\M|with\M[^"]*\m(insert|update|delete|merge)\M)'
+             OR callers ~* E'"\\s*((insert|update|delete|merge)\\M|with\\M[^"]*\\m(insert|update|delete|merge)\\M)'
              -- Of several statements in one text the refresh may be one.
-             OR query ~* '^(insert|update|delete|merge|copy|explain|with\M.*\m(insert|update|delete|merge))\M'
-                AND query !~ ';\s*\S')
+             OR query ~* E'^(insert|update|delete|merge|copy|explain|with\\M.*\\m(insert|update|delete|merge))\\M'
+                AND query !~ E';\\s*\\S')
         AND EXISTS (
             SELECT FROM pg_locks l
             WHERE l.pid = pg_backend_pid() AND l.granted AND l.locktype = 'relation' AND l.mode = 'RowExclusiveLock'

@@ -33,6 +33,10 @@ class Layout:
 
     oid: int
     columns: tuple[tuple[int, str], ...]
+    parents: tuple[int, ...] = ()
+    """The partitioned tables of which it consists."""
+    partitions: int = 0
+    """How many tables these have below them."""
 
 
 @dataclass(frozen=True)
@@ -107,15 +111,14 @@ def widen_source(source: Captured, added: Sequence[SourceColumn]) -> Iterator[Co
     yield from read_side(source)
 
 
-def capture_member(
-    source: Captured, layout: Layout, number: int, partitioned: bool = False
-) -> Iterator[Composed]:
+def capture_member(source: Captured, layout: Layout, number: int) -> Iterator[Composed]:
     """The functions that log the changes of one table: the source itself, a partition or an heir.
 
     Of a row that a MERGE moves from one partition to another, transition tables hold a part or
-    nothing; the log then says of the table what it says after a TRUNCATE: compute it again.
+    nothing; and a partition that carries no capture yet may be gone, with its rows, before anybody
+    sees it. The log then says of the table what it says after a TRUNCATE: compute it again.
     """
-    for operation, body in _capture_bodies(source, layout, number, partitioned).items():
+    for operation, body in _capture_bodies(source, layout, number).items():
         yield SQL(
             "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
             "SET search_path = pg_catalog, pg_temp AS {}"
@@ -283,19 +286,23 @@ def _is_as_counted(source: Captured, layout: Layout) -> Composed:
     return SQL(" AND ").join(conditions)
 
 
+_NOTHING = SQL("")
+
+
 def _into_segment(
     source: Captured,
     insert: Callable[[Identifier], Composed],
     otherwise: tuple[Composable, Callable[[Identifier], Composed]] | None = None,
+    first: Composable = _NOTHING,
 ) -> Composed:
     """Runs one of two statements; `otherwise` has a condition and what is right without it."""
-    segments = source.log("_a"), source.log("_b")
-    logged = SQL(
-        "    IF (stmt >> {bits}) & 1 = 0 THEN\n{a};\n    ELSE\n{b};\n    END IF;\n"
-    ).format(bits=Literal(SEGMENT_BITS), a=insert(segments[0]), b=insert(segments[1]))
+    logged = _by_segment(source, insert)
     if otherwise is not None:
         condition, by_name = otherwise
-        a, b = (Literal(by_name(segment).as_string(None)) for segment in segments)
+        a, b = (
+            Literal(by_name(segment).as_string(None))
+            for segment in (source.log("_a"), source.log("_b"))
+        )
         logged = SQL(
             "    IF {} THEN\n{}    ELSE\n"
             "    EXECUTE idivm.images({}, TG_RELID, TG_OP) || CASE (stmt >> {}) & 1 WHEN 0 THEN {}\n"
@@ -307,7 +314,7 @@ def _into_segment(
         "DECLARE\n"
         "    stmt bigint := nextval({});\n"
         "BEGIN\n"
-        "{}"
+        "{}{}"
         "    IF stmt & {} = 0 THEN\n"
         "        PERFORM idivm.look_after_log({});\n"
         "    END IF;\n"
@@ -315,9 +322,16 @@ def _into_segment(
         "END"
     ).format(
         Literal(source.log("_seq").as_string(None)),
+        first,
         logged,
         Literal(LOOK_EVERY - 1),
         Literal(source.id),
+    )
+
+
+def _by_segment(source: Captured, insert: Callable[[Identifier], Composed]) -> Composed:
+    return SQL("    IF (stmt >> {}) & 1 = 0 THEN\n{};\n    ELSE\n{};\n    END IF;\n").format(
+        Literal(SEGMENT_BITS), insert(source.log("_a")), insert(source.log("_b"))
     )
 
 
@@ -329,9 +343,7 @@ def _appended(
     ).format(segment, _log_columns(source, sides), number, operation, _image_columns(source, sides))
 
 
-def _capture_bodies(
-    source: Captured, layout: Layout, number: int, partitioned: bool
-) -> dict[str, Composed]:
+def _capture_bodies(source: Captured, layout: Layout, number: int) -> dict[str, Composed]:
     counted, by_name = _counted(source, layout), _NAMED
     condition = _is_as_counted(source, layout)
 
@@ -340,6 +352,7 @@ def _capture_bodies(
             source,
             lambda segment: statement(segment, counted),
             (condition, lambda segment: statement(segment, by_name)),
+            first,
         )
 
     def inserted(segment: Identifier, rows: _Rows) -> Composed:
@@ -358,14 +371,25 @@ def _capture_bodies(
             truncated(segment, rows), table
         )
 
+    first: Composable = _NOTHING
+    if layout.parents:
+        first = SQL(
+            "    IF (SELECT count(*) FROM pg_inherits AS i WHERE i.inhparent = ANY ({}::oid[])) <> {} THEN\n"
+            "{}    END IF;\n"
+        ).format(
+            Literal(list(layout.parents)),
+            Literal(layout.partitions),
+            _by_segment(source, lambda segment: truncated(segment, counted)),
+        )
+
     def updated(segment: Identifier) -> Composed:
-        first = [moved(segment, counted, SQL("TG_RELID"))] if partitioned else []
+        before = [moved(segment, counted, SQL("TG_RELID"))] if layout.parents else []
         if source.keyed:
-            return SQL(";\n").join([*first, _paired_update(source, counted, segment)])
-        return SQL(";\n").join([*first, deleted(segment, counted), inserted(segment, counted)])
+            return SQL(";\n").join([*before, _paired_update(source, counted, segment)])
+        return SQL(";\n").join([*before, deleted(segment, counted), inserted(segment, counted)])
 
     def updated_by_name(segment: Identifier) -> Composed:
-        statements = [moved(segment, by_name, SQL("$2"))] if partitioned else []
+        statements = [moved(segment, by_name, SQL("$2"))] if layout.parents else []
         if source.keyed:
             statements.append(_all_pairs(source, by_name, segment, numbered=True))
         else:
@@ -379,7 +403,7 @@ def _capture_bodies(
 
     return {
         "insert": logging(inserted),
-        "update": _into_segment(source, updated, (condition, updated_by_name)),
+        "update": _into_segment(source, updated, (condition, updated_by_name), first),
         "delete": logging(deleted),
         "truncate": _into_segment(source, lambda segment: truncated(segment, counted)),
     }

@@ -46,9 +46,7 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
             yield _in_line(state, names)
 
 
-def _typed(
-    plan: MaintenancePlan, state: StateTable, names: Names, query: Composable
-) -> Composed:
+def _typed(plan: MaintenancePlan, state: StateTable, names: Names, query: Composable) -> Composed:
     """What users read has the definition's types, with lengths that a rewritten query may lose."""
     shown = [Identifier(name) for name in plan.shown]
     columns = [

@@ -336,7 +336,11 @@ def members(connection: Connection[Any], source_id: int) -> list[Member]:
         """
         SELECT m.number, m.member::text, c.relkind = 'p', c.oid = s.relation, c.oid,
                coalesce(array_agg(a.attnum ORDER BY a.attnum) FILTER (WHERE a.attnum > 0), '{}'),
-               coalesce(array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attnum > 0), '{}')
+               coalesce(array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attnum > 0), '{}'),
+               ARRAY(SELECT p.oid FROM idivm.source_members o JOIN pg_class p ON p.oid = o.member
+                     WHERE o.source = m.source AND p.relkind = 'p' AND c.relkind = 'p' ORDER BY p.oid),
+               (SELECT count(*) FROM idivm.source_members o JOIN pg_inherits i ON i.inhrelid = o.member
+                WHERE o.source = m.source)
         FROM idivm.source_members m JOIN idivm.sources s ON s.id = m.source
         JOIN pg_class c ON c.oid = m.member
         JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
@@ -348,11 +352,11 @@ def members(connection: Connection[Any], source_id: int) -> list[Member]:
         Member(
             number,
             SQL(name),
-            Layout(oid, tuple(zip(attnums, names, strict=True))),
+            Layout(oid, tuple(zip(attnums, names, strict=True)), tuple(parents), partitions),
             partitioned=partitioned,
             root=root,
         )
-        for number, name, partitioned, root, oid, attnums, names in rows.fetchall()
+        for number, name, partitioned, root, oid, attnums, names, parents, partitions in rows.fetchall()
     ]
 
 

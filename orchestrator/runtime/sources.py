@@ -184,10 +184,11 @@ def _record_columns(connection: Connection[Any], captured: Captured) -> None:
 def _capture_members(connection: Connection[Any], captured: Captured) -> None:
     in_c = catalog.captures_in_c(connection)
     new = catalog.new_members(connection, captured.id)
+    # Those of a partitioned table know how many partitions there are.
+    _make_functions(connection, captured)
     for member in catalog.members(connection, captured.id):
         if member.number not in new:
             continue
-        _make_functions_of(connection, captured, member)
         _attach(connection, captured, member, in_c)
         if member.partitioned and member.root:
             _run(connection, capture.attach_routing(captured, member.name, member.number))
@@ -195,13 +196,8 @@ def _capture_members(connection: Connection[Any], captured: Captured) -> None:
 
 def _make_functions(connection: Connection[Any], captured: Captured) -> None:
     for member in catalog.members(connection, captured.id):
-        _make_functions_of(connection, captured, member)
-
-
-def _make_functions_of(connection: Connection[Any], captured: Captured, member: Member) -> None:
-    made = capture.capture_member(captured, member.layout, member.number, member.partitioned)
-    _run(connection, made)
-    catalog.note_layout(connection, captured.id, member.number)
+        _run(connection, capture.capture_member(captured, member.layout, member.number))
+        catalog.note_layout(connection, captured.id, member.number)
 
 
 def _release(
