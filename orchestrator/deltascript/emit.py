@@ -39,7 +39,7 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
         if state.role == plan.content and not content:
             continue
         query = _defining(state, names, shapes)
-        if state.role == plan.content and isinstance(state, StateTable):
+        if state.role == plan.content and isinstance(state, StateTable) and plan.shown:
             query = _typed(plan, state, names, query)
         yield SQL("CREATE TABLE {} AS {} WITH NO DATA").format(names.state(state.role), query)
         if isinstance(state, StateTable) and state.arrays:
