@@ -28,7 +28,6 @@ def count_of(orc: Orchestrator, source: str) -> int:
     return int(row[0])
 
 
-@pytest.mark.integration
 def test_the_tables_have_the_papers_proportions(orc: Orchestrator) -> None:
     users = 2_000
     with WORKLOAD.tables(orc, {"users": users, "seed": 1}):
@@ -73,7 +72,6 @@ def test_the_seed_decides_the_data(orc: Orchestrator) -> None:
     assert seen[0] == seen[1] != seen[2]
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.name)
 def test_every_view_is_kept_right_by_every_strategy(
     network: Orchestrator, query: bsma.Query

@@ -27,7 +27,6 @@ def silent(text: str) -> None:
     pass
 
 
-@pytest.mark.integration
 def test_every_view_is_its_querys_answer_after_every_round(dsn: str) -> None:
     report = tpch.run(dsn=dsn, scale=SCALE, rounds=3, share=0.05, check=True, say=silent)
     assert [row["view"] for row in report.rows] == list(QUERIES)

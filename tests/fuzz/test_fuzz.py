@@ -29,8 +29,6 @@ from orchestrator.fuzz.generate import generate
 from orchestrator.fuzz.runner import Runner
 from orchestrator.fuzz.script import script
 
-pytestmark = pytest.mark.integration
-
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.json"))
 
 
@@ -48,6 +46,7 @@ def test_fixed_seeds(runner: Runner, seeds: range) -> None:
         holds(runner, generate(seed))
 
 
+@pytest.mark.integration
 def test_a_fresh_seed(runner: Runner) -> None:
     first = secrets.randbelow(10**9)
     print(f"seeds {first} to {first + 4}")
@@ -55,6 +54,7 @@ def test_a_fresh_seed(runner: Runner) -> None:
         holds(runner, generate(seed))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)
 def test_what_failed_once(runner: Runner, path: Path) -> None:
     holds(runner, from_json(path.read_text()))
@@ -120,6 +120,7 @@ GOOD = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", GOOD)
 def test_a_case_that_holds(runner: Runner, name: str) -> None:
     outcome = runner.run(small_case(*GOOD[name]))
@@ -128,6 +129,7 @@ def test_a_case_that_holds(runner: Runner, name: str) -> None:
     assert outcome.counts["comparisons"] >= 4
 
 
+@pytest.mark.integration
 def test_views_that_ddl_takes_along_are_forgotten(runner: Runner) -> None:
     case = small_case(Refresh(), "INSERT INTO shop.orders VALUES (4, 'd', 4)", Refresh())
     by_key = View("shop.by_key", "SELECT id, what FROM shop.orders GROUP BY id")
