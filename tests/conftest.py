@@ -123,6 +123,12 @@ def pg_version(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="session")
+def older(pg_version: int, request: pytest.FixtureRequest) -> bool:
+    """Whether the version is tested beside a newer one, where one case of many may be enough."""
+    return pg_version != _versions(request.config)[0]
+
+
+@pytest.fixture(scope="session")
 def pg(pg_version: int, servers: Callable[[int], TestServer]) -> TestServer:
     """The server that a test runs on."""
     return servers(pg_version)

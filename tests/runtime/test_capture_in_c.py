@@ -169,7 +169,9 @@ def in_c(connection, table):
 
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("maintain", ["deferred", "eager"])
-def test_both_forms_give_the_same_log(pg, orc, name, maintain):
+def test_both_forms_give_the_same_log(pg, orc, name, maintain, older):
+    if older and maintain == "eager":
+        pytest.skip("older versions run one mode, unless they are asked for")
     tables = TABLES.replace(" AS SELECT", f" WITH (maintain = {maintain}) AS SELECT")
     with pg.database(migrated=True) as other, orchestrator.connect(other) as plain:
         for one in (orc, plain):

@@ -79,7 +79,9 @@ INDEXES = (
 
 @pytest.mark.parametrize("indexed", [False, True], ids=["stored leaves", "found leaves"])
 @pytest.mark.parametrize("maintain", ["deferred", "eager", "on_commit"])
-def test_every_view_follows_every_change(orc, maintain, indexed):
+def test_every_view_follows_every_change(orc, maintain, indexed, older):
+    if older and (maintain, indexed) != ("deferred", True):
+        pytest.skip("older versions run one mode, unless they are asked for")
     orc.execute(TABLES)
     if indexed:
         orc.execute(INDEXES)
