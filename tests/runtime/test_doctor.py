@@ -128,7 +128,6 @@ def state_tables(orc, view_id):
     return [row[0] for row in rows.fetchall()]
 
 
-@pytest.mark.integration
 def test_state_tables_that_were_dropped(shop):
     for table in state_tables(shop, 1):
         shop.execute(f'DROP TABLE idivm_state."{table}" CASCADE')
@@ -169,7 +168,6 @@ def test_an_edited_state_that_no_reader_sees(shop):
     only(examined(shop), "view totals", "totals_cache_1")
 
 
-@pytest.mark.integration
 def test_indexes_that_were_dropped(shop):
     rows = shop.connection.execute(
         "SELECT i.indexrelid::regclass::text, i.indrelid::regclass::text, k.conname FROM pg_index i"

@@ -13,8 +13,10 @@ STRATEGIES = ("recompute", "id")
 
 
 @pytest.fixture(params=STRATEGIES)
-def shop(request, orc):
+def shop(request, orc, older):
     """Two tables, joined by an eager view and by one kept at commit."""
+    if older and request.param == "recompute":
+        pytest.skip("older versions run one strategy, unless they are asked for")
     orc.execute(
         """
         CREATE TABLE grp (g text PRIMARY KEY, factor int NOT NULL);
