@@ -38,6 +38,9 @@ UNKNOWN = Statistics(rows=1000.0)
 SOME = 1 / 3
 """The share of rows that satisfy a condition of which nothing is known."""
 
+MOST = 1e18
+"""No estimate is larger; infinity is no number to SQL or JSON."""
+
 
 @dataclass
 class _Run:
@@ -76,11 +79,11 @@ def _cost(source: Source, one: ChangeClass, run: _Run) -> Cost:
         variable=one.variable,
         kind=one.kind,
         columns=tuple(c.name for c in source.columns if c.attnum in one.touched),
-        accesses=run.query + run.applying,
+        accesses=min(run.query + run.applying, MOST),
         a=run.query,
-        p=spj,
-        g=content / spj if spj else 0.0,
-        k=sum(n for role, n in run.inserted.items() if role != CONTENT),
+        p=min(spj, MOST),
+        g=min(content / spj, MOST) if spj else 0.0,
+        k=min(sum(n for role, n in run.inserted.items() if role != CONTENT), MOST),
     )
 
 
@@ -150,7 +153,7 @@ class Model:
         if isinstance(top, Grouping | Distinct):
             by = top.by if isinstance(top, Grouping) else top.columns
             rows = min(rows, self._groups(top.input, by, held))
-        return rows, accesses
+        return min(rows, MOST), accesses
 
     def _groups(self, rows: Operator, by: tuple[Column, ...], held: Mapping[str, float]) -> float:
         if not by:
@@ -177,7 +180,7 @@ class Model:
             rows *= found
             for one in ready:
                 rows *= self._share(one)
-        return rows * SOME ** len(waiting), accesses
+        return min(rows * SOME ** len(waiting), MOST), min(accesses, MOST)
 
     def _share(self, condition: Scalar) -> float:
         """The share of rows that satisfy a condition."""
