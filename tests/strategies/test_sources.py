@@ -91,3 +91,21 @@ def test_rows_of_types_without_an_order(orc):
         "SELECT array_agg(indexdef) FROM pg_indexes WHERE schemaname = 'idivm_state'"
     ).fetchone()
     assert len(indexes) == 1
+
+
+def test_equal_rows_of_stored_joins(orc):
+    """Rows of a table without a key are told apart in the joins that `recursive` stores."""
+    orc.execute("CREATE TABLE t (a int, b int, c int)")
+    join = "t AS i JOIN t AS p ON i.c = p.c JOIN t AS g ON p.a = g.c"
+    orc.create_view("v", f"SELECT p.b FROM {join}", strategy="recursive")
+    orc.create_view(
+        "sums", f"SELECT i.b, count(*) AS n FROM {join} GROUP BY i.b", strategy="recursive"
+    )
+    for change in (
+        "INSERT INTO t VALUES (0, 0, 0), (NULL, NULL, 0)",
+        "INSERT INTO t VALUES (NULL, NULL, 0), (6, 3, 0), (0, 0, NULL), (0, 0, 2)",
+        "DELETE FROM t WHERE b IS NULL",
+        "UPDATE t SET c = 0",
+    ):
+        orc.execute(change)
+        assert all(report.equal for report in orc.check())

@@ -161,7 +161,7 @@ class _Composition:
             # The groups are the view.
             maintain(self._over_bags(inner), self.composer, CONTENT)
             return
-        rows = unnumbered(root)
+        rows = self._unnumbered(root)
         if rows is not None:
             # The content numbers its rows itself.
             bare = self._linear(shown(rows, (c for _, c in self.composer.visible)), as_bag=True)
@@ -186,7 +186,7 @@ class _Composition:
             return operator
         linear = has_rule(change, operator)
         if not linear:
-            operator = _without_numbers(operator)
+            operator = self._without_numbers(operator)
         wants = [as_bag and linear] + [as_bag or not linear] * (len(operator.children) - 1)
         made = operator.with_children(
             tuple(
@@ -203,10 +203,24 @@ class _Composition:
         if _is_whole(operator):
             return operator
         [child] = operator.children
-        rows = unnumbered(child)
+        rows = self._unnumbered(child)
         if rows is not None and operator.with_children((rows,)).columns == operator.columns:
             return operator.with_children((self._linear(rows, as_bag=True),))
         return operator.with_children((self._below(child),))
+
+    def _unnumbered(self, plan: Operator) -> Operator | None:
+        """The plan without numbers, unless joins of it are stored, whose rows are told apart."""
+        return None if self.strategy == RECURSIVE and _joins(plan) else unnumbered(plan)
+
+    def _without_numbers(self, operator: Operator) -> Operator:
+        """An operator whose inputs, but for the first, carry no numbers if it shows none of them."""
+        if operator.inner:
+            # What the operator evaluates reads its inputs as they are.
+            return operator
+        first, *others = operator.children
+        bare = tuple(self._unnumbered(other) or other for other in others)
+        made = operator.with_children((first, *bare))
+        return made if made.columns == operator.columns else operator
 
     def _once(self, operator: Operator, make: Callable[[Operator], Operator]) -> Operator:
         """What is stored for an operator, which a plan may hold more than once."""
@@ -246,17 +260,6 @@ class _Composition:
         state = store(role, operator, ids, self.composer)
         Upkeep(state, self.composer).apply(found)
         return state
-
-
-def _without_numbers(operator: Operator) -> Operator:
-    """An operator over inputs, but for the first, that carry no numbers if it shows none of them."""
-    if operator.inner:
-        # What the operator evaluates reads its inputs as they are.
-        return operator
-    first, *others = operator.children
-    bare = tuple(unnumbered(other) or other for other in others)
-    made = operator.with_children((first, *bare))
-    return made if made.columns == operator.columns else operator
 
 
 def _is_whole(operator: Operator) -> bool:

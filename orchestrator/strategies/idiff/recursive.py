@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.algebra.columns import Column, in_order
+from orchestrator.algebra.dependencies import has_key
 from orchestrator.algebra.flat import flattened
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
@@ -148,6 +149,8 @@ class _Product:
                     if not readers <= part:
                         read |= condition.references
                 ids = ids_of(joined)
+                if not has_key(joined.keys, joined.dependencies, ids):
+                    raise NotModelledError("rows that may be equal are not stored", joined.label)
                 kept = [c for c in joined.columns if c in read or c in ids]
                 role = self.composer.name("join")
                 self.stored[part] = store(
