@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.algebra.columns import Column
@@ -28,11 +28,14 @@ class Flat:
     """What the plan's columns are."""
 
 
-def flattened(plan: Operator, probing: bool = False) -> Flat:
+def flattened(
+    plan: Operator, probing: bool = False, atom: Callable[[Operator], Flat] | None = None
+) -> Flat:
     """The product that a plan is; what is none of the three operators is an atom.
 
     With `probing`, further operators count by the way in which rows are looked up through them:
     outer joins and semijoins as joins, groups and distinct rows as the rows that they are made of.
+    `atom` may say what stands for an atom.
 
     >>> from orchestrator.algebra.examples import running_example
     >>> made = flattened(running_example().root)
@@ -42,22 +45,24 @@ def flattened(plan: Operator, probing: bool = False) -> Flat:
     (Scalar(part = pid), Scalar(category = 'phone'), Scalar(device = did))
     """
     if isinstance(plan, Projection):
-        below = flattened(plan.input, probing)
+        below = flattened(plan.input, probing, atom)
         items = {item.column: in_terms(item.scalar, below.items) for item in plan.items}
         return Flat(below.atoms, below.conditions, items)
     if isinstance(plan, Selection):
-        below = flattened(plan.input, probing)
+        below = flattened(plan.input, probing, atom)
         return Flat(below.atoms, _with(below.conditions, plan.condition, below.items), below.items)
     if isinstance(plan, Sort) or (probing and isinstance(plan, Distinct)):
-        return flattened(plan.input, probing)
+        return flattened(plan.input, probing, atom)
     if probing and isinstance(plan, Grouping):
-        below = flattened(plan.input, probing)
+        below = flattened(plan.input, probing, atom)
         return Flat(below.atoms, below.conditions, {c: below.items[c] for c in plan.by})
     if isinstance(plan, Join) or (probing and isinstance(plan, Binary)):
-        left, right = flattened(plan.left, probing), flattened(plan.right, probing)
+        left, right = flattened(plan.left, probing, atom), flattened(plan.right, probing, atom)
         items = {**left.items, **right.items}
         known = left.conditions + right.conditions
         return Flat(left.atoms + right.atoms, _with(known, plan.condition, items), items)
+    if atom is not None:
+        return atom(plan)
     return Flat((plan,), (), {column: Scalar.column(column) for column in plan.columns})
 
 

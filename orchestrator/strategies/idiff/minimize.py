@@ -19,7 +19,7 @@ from orchestrator.algebra.arrange import joined_on
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.copies import copied
 from orchestrator.algebra.examples import PARTS, PID, PRICE
-from orchestrator.algebra.flat import Flat, in_terms
+from orchestrator.algebra.flat import Flat, flattened, in_terms
 from orchestrator.algebra.operators.antisemijoin import Antisemijoin
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
@@ -28,7 +28,7 @@ from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.semijoin import Semijoin
 from orchestrator.algebra.predicates import facts
-from orchestrator.algebra.scalar import FALSE, TRUE, Scalar, conjunction, filled
+from orchestrator.algebra.scalar import FALSE, Scalar, conjunction, filled
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.leaves import DiffScan
 from orchestrator.deltascript.plan import Kind
@@ -181,7 +181,7 @@ class _Minimizer:
     def _semijoin(self, plan: Semijoin) -> Operator:
         """Figure 8's rules of semijoin (⋉) and antisemijoin (▷)."""
         plan = replace(plan, left=self.of(plan.left), right=self.of(plan.right))
-        left, right = _Cluster(None).of(plan.left), _Cluster(None).of(plan.right)
+        left, right = flattened(plan.left), flattened(plan.right)
         if len(right.atoms) != 1 or _shared((*left.atoms, *right.atoms)):
             return plan
         condition = conjunction(
@@ -221,42 +221,26 @@ class _Minimizer:
 class _Cluster:
     """Makes one product of joins, selections and projections, of inputs that share no column."""
 
-    inside: _Minimizer | None
+    inside: _Minimizer
     columns: set[Column] = field(default_factory=set)
     aliases: set[str] = field(default_factory=set)
     done: dict[Operator, Operator] = field(default_factory=dict)
 
     def of(self, plan: Operator) -> Flat:
         """The product."""
-        if isinstance(plan, Projection):
-            below = self.of(plan.input)
-            items = {item.column: in_terms(item.scalar, below.items) for item in plan.items}
-            return replace(below, items=items)
-        if isinstance(plan, Selection):
-            below = self.of(plan.input)
-            return replace(
-                below, conditions=(*below.conditions, *_over(plan.condition, below.items))
-            )
-        if isinstance(plan, Join):
-            left, right = self.of(plan.left), self.of(plan.right)
-            items = {**left.items, **right.items}
-            conditions = (*left.conditions, *right.conditions, *_over(plan.condition, items))
-            return Flat(left.atoms + right.atoms, conditions, items)
-        atom = plan
-        if self.inside is not None:
-            atom = self.done[plan] = self.inside.of(plan)
-        return self._atom(atom)
+        return flattened(plan, atom=self._atom)
 
     def kept(self, plan: Operator) -> Operator:
         """The plan as it was, with what became of its inputs."""
-        if isinstance(plan, Projection | Selection | Join):
-            return plan.with_children(tuple(map(self.kept, plan.children)))
-        return self.done[plan]
+        if plan in self.done:
+            return self.done[plan]
+        return plan.with_children(tuple(map(self.kept, plan.children)))
 
-    def _atom(self, atom: Operator) -> Flat:
+    def _atom(self, plan: Operator) -> Flat:
+        atom = self.done[plan] = self.inside.of(plan)
         aliases = {one.alias for one in walk(atom) if hasattr(one, "alias")}
         became = {column: column for column in atom.columns}
-        if self.inside is not None and (aliases & self.aliases or self.columns & became.keys()):
+        if aliases & self.aliases or self.columns & became.keys():
             atom, new = copied(atom, self.inside.symbols)
             became = {column: new.get(column, column) for column in became}
             aliases = {one.alias for one in walk(atom) if hasattr(one, "alias")}
@@ -293,10 +277,6 @@ class _Equal:
             )
             for number in meeting.held.key
         )
-
-
-def _over(condition: Scalar, items: Mapping[Column, Scalar]) -> list[Scalar]:
-    return [] if condition == TRUE else [in_terms(one, items) for one in condition.conjuncts]
 
 
 def _plan(product: Flat, columns: Iterable[Column]) -> Operator:
