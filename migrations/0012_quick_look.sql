@@ -56,7 +56,8 @@ BEGIN
 END
 $$;
 
--- As before, in steps, so that what is rarely asked costs nothing.
+-- As before, and whether capture is off somewhere, or an unlogged table was emptied; in steps, so that
+-- what is rarely asked costs nothing.
 CREATE OR REPLACE FUNCTION idivm.has_drifted(view_id integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$

@@ -3,7 +3,7 @@
 -- Whether to compute the states of a view anew takes less time than so many accesses. Before a large
 -- diff was measured, an access is taken for a row that is read: only applying such a diff teaches
 -- what it costs, while a view that is computed anew in doubt meets an even larger one afterwards.
-CREATE OR REPLACE FUNCTION idivm.is_cheaper_anew(view_id integer, accesses double precision) RETURNS boolean
+CREATE FUNCTION idivm.is_cheaper_anew(view_id integer, accesses double precision) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -18,7 +18,7 @@ $$;
 -- Remembers what a refresh took: one of so many accesses or, without them, one that computed anew.
 -- Each of the latter makes accesses look cheaper, so that what one slow refresh said of them does not
 -- stand for ever.
-CREATE OR REPLACE FUNCTION idivm.note_cost(view_id integer, accesses double precision, begun timestamptz) RETURNS void
+CREATE FUNCTION idivm.note_cost(view_id integer, accesses double precision, begun timestamptz) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
