@@ -23,10 +23,11 @@ from typing import Any
 
 from psycopg import Connection, sql
 
-from orchestrator.api import Orchestrator, accelerate, connect
+from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.measure import (
     Paired,
     explained,
+    in_c_or_say,
     in_turn,
     machine,
     own_server,
@@ -129,10 +130,7 @@ def run(
             raise UsageError(f"The benchmark needs --{name} of 1 or more, not {value}.")
     if dsn is None:
         with own_server(pg) as server:
-            try:
-                accelerate(server)
-            except ServerError as error:
-                say(f"{error} So capture is measured in plpgsql alone.\n")
+            in_c_or_say(server, "So capture is measured in plpgsql alone.", say)
             own = server.up().dsn
             return run(dsn=own, seconds=seconds, rows=rows, repeat=repeat, clients=clients, say=say)
     with connect(dsn) as orchestrator:

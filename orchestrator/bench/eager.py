@@ -13,13 +13,13 @@ from typing import Any
 from psycopg import Connection
 from psycopg.sql import SQL, Identifier
 
-from orchestrator.api import Orchestrator, accelerate, connect
+from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.contenders import SETTLE
-from orchestrator.bench.measure import Paired, alternate, machine, own_server, timed
+from orchestrator.bench.measure import Paired, alternate, in_c_or_say, machine, own_server, timed
 from orchestrator.bench.parts_data import FILES, WORKLOAD, Dataset, query
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import SCHEMA, vacuum
-from orchestrator.errors import DatabaseError, ServerError, UsageError
+from orchestrator.errors import DatabaseError, UsageError
 from orchestrator.runtime import catalog
 
 VIEWS = ("V", "V'")
@@ -48,10 +48,7 @@ def run(
         raise UsageError(f"It needs --parts of {MANY} or more, and --repeat of 1 or more.")
     if dsn is None:
         with own_server(pg) as server:
-            try:
-                accelerate(server)
-            except ServerError as error:
-                say(f"{error} So capture is measured in plpgsql.\n")
+            in_c_or_say(server, "So capture is measured in plpgsql.", say)
             return run(dsn=server.up().dsn, parts=parts, repeat=repeat, say=say)
     with connect(dsn) as orchestrator:
         in_c = catalog.captures_in_c(orchestrator.connection)

@@ -18,7 +18,7 @@ from typing import Any
 
 from psycopg import sql
 
-from orchestrator.api import Orchestrator, accelerate, connect
+from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.contenders import (
     SDBT_STREAMS,
     SETTLE,
@@ -32,10 +32,10 @@ from orchestrator.bench.contenders import (
     statement,
     view_name,
 )
-from orchestrator.bench.measure import STEADY, machine, own_server
+from orchestrator.bench.measure import STEADY, in_c_or_say, machine, own_server
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import Workload, vacuum
-from orchestrator.errors import DatabaseError, ServerError, UsageError
+from orchestrator.errors import DatabaseError, UsageError
 
 STAR = Workload("star")
 RETAILER = Workload("retailer")
@@ -80,10 +80,7 @@ def run(
     if dsn is not None:
         return on(dsn)
     with own_server(pg, {**STEADY, "shared_buffers": "1GB"}) as server:
-        try:
-            accelerate(server)
-        except ServerError as error:
-            say(f"{error} So triples and capture are measured in plpgsql.\n")
+        in_c_or_say(server, "So triples and capture are measured in plpgsql.", say)
         return on(server.up().dsn)
 
 

@@ -19,7 +19,8 @@ from typing import Any
 
 from psycopg import Connection
 
-from orchestrator.errors import UsageError
+from orchestrator.api import accelerate
+from orchestrator.errors import ServerError, UsageError
 from orchestrator.server import EmbeddedServer, find
 from orchestrator.server.paths import cache_directory
 
@@ -225,6 +226,16 @@ def durable_server(version: int | None = None) -> Iterator[str]:
     """A fresh server of its own, with PostgreSQL's durable commits; gone with all data afterwards."""
     with own_server(version) as server:
         yield server.up().dsn
+
+
+def in_c_or_say(
+    server: EmbeddedServer, otherwise: str, say: Callable[[str], None], database: str | None = None
+) -> None:
+    """Has an own server use the forms in C; where they cannot be built, says why, and what follows."""
+    try:
+        accelerate(server, database)
+    except ServerError as error:
+        say(f"{error} {otherwise}\n")
 
 
 @contextmanager

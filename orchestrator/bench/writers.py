@@ -22,9 +22,9 @@ from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Identifier
 
-from orchestrator.api import Orchestrator, accelerate, connect
+from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.capture import _pgbench
-from orchestrator.bench.measure import Paired, alternate, machine, own_server
+from orchestrator.bench.measure import Paired, alternate, in_c_or_say, machine, own_server
 from orchestrator.bench.measure import require_durable_commits as require_durable
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.errors import DatabaseError, ServerError, UsageError
@@ -122,10 +122,7 @@ def run(
     with own_server(pg) as server:
         own = server.up().dsn
         with _databases(own, scale, say):
-            try:
-                accelerate(server, KEPT)
-            except ServerError as error:
-                say(f"{error} So capture is measured in plpgsql.\n")
+            in_c_or_say(server, "So capture is measured in plpgsql.", say, KEPT)
             return _measure(own, clients, slices, say)
 
 
