@@ -19,6 +19,7 @@ from orchestrator.bench.contenders import (
     SDBT_STREAMS,
     SETTLE,
     TUPLE,
+    UNMINIMISED,
     Contender,
     Series,
     create,
@@ -45,7 +46,7 @@ from orchestrator.errors import UsageError
 from orchestrator.server import EmbeddedServer
 
 WORKLOAD = Workload("bsma")
-CONTENDERS = (ID, TUPLE, AUTO, sdbt_fixed("users"), SDBT_STREAMS, RECOMPUTE)
+CONTENDERS = (ID, TUPLE, AUTO, UNMINIMISED, sdbt_fixed("users"), SDBT_STREAMS, RECOMPUTE)
 USUAL = (ID, TUPLE, AUTO)
 """Measured when nothing else is asked for."""
 

@@ -33,6 +33,7 @@ class Contender:
 
 
 ID = Contender("id", "id")
+UNMINIMISED = Contender("id-unminimised", "id", (("minimise", "off"),))
 TUPLE = Contender("tuple", "tuple")
 AUTO = Contender("auto", "auto")
 RECOMPUTE = Contender("recompute", "recompute")
@@ -64,7 +65,7 @@ def offered(
             )
     found = []
     for one in contenders:
-        named = one.label in wanted or one.strategy in wanted
+        named = one.label in wanted or one.strategy in set(wanted) - {o.label for o in contenders}
         if wanted and not named:
             continue
         refused = create(orchestrator, "probe", query, one)

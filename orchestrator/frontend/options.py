@@ -15,6 +15,7 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
     "maintain": MODES,
     "strategy": ("auto", "id", "tuple", "recursive", "viewtree", "recompute"),
     "cache": ("auto", "on", "off"),
+    "minimise": ("on", "off"),
     "create_indexes": ("on", "off"),
     "updatable": (),
     "staleness": (),
@@ -40,6 +41,8 @@ class ViewOptions:
     maintain: str = "deferred"
     strategy: str = "auto"
     cache: str = "auto"
+    minimise: str = "on"
+    """Whether programs look up no row that a diff already has; off, to see what that saves."""
     create_indexes: str = "off"
     """Whether indexes are made on tables where the program looks for rows and there is none."""
     updatable: str | None = None

@@ -158,6 +158,7 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         types={} if options.strategy == recompute.NAME else _types(connection, lowered),
         cache=options.cache != "off",
         cache_is_open=options.cache == "auto",
+        minimise=options.minimise == "on",
         statistics=_statistics(connection, [source.oid for source in sources]),
         static=_static(analysis, sources, options),
         variable_order=options.variable_order,

@@ -72,6 +72,8 @@ class Problem:
     """Whether the input of an aggregation is stored where joins make it."""
     cache_is_open: bool = False
     """Whether that may be decided otherwise, by costs."""
+    minimise: bool = True
+    """Whether queries are cut down by what is known of diffs."""
     variable_order: str | None = None
     """The order that the user wants a view tree to follow."""
 

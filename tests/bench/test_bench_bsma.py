@@ -14,7 +14,15 @@ import pytest
 from orchestrator.api import Orchestrator
 from orchestrator.bench import bsma
 from orchestrator.bench.bsma import CONTENDERS, QUERIES, WORKLOAD, Measured
-from orchestrator.bench.contenders import AUTO, Series, create, offered, view_name
+from orchestrator.bench.contenders import (
+    AUTO,
+    ID,
+    UNMINIMISED,
+    Series,
+    create,
+    offered,
+    view_name,
+)
 from orchestrator.bench.measure import Execution, durable_server
 from orchestrator.bench.plot import draw_bsma
 from orchestrator.bench.report import Report
@@ -80,6 +88,8 @@ def test_every_view_is_kept_right_by_every_strategy(
     refused = {one.label: create(network, query.file, query.text, one) for one in present}
     assert refused == dict.fromkeys(refused)
     views = [view_name(query.file, one) for one in present]
+    scripts = [network.explain(view_name(query.file, one)).script for one in (ID, UNMINIMISED)]
+    assert len(scripts[0]) < len(scripts[1])
     before = network.connection.execute(query.text.encode()).fetchall()
     assert before
     bench = bsma._Bench(present, 1, 20, True, print, count(7))

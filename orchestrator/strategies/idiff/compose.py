@@ -125,6 +125,7 @@ class _Composition:
             problem.types,
             problem.static,
             change_of_join if self.strategy == RECURSIVE else None,
+            problem.minimise,
         )
         # What has been asked of the tables' names by now is all that there is to ask.
         identified = replace(identified, root=rewrite(identified.root, _captured))

@@ -66,6 +66,7 @@ class Composer:
         types: Mapping[str, ColumnType],
         static: Collection[int] = (),
         change_of_join: JoinRule | None = None,
+        minimise: bool = True,
     ) -> None:
         """Starts with nothing composed."""
         self.sources = {source.oid: source for source in sources}
@@ -76,6 +77,8 @@ class Composer:
         """Tables, by oid, whose changes are answered by computing everything anew."""
         self.change_of_join = change_of_join
         """In place of the rule of the join: the change as a bag of a whole tree of joins."""
+        self.minimise = minimise
+        """Whether queries are cut down by what is known of diffs."""
         self.steps: list[Step] = []
         self.plans: dict[int, Operator] = {}
         """The plans of the steps' queries, by the steps' places."""
@@ -175,6 +178,8 @@ class Composer:
 
     def minimized(self, plan: Operator) -> Operator:
         """A plan cut down by what is known of the sources' diffs, for a step to run."""
+        if not self.minimise:
+            return plan
         held = {}
         for (oid, kind, _), one in self.classes.items():
             source = self.sources[oid]
