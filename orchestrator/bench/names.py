@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,53 +16,61 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         dest="bench", required=True, metavar="NAME", parser_class=type(parser)
     )
 
-    def bench(name: str, text: str, run: Callable[[argparse.Namespace], int]) -> Any:
+    def bench(name: str, text: str, run: Callable[[argparse.Namespace], int] = _measure) -> Any:
         sub = names.add_parser(name, help=text, description=text, parents=[common])
         sub.set_defaults(run=run)
+        sub.add_argument(
+            "--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start"
+        )
         return sub
 
-    sub = bench("capture", "what capture costs the writers, and an idle refresh", _capture)
+    sub = bench("capture", "what capture costs the writers, and an idle refresh")
     sub.add_argument("--seconds", type=float, default=10, help="length of one pgbench run")
     sub.add_argument("--rows", type=int, default=100_000, help="rows of a bulk statement")
     sub.add_argument("--repeat", type=int, default=5, help="runs of each side")
     sub.add_argument("--clients", type=int, help="clients of pgbench (default: 1)")
-    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
-    sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
+    _add_plot(sub)
 
-    sub = bench("parts", "the running example: strategies over d, j, s, f, and SQL by hand", _parts)
+    sub = bench("parts", "the running example: strategies over d, j, s, f, and SQL by hand")
     sub.add_argument("--scale", type=float, default=1, help="1: 100,000 parts, 1,000,000 joined")
     for axis, what in _AXES.items():
         sub.add_argument(
             f"--{axis}", type=int, nargs="*", metavar="N", help=f"{what} (nothing: not varied)"
         )
-    sub.add_argument("--no-compare", action="store_true", help="without SQL by hand beside it")
+    sub.add_argument(
+        "--no-compare", dest="compare", action="store_false", help="without SQL by hand beside it"
+    )
     _add_common(sub)
 
-    sub = bench("bsma", "eight views over a social network, ID beside tuple-based", _bsma)
+    sub = bench("bsma", "eight views over a social network, ID beside tuple-based")
     sub.add_argument("--scale", type=float, default=0.01, help="1: a million users, as the paper")
-    sub.add_argument("--query", action="append", metavar="NAME", help="a view (default: all)")
+    sub.add_argument(
+        "--query", dest="queries", action="append", metavar="NAME", help="a view (default: all)"
+    )
     sub.add_argument("--cold", action="store_true", help="restart the server for every refresh")
     sub.add_argument("--check", action="store_true", help="compare the views with their queries")
     _add_common(sub)
 
-    sub = bench("tpch", "the 22 queries of TPC-H as views while all eight tables change", _tpch)
+    sub = bench("tpch", "the 22 queries of TPC-H as views while all eight tables change")
     sub.add_argument("--scale", type=float, default=0.1, help="1: 6 million lines of orders")
     sub.add_argument("--rounds", type=int, default=20, help="rounds of changes")
     sub.add_argument(
         "--change",
+        dest="share",
         type=_part,
         metavar="PART",
         help="of all rows a round, as 0.1%% or 0.001 (default: 0.1%%, with --check 1%%)",
     )
-    sub.add_argument("--query", action="append", metavar="NAME", help="a view (default: all)")
+    sub.add_argument(
+        "--query", dest="queries", action="append", metavar="NAME", help="a view (default: all)"
+    )
     sub.add_argument(
         "--check", action="store_true", help="compare the views after every round, measure nothing"
     )
     sub.add_argument("--maintain", default="deferred", help="the mode of the views")
     sub.add_argument("--strategy", default="auto", help="of all views (default: auto)")
-    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
-    sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
-    sub = bench("fivm", "view trees: one row of growing data, covariances of a join", _fivm)
+    _add_plot(sub)
+    sub = bench("fivm", "view trees: one row of growing data, covariances of a join")
     sub.add_argument(
         "--sizes", type=int, nargs="+", metavar="N", help="rows of the tables for updates of one"
     )
@@ -71,9 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         "--limit", type=float, default=300, metavar="SECONDS", help="for each baseline's creation"
     )
     sub.add_argument("--seed", type=int, default=1, help="of the data")
-    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
 
-    sub = bench("load", "bulk loads beside psql's \\copy and JDBC, initial states by Spark", _load)
+    sub = bench("load", "bulk loads beside psql's \\copy and JDBC, initial states by Spark")
     sub.add_argument("--rows", type=int, default=5_000_000, help="rows of the file")
     sub.add_argument("--repeat", type=int, default=3, help="runs of each side")
     sub.add_argument(
@@ -84,40 +93,43 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     )
     sub.add_argument("--jdbc-jar", metavar="JAR", help="PostgreSQL's JDBC driver")
     sub.add_argument("--master", default="local[*]", help="where Spark runs")
-    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
-    sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
+    _add_plot(sub)
 
-    sub = bench("writers", "what many writers pay for a view that is kept fresh", _writers)
+    sub = bench("writers", "what many writers pay for a view that is kept fresh")
     sub.add_argument("--seconds", type=float, default=30, help="how long each side is written")
     sub.add_argument("--scale", type=int, default=10, help="scale of pgbench's tables")
     sub.add_argument("--clients", type=int, default=10, help="clients of pgbench")
-    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
-    sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
+    _add_plot(sub)
 
-    sub = bench("eager", "what eager views add to the statements that change their tables", _eager)
+    sub = bench("eager", "what eager views add to the statements that change their tables")
     sub.add_argument("--parts", type=int, default=100_000, help="rows of parts and of devices")
     sub.add_argument("--repeat", type=int, default=50, help="measured updates of each size")
-    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
 
-    sub = bench("chaos", "writers, refreshers, DDL, and kill -9 of everything in turn", _chaos)
+    sub = bench("chaos", "writers, refreshers, DDL, and kill -9 of everything in turn")
     sub.add_argument("--minutes", type=float, default=15, help="how long to go on")
     sub.add_argument("--seed", type=int, default=5, help="of what is done")
-    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
 
-    sub = bench("logs", "the sizes of logs and catalogs while single rows are changed", _logs)
+    sub = bench("logs", "the sizes of logs and catalogs while single rows are changed")
     sub.add_argument("--changes", type=int, default=1_000_000, help="how many rows to change")
     sub.add_argument("--settle", type=float, default=60, help="seconds of the first minute")
-    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+
+    sub = bench("compile", "what it takes to plan and create views over more and more tables")
+    sub.add_argument(
+        "--tables", type=int, nargs="+", metavar="N", help="how many are joined (default: 5 10 20)"
+    )
+    _add_contenders(sub)
+    sub.add_argument("--repeat", type=int, default=3, help="views of each kind that are created")
 
     sub = bench("fuzz", "random views and changes against the oracle", _fuzz)
     sub.add_argument("--minutes", type=float, default=1, help="how long to go on")
     sub.add_argument("--seed", type=int, help="the first seed (default: a fresh one)")
     sub.add_argument("--cases", type=int, help="stop after so many cases")
-    sub.add_argument("--strategy", action="append", help="a strategy to test (default: all)")
-    sub.add_argument("--mode", action="append", help="a mode to test (default: all)")
+    sub.add_argument(
+        "--strategy", dest="strategies", action="append", help="a strategy to test (default: all)"
+    )
+    sub.add_argument("--mode", dest="modes", action="append", help="a mode to test (default: all)")
     sub.add_argument("--replay", type=Path, metavar="JSON", help="run this saved case instead")
     sub.add_argument("--save", type=Path, metavar="FOLDER", help="keep failing cases here")
-    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
 
 
 def _part(text: str) -> float:
@@ -138,177 +150,38 @@ _AXES = {
 }
 
 
-def _add_common(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument(
-        "--strategy", action="append", default=[], metavar="NAME", help="a strategy to measure"
-    )
-    sub.add_argument("--repeat", type=int, default=5, help="runs of each refresh that count")
-    sub.add_argument("--seed", type=int, default=1, help="of the data")
-    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+def _add_plot(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
 
 
-def _capture(options: argparse.Namespace) -> int:
-    from orchestrator.bench.capture import run
-    from orchestrator.bench.report import progress, show
-
-    report = run(
-        dsn=options.dsn,
-        seconds=options.seconds,
-        rows=options.rows,
-        repeat=options.repeat,
-        clients=options.clients,
-        pg=options.pg,
-        say=progress,
+def _add_contenders(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--strategy", dest="strategies", action="append", metavar="NAME", help="one to measure"
     )
-    return show(report, as_json=options.json, plot_to=options.plot)
 
 
-def _parts(options: argparse.Namespace) -> int:
-    from orchestrator.bench.parts import Axes, run
-    from orchestrator.bench.plot import draw_parts
-    from orchestrator.bench.report import progress, show
-
-    given = {axis: getattr(options, axis) for axis in _AXES}
-    report = run(
-        dsn=options.dsn,
-        scale=options.scale,
-        repeat=options.repeat,
-        seed=options.seed,
-        axes=Axes(**{axis: tuple(values) for axis, values in given.items() if values is not None}),
-        strategies=options.strategy,
-        compare=not options.no_compare,
-        pg=options.pg,
-        say=progress,
-    )
-    return show(report, as_json=options.json, plot_to=options.plot, draw=draw_parts)
+def _add_common(sub: argparse.ArgumentParser) -> None:
+    _add_contenders(sub)
+    sub.add_argument("--repeat", type=int, default=5, help="runs of each refresh that count")
+    sub.add_argument("--seed", type=int, default=1, help="of the data")
+    _add_plot(sub)
 
 
-def _bsma(options: argparse.Namespace) -> int:
-    from orchestrator.bench.bsma import run
-    from orchestrator.bench.plot import draw_bsma
-    from orchestrator.bench.report import progress, show
-
-    report = run(
-        dsn=options.dsn,
-        scale=options.scale,
-        repeat=options.repeat,
-        seed=options.seed,
-        cold=options.cold,
-        strategies=options.strategy,
-        queries=options.query or (),
-        check=options.check,
-        pg=options.pg,
-        say=progress,
-    )
-    return show(report, as_json=options.json, plot_to=options.plot, draw=draw_bsma)
-
-
-def _tpch(options: argparse.Namespace) -> int:
-    from orchestrator.bench.plot import draw_tpch
-    from orchestrator.bench.report import progress, show
-    from orchestrator.bench.tpch import run
-
-    report = run(
-        dsn=options.dsn,
-        scale=options.scale,
-        rounds=options.rounds,
-        share=options.change,
-        queries=options.query or (),
-        check=options.check,
-        maintain=options.maintain,
-        strategy=options.strategy,
-        pg=options.pg,
-        say=progress,
-    )
-    return show(report, as_json=options.json, plot_to=options.plot, draw=draw_tpch)
-
-
-def _fivm(options: argparse.Namespace) -> int:
-    from orchestrator.bench.fivm import SIZES, run
-    from orchestrator.bench.report import progress, show
-
-    report = run(
-        dsn=options.dsn,
-        sizes=options.sizes or SIZES,
-        rows=options.rows,
-        features=options.features,
-        repeat=options.repeat,
-        limit=options.limit,
-        seed=options.seed,
-        pg=options.pg,
-        say=progress,
-    )
-    return show(report, as_json=options.json)
-
-
-def _load(options: argparse.Namespace) -> int:
-    from orchestrator.bench.load import run
-    from orchestrator.bench.report import progress, show
-
-    report = run(
-        dsn=options.dsn,
-        rows=options.rows,
-        repeat=options.repeat,
-        memory_rows=options.memory_rows,
-        users=options.users,
-        jdbc_jar=options.jdbc_jar,
-        master=options.master,
-        pg=options.pg,
-        say=progress,
-    )
-    return show(report, as_json=options.json, plot_to=options.plot)
-
-
-def _writers(options: argparse.Namespace) -> int:
-    from orchestrator.bench.report import progress, show
-    from orchestrator.bench.writers import run
-
-    report = run(
-        dsn=options.dsn,
-        seconds=options.seconds,
-        scale=options.scale,
-        clients=options.clients,
-        pg=options.pg,
-        say=progress,
-    )
-    return show(report, as_json=options.json, plot_to=options.plot)
-
-
-def _logs(options: argparse.Namespace) -> int:
-    from orchestrator.bench.logs import run
+def _measure(options: argparse.Namespace) -> int:
+    """Runs the module of the verb's name: its `run` takes the options by their names."""
+    from orchestrator.bench import plot
+    from orchestrator.bench.report import plot as plot_bars
     from orchestrator.bench.report import progress, show
     from orchestrator.errors import UsageError
 
-    if options.dsn:
-        raise UsageError("This run measures catalogs, and so a server of its own: leave --dsn out.")
-    report = run(changes=options.changes, settle=options.settle, pg=options.pg, say=progress)
-    return show(report, as_json=options.json)
-
-
-def _eager(options: argparse.Namespace) -> int:
-    from orchestrator.bench.eager import run
-    from orchestrator.bench.report import progress, show
-
-    report = run(
-        dsn=options.dsn,
-        parts=options.parts,
-        repeat=options.repeat,
-        pg=options.pg,
-        say=progress,
-    )
-    return show(report, as_json=options.json)
-
-
-def _chaos(options: argparse.Namespace) -> int:
-    from orchestrator.bench.chaos import run
-    from orchestrator.bench.report import progress, show
-    from orchestrator.errors import UsageError
-
-    if options.dsn:
-        raise UsageError("This run kills the server again and again; it takes none but its own.")
-    report = run(minutes=options.minutes, seed=options.seed, pg=options.pg, say=progress)
-    return show(report, as_json=options.json)
+    run = import_module(f"orchestrator.bench.{options.bench}").run
+    wanted = inspect.signature(run).parameters
+    if options.dsn and "dsn" not in wanted:
+        raise UsageError("This run takes no server but its own: leave --dsn out.")
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    report = run(**{name: given[name] for name in wanted if name in given}, say=progress)
+    draw = getattr(plot, f"draw_{options.bench}", plot_bars)
+    return show(report, as_json=options.json, plot_to=given.get("plot"), draw=draw)
 
 
 def _fuzz(options: argparse.Namespace) -> int:
@@ -321,8 +194,8 @@ def _fuzz(options: argparse.Namespace) -> int:
             minutes=options.minutes,
             seed=options.seed,
             cases=options.cases,
-            strategies=options.strategy,
-            modes=options.mode,
+            strategies=options.strategies,
+            modes=options.modes,
             replay=options.replay,
             save=options.save,
             as_json=options.json,

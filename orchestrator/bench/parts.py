@@ -88,7 +88,10 @@ def run(
     scale: float = 1.0,
     repeat: int = 5,
     seed: int = 1,
-    axes: Axes | None = None,
+    d: Sequence[int] = Axes.d,
+    j: Sequence[int] = Axes.j,
+    s: Sequence[int] = Axes.s,
+    f: Sequence[int] = Axes.f,
     strategies: Sequence[str] = (),
     compare: bool = True,
     pg: int | None = None,
@@ -98,7 +101,7 @@ def run(
 
     At scale 1 there are 100,000 parts, as many devices, and a million rows that join them.
     """
-    axes = axes or Axes()
+    axes = Axes(tuple(d), tuple(j), tuple(s), tuple(f))
     parts = round(PARTS * scale)
     _require_sense(axes, parts, repeat)
     if dsn is None:
@@ -108,7 +111,10 @@ def run(
                 scale=scale,
                 repeat=repeat,
                 seed=seed,
-                axes=axes,
+                d=d,
+                j=j,
+                s=s,
+                f=f,
                 strategies=strategies,
                 compare=compare,
                 say=say,

@@ -26,7 +26,6 @@ from orchestrator.bench.contenders import (
 )
 from orchestrator.bench.formula import Costs
 from orchestrator.bench.measure import Execution, durable_server
-from orchestrator.bench.parts import Axes
 from orchestrator.bench.parts_data import WORKLOAD, Dataset, Prices, query
 from orchestrator.bench.parts_report import Measured, Point, join_bars, rows
 from orchestrator.bench.plot import draw_parts
@@ -162,7 +161,10 @@ def test_measures_and_leaves_nothing(pg_version: int, tmp_path: Path) -> None:
             dsn=dsn,
             scale=0.002,
             repeat=2,
-            axes=Axes(d=(50, 10**6), j=(2, 3, 4), s=(100,), f=(5,)),
+            d=(50, 10**6),
+            j=(2, 3, 4),
+            s=(100,),
+            f=(5,),
             say=lambda text: None,
         )
         with psycopg.connect(dsn) as connection:
@@ -197,7 +199,10 @@ def test_recompute_alone_has_no_bars(pg_version: int) -> None:
             dsn=dsn,
             scale=0.002,
             repeat=1,
-            axes=Axes(d=(), j=(2,), s=(), f=()),
+            d=(),
+            j=(2,),
+            s=(),
+            f=(),
             strategies=["recompute"],
             compare=False,
             say=lambda text: None,
@@ -253,10 +258,10 @@ def test_refuses_a_schema_that_is_there_and_keeps_it(orc: Orchestrator) -> None:
     [
         {"scale": 0},
         {"repeat": 0},
-        {"axes": Axes(d=(0,))},
-        {"axes": Axes(j=(1,))},
-        {"axes": Axes(s=(101,))},
-        {"axes": Axes(f=(0,))},
+        {"d": (0,)},
+        {"j": (1,)},
+        {"s": (101,)},
+        {"f": (0,)},
     ],
 )
 def test_refuses_what_makes_no_sense(options: dict[str, Any]) -> None:

@@ -1,0 +1,69 @@
+"""`idivm bench NAME`: what a measurement takes, the command line gives."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from importlib import import_module
+
+import psycopg
+import pytest
+
+import orchestrator.bench.compile as compiling
+from orchestrator.bench import names
+from orchestrator.errors import UsageError
+
+COMMON = {"dsn", "json"}
+
+
+def parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--dsn")
+    common.add_argument("--json", action="store_true")
+    made = argparse.ArgumentParser()
+    names.add_arguments(made, common)
+    return made
+
+
+VERBS = [
+    "capture",
+    "parts",
+    "bsma",
+    "tpch",
+    "fivm",
+    "load",
+    "writers",
+    "eager",
+    "chaos",
+    "logs",
+    "compile",
+]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_option_reaches_the_measurement(verb: str) -> None:
+    options = vars(parser().parse_args([verb])).keys() - COMMON - {"run", "bench", "plot"}
+    wanted = inspect.signature(import_module(f"orchestrator.bench.{verb}").run).parameters
+    assert options <= set(wanted)
+
+
+def test_a_measurement_of_its_own_server_takes_no_other() -> None:
+    options = parser().parse_args(["logs", "--dsn", "postgresql://somewhere/else"])
+    with pytest.raises(UsageError, match="leave --dsn out"):
+        options.run(options)
+
+
+def test_compilation_is_measured_and_leaves_nothing(dsn: str) -> None:
+    report = compiling.run(
+        dsn=dsn, tables=[2, 10], strategies=["id"], repeat=1, say=lambda text: None
+    )
+    assert [(row["strategy"], row["tables"]) for row in report.rows] == [("id", 2), ("id", 10)]
+    assert [bar.name for bar in report.bars] == ["id, 10 tables, seconds"]
+    with psycopg.connect(dsn) as connection:
+        left = "SELECT to_regnamespace('idivm_bench'), (SELECT count(*) FROM idivm.views)"
+        assert connection.execute(left).fetchone() == (None, 0)
+
+
+def test_a_strategy_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UsageError, match="no strategy 'fast'"):
+        compiling.run(strategies=["fast"])
