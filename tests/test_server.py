@@ -31,8 +31,12 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes users"
 Embed = Callable[..., EmbeddedServer]
 
 START = """
+import signal
 import sys
 from orchestrator.server import EmbeddedServer
+# Whoever runs the tests may ignore them: a shell's background job does.
+for ending in (signal.SIGHUP, signal.SIGINT):
+    signal.signal(ending, signal.SIG_DFL)
 print(EmbeddedServer(sys.argv[1]).up().dsn, flush=True)
 sys.stdin.read()
 """

@@ -29,6 +29,8 @@ class Names:
     """The unqualified name of the view, for readable state tables."""
     sources: Mapping[int, SourceNames] = field(default_factory=dict)
     """The captured sources by the oid of their relation."""
+    returns_old: bool = False
+    """Whether RETURNING shows rows as they were too, as from PostgreSQL 18 on."""
 
     @property
     def definition(self) -> Identifier:

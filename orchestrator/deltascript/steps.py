@@ -310,7 +310,7 @@ def _applied(step: Apply, names: Names, counts: bool) -> Composed:
         ).format(table, query, where)
     else:
         before: Composable = SQL("")
-        if collected:
+        if collected and not names.returns_old:
             # The row as it was: a second look at the same row version.
             before = SQL(", {} AS b").format(table)
             where = SQL("{} AND b.ctid = t.ctid").format(where)
@@ -339,11 +339,18 @@ def _applied(step: Apply, names: Names, counts: bool) -> Composed:
     new: Composable = nothing if step.kind == "delete" else _listed(columns, "t")
     assert step.collect is not None and step.shape is not None
     variable = Identifier(step.collect)
+    both = SQL("WITH (OLD AS b) " if step.kind == "update" and names.returns_old else "")
     return SQL(
-        "WITH done AS (\n        {} RETURNING ROW({}, {})::{} AS change\n        )\n"
+        "WITH done AS (\n        {} RETURNING {}ROW({}, {})::{} AS change\n        )\n"
         "        SELECT {} || array_agg(done.change) INTO {} FROM done;\n"
     ).format(
-        statement, old, new, names.state(step.shape), _qualified(names, step.collect), variable
+        statement,
+        both,
+        old,
+        new,
+        names.state(step.shape),
+        _qualified(names, step.collect),
+        variable,
     )
 
 

@@ -130,7 +130,7 @@ def wrong_states(connection: Connection[Any], view: ViewInfo) -> list[str]:
 
 def installed_names(connection: Connection[Any], view: ViewInfo) -> Names:
     """What the objects of a view are called."""
-    return replace(install.names_of(view), sources=catalog.source_names(connection, view.id))
+    return install.bound(connection, install.names_of(view))
 
 
 def installed_plan(connection: Connection[Any], view: ViewInfo) -> MaintenancePlan | None:
@@ -181,7 +181,9 @@ def _compared(connection: Connection[Any], plan: MaintenancePlan, names: Names) 
     installed = catalog_objects.program(connection, names)
     connection.execute(emit.create_program(plan, names))
     if catalog_objects.program(connection, names) != installed:
-        return Damage("its refresh function was edited")
+        return Damage(
+            "its refresh function was edited, or made for another version of PostgreSQL or idivm"
+        )
     return None
 
 

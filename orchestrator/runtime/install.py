@@ -30,6 +30,9 @@ from orchestrator.runtime import catalog, indexes, modes, planning, sources
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.sqltext import fitted_name
 
+RETURNS_OLD = 180_000
+"""The first version whose RETURNING knows OLD and NEW."""
+
 
 @dataclass(frozen=True)
 class NewView:
@@ -250,7 +253,7 @@ def _replan_one(
         plan = plan_again(connection, view, options)
     before = catalog.sources_of(connection, view.id)
     _use(connection, view.id, plan, options)
-    names = replace(names, sources=catalog.source_names(connection, view.id))
+    names = bound(connection, names)
     old = _restate(connection, view, plan, names, afresh)
     connection.execute(emit.create_program(plan, names))
     for source_id in before - catalog.sources_of(connection, view.id):
@@ -262,6 +265,15 @@ def _replan_one(
 def names_of(view: ViewInfo) -> Names:
     """What the objects of a view are called; without a content, after the name that was asked for."""
     return Names(view.id, view.base or parse_name(view.name).name)
+
+
+def bound(connection: Connection[Any], names: Names) -> Names:
+    """Names with those of the sources as they are installed, for the server at hand."""
+    return replace(
+        names,
+        sources=catalog.source_names(connection, names.id),
+        returns_old=connection.info.server_version >= RETURNS_OLD,
+    )
 
 
 def plan_again(
@@ -350,7 +362,7 @@ def _fill(
     replaced: ViewInfo | None,
     initialise: Initialiser | None,
 ) -> None:
-    names = replace(names, sources=catalog.source_names(connection, names.id))
+    names = bound(connection, names)
     # What writers keep, or have kept, is published while there are none.
     kept = {plan.maintain, replaced.maintain if replaced else modes.DEFERRED}
     by_writers = kept != {modes.DEFERRED}
