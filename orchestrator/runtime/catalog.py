@@ -40,6 +40,7 @@ class ViewInfo:
     definition: str | None
     state: str | None
     sources: list[str]
+    """In the order of the plan's."""
     created_at: datetime
     pending: int
     refreshed_at: datetime | None
@@ -75,7 +76,9 @@ _VIEWS = SQL("""
     LEFT JOIN pg_class c ON c.oid = v.state
     LEFT JOIN pg_class shown ON shown.oid = v.relation
     CROSS JOIN LATERAL (
-        SELECT coalesce(array_agg(coalesce(below.relation, s.relation)::text ORDER BY s.id), '{{}}') AS sources,
+        SELECT coalesce(array_agg(coalesce(below.relation, s.relation)::text ORDER BY (
+                   SELECT min(p.place) FROM jsonb_array_elements(v.plan -> 'sources') WITH ORDINALITY AS p (source, place)
+                   WHERE (p.source ->> 'oid')::oid = s.relation), s.id), '{{}}') AS sources,
                coalesce(sum(log.bytes), 0)::bigint AS log_bytes
         FROM idivm.view_sources vs
         JOIN idivm.sources s ON s.id = vs.source

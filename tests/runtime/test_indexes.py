@@ -25,6 +25,17 @@ def indexes(orc):
     }
 
 
+def test_explain_shows_the_columns_that_are_captured_of_each_table(orc):
+    """Whichever table was captured first."""
+    orc.connection.execute(
+        "CREATE TABLE early (a int PRIMARY KEY, x int); CREATE TABLE late (b int PRIMARY KEY, y int)"
+    )
+    orc.create_view("one", "SELECT y FROM late")
+    orc.create_view("both", "SELECT x, y FROM early JOIN late ON a = b")
+    captured = orc.explain("both").plan.partition("captured:\n")[2].splitlines()[:2]
+    assert captured == ["  early (a (key), x)", "  late (b (key), y)"]
+
+
 def test_explain_names_what_is_missing(orc):
     orc.execute(TABLES)
     orc.create_view("v", VIEW, strategy="tuple")
