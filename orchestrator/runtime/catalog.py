@@ -77,7 +77,8 @@ _VIEWS = SQL("""
     LEFT JOIN pg_class shown ON shown.oid = v.relation
     CROSS JOIN LATERAL (
         SELECT coalesce(array_agg(coalesce(below.relation, s.relation)::text ORDER BY (
-                   SELECT min(p.place) FROM jsonb_array_elements(v.plan -> 'sources') WITH ORDINALITY AS p (source, place)
+                   SELECT min(p.place)
+                   FROM jsonb_array_elements(v.plan -> 'sources') WITH ORDINALITY AS p (source, place)
                    WHERE (p.source ->> 'oid')::oid = s.relation), s.id), '{{}}') AS sources,
                coalesce(sum(log.bytes), 0)::bigint AS log_bytes
         FROM idivm.view_sources vs
