@@ -13,7 +13,8 @@ from orchestrator.strategies.idiff.rules.stored import refer
 @refer.register
 def _(operator: CteScan, stored: StateScan, composer: Composer) -> StateScan:
     pairs = operator.shared.renamed(operator.outputs)
-    names = dict(pairs)
+    # Of a column that is shown twice the first one stands for it, as in the IDs of the result above.
+    names = dict(reversed(pairs))
     return replace(
         stored,
         alias=composer.symbols.fresh("s"),
