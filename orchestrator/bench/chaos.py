@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -48,6 +48,8 @@ class _Run:
     stop: threading.Event = field(default_factory=threading.Event)
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    recent: deque[str] = field(default_factory=lambda: deque(maxlen=8))
+    """What was changed and killed last, to tell what a difference may come from."""
     met: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -67,7 +69,7 @@ class _Run:
                 cause = error.__cause__ if isinstance(error, IdivmError) else error
                 if isinstance(cause, DeadlockDetected):
                     self.count(f"deadlocks, {who}")
-                    self.say(f"{who}: {cause}")
+                    self.count(f"{who}: {cause.diag.message_detail} {cause.diag.context}")
                 elif isinstance(cause, SerializationFailure):
                     self.count(f"serialization failures, {who}")
                 else:
@@ -117,7 +119,8 @@ class _Run:
             with connect(self.dsn) as orc:
                 while not self.stop.wait(1.0):
                     number += 1
-                    chaos_acts.schema_change(orc, number, chance)
+                    self.recent.append(chaos_acts.act(number).__name__.strip("_"))
+                    chaos_acts.act(number)(orc, number, chance)
                     self.count("schema changes")
 
         self.again(work, "schema changes")
@@ -135,7 +138,7 @@ class _Run:
         self.count("comparisons of all views")
         for view in wrong:
             self.wrong.append(view)
-            self.say(f"{view} DIFFERS")
+            self.count(f"{view}, after {', '.join(self.recent)}")
 
     def strike(self) -> None:
         """Kills something, in turn."""
@@ -145,6 +148,7 @@ class _Run:
         while not self.stop.wait(KILL_EVERY):
             blow = blows[number % len(blows)]
             number += 1
+            self.recent.append(f"blow at{blow.__name__}")
             with suppress(psycopg.Error, ProcessLookupError, IdivmError):
                 blow(chance)
             while not self.stop.is_set():

@@ -63,6 +63,8 @@ VIEWS = {
     " AS dp ON dp.pid = p.pid AND dp.n > p.price",
     "left_of_groups": "SELECT p.pid, q.did, q.s FROM parts p LEFT JOIN (SELECT did, sum(n) AS s FROM devices_parts"
     " GROUP BY did) AS q ON q.s > p.price AND q.did > p.pid",
+    "left_of_one": "SELECT p.pid, q.total FROM parts p LEFT JOIN (SELECT sum(n) AS total, max(n) AS most FROM devices_parts)"
+    " AS q ON q.most > p.price * 4",
     "left_twice": "SELECT p.pid, p.price, dp.did, d.category FROM parts p LEFT JOIN devices_parts dp USING (pid)"
     " LEFT JOIN devices d ON d.did = dp.did AND d.category = 'phone'",
     "some": "SELECT pid, kind FROM parts p WHERE EXISTS (SELECT FROM devices_parts dp WHERE dp.pid = p.pid AND dp.n > 30)",

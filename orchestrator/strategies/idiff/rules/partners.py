@@ -74,11 +74,13 @@ def _affected(operator: Binary, composer: Composer) -> tuple[Diff, ...]:
 def _has_pairs_by_id(operator: LeftJoin) -> bool:
     """Whether IDs of S, never NULL, name the pairs of its rows, and its change holds no more.
 
-    The change of a join holds rows that cancel each other.
+    A single row has no IDs, and names every row. The change of a join holds rows that cancel each
+    other.
     """
     ids, right = set(ids_of(operator)), ids_of(operator.right)
     return (
-        ids >= {*ids_of(operator.left), *right}
+        bool(right)
+        and ids >= {*ids_of(operator.left), *right}
         and set(right) <= operator.right.not_null
         and all(len(one.children) < 2 for one in walk(operator.right, subqueries=False))
     )
