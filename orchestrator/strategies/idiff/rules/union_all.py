@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
@@ -55,12 +56,14 @@ def _(operator: UnionAll, inputs: tuple[Bag | None, ...], composer: Composer) ->
 
 
 def _place(branch: Branch, operator: UnionAll, column: Column) -> Column:
-    """The output that holds an ID of a branch."""
-    for old, new in branch.renamed(operator.outputs):
-        if old == column:
-            return new
-    equal = branch.input.dependencies.same(column)
-    return next(new for old, new in branch.renamed(operator.outputs) if old in equal)
+    """The output that holds an ID of a branch, or what equals it there: best an ID of the union.
+
+    What is equal in one branch need not be in another, so that no operator above can tell.
+    """
+    equal = branch.input.dependencies.same(column) | {column}
+    held = [(old, new) for old, new in branch.renamed(operator.outputs) if old in equal]
+    ids = ids_of(operator) if len(held) > 1 else ()
+    return min(held, key=lambda pair: (pair[1] not in ids, pair[0] != column))[1]
 
 
 def _numbered(tag: Column, position: int) -> Item:
