@@ -73,6 +73,19 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--seed", type=int, default=1, help="of the data")
     sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
 
+    sub = bench("skew", "triangles over heavy and light parts: one row of growing graphs", _skew)
+    sub.add_argument("--sizes", type=int, nargs="+", metavar="N", help="rows of the relations")
+    sub.add_argument(
+        "--epsilon", nargs="+", metavar="E", help="where heavy values begin (default: 0 to 1)"
+    )
+    sub.add_argument(
+        "--graph", nargs="+", choices=("worst", "zipf"), help="what is measured (default: both)"
+    )
+    sub.add_argument("--updates", type=int, default=60, help="changes of one row that count")
+    sub.add_argument("--seed", type=int, default=1, help="of the data")
+    sub.add_argument("--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start")
+    sub.add_argument("--plot", type=Path, metavar="PNG", help="write the figure here")
+
     sub = bench("load", "bulk loads beside psql's \\copy and JDBC, initial states by Spark", _load)
     sub.add_argument("--rows", type=int, default=5_000_000, help="rows of the file")
     sub.add_argument("--repeat", type=int, default=3, help="runs of each side")
@@ -240,6 +253,24 @@ def _fivm(options: argparse.Namespace) -> int:
         say=progress,
     )
     return show(report, as_json=options.json)
+
+
+def _skew(options: argparse.Namespace) -> int:
+    from orchestrator.bench.plot import draw_skew
+    from orchestrator.bench.report import progress, show
+    from orchestrator.bench.skew import EPSILONS, SHAPES, SIZES, run
+
+    report = run(
+        dsn=options.dsn,
+        sizes=options.sizes or SIZES,
+        epsilons=options.epsilon or EPSILONS,
+        shapes=options.graph or SHAPES,
+        updates=options.updates,
+        seed=options.seed,
+        pg=options.pg,
+        say=progress,
+    )
+    return show(report, as_json=options.json, plot_to=options.plot, draw=draw_skew)
 
 
 def _load(options: argparse.Namespace) -> int:

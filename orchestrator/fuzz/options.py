@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-STRATEGIES = ("auto", "id", "tuple", "recursive", "viewtree", "recompute")
+STRATEGIES = ("auto", "id", "tuple", "recursive", "viewtree", "skew", "recompute")
 """Given to `CREATE VIEW ... WITH (strategy = ...)`."""
 
 MODES = {"deferred": False, "eager": True, "on_commit": True}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from orchestrator.algebra.plan import Plan
@@ -74,6 +75,8 @@ class Problem:
     """Whether that may be decided otherwise, by costs."""
     variable_order: str | None = None
     """The order that the user wants a view tree to follow."""
+    epsilon: Fraction = Fraction(1, 2)
+    """Where heavy values begin: at N^ε rows."""
 
     def maintained_by(
         self,
