@@ -172,9 +172,9 @@ def _measured(
         require_equal(orchestrator, list(names.values()))
         parted = [one.label for one in contenders if one.strategy == "skew"]
         extra = {label: _Rebalancing(orchestrator, names[label], sides[label]) for label in parted}
-        for label, one in extra.items():
+        for label, view in extra.items():
             say(f"{shape}, {size:,} rows: a value that becomes heavy, {label}")
-            one.one_value()
+            view.one_value()
         say(f"{shape}, {size:,} rows: growing to twice as many")
         _double(orchestrator, extra)
         require_equal(orchestrator, [names[label] for label in parted])

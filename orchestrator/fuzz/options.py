@@ -8,5 +8,8 @@ STRATEGIES = ("auto", "id", "tuple", "recursive", "viewtree", "skew", "recompute
 MODES = {"deferred": False, "eager": True, "on_commit": True}
 """Given to `WITH (maintain = ...)`; true where a view must be right after each commit by itself."""
 
+EPSILONS = ("0", "0.25", "0.5", "0.75", "1")
+"""Given to `WITH (epsilon = ...)` beside the strategy `skew`."""
+
 CACHES = ("auto", "on", "off")
 """Given to `WITH (cache = ...)`."""

@@ -63,15 +63,19 @@ def parts_of(connection: Connection[Any], names: Names, plan: Mapping[str, Any])
     ).fetchone()
     if found is None:
         return None
+    base, size, threshold, minor, major = found
     relations = [_relation(connection, names, one) for one in known["partitions"]]
-    return Parts(known["epsilon"], *found, relations)
+    return Parts(known["epsilon"], base, size, threshold, minor, major, relations)
 
 
 def _relation(connection: Connection[Any], names: Names, one: Mapping[str, Any]) -> RelationParts:
     row = connection.execute(_counts(names, one)).fetchone()
     heaviest = connection.execute(_heaviest(names, one), [SHOWN]).fetchall()
     assert row is not None
-    return RelationParts(one["relation"], one["values"], *row, dict(heaviest))
+    heavy, heavy_rows, light, light_rows = row
+    return RelationParts(
+        one["relation"], one["values"], heavy, heavy_rows, light, light_rows, dict(heaviest)
+    )
 
 
 def _counts(names: Names, one: Mapping[str, Any]) -> Composed:
