@@ -237,7 +237,14 @@ class PlanAnew:
     needs: tuple[str, ...]
 
 
-Step: TypeAlias = ReplaceContent | ReadChanges | Assign | Apply | PlanAnew
+@dataclass(frozen=True)
+class Analyse:
+    """Let the planner know how large the states are by now, if a variable holds anything."""
+
+    needs: tuple[str, ...]
+
+
+Step: TypeAlias = ReplaceContent | ReadChanges | Assign | Apply | PlanAnew | Analyse
 
 
 def pairs_of(role: str, columns: tuple[str, ...]) -> Query:

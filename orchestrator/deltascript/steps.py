@@ -18,6 +18,7 @@ from orchestrator.deltascript import changes
 from orchestrator.deltascript.leaves import PROGRAM, SOURCE, STATE
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
+    Analyse,
     Apply,
     Assign,
     MaintenancePlan,
@@ -25,6 +26,7 @@ from orchestrator.deltascript.plan import (
     PlanAnew,
     Query,
     ReadChanges,
+    Shape,
     StateTable,
     Step,
 )
@@ -37,6 +39,13 @@ SMALL = 1000
 
 _FREELY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 """Settings that are off where small diffs go through indexes whatever the statistics say."""
+
+
+def analyse_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
+    """The statements after which the planner knows the sizes of the state tables."""
+    for state in plan.states:
+        if not isinstance(state, Shape):
+            yield SQL("ANALYZE {}").format(names.state(state.role))
 
 
 def plan_mode(plan: MaintenancePlan) -> SQL:
@@ -257,7 +266,13 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
         return _guarded(step.needs, _applied(step, names, counts))
     if isinstance(step, PlanAnew):
         return _guarded(step.needs, _plan_anew(plan))
+    if isinstance(step, Analyse):
+        return _guarded(step.needs, _statements(analyse_states(plan, names)))
     raise TypeError(f"no SQL for {type(step).__name__}")
+
+
+def _statements(statements: Iterable[Composable]) -> Composed:
+    return SQL("").join(SQL("{};\n        ").format(one) for one in statements)
 
 
 def _guarded(needs: Iterable[str], statement: Composable) -> Composed:

@@ -160,8 +160,11 @@ class Degrees:
         grown = filled("x + y", x=upkeep.stored(values.degree), y=values.degree)
         upkeep.merge(self.changes[one], [(values.degree, grown)])
 
-    def rebalance(self) -> None:
-        """Finds the values that change their part: all that must if N changes, else of those changed."""
+    def rebalance(self) -> str:
+        """Finds the values that change their part: all that must if N changes, else of those changed.
+
+        Gives the variable that holds something if N does.
+        """
         resized = self._resized()
         was = self.composer.fresh(self.base)
         outputs = [(c, f"new_{self.state.called(c)}") for c in (self.base, self.threshold)]
@@ -184,6 +187,7 @@ class Degrees:
                 {COUNT: columns[-1]},
             )
         self._count_minor(minor)
+        return major.variable
 
     def _resized(self) -> str:
         """Follows the size: where it is N or more, or less than ⌊N/4⌋, N is doubled or halved.

@@ -25,7 +25,7 @@ from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import filled
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan
-from orchestrator.deltascript.plan import MaintenancePlan, Reason
+from orchestrator.deltascript.plan import Analyse, MaintenancePlan, Reason
 from orchestrator.strategies.problem import Problem
 from orchestrator.strategies.skew.degrees import Degrees
 from orchestrator.strategies.skew.exponents import Exponents
@@ -162,7 +162,7 @@ class _Program(Propagation):
             self.degrees.count(one, deltas[one], self._parts(one))
         if not deltas:
             return
-        self.degrees.rebalance()
+        major = self.degrees.rebalance()
         for one in self.parts.divisions:
             self._move(one)
         for one, delta in deltas.items():
@@ -176,6 +176,8 @@ class _Program(Propagation):
                 rows = self.degrees.divided(one, delta.rows, heavy=part == one.heavy)
                 self._apply(part, self._assigned(part, delta.at(rows)))
             self.degrees.forget(one)
+        # N has doubled or halved: what PostgreSQL has planned for was another size.
+        self.composer.steps.append(Analyse((major,)))
 
     def _move(self, one: Division) -> None:
         """Moves the rows of values that change their part; the result stays as it is."""

@@ -15,6 +15,7 @@ from orchestrator.algebra.ids import used_symbols
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.limit import Limit
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
@@ -180,7 +181,9 @@ class Propagation:
     ) -> Relation:
         """The join of a view's children, beginning with one of them, summed up by its keys.
 
-        The others follow as they share most with those before, or `as_listed`.
+        The others follow as they share most with those before, or `as_listed`. Then what was joined
+        before is one relation to the planner: it would look up rows by a part of what is known of
+        them, if values had few rows on average.
         """
         rows, bound = children[first].rows, dict(children[first].keys)
         rest = [child for number, child in enumerate(children) if number != first]
@@ -188,6 +191,8 @@ class Propagation:
             following = max(rest, key=lambda one: len(one.keys.keys() & bound.keys()))
             following = rest[0] if as_listed else following
             rest.remove(following)
+            if as_listed and isinstance(rows, Join):
+                rows = Limit(rows, offset=Scalar.read("0"))
             shared = sorted(following.keys.keys() & bound.keys())
             equal = (filled("x = y", x=bound[name], y=following.keys[name]) for name in shared)
             rows = Join(rows, following.rows, conjunction(equal))
