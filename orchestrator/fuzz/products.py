@@ -35,7 +35,7 @@ def triangles(g: Grammar, depth: int) -> Query:
     taken: set[str] = set()
     first = g.sources.pick(taken)
     # A table that meets itself is a graph.
-    again = first.relation if g.chance(0.3) else None
+    again = first.relation if g.chance(0.15) else None
     sources = (first, g.sources.pick(taken, 0, again), g.sources.pick(taken, 0, again))
     free = [[e for e in source.scope if e.family in _MEETING] for source in sources]
     conditions: list[Composable] = []

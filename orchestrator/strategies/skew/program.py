@@ -25,7 +25,7 @@ from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import filled
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan
-from orchestrator.deltascript.plan import Analyse, MaintenancePlan, Reason
+from orchestrator.deltascript.plan import Analyse, MaintenancePlan, Reason, StateTable
 from orchestrator.strategies.problem import Problem
 from orchestrator.strategies.skew.degrees import Degrees
 from orchestrator.strategies.skew.exponents import Exponents
@@ -87,13 +87,20 @@ class _Program(Propagation):
         self.content = self._content(self._result())
         self._follow()
         made = self._planned(NAME)
-        stored = {one: self._parts(one) for one in parts.divisions}
+        known = self.degrees.described({one: self._parts(one) for one in parts.divisions})
+        historic = {known.state, *(one.heavy_values for one in known.partitions)}
         return replace(
             made,
+            states=tuple(
+                replace(one, historic=True)
+                if isinstance(one, StateTable) and one.role in historic
+                else one
+                for one in made.states
+            ),
             algebra=f"{made.algebra}\n\n{shown(parts)}",
             reasons=(Reason(NAME, True, f"it is a triangle: {parts.exponents.described}"),),
             by_lookups=True,
-            partitioning=self.degrees.described(stored),
+            partitioning=known,
         )
 
     # States
