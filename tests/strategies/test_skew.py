@@ -174,7 +174,8 @@ def test_content_and_parts_follow_every_change(orc, epsilon, maintain, older):
         known = [orc.parts(orc.view(name)) for name in VIEWS]
         minor, major = minor + sum(p.minor for p in known), major + sum(p.major for p in known)
     assert major > 0
-    assert minor > 0 or epsilon in ("0", "1")
+    # Few values get beyond larger thresholds one by one.
+    assert minor > 0 or epsilon not in ("1/4", "0.5")
 
 
 def test_a_value_rises_and_falls_and_all_are_divided_anew(orc):
