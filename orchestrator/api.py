@@ -35,6 +35,7 @@ from orchestrator.frontend.statements import (
 )
 from orchestrator.runtime import catalog, check, doctor, install, migrate, modes, refresh, sources
 from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.catalog_parts import Parts, parts_of
 from orchestrator.runtime.doctor import Finding
 from orchestrator.runtime.errors import explained
 from orchestrator.runtime.explain import Explanation, explain_view
@@ -220,6 +221,11 @@ class Orchestrator:
         """One maintained view."""
         with explained(f"Looking up {name}"):
             return catalog.view_named(self.connection, parse_name(name).identifier)
+
+    def parts(self, view: ViewInfo) -> Parts | None:
+        """The heavy and light parts that a view of the strategy `skew` keeps of its relations."""
+        with explained(f"Looking at the parts of {view.name}"):
+            return parts_of(self.connection, install.names_of(view), view.plan)
 
     def explain(self, name: str) -> Explanation:
         """How a view is maintained: plan, script and reasons."""

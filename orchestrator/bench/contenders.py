@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ class Contender:
     @property
     def suffix(self) -> str:
         """What the names of its views end with."""
-        return "_" + self.label.lower().replace("-", "_")
+        return "_" + re.sub(r"\W", "_", self.label.lower())
 
 
 ID = Contender("id", "id")

@@ -82,6 +82,26 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     )
     sub.add_argument("--seed", type=int, default=1, help="of the data")
 
+    sub = bench("skew", "triangles over heavy and light parts: one row of growing graphs")
+    sub.add_argument("--sizes", type=int, nargs="+", metavar="N", help="rows of the relations")
+    sub.add_argument(
+        "--epsilon",
+        dest="epsilons",
+        nargs="+",
+        metavar="E",
+        help="where heavy values begin (default: 0 to 1)",
+    )
+    sub.add_argument(
+        "--graph",
+        dest="shapes",
+        nargs="+",
+        choices=("worst", "zipf"),
+        help="what is measured (default: both)",
+    )
+    sub.add_argument("--updates", type=int, default=60, help="changes of one row that count")
+    sub.add_argument("--seed", type=int, default=1, help="of the data")
+    _add_plot(sub)
+
     sub = bench("load", "bulk loads beside psql's \\copy and JDBC, initial states by Spark")
     sub.add_argument("--rows", type=int, default=5_000_000, help="rows of the file")
     sub.add_argument("--repeat", type=int, default=3, help="runs of each side")

@@ -176,6 +176,39 @@ def draw_tpch(report: Report, path: Path) -> Path | None:
     return _figure(path, (15, 8), draw)
 
 
+def draw_skew(report: Report, path: Path) -> Path | None:
+    """What a change costs and how much is stored, as the graphs grow: one line for each ε."""
+    graphs = _in_order(row["graph"] for row in report.rows)
+    if not graphs:
+        return None
+    measures = {
+        "with rebalancing": "buffers touched by a change",
+        "ms": "ms of a change",
+        "stored": "rows stored",
+    }
+
+    def draw(figure: Any) -> None:
+        figure.suptitle("Triangles over heavy and light parts", fontsize=13)
+        panels = figure.subplots(len(graphs), len(measures), squeeze=False)
+        for graph, line in zip(graphs, panels, strict=True):
+            for (measure, title), axes in zip(measures.items(), line, strict=True):
+                _draw_growth(axes, [r for r in report.rows if r["graph"] == graph], measure)
+                axes.set_title(f"{title}, {graph}", fontsize=9, color="#444444")
+
+    return _figure(path, (14, 4.2 * len(graphs) + 0.5), draw)
+
+
+def _draw_growth(axes: Any, rows: Sequence[Row], measure: str) -> None:
+    for side in _in_order(row["side"] for row in rows):
+        points = [(row["rows"], row[measure]) for row in rows if row["side"] == side]
+        axes.plot(*zip(*points, strict=True), marker="o", label=side, color=_COLOURS.get(side))
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("rows (N)")
+    axes.grid(linewidth=0.4, color="#dddddd")
+    axes.legend(fontsize=8)
+
+
 def _repeats(row: Row, rows: Sequence[Row]) -> bool:
     return any(
         one is not row and one["view"] == row["view"] and one["ms"] == row["ms"] for one in rows

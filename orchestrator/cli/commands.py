@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from rich.text import Text
 from orchestrator.api import Orchestrator, StatementResult, accelerate, connect
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.catalog_parts import Parts
 from orchestrator.runtime.serve import Event
 
 
@@ -83,8 +84,9 @@ def status(options: argparse.Namespace) -> int:
     """`idivm status`."""
     with _open(options) as orchestrator:
         views = [orchestrator.view(options.view)] if options.view else orchestrator.views()
+        parts = {view.id: orchestrator.parts(view) for view in views}
     if options.json:
-        _print_json([_summary(view) for view in views])
+        _print_json([_summary(view) | _parts_summary(parts[view.id]) for view in views])
         return 0
     for view in views:
         mean = view.total_seconds / view.refreshes * 1000 if view.refreshes else 0.0
@@ -101,6 +103,7 @@ def status(options: argparse.Namespace) -> int:
             ("rows", f"about {view.rows:,}"),
             ("size", f"{_size(view.bytes)} of content, {_size(view.log_bytes)} of change logs"),
         ]
+        facts += _parts_facts(parts[view.id])
         if view.log_kept > view.log_limit:
             facts.append(("WARNING", _keeps_too_much(view)))
         print(view.name)
@@ -230,6 +233,34 @@ def _summary(view: ViewInfo) -> dict[str, Any]:
     for name in ("plan", "settings", "oid", "id", "base"):
         del value[name]
     return value
+
+
+def _parts_summary(parts: Parts | None) -> dict[str, Any]:
+    return {} if parts is None else {"parts": dataclasses.asdict(parts)}
+
+
+def _parts_facts(parts: Parts | None) -> Iterator[tuple[str, str]]:
+    """What of the relations is heavy."""
+    if parts is None:
+        return
+    yield (
+        "heavy from",
+        f"about {parts.threshold:,.1f} rows: N^{parts.epsilon}, N = {parts.base:,},"
+        f" over {parts.size:,} rows",
+    )
+    yield (
+        "rebalanced",
+        f"{parts.minor:,} {'value' if parts.minor == 1 else 'values'} one by one,"
+        f" {parts.major:,} times all",
+    )
+    for one in parts.relations:
+        heaviest = ", ".join(f"{value} ({rows:,})" for value, rows in one.heaviest.items())
+        yield (
+            f"{one.relation} by {', '.join(one.on)}",
+            f"{one.heavy_values:,} heavy values with {one.heavy_rows:,} rows,"
+            f" {one.light_values:,} light ones with {one.light_rows:,}"
+            + (f"; heaviest: {heaviest}" if heaviest else ""),
+        )
 
 
 def _behind(view: ViewInfo) -> str:

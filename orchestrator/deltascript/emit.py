@@ -94,13 +94,6 @@ def index_states(plan: MaintenancePlan, names: Names, content: bool = True) -> I
             yield from steps.index_state(state, names)
 
 
-def analyse_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
-    """The statements after which the planner knows the sizes of the state tables."""
-    for state in plan.states:
-        if not isinstance(state, Shape):
-            yield SQL("ANALYZE {}").format(names.state(state.role))
-
-
 def create_program(plan: MaintenancePlan, names: Names) -> Composed:
     """The refresh function: the Δ-script as plpgsql, run with the settings of the view's creator."""
     settings = SQL("").join(

@@ -145,6 +145,8 @@ class StateTable:
     """Columns that never hold NULL."""
     arrays: tuple[str, ...] = ()
     """Columns whose values are long, hardly compress and change often."""
+    historic: bool = False
+    """Whether what it holds depends on the way to it too: its query says what it holds at first."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,21 @@ class Apply:
     needs: tuple[str, ...]
 
 
-Step: TypeAlias = ReplaceContent | ReadChanges | Assign | Apply
+@dataclass(frozen=True)
+class PlanAnew:
+    """Plan the steps that follow for the rows that they meet, if a variable holds anything."""
+
+    needs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Analyse:
+    """Let the planner know how large the states are by now, if a variable holds anything."""
+
+    needs: tuple[str, ...]
+
+
+Step: TypeAlias = ReplaceContent | ReadChanges | Assign | Apply | PlanAnew | Analyse
 
 
 def pairs_of(role: str, columns: tuple[str, ...]) -> Query:
@@ -271,6 +287,39 @@ class Cost:
     """Rows changed in the view, for each of these."""
     k: float
     """Rows inserted into what is stored besides the view."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A relation in two parts, by how many of its rows have a value: roles of states."""
+
+    relation: str
+    values: tuple[str, ...]
+    """The columns that hold the value, in the states of the degrees and of the heavy values."""
+    degrees: str
+    degree: str
+    """The column of a value's degree."""
+    heavy_values: str
+    heavy: str
+    light: str
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """How relations are partitioned at N^ε, and the state of one row that says what N is.
+
+    Its columns are the threshold base N, the number of rows, N^ε, and how often values and
+    everything were rebalanced.
+    """
+
+    epsilon: str
+    state: str
+    base: str
+    size: str
+    threshold: str
+    minor: str
+    major: str
+    partitions: tuple[Partition, ...]
 
 
 @dataclass(frozen=True)
@@ -327,6 +376,11 @@ class MaintenancePlan:
     """Where the first content was computed; empty if all of it by the refresh function."""
     notes: tuple[str, ...] = ()
     """What costs more than the change does, and why."""
+    by_lookups: bool = False
+    """Whether small diffs go through indexes, in the order in which joins are written, whatever the
+    statistics say: where a bound on the cost is promised, no guess of the planner may break it."""
+    partitioning: Partitioning | None = None
+    """Of a plan over heavy and light parts of relations."""
 
     def accesses(self, variable: str) -> float:
         """What a row of a variable that holds changes costs."""

@@ -18,12 +18,15 @@ from orchestrator.deltascript import changes
 from orchestrator.deltascript.leaves import PROGRAM, SOURCE, STATE
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
+    Analyse,
     Apply,
     Assign,
     MaintenancePlan,
     Nulls,
+    PlanAnew,
     Query,
     ReadChanges,
+    Shape,
     StateTable,
     Step,
 )
@@ -34,10 +37,34 @@ SMALL = 1000
 """Diffs up to so many rows share a plan."""
 
 
+_FREELY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
+"""Settings that are off where small diffs go through indexes whatever the statistics say."""
+
+
+def analyse_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
+    """The statements after which the planner knows the sizes of the state tables."""
+    for state in plan.states:
+        if not isinstance(state, Shape):
+            yield SQL("ANALYZE {}").format(names.state(state.role))
+
+
 def plan_mode(plan: MaintenancePlan) -> SQL:
-    """The setting under which a program begins; reading a large diff changes it."""
+    """The settings under which a program begins; reading a large diff changes them."""
     reads = any(isinstance(step, ReadChanges) for step in plan.script)
-    return SQL("SET plan_cache_mode = force_generic_plan\n" if reads else "")
+    settings = ["plan_cache_mode = force_generic_plan"] if reads else []
+    if plan.by_lookups:
+        # What is switched off counts as very dear, and what is dear would be compiled.
+        settings += ["join_collapse_limit = 1", "jit = off", *(f"{one} = off" for one in _FREELY)]
+    return SQL("".join(f"SET {one}\n" for one in settings))
+
+
+def _plan_anew(plan: MaintenancePlan) -> SQL:
+    """What has the statements that follow planned for the very values, in any way."""
+    settings = [("plan_cache_mode", "force_custom_plan")]
+    if plan.by_lookups:
+        settings += [(one, "on") for one in _FREELY]
+    calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings)
+    return SQL(f"PERFORM {calls};\n")
 
 
 def declarations(plan: MaintenancePlan, names: Names) -> Composed:
@@ -126,9 +153,10 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
         ).format(Literal(names.id))
         stops.insert(0, _stop("a plain view that % reads was replaced", changed, names))
     return SQL(
-        "    IF rebuild THEN\n{}{}"
+        "    IF rebuild THEN\n{}{}{}"
         "        PERFORM idivm.note_cost({}, NULL, begun);\n        RETURN changed;\n    END IF;\n"
     ).format(
+        SQL("        {}").format(_plan_anew(plan)) if plan.by_lookups else SQL(""),
         SQL("").join(stops),
         SQL("").join(_rebuilt(state, names, state.role == plan.content) for state in states),
         Literal(names.id),
@@ -236,7 +264,15 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
     if isinstance(step, Apply):
         counts = step.state == plan.content
         return _guarded(step.needs, _applied(step, names, counts))
+    if isinstance(step, PlanAnew):
+        return _guarded(step.needs, _plan_anew(plan))
+    if isinstance(step, Analyse):
+        return _guarded(step.needs, _statements(analyse_states(plan, names)))
     raise TypeError(f"no SQL for {type(step).__name__}")
+
+
+def _statements(statements: Iterable[Composable]) -> Composed:
+    return SQL("").join(SQL("{};\n        ").format(one) for one in statements)
 
 
 def _guarded(needs: Iterable[str], statement: Composable) -> Composed:
@@ -260,13 +296,14 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
     return SQL(
         "    IF NOT rebuild THEN\n{reads}    END IF;\n"
         "    IF {size} > {small} THEN\n"
-        "        PERFORM set_config('plan_cache_mode', 'force_custom_plan', true);\n"
+        "        {anew}"
         "        accesses := {accesses};\n"
         "        rebuild := rebuild OR idivm.is_cheaper_anew({view}, accesses);\n    END IF;\n"
     ).format(
         reads=SQL("").join(changes.read(step, names) for step in reads),
         size=SQL(" + ").join(sizes) or SQL("0"),
         small=Literal(SMALL),
+        anew=_plan_anew(plan),
         accesses=SQL(" + ").join(accesses) or SQL("0"),
         view=Literal(names.id),
     )

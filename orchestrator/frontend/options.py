@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 
 from orchestrator.errors import UsageError
 
@@ -13,7 +14,7 @@ MODES = ("deferred", "eager", "on_commit")
 
 _ALLOWED: dict[str, tuple[str, ...]] = {
     "maintain": MODES,
-    "strategy": ("auto", "id", "tuple", "recursive", "viewtree", "recompute"),
+    "strategy": ("auto", "id", "tuple", "recursive", "viewtree", "skew", "recompute"),
     "cache": ("auto", "on", "off"),
     "minimise": ("on", "off"),
     "create_indexes": ("on", "off"),
@@ -22,6 +23,7 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
     "log_limit": (),
     "on_log_limit": ("warn", "refresh", "rebuild"),
     "variable_order": (),
+    "epsilon": (),
     "static": (),
     "initialise": ("postgresql", "spark"),
 }
@@ -55,6 +57,8 @@ class ViewOptions:
     """What happens when that is exceeded: a warning, a refresh with others, or a rebuild."""
     variable_order: str | None = None
     """The order that a view tree follows, as in a - { b, c - d }."""
+    epsilon: str = "0.5"
+    """Of the strategy `skew`: values with N^epsilon rows or more are heavy."""
     static: str | None = None
     """Tables that hardly change, as in item, census: a change there computes the view anew."""
 
@@ -85,6 +89,21 @@ def seconds(duration: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
+def fraction(text: str) -> Fraction:
+    """A number from 0 to 1.
+
+    >>> fraction("0.5") == fraction("1/2")
+    True
+    """
+    try:
+        number = Fraction(text.strip())
+    except (ValueError, ZeroDivisionError):
+        number = Fraction(-1)
+    if not 0 <= number <= 1:
+        raise UsageError(f"{text!r} is not a number from 0 to 1, as epsilon = 0.5 or 1/3 is.")
+    return number
+
+
 def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
     """The options given by name, checked.
 
@@ -104,6 +123,8 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
         text = str(value) if name in _FREE else str(value).lower()
         if name == "staleness":
             seconds(text)
+        elif name == "epsilon":
+            fraction(text)
         elif name == "log_limit":
             if not _SIZE.fullmatch(text.strip()):
                 raise UsageError(

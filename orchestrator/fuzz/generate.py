@@ -13,7 +13,7 @@ from orchestrator.fuzz.changes import Writer
 from orchestrator.fuzz.forms import COMMON, FORMS
 from orchestrator.fuzz.grammar import Grammar
 from orchestrator.fuzz.names import Names
-from orchestrator.fuzz.options import CACHES, MODES, STRATEGIES
+from orchestrator.fuzz.options import CACHES, EPSILONS, MODES, STRATEGIES
 from orchestrator.fuzz.schema import Model, Schema
 from orchestrator.fuzz.sources import Field, Relation
 from orchestrator.fuzz.steps import Story
@@ -148,4 +148,7 @@ class _ViewMaker:
     def _options(self) -> tuple[tuple[str, str], ...]:
         strategy, mode = self.options.choice(self.strategies), self.options.choice(self.modes)
         cache = self.options.choice(CACHES)
-        return (("strategy", strategy), ("maintain", mode), ("cache", cache))
+        made = (("strategy", strategy), ("maintain", mode), ("cache", cache))
+        if strategy != "skew":
+            return made
+        return (*made, ("epsilon", self.options.choice(EPSILONS)))

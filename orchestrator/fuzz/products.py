@@ -30,6 +30,31 @@ def sums_of_products(g: Grammar, depth: int) -> Query:
     return g.select(shown, rest)
 
 
+def triangles(g: Grammar, depth: int) -> Query:
+    """Three relations, each two of which meet in equal columns of their own; sums without groups."""
+    taken: set[str] = set()
+    first = g.sources.pick(taken)
+    # A table that meets itself is a graph.
+    again = first.relation if g.chance(0.15) else None
+    sources = (first, g.sources.pick(taken, 0, again), g.sources.pick(taken, 0, again))
+    free = [[e for e in source.scope if e.family in _MEETING] for source in sources]
+    conditions: list[Composable] = []
+    for one, other in ((0, 1), (1, 2), (2, 0)):
+        pairs = comparable_pairs(free[one], free[other])
+        if not pairs:
+            return sums_of_products(g, depth)
+        a, b = g.rng.choice(pairs)
+        # Else all three might meet in the same column.
+        free[one].remove(a)
+        free[other].remove(b)
+        conditions.append(SQL("{} = {}").format(a.sql, b.sql))
+    conditions += [_where(g, source) for source in sources if g.chance(0.15)]
+    rest = SQL(" FROM {} WHERE {}").format(
+        listed([_aliased(source) for source in sources]), SQL(" AND ").join(conditions)
+    )
+    return g.select([_total(g, sources) for _ in range(g.rng.choice((1, 2, 4)))], rest)
+
+
 def _joined(g: Grammar) -> From:
     taken: set[str] = set()
     first = g.sources.pick(taken)

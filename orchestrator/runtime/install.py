@@ -20,7 +20,7 @@ from psycopg.errors import InvalidTableDefinition
 from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Composable, Identifier
 
-from orchestrator.deltascript import emit
+from orchestrator.deltascript import emit, steps
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Initialised, MaintenancePlan
 from orchestrator.errors import NameTakenError, UnsupportedError, UsageError
@@ -83,7 +83,7 @@ def create_view(
             with suppress(psycopg.Error), connection.transaction():
                 connection.execute("SELECT idivm.forget(%s)", [view_id])
             raise
-    for statement in emit.analyse_states(plan, names):
+    for statement in steps.analyse_states(plan, names):
         connection.execute(statement)
     return catalog.view_by_id(connection, view_id)
 

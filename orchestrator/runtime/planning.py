@@ -32,7 +32,7 @@ from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
 from orchestrator.frontend.catalog import indexes_on, statistics
 from orchestrator.frontend.facts import RelationColumn
-from orchestrator.frontend.options import ViewOptions
+from orchestrator.frontend.options import ViewOptions, fraction
 from orchestrator.runtime import catalog
 from orchestrator.runtime.cascades import as_captured
 from orchestrator.strategies import recompute
@@ -162,6 +162,7 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         statistics=_statistics(connection, [source.oid for source in sources]),
         static=_static(analysis, sources, options),
         variable_order=options.variable_order,
+        epsilon=fraction(options.epsilon),
     )
 
 

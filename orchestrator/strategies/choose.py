@@ -17,6 +17,7 @@ from orchestrator.errors import UnsupportedError
 from orchestrator.strategies import recompute
 from orchestrator.strategies.idiff import compose
 from orchestrator.strategies.problem import Problem
+from orchestrator.strategies.skew import program as skew
 from orchestrator.strategies.viewtree import program as viewtree
 
 Planner = Callable[[Problem], MaintenancePlan | Unsupported]
@@ -26,9 +27,13 @@ STRATEGIES: dict[str, Planner] = {
     compose.TUPLE: compose.plan_by_tuples,
     compose.RECURSIVE: compose.plan_recursively,
     viewtree.NAME: viewtree.plan,
+    skew.NAME: skew.plan,
     recompute.NAME: recompute.plan,
 }
 """Every strategy by its name, the preferred ones first."""
+
+ASKED_FOR = (skew.NAME,)
+"""Strategies that `auto` does not take by itself."""
 
 MARGIN = 0.8
 """A plan is taken in place of a preferred one if it costs at most so much of it."""
@@ -38,6 +43,7 @@ _BECAUSE = {
     compose.TUPLE: "every operator has a rule for changes as bags of rows",
     compose.RECURSIVE: "every operator has a rule for changes as bags of rows",
     viewtree.NAME: "the query is a join with sums of products, grouped",
+    skew.NAME: "the query is a triangle over relations in heavy and light parts",
     recompute.NAME: "it applies to every query; each refresh costs as much as the query",
 }
 
@@ -52,7 +58,8 @@ def choose(problem: Problem, wanted: str) -> MaintenancePlan:
         found = _compared(problem)
         if found is not None:
             return found
-    tried = STRATEGIES if wanted == "auto" else {wanted: STRATEGIES[wanted]}
+    weighed = {name: one for name, one in STRATEGIES.items() if name not in ASKED_FOR}
+    tried = weighed if wanted == "auto" else {wanted: STRATEGIES[wanted]}
     for name, planner in tried.items():
         made = _moving(problem, name) or planner(problem)
         if isinstance(made, Unsupported):

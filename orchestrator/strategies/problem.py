@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from orchestrator.algebra.plan import Plan
@@ -76,6 +77,8 @@ class Problem:
     """Whether queries are cut down by what is known of diffs."""
     variable_order: str | None = None
     """The order that the user wants a view tree to follow."""
+    epsilon: Fraction = Fraction(1, 2)
+    """Where heavy values begin: at N^ε rows."""
 
     def maintained_by(
         self,

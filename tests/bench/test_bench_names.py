@@ -31,6 +31,7 @@ VERBS = [
     "bsma",
     "tpch",
     "fivm",
+    "skew",
     "load",
     "writers",
     "eager",

@@ -41,11 +41,12 @@ def guarantee(cost: Cost) -> str:
     >>> guarantee(Cost((Fraction(1, 2),), (Fraction(3, 2),)))
     'a change of one row costs O(N^1/2), the first content O(N^3/2)'
     """
-    first = _power(max(cost.width, Fraction(1)))
-    return f"a change of one row costs {_power(cost.update)}, the first content {first}"
+    first = power(max(cost.width, Fraction(1)))
+    return f"a change of one row costs {power(cost.update)}, the first content {first}"
 
 
-def _power(exponent: Fraction) -> str:
+def power(exponent: Fraction) -> str:
+    """A bound that grows as a power of the number N of rows."""
     if not exponent:
         return "O(1)"
     return "O(N)" if exponent == 1 else f"O(N^{exponent})"

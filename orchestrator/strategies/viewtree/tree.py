@@ -27,15 +27,23 @@ class View:
     """The variable of the order that the view belongs to; of an indicator, that of its parent."""
     indicator: bool = False
     """Whether this is ∃ of an atom's projection (definition 29): its payloads are 1."""
+    part: str = ""
+    """Of a view over a part of an atom's rows, which one it is."""
 
     @property
     def label(self) -> str:
         """The view in the paper's words: where it is, what it is over, its keys."""
         keys = ", ".join(sorted(self.keys))
         if not self.children:
-            return f"{'∃' if self.indicator else ''}{self.atoms[0]}[{keys}]"
+            return f"{'∃' if self.indicator else ''}{self.name}[{keys}]"
         place = f"@{self.at}" if self.at else ""
-        return f"V{place}({', '.join(self.atoms)})[{keys}]"
+        leaves = {v.atoms[0]: v.name for v in self.walk() if not v.children and not v.indicator}
+        return f"V{place}({', '.join(leaves[atom] for atom in self.atoms)})[{keys}]"
+
+    @property
+    def name(self) -> str:
+        """The atom of a leaf, or its part of it."""
+        return f"{self.atoms[0]}_{self.part}" if self.part else self.atoms[0]
 
     @cached_property
     def joined(self) -> Variables:

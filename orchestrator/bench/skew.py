@@ -1,0 +1,310 @@
+"""Triangles over heavy and light parts: what one changed row costs as the data grow.
+
+After papers/ivm-eps-counting-triangles.txt: a change of one row costs O(N^max(ε, 1-ε)) on average,
+rebalancing included, and O(N^(1 + min(ε, 1-ε))) rows are stored. What rebalancing adds to a change
+is measured apart, as the changes between two of one kind are too many to run: so many as the paper's
+proof counts are taken to lie between them.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import cycle
+from random import Random
+from typing import Any
+
+from psycopg import sql
+
+from orchestrator.api import Orchestrator, connect
+from orchestrator.bench.contenders import (
+    TUPLE,
+    Contender,
+    create,
+    in_turn,
+    refreshing,
+    require_equal,
+    view_name,
+)
+from orchestrator.bench.fivm import TREE, slope
+from orchestrator.bench.measure import STEADY, Execution, in_c_or_say, machine, own_server
+from orchestrator.bench.report import Bar, Report, progress
+from orchestrator.bench.workload import Workload, vacuum
+from orchestrator.errors import DatabaseError, UsageError
+from orchestrator.runtime import install
+from orchestrator.runtime.catalog_parts import Parts
+
+GRAPH = Workload("graph")
+SIZES = (10_000, 31_623, 100_000, 316_228)
+EPSILONS = ("0", "1/4", "1/2", "3/4", "1")
+SHAPES = ("worst", "zipf")
+CLASSICAL_AT_LEAST = 0.9
+SKEW_AT_MOST = 0.6
+HALF = "skew 1/2"
+"""The side that the bars are for: the graph costs most at this ε."""
+TIMES_AT_LEAST = 10
+LARGE = 1_000_000
+SMALL = 1_000
+"""Rows of a batch that is not so large that everything might be computed anew."""
+SETTLE = 18
+"""Rounds before one counts: each kind of change once, so that its statements are planned."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a relation that is inserted and deleted in turn."""
+
+    table: str
+    columns: tuple[str, str]
+    values: tuple[int, int]
+
+    def toggle(self, orchestrator: Orchestrator) -> None:
+        """Deletes the row, or inserts it if it is not there."""
+        first, second = map(sql.Identifier, self.columns)
+        table = sql.Identifier(self.table)
+        gone = orchestrator.connection.execute(
+            sql.SQL("DELETE FROM {} WHERE {} = %s AND {} = %s").format(table, first, second),
+            self.values,
+        )
+        if not gone.rowcount:
+            orchestrator.connection.execute(
+                sql.SQL("INSERT INTO {} VALUES (%s, %s)").format(table), self.values
+            )
+
+
+TABLES = {"r": ("a", "b"), "s": ("b", "c"), "t": ("c", "a")}
+
+
+def run(
+    *,
+    dsn: str | None = None,
+    sizes: Sequence[int] = SIZES,
+    epsilons: Sequence[str] = EPSILONS,
+    shapes: Sequence[str] = SHAPES,
+    updates: int = 60,
+    seed: int = 1,
+    pg: int | None = None,
+    say: Callable[[str], None] = progress,
+) -> Report:
+    """Measures on a server of its own, or in schema idivm_bench of the database at `dsn`."""
+    if updates < 6 or any(size < 1_000 for size in sizes):
+        raise UsageError("The benchmark needs --updates of 6 or more, and sizes of 1,000 or more.")
+    contenders = [
+        *(Contender(f"skew {Fraction(one)}", "skew", (("epsilon", one),)) for one in epsilons),
+        TUPLE,
+        TREE,
+    ]
+
+    def on(at: str) -> Report:
+        with connect(at) as orchestrator:
+            described = machine(orchestrator.connection)
+            found = [
+                row
+                for shape in shapes
+                for size in sizes
+                for row in _measured(orchestrator, shape, size, contenders, updates, seed, say)
+            ]
+            return Report("skew", described, tuple(found), tuple(_bars(found)))
+
+    if dsn is not None:
+        return on(dsn)
+    with own_server(pg, {**STEADY, "shared_buffers": "1GB"}) as server:
+        in_c_or_say(server, "So capture is measured in plpgsql.", say)
+        return on(server.up().dsn)
+
+
+def changes(shape: str, size: int, seed: int) -> Iterator[Row]:
+    """Rows to toggle, each twice in a row: those that cost most, or random ones.
+
+    >>> from itertools import islice
+    >>> [(row.table, row.values) for row in islice(changes("worst", 600, 1), 0, 6, 2)]
+    [('r', (2, 1)), ('s', (2, 1)), ('t', (2, 1))]
+    """
+    rng = Random(seed)
+    rows = size // 3
+    side = round((rows / 2) ** 0.5)
+
+    def value() -> int:
+        return int(rows ** rng.random())
+
+    def of_zipf(table: str) -> tuple[int, int]:
+        return value(), value()
+
+    kinds: tuple[Callable[[str], tuple[int, int]], ...] = (
+        lambda table: (2, 1),
+        lambda table: (10_000_000 + rng.randint(1, side), 10_000_000 + rng.randint(1, side)),
+        lambda table: (1, 30_000_000 + rng.randint(1, rows)),
+    )
+    for kind in cycle(kinds if shape == "worst" else (of_zipf,)):
+        for table, columns in TABLES.items():
+            row = Row(table, columns, kind(table))
+            yield from (row, row)
+
+
+def _measured(
+    orchestrator: Orchestrator,
+    shape: str,
+    size: int,
+    contenders: Sequence[Contender],
+    updates: int,
+    seed: int,
+    say: Callable[[str], None],
+) -> Iterator[dict[str, Any]]:
+    """A row of the report for each contender, over one graph."""
+    settings = {"rows": size, "zipf": int(shape == "zipf"), "seed": seed}
+    with GRAPH.tables(orchestrator, settings):
+        for one in contenders:
+            say(f"{shape}, {size:,} rows: creating {one.label}")
+            refused = create(orchestrator, "v", GRAPH.text("triangles"), one)
+            if refused is not None:
+                raise DatabaseError(f"{one.label} cannot be measured: {refused}")
+        vacuum(orchestrator)
+        names = {one.label: view_name("v", one) for one in contenders}
+        sides = {
+            label: refreshing(orchestrator.connection, [name]) for label, name in names.items()
+        }
+        wanted = changes(shape, size, seed)
+        say(f"{shape}, {size:,} rows: {updates} changes")
+        series = in_turn(sides, lambda: next(wanted).toggle(orchestrator), updates, SETTLE)
+        require_equal(orchestrator, list(names.values()))
+        parted = [one.label for one in contenders if one.strategy == "skew"]
+        extra = {label: _Rebalancing(orchestrator, names[label], sides[label]) for label in parted}
+        for label, view in extra.items():
+            say(f"{shape}, {size:,} rows: a value that becomes heavy, {label}")
+            view.one_value()
+        say(f"{shape}, {size:,} rows: growing to twice as many")
+        _double(orchestrator, extra)
+        require_equal(orchestrator, [names[label] for label in parted])
+        for label, runs in series.items():
+            mean = statistics.mean(run.buffers for run in runs.runs)
+            more = extra[label].share if label in extra else 0.0
+            yield {
+                "graph": shape,
+                "rows": size,
+                "side": label,
+                "ms": round(statistics.mean(runs.times), 3),
+                "buffers": round(mean, 1),
+                "with rebalancing": round(mean + more, 1),
+                "a value moves": extra[label].minor if label in extra else None,
+                "all are divided": extra[label].major if label in extra else None,
+                "stored": _stored(orchestrator, names[label]),
+            }
+
+
+class _Rebalancing:
+    """What rebalancing costs a view."""
+
+    def __init__(
+        self, orchestrator: Orchestrator, name: str, refresh: Callable[[], Execution]
+    ) -> None:
+        self.orchestrator, self.name, self.refresh = orchestrator, name, refresh
+        self.at_first = self.parts
+        self.minor: int | None = None
+        self.major: int | None = None
+
+    @property
+    def parts(self) -> Parts:
+        """The view's parts as they are."""
+        found = self.orchestrator.parts(self.orchestrator.view(self.name))
+        assert found is not None
+        return found
+
+    @property
+    def share(self) -> float:
+        """The buffers of a change that pay for rebalancing, if so many changes lie between two."""
+        minor = (self.minor or 0) / max(1.0, self.at_first.threshold / 2)
+        return minor + (self.major or 0) / (self.at_first.base / 4)
+
+    def one_value(self) -> None:
+        """Measures the change after which a light value with many rows is heavy, where there is one."""
+        connection, threshold = self.orchestrator.connection, self.parts.threshold
+        found = connection.execute(
+            "SELECT a, count(*) FROM r GROUP BY a HAVING count(*) < %s ORDER BY 2 DESC LIMIT 1",
+            [threshold / 2],
+        ).fetchone()
+        if found is None or threshold * 2 > self.parts.size:
+            return
+        value, rows = found
+        more = math.ceil(threshold * 3 / 2) - rows
+        self.refresh()
+        before = self.parts.minor
+        for some in (more - 1, 1):
+            connection.execute(
+                "INSERT INTO r SELECT %(a)s, b FROM (SELECT DISTINCT b FROM s) AS s"
+                " WHERE NOT EXISTS (SELECT FROM r WHERE a = %(a)s AND r.b = s.b) LIMIT %(some)s",
+                {"a": value, "some": some},
+            )
+            run = self.refresh()
+        if self.parts.minor > before:
+            self.minor = run.buffers
+
+    def all_rows(self) -> None:
+        """Measures the change after which all rows are divided anew."""
+        before = self.parts.major
+        run = self.refresh()
+        if self.parts.major > before:
+            self.major = run.buffers
+
+
+def _double(orchestrator: Orchestrator, views: Mapping[str, _Rebalancing]) -> None:
+    """Lets the relations grow until N must; rows of their own keep the graph as it is."""
+    for one in views.values():
+        one.refresh()
+    if not views:
+        return
+    parts = next(iter(views.values())).parts
+    missing = parts.base - parts.size
+    for first in range(0, missing - 1, SMALL):
+        some = min(SMALL, missing - 1 - first)
+        orchestrator.connection.execute(
+            "INSERT INTO r SELECT 50000000 + n, 50000000 + n FROM generate_series(%s::bigint, %s) AS n",
+            [first, first + some - 1],
+        )
+        for one in views.values():
+            one.refresh()
+    orchestrator.connection.execute("INSERT INTO r VALUES (49999999, 49999999)")
+    for one in views.values():
+        one.all_rows()
+
+
+def _stored(orchestrator: Orchestrator, name: str) -> int:
+    """How many rows a view stores."""
+    view = orchestrator.view(name)
+    names = install.names_of(view)
+    roles = [state["role"] for state in view.plan["states"] if "columns" in state]
+    counted = [sql.SQL("(SELECT count(*) FROM {})").format(names.state(role)) for role in roles]
+    row = orchestrator.connection.execute(
+        sql.SQL("SELECT {}").format(sql.SQL(" + ").join(counted))
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _bars(rows: Sequence[dict[str, Any]]) -> Iterator[Bar]:
+    """How what a change costs grows on the graph that costs most, and the times at its largest."""
+
+    def points(side: str) -> list[tuple[float, float]]:
+        return [
+            (row["rows"], row["with rebalancing"])
+            for row in rows
+            if row["side"] == side and row["graph"] == "worst"
+        ]
+
+    for side in dict.fromkeys(row["side"] for row in rows):
+        name = f"{side}, slope of buffers touched by a change"
+        if len(points(side)) < 2:
+            continue
+        if side == TUPLE.label:
+            yield Bar(name, slope(points(side)), ">=", CLASSICAL_AT_LEAST)
+        elif side == HALF:
+            yield Bar(name, slope(points(side)), "<=", SKEW_AT_MOST)
+    largest = {
+        row["side"]: row["ms"] for row in rows if row["graph"] == "worst" and row["rows"] >= LARGE
+    }
+    for side in (TUPLE.label, TREE.label):
+        if side in largest and HALF in largest:
+            times = round(largest[side] / largest[HALF], 1)
+            yield Bar(f"at {LARGE:,} rows, times as fast as {side}", times, ">=", TIMES_AT_LEAST)

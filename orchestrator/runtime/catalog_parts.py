@@ -1,0 +1,105 @@
+"""Queries on the heavy and light parts that a view keeps of relations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+from psycopg.sql import SQL, Composed, Identifier
+
+from orchestrator.deltascript.names import Names
+
+SHOWN = 5
+"""Of the heavy values, how many are named."""
+
+
+@dataclass(frozen=True)
+class RelationParts:
+    """A relation in two parts."""
+
+    relation: str
+    on: list[str]
+    heavy_values: int
+    heavy_rows: int
+    light_values: int
+    light_rows: int
+    heaviest: dict[str, int]
+    """The values that most rows have, and how many these are."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of all relations, and the threshold at which they are divided."""
+
+    epsilon: str
+    base: int
+    """N: the rows are fewer, and a quarter of it at least."""
+    size: int
+    threshold: float
+    """N^ε"""
+    minor: int
+    """How many values have changed their part since everything was last computed."""
+    major: int
+    """How often all rows were divided anew since then."""
+    relations: list[RelationParts]
+
+
+def parts_of(connection: Connection[Any], names: Names, plan: Mapping[str, Any]) -> Parts | None:
+    """The parts that a view's plan speaks of; nothing without any, or without the right to see them."""
+    known = plan.get("partitioning")
+    if not known:
+        return None
+    state = names.state(known["state"])
+    row = connection.execute(
+        "SELECT has_table_privilege(%s, 'SELECT')", [state.as_string(connection)]
+    ).fetchone()
+    if row != (True,):
+        return None
+    columns = [Identifier(known[one]) for one in ("base", "size", "threshold", "minor", "major")]
+    found = connection.execute(
+        SQL("SELECT {} FROM {}").format(SQL(", ").join(columns), state)
+    ).fetchone()
+    if found is None:
+        return None
+    base, size, threshold, minor, major = found
+    relations = [_relation(connection, names, one) for one in known["partitions"]]
+    return Parts(known["epsilon"], base, size, threshold, minor, major, relations)
+
+
+def _relation(connection: Connection[Any], names: Names, one: Mapping[str, Any]) -> RelationParts:
+    row = connection.execute(_counts(names, one)).fetchone()
+    heaviest = connection.execute(_heaviest(names, one), [SHOWN]).fetchall()
+    assert row is not None
+    heavy, heavy_rows, light, light_rows = row
+    return RelationParts(
+        one["relation"], one["values"], heavy, heavy_rows, light, light_rows, dict(heaviest)
+    )
+
+
+def _counts(names: Names, one: Mapping[str, Any]) -> Composed:
+    return SQL(
+        "SELECT count(*) FILTER (WHERE h), coalesce(sum(n) FILTER (WHERE h), 0)::bigint,"
+        " count(*) FILTER (WHERE NOT h), coalesce(sum(n) FILTER (WHERE NOT h), 0)::bigint"
+        " FROM (SELECT d.{degree} AS n, EXISTS (SELECT FROM {heavy} AS h WHERE {same}) AS h"
+        " FROM {degrees} AS d) AS v"
+    ).format(**_named(names, one))
+
+
+def _heaviest(names: Names, one: Mapping[str, Any]) -> Composed:
+    return SQL(
+        "SELECT concat_ws(', ', {values}), d.{degree} FROM {heavy} AS h JOIN {degrees} AS d ON {same}"
+        " ORDER BY d.{degree} DESC, {values} LIMIT %s"
+    ).format(**_named(names, one))
+
+
+def _named(names: Names, one: Mapping[str, Any]) -> dict[str, Composed | Identifier]:
+    values = [Identifier(name) for name in one["values"]]
+    return {
+        "degree": Identifier(one["degree"]),
+        "degrees": names.state(one["degrees"]),
+        "heavy": names.state(one["heavy_values"]),
+        "same": SQL(" AND ").join(SQL("h.{0} = d.{0}").format(value) for value in values),
+        "values": SQL(", ").join(SQL("d.{}").format(value) for value in values),
+    }

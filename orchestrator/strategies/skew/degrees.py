@@ -1,0 +1,318 @@
+"""The partition manager: degrees of values, the threshold, and which values are heavy.
+
+A relation is divided on some of its variables. The degree of a value is the number of keys that have
+it. At the threshold N^ε, heavy values have a degree of at least N^ε / 2 and light ones one below
+3 N^ε / 2; after a change of the threshold base N it is N^ε for both (definition 6 of
+papers/ivm-eps-counting-triangles.txt). Where ε is 0, every value is heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.antisemijoin import Antisemijoin
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.left_join import LeftJoin
+from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.semijoin import Semijoin
+from orchestrator.algebra.operators.set_operation import Branch
+from orchestrator.algebra.operators.union_all import UnionAll
+from orchestrator.algebra.scalar import Scalar, conjunction, filled
+from orchestrator.deltascript.leaves import DiffScan, StateScan
+from orchestrator.deltascript.plan import Partition, Partitioning, PlanAnew
+from orchestrator.strategies.idiff import terms
+from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.states import Upkeep, store
+from orchestrator.strategies.skew.triangle import Division
+from orchestrator.strategies.viewtree.propagation import Relation
+from orchestrator.strategies.viewtree.sums import COUNT
+
+RISES, FALLS = 1, -1
+"""What a value does that changes its part."""
+
+
+@dataclass(frozen=True)
+class _Values:
+    """The values that a relation is divided by: their degrees, and those that are heavy."""
+
+    columns: tuple[Column, ...]
+    degree: Column
+    degrees: StateScan
+    heavy: StateScan
+
+
+class Degrees:
+    """Keeps the degrees of the values of some relations, and says which values change their part."""
+
+    def __init__(
+        self, composer: Composer, epsilon: Fraction, relations: Mapping[Division, Relation]
+    ) -> None:
+        """Stores degrees, threshold and heavy values as they are at first: strictly divided."""
+        self.composer, self.epsilon = composer, epsilon
+        counted = {one: self._counted(one, relation) for one, relation in relations.items()}
+        names = ("base", "size", "threshold", "minor", "major")
+        types = ("bigint", "bigint", "double precision", "bigint", "bigint")
+        self.base, self.size, self.threshold, self.minor, self.major = (
+            Column(composer.symbols.fresh(name), type_)
+            for name, type_ in zip(names, types, strict=True)
+        )
+        self.state = self._stored_base([(scan, degree) for _, degree, scan in counted.values()])
+        self.values = {
+            one: _Values(columns, degree, scan, self._stored_heavy(one, columns, degree, scan))
+            for one, (columns, degree, scan) in counted.items()
+        }
+        self.changes: dict[Division, DiffScan] = {}
+        """Of the degrees."""
+        self.moving: dict[Division, Relation] = {}
+        """Values that change their part; their payload says how."""
+
+    # States
+
+    def _counted(
+        self, one: Division, relation: Relation
+    ) -> tuple[tuple[Column, ...], Column, StateScan]:
+        columns = tuple(relation.keys[name] for name in sorted(one.on))
+        degree = Column(self.composer.symbols.fresh("degree"), "bigint")
+        rows = Grouping(relation.rows, columns, (Aggregate(degree, Scalar.read("count(*)")),))
+        role = self.composer.name(f"{one.atom}_degrees")
+        return columns, degree, store(role, rows, columns, self.composer, followed=False)
+
+    def _stored_base(self, counted: Iterable[tuple[StateScan, Column]]) -> StateScan:
+        rows: Operator | None = None
+        sizes: list[Column] = []
+        for scan, degree in counted:
+            size = self.composer.column("size")
+            one = Grouping(
+                scan, (), (Aggregate(size, filled("coalesce(sum(x), 0)::bigint", x=degree)),)
+            )
+            rows = one if rows is None else Join(rows, one)
+            sizes.append(size)
+        assert rows is not None
+        total = Scalar.column(sizes[0])
+        for size in sizes[1:]:
+            total = filled("x + y", x=total, y=size)
+        base = filled("2 * x + 1", x=total)
+        items = (
+            Item(self.base, base),
+            Item(self.size, total),
+            Item(self.threshold, self._power(base)),
+            Item(self.minor, Scalar.read("0::bigint")),
+            Item(self.major, Scalar.read("0::bigint")),
+        )
+        return store(self.composer.name("partition"), Projection(rows, items), (), self.composer)
+
+    def _stored_heavy(
+        self, one: Division, columns: tuple[Column, ...], degree: Column, scan: StateScan
+    ) -> StateScan:
+        enough = filled("x >= y", x=degree, y=self.threshold)
+        rows = terms.shown(Selection(Join(scan, self.state), enough), columns)
+        role = self.composer.name(f"{one.atom}_heavy_values")
+        return store(role, rows, columns, self.composer, followed=False)
+
+    def _power(self, base: Scalar) -> Scalar:
+        return filled(
+            f"power(x::double precision, {float(self.epsilon)}::double precision)", x=base
+        )
+
+    def divided(self, one: Division, rows: Operator, *, heavy: bool) -> Operator:
+        """The rows with heavy values, or those with light ones."""
+        values = self.values[one]
+        stored, equal, _ = self._beside(values.heavy, values.columns)
+        return (Semijoin if heavy else Antisemijoin)(rows, stored, equal)
+
+    def _beside(
+        self, scan: StateScan, shared: Sequence[Column]
+    ) -> tuple[Operator, Scalar, dict[Column, Column]]:
+        """A state under other names, to be met in some columns that it shares with other rows."""
+        new = {column: self.composer.fresh(column) for column in scan.columns}
+        equal = conjunction(filled("x = y", x=column, y=new[column]) for column in shared)
+        return terms.renamed(scan, new.items()), equal, new
+
+    # Steps
+
+    def count(self, one: Division, delta: Relation, parts: Sequence[StateScan]) -> None:
+        """Follows the keys that come and those that are there no more."""
+        composer, values = self.composer, self.values[one]
+        rows, stored = delta.rows, []
+        for part in parts:
+            beside, equal, new = self._beside(part, tuple(delta.keys.values()))
+            rows = LeftJoin(rows, beside, equal)
+            stored.append(new[delta.payload[COUNT]])
+        heavy, light = stored
+        was = filled("coalesce(x, y, 0)", x=heavy, y=light)
+        sign = composer.column("sign")
+        text = "CASE WHEN was = 0 AND more > 0 THEN 1 WHEN was > 0 AND was + more = 0 THEN -1 ELSE 0 END"
+        item = Item(sign, filled(text, was=was, more=delta.payload[COUNT]))
+        signs = Projection(rows, (*map(Item.kept, values.columns), item))
+        net = Aggregate(values.degree, filled("sum(x)::bigint", x=sign))
+        changed = Selection(
+            Grouping(signs, values.columns, (net,)), filled("x <> 0", x=values.degree)
+        )
+        columns = (*values.columns, values.degree)
+        self.changes[one] = composer.assign(f"{one.atom}_degree_change", changed, columns)
+        upkeep = Upkeep(values.degrees, composer)
+        grown = filled("x + y", x=upkeep.stored(values.degree), y=values.degree)
+        upkeep.merge(self.changes[one], [(values.degree, grown)])
+
+    def rebalance(self) -> str:
+        """Finds the values that change their part: all that must if N changes, else of those changed.
+
+        Gives the variable that holds something if N does.
+        """
+        resized = self._resized()
+        was = self.composer.fresh(self.base)
+        outputs = [(c, f"new_{self.state.called(c)}") for c in (self.base, self.threshold)]
+        outputs.append((was, f"old_{self.state.called(self.base)}"))
+        changed = DiffScan(resized, self.composer.symbols.fresh("d"), tuple(outputs))
+        moves = Selection(changed, filled("x <> y", x=self.base, y=was))
+        stays = Selection(changed, filled("x = y", x=self.base, y=was))
+        major = self.composer.assign("rebalanced", moves, (self.threshold,))
+        self.composer.steps.append(PlanAnew((major.variable,)))
+        minor: list[DiffScan] = []
+        for one, values in self.values.items():
+            found = [self._strictly(one, values, major)]
+            if one in self.changes:
+                minor.append(self._loosely(one, values, stays))
+                found.append(minor[-1])
+            columns = found[0].columns
+            self.moving[one] = Relation(
+                UnionAll(tuple(Branch(scan, scan.columns) for scan in found), columns),
+                dict(zip(sorted(one.on), columns, strict=False)),
+                {COUNT: columns[-1]},
+            )
+        self._count_minor(minor)
+        return major.variable
+
+    def _resized(self) -> str:
+        """Follows the size: where it is N or more, or less than ⌊N/4⌋, N is doubled or halved.
+
+        Gives the variable that holds the change.
+        """
+        composer = self.composer
+        branches = (Branch(scan, scan.columns[-1:]) for scan in self.changes.values())
+        more, by = composer.column("more"), composer.column("by")
+        total = Aggregate(by, filled("sum(x)::bigint", x=more))
+        upkeep = Upkeep(self.state, composer)
+        size = filled("x + y", x=upkeep.stored(self.size), y=by)
+        now = upkeep.stored(self.base)
+        base = filled("idivm.threshold_base(x, y)", x=now, y=size)
+        again = "x + CASE WHEN y <> z THEN 1 ELSE 0 END"
+        upkeep.update(
+            Grouping(UnionAll(tuple(branches), (more,)), (), (total,)),
+            (),
+            [
+                (self.size, size),
+                (self.base, base),
+                (self.threshold, self._power(base)),
+                (self.major, filled(again, x=upkeep.stored(self.major), y=base, z=now)),
+            ],
+        )
+        return composer.changes[self.state.role].update
+
+    def _strictly(self, one: Division, values: _Values, major: DiffScan) -> DiffScan:
+        """The values that change their part where N has changed (StrictPartition in figure 4)."""
+        every = Join(major, values.degrees)
+        moving = self._crossing(one, every, values.degree, Fraction(1), Fraction(1))
+        return self._assigned(one, moving, major)
+
+    def _loosely(self, one: Division, values: _Values, stays: Operator) -> DiffScan:
+        """Of the values whose degree has changed, those for which it is too large or too small."""
+        few = Join(terms.shown(self.changes[one], values.columns), stays)
+        degrees, equal, new = self._beside(values.degrees, values.columns)
+        rises = Fraction(3, 2) if self.epsilon else Fraction(1)
+        moving = self._crossing(
+            one, Join(few, degrees, equal), new[values.degree], rises, Fraction(1, 2)
+        )
+        return self._assigned(one, moving, self.changes[one])
+
+    def _crossing(
+        self, one: Division, rows: Operator, degree: Column, rises: Fraction, falls: Fraction
+    ) -> Operator:
+        """Light values with so many times the threshold or more, heavy ones with less than so many."""
+        values = self.values[one]
+        heavy, equal, new = self._beside(values.heavy, values.columns)
+        direction = self.composer.column("direction")
+        text = (
+            f"CASE WHEN h IS NULL THEN CASE WHEN n > 0 AND n >= {float(rises)} * t THEN {RISES} END"
+            f" WHEN n < {float(falls)} * t THEN {FALLS} END"
+        )
+        asked = filled(text, h=new[values.columns[0]], n=degree, t=self.threshold)
+        item = Item(direction, asked)
+        beside = LeftJoin(rows, heavy, equal)
+        found = Projection(beside, (*map(Item.kept, values.columns), item))
+        return Selection(found, filled("x IS NOT NULL", x=direction))
+
+    def _assigned(self, one: Division, moving: Operator, needs: DiffScan) -> DiffScan:
+        return self.composer.assign(f"{one.atom}_moving", moving, moving.columns, [needs.variable])
+
+    def _count_minor(self, moving: Iterable[DiffScan]) -> None:
+        """Counts the values that are rebalanced one by one."""
+        count = self.composer.column("count")
+        every = tuple(Branch(scan, (scan.columns[-1],)) for scan in moving)
+        rows = UnionAll(every, (self.composer.column("direction"),))
+        times = Grouping(rows, (), (Aggregate(count, Scalar.read("count(*)")),))
+        upkeep = Upkeep(self.state, self.composer)
+        more = filled("x + y", x=upkeep.stored(self.minor), y=count)
+        upkeep.update(times, (), [(self.minor, more)])
+
+    def moved(
+        self, one: Division, relation: Relation, parts: tuple[StateScan, StateScan]
+    ) -> Operator:
+        """The change of the heavy part: the rows of values that rise, and, less, of those that fall."""
+        columns = (*relation.keys.values(), *relation.payload.values())
+        branches = []
+        for way, part, sign in ((RISES, parts[1], "x"), (FALLS, parts[0], "-x")):
+            stored, equal, new = self._beside(part, self.values[one].columns)
+            keys = [Item(key, Scalar.column(new[key])) for key in relation.keys.values()]
+            payload = [Item(p, filled(sign, x=new[p])) for p in relation.payload.values()]
+            rows = Join(self._moving(one, way), stored, equal)
+            branches.append(Branch(Projection(rows, (*keys, *payload)), columns))
+        return UnionAll(tuple(branches), columns)
+
+    def _moving(self, one: Division, way: int) -> Operator:
+        moving = self.moving[one]
+        return Selection(moving.rows, filled(f"x = {way}", x=moving.payload[COUNT]))
+
+    def settle(self, one: Division) -> None:
+        """The values that change their part do."""
+        values = self.values[one]
+        upkeep = Upkeep(values.heavy, self.composer)
+        upkeep.insert(terms.shown(self._moving(one, RISES), values.columns))
+        upkeep.delete(self._moving(one, FALLS), values.columns)
+
+    def forget(self, one: Division) -> None:
+        """Values that no row has any more go."""
+        values = self.values[one]
+        upkeep = Upkeep(values.degrees, self.composer)
+        fewer = Selection(self.changes[one], filled("x < 0", x=values.degree))
+        upkeep.delete(fewer, values.columns, filled("x = 0", x=upkeep.stored(values.degree)))
+
+    def described(self, parts: Mapping[Division, tuple[StateScan, StateScan]]) -> Partitioning:
+        """Where what is kept lies."""
+        called = self.state.called
+        return Partitioning(
+            epsilon=str(self.epsilon),
+            state=self.state.role,
+            base=called(self.base),
+            size=called(self.size),
+            threshold=called(self.threshold),
+            minor=called(self.minor),
+            major=called(self.major),
+            partitions=tuple(
+                Partition(
+                    one.atom,
+                    tuple(map(values.degrees.called, values.columns)),
+                    values.degrees.role,
+                    values.degrees.called(values.degree),
+                    values.heavy.role,
+                    *(part.role for part in parts[one]),
+                )
+                for one, values in self.values.items()
+            ),
+        )

@@ -1,0 +1,64 @@
+"""What the costs of plans over heavy and light parts grow with, as powers of N for a given ε."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from orchestrator.strategies.viewtree.classes import power
+
+
+@dataclass(frozen=True)
+class Exponents:
+    """Theorem 3 of papers/ivm-eps-counting-triangles.txt: the exponents that ε gives.
+
+    >>> at = Exponents(Fraction(1, 4))
+    >>> at.update, at.space, at.least
+    (Fraction(3, 4), Fraction(5, 4), Fraction(1, 4))
+    """
+
+    epsilon: Fraction
+
+    @property
+    def light(self) -> Fraction:
+        """Of the rows that a light value has at most."""
+        return self.epsilon
+
+    @property
+    def heavy(self) -> Fraction:
+        """Of the number of heavy values."""
+        return 1 - self.epsilon
+
+    @property
+    def least(self) -> Fraction:
+        """Where one may go through the rows of a light value or through the heavy values."""
+        return min(self.light, self.heavy)
+
+    @property
+    def update(self) -> Fraction:
+        """Of what a change of one row costs, averaged over many."""
+        return max(self.light, self.heavy)
+
+    @property
+    def space(self) -> Fraction:
+        """Of the number of rows that are stored."""
+        return 1 + self.least
+
+    @property
+    def described(self) -> str:
+        """The guarantee in words.
+
+        >>> Exponents(Fraction(1, 2)).described
+        'a change of one row costs O(N^1/2) on average, and O(N^3/2) rows are stored'
+        """
+        update, space = power(self.update), power(self.space)
+        return f"a change of one row costs {update} on average, and {space} rows are stored"
+
+
+def written(epsilon: Fraction) -> str:
+    """N^ε for people.
+
+    >>> [written(Fraction(one)) for one in ("0", "1/2", "1")]
+    ['N^0', 'N^1/2', 'N^1']
+    """
+    return f"N^{epsilon}"

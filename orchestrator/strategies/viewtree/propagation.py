@@ -1,0 +1,345 @@
+"""What carries deltas through views: leaves, joins, states, and their upkeep (papers/fivm.txt, section 5).
+
+A relation has keys and, for each, elements of rings. A view sums up an atom's rows by its keys, or
+joins its children and sums out what its keys lack; the delta of a view is made in the same way from
+a child's delta and what is stored of the other children, and added to what is stored of the view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.ids import used_symbols
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.limit import Limit
+from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.set_operation import Branch
+from orchestrator.algebra.operators.union_all import UnionAll
+from orchestrator.algebra.predicates import never_null
+from orchestrator.algebra.scalar import Scalar, conjunction, disjunction, filled
+from orchestrator.deltascript.leaves import StateScan, captured
+from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, StateTable
+from orchestrator.strategies.idiff.access import probes
+from orchestrator.strategies.idiff.compose import table_probes
+from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.idiff.diffs import Bag
+from orchestrator.strategies.idiff.leaves import bag_of, reads
+from orchestrator.strategies.idiff.states import Upkeep, store
+from orchestrator.strategies.problem import ColumnType, Problem
+from orchestrator.strategies.viewtree import covariance, sums
+from orchestrator.strategies.viewtree.covariance import TRIPLE
+from orchestrator.strategies.viewtree.normal import COVARIANCE, Atom, NormalForm, Product
+from orchestrator.strategies.viewtree.sums import COUNT, Kept, Payload, Total
+from orchestrator.strategies.viewtree.tree import View
+
+FEW = 16
+"""Numbers of a payload that are looked at to see whether a delta adds anything."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Rows with keys and payloads: a view's definition, its state, or its delta."""
+
+    rows: Operator
+    keys: Mapping[str, Column]
+    payload: Mapping[Payload, Column]
+    exists: bool = False
+    """Whether the payloads count as 1 wherever there is a key (definition 29)."""
+    terms: tuple[Relation, ...] = ()
+    """Of a delta that is a sum, its parts, each of which has a key once."""
+
+    def at(self, rows: Operator) -> Relation:
+        """The same columns, found elsewhere."""
+        return replace(self, rows=rows)
+
+
+@dataclass(frozen=True)
+class Content:
+    """The state that users read: the root, with what is computed from its payloads."""
+
+    state: StateScan
+    kept: tuple[Column, ...]
+    computed: tuple[Item, ...]
+
+    def shown(self, rows: Operator) -> Operator:
+        """The root's rows, or those of its delta, with the computed columns."""
+        return Projection(rows, (*map(Item.kept, self.kept), *self.computed))
+
+
+class Propagation:
+    """Views over the atoms of a query, being turned into states and steps."""
+
+    def __init__(self, problem: Problem, form: NormalForm) -> None:
+        """Starts with no view."""
+        assert problem.plan is not None
+        self.problem = problem
+        self.atoms = {atom.name: replace(atom, scan=captured(atom.scan)) for atom in form.atoms}
+        self.form = form
+        self.composer = Composer(
+            problem.sources, used_symbols(problem.plan.root), problem.types, problem.static
+        )
+        for column, _ in form.groups:
+            if column.symbol not in self.composer.types and column.type == "text":
+                # Made by the normal form, to tell rows apart by how their values look.
+                self.composer.symbols.fresh(column.symbol)
+                self.composer.types[column.symbol] = ColumnType("text", comparable=True)
+        self.static = {a.name for a in form.atoms if a.scan.table.oid in problem.static}
+        self.defined: dict[View, Relation] = {}
+        self.states: dict[View, StateScan] = {}
+        self.probes: dict[str, list[frozenset[str]]] = {}
+
+    def _take_products(self, leaves: Sequence[str]) -> None:
+        """Says what is kept of the aggregates in a tree with these leaves."""
+        self.kept = [self._kept(product, leaves) for product in self.form.products]
+        self.totals = tuple(dict.fromkeys(t for one in self.kept for t in one.totals))
+
+    def _comparable(self) -> None:
+        """Refuses views with keys that `=` of pg_catalog does not compare."""
+        self.composer.comparable(
+            column for one in self.defined.values() for column in one.keys.values()
+        )
+
+    def _planned(self, name: str) -> MaintenancePlan:
+        """The plan of all that was made."""
+        states = [
+            replace(indexed(state, self.probes.get(state.role, ())), arrays=self._arrays(state))
+            if isinstance(state, StateTable)
+            else state
+            for state in self.composer.states
+        ]
+        script = (*reads(self.composer), *self.composer.steps)
+        made = self.problem.maintained_by(name, states, script, self.composer.variables)
+        lookups = (lookup for one in self.composer.loops.values() for lookup in probes(one))
+        return replace(made, probes=table_probes(list(dict.fromkeys(lookups))))
+
+    # Rows of atoms
+
+    def _change(self, atom: Atom) -> Bag:
+        """The change of an atom's table as a bag."""
+        bag = bag_of(atom.scan, self.composer)
+        assert bag is not None
+        return bag
+
+    def _arrays(self, state: StateTable) -> tuple[str, ...]:
+        """The columns of a state that hold triples."""
+        scan = self.composer.scans[state.role]
+        return tuple(name for column, name in scan.outputs if column.type == TRIPLE)
+
+    def _kept(self, product: Product, leaves: Sequence[str]) -> Kept:
+        types, column = self.problem.types, product.aggregate.column
+        argument = types.get(f"{column.symbol}()")
+        result = types.get(column.symbol)
+        not_null = frozenset(
+            one for atom in self.atoms.values() for one in atom.rows(atom.scan).not_null
+        )
+
+        def always(factor: Scalar) -> bool:
+            return never_null(factor, not_null)
+
+        if product.aggregate.function == COVARIANCE:
+            return covariance.kept(product, leaves, always)
+        return sums.kept(
+            product,
+            argument.name if argument else None,
+            result.name if result else None,
+            always,
+        )
+
+    def _leaf(self, view: View, atom: Atom, rows: Operator, sign: Column | None) -> Relation:
+        """An atom's rows, or those of its change with their signs, summed up by the keys."""
+        rows, keys = self._keyed(view, atom, rows)
+        one = Scalar.read("1") if sign is None else Scalar.column(sign)
+        return self._grouped(view, rows, keys, lambda payload: payload.lifted(atom.name, one))
+
+    def _keyed(self, view: View, atom: Atom, rows: Operator) -> tuple[Operator, dict[str, Column]]:
+        """An atom's rows with the keys of its view."""
+        known = self.defined.get(view)
+        keys = dict(known.keys) if known else {}
+        computed: list[Item] = []
+        called = {variable: column for column, variable in reversed(self.form.groups)}
+        for variable, scalar in atom.binds:
+            if variable not in view.keys:
+                continue
+            column = scalar.as_column
+            if column is None:
+                column = keys.get(variable, called[variable])
+                computed.append(Item(column, scalar))
+            keys[variable] = column
+        if computed:
+            rows = Projection(rows, (*map(Item.kept, rows.columns), *computed))
+        return rows, keys
+
+    # Joins
+
+    def _inner(
+        self, view: View, children: Sequence[Relation], first: int = 0, *, as_listed: bool = False
+    ) -> Relation:
+        """The join of a view's children, beginning with one of them, summed up by its keys.
+
+        The others follow as they share most with those before, or `as_listed`. Then what was joined
+        before is one relation to the planner: it would look up rows by a part of what is known of
+        them, if values had few rows on average.
+        """
+        rows, bound = children[first].rows, dict(children[first].keys)
+        rest = [child for number, child in enumerate(children) if number != first]
+        while rest:
+            following = max(rest, key=lambda one: len(one.keys.keys() & bound.keys()))
+            following = rest[0] if as_listed else following
+            rest.remove(following)
+            if as_listed and isinstance(rows, Join):
+                rows = Limit(rows, offset=Scalar.read("0"))
+            shared = sorted(following.keys.keys() & bound.keys())
+            equal = (filled("x = y", x=bound[name], y=following.keys[name]) for name in shared)
+            rows = Join(rows, following.rows, conjunction(equal))
+            if isinstance(following.rows, StateScan):
+                names = (following.rows.called(following.keys[name]) for name in shared)
+                self.probes.setdefault(following.rows.role, []).append(frozenset(names))
+            bound = {**following.keys, **bound}
+        known = self.defined.get(view)
+        keys = known.keys if known else {name: bound[name] for name in sorted(view.keys)}
+
+        def joined(payload: Payload) -> Scalar:
+            parts = [
+                (payload.within(summed_atoms(child)), relation)
+                for child, relation in zip(view.children, children, strict=True)
+                if not relation.exists
+            ]
+            return payload.joined([(part, relation.payload[part]) for part, relation in parts])
+
+        return self._grouped(view, rows, keys, joined)
+
+    def _grouped(
+        self,
+        view: View,
+        rows: Operator,
+        keys: Mapping[str, Column],
+        call: Callable[[Payload], Scalar],
+    ) -> Relation:
+        known = self.defined.get(view)
+        totals = sums.parts(self.totals, summed_atoms(view))
+        payload = known.payload if known else {total: self._column(total) for total in totals}
+        aggregates = tuple(Aggregate(column, call(part)) for part, column in payload.items())
+        by = tuple(keys[name] for name in sorted(view.keys))
+        return Relation(
+            Grouping(rows, by, aggregates),
+            {name: keys[name] for name in sorted(view.keys)},
+            payload,
+        )
+
+    def _column(self, part: Payload) -> Column:
+        name = "idivm_n" if part == COUNT else "idivm_sum"
+        return Column(self.composer.symbols.fresh(name), part.type)
+
+    # States
+
+    def _store(self, view: View) -> None:
+        """Stores a view below the root."""
+        made = self.defined[view]
+        role = self.composer.name(called(view))
+        self.states[view] = store(
+            role, made.rows, tuple(made.keys.values()), self.composer, followed=False
+        )
+
+    def _content(self, root: Relation) -> Content:
+        """Stores the root with what the view shows."""
+        values = {
+            one.aggregate.column: sums.value(one, [root.payload[total] for total in one.totals])
+            for one in self.kept
+        }
+        values |= {column: Scalar.column(root.keys[name]) for column, name in self.form.groups}
+        visible: list[tuple[str, Column]] = []
+        computed: list[Item] = []
+        for name, scalar in self.form.shown:
+            item = Item(Column(self.composer.symbols.fresh(name)), scalar.substitute(values))
+            same = item.scalar.as_column
+            if same is not None and same not in (column for _, column in visible):
+                visible.append((name, same))
+            else:
+                visible.append((name, item.column))
+                computed.append(item)
+        self.composer.visible = tuple(visible)
+        kept = (*root.keys.values(), *root.payload.values())
+        rows = Projection(root.rows, (*map(Item.kept, kept), *computed))
+        state = store(CONTENT, rows, tuple(root.keys.values()), self.composer)
+        return Content(state, kept, tuple(computed))
+
+    # Deltas
+
+    def _united(self, view: View, terms: tuple[Relation, ...]) -> Relation:
+        """Several deltas of a view as one, in which a key may be more than once."""
+        made = self.defined[view]
+        columns = (*made.keys.values(), *made.payload.values())
+        branches = tuple(Branch(term.rows, columns) for term in terms)
+        return replace(made, rows=UnionAll(branches, columns), terms=terms)
+
+    def _assigned(self, view: View, made: Relation) -> Relation:
+        """A delta computed once, without what adds nothing where that is soon said."""
+        rows, payload = made.rows, made.payload.values()
+        if len(payload) <= FEW and all(isinstance(part, Total) for part in made.payload):
+            rows = Selection(rows, disjunction(filled("x <> 0", x=column) for column in payload))
+        columns = (*made.keys.values(), *payload)
+        return made.at(self.composer.assign(f"{called(view)}_change", rows, columns))
+
+    def _add(self, state: StateScan, delta: Relation, content: Content | None = None) -> None:
+        """V := V + δV; keys whose count becomes 0 go."""
+        for term in delta.terms:
+            self._add(state, term, content)
+        if delta.terms:
+            return
+        upkeep, ids = Upkeep(state, self.composer), tuple(delta.keys.values())
+        grown = {
+            column: part.added(upkeep.stored(column), column)
+            for part, column in delta.payload.items()
+        }
+        values = list(grown.items())
+        if content is not None:
+            values += [(i.column, i.scalar.substitute(grown)) for i in content.computed]
+            if not ids:
+                upkeep.update(delta.rows, ids, values)
+                return
+        upkeep.merge(content.shown(delta.rows) if content else delta.rows, values)
+        count = delta.payload[COUNT]
+        fewer = Selection(delta.rows, filled("x <= 0", x=count))
+        upkeep.delete(fewer, ids, filled("x = 0", x=upkeep.stored(count)))
+
+
+def summed_atoms(view: View) -> tuple[str, ...]:
+    """The atoms whose factors a view's payloads hold."""
+    return () if view.indicator else view.atoms
+
+
+def called(view: View) -> str:
+    """What a view's state and delta are called after."""
+    name = f"at_{view.at or 'root'}" if view.children else view.name
+    if view.indicator:
+        name = f"some_{name}"
+    return name.encode()[:20].decode(errors="ignore")
+
+
+def indexed(state: StateTable, probes: Iterable[frozenset[str]]) -> StateTable:
+    """A state whose key begins with what deltas look for, and indexes for what it cannot.
+
+    >>> from orchestrator.deltascript.plan import Query
+    >>> from orchestrator.algebra.dialect import parse as read
+    >>> state = StateTable("s", (), ("a", "c"), (), Query(read("SELECT 1")))
+    >>> made = indexed(state, [frozenset("c"), frozenset("ac"), frozenset("a")])
+    >>> made.key, made.probes
+    (('a', 'c'), (('c',),))
+    """
+    place = {name: number for number, name in enumerate(state.key)}
+    wanted = {tuple(sorted(probe, key=place.__getitem__)) for probe in probes if probe}
+    key: tuple[str, ...] = ()
+    rest: list[tuple[str, ...]] = []
+    for probe in sorted(wanted, key=lambda names: (len(names), [place[n] for n in names])):
+        if set(key) <= set(probe):
+            key += tuple(name for name in probe if name not in key)
+        else:
+            rest.append(probe)
+    key += tuple(name for name in state.key if name not in key)
+    found = [probe for probe in rest if set(probe) != set(key[: len(probe)])]
+    return replace(state, key=key, probes=tuple(found))

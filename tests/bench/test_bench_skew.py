@@ -1,0 +1,33 @@
+"""The measurement of heavy and light parts, over graphs that are small."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.bench.plot import draw_skew
+from orchestrator.bench.skew import run
+from orchestrator.errors import UsageError
+
+
+def test_every_side_is_measured_on_every_graph(dsn, tmp_path):
+    report = run(dsn=dsn, sizes=(1_000, 2_000), epsilons=("1/2", "1"), updates=6)
+    measured = {(row["graph"], row["rows"], row["side"]) for row in report.rows}
+    assert measured == {
+        (graph, size, side)
+        for graph in ("worst", "zipf")
+        for size in (1_000, 2_000)
+        for side in ("skew 1/2", "skew 1", "tuple", "viewtree")
+    }
+    assert all(row["buffers"] > 0 and row["stored"] > 0 for row in report.rows)
+    divided = [row["all are divided"] for row in report.rows if row["side"].startswith("skew")]
+    assert all(divided)
+    assert [bar.name for bar in report.bars] == [
+        "skew 1/2, slope of buffers touched by a change",
+        "tuple, slope of buffers touched by a change",
+    ]
+    assert draw_skew(report, tmp_path / "skew.png") in (None, tmp_path / "skew.png")
+
+
+def test_too_little_to_measure_is_refused(dsn):
+    with pytest.raises(UsageError, match="updates"):
+        run(dsn=dsn, sizes=(10,))
