@@ -2,7 +2,7 @@
 
 A diff is held in a variable, an array of rows, and read with unnest. The planner takes such an
 array for ten rows, unless it plans for the very values: then it knows the size. Small diffs share
-one plan of index probes; large ones are planned for what they are.
+one plan of index probes; from where one is large on, statements are planned for what their diffs are.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ from orchestrator.deltascript.plan import (
 
 _NAMES_AND_STRINGS = (exp.Identifier, exp.Literal, exp.National, exp.RawString, exp.ByteString)
 
-SMALL = 1000
+SMALL = 2000
 """Diffs up to so many rows share a plan."""
+
+CHEAP = 1000
+"""A refresh of so few changed rows is not weighed against computing anew."""
 
 
 def plan_mode(plan: MaintenancePlan) -> SQL:
@@ -225,12 +228,13 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
             step.needs,
             SQL(
                 "SELECT array_agg(ROW({fields})::{shape}) INTO {variable}\n"
-                "        FROM (\n            {query}\n        ) AS d;\n"
+                "        FROM (\n            {query}\n        ) AS d;\n{planned}"
             ).format(
                 fields=_fields_of(step.query),
                 shape=names.state(step.shape),
                 variable=Identifier(step.variable),
                 query=query_text(step.query, names, indent="            "),
+                planned=_planned_for(SQL("cardinality({})").format(Identifier(step.variable))),
             ),
         )
     if isinstance(step, Apply):
@@ -246,8 +250,16 @@ def _guarded(needs: Iterable[str], statement: Composable) -> Composed:
     return SQL("    IF {} THEN\n        {}    END IF;\n").format(SQL(" OR ").join(held), statement)
 
 
+def _planned_for(size: Composable) -> Composed:
+    """From where a diff is large on, statements are planned for what their diffs are."""
+    return SQL(
+        "    IF {} > {} THEN\n"
+        "        PERFORM set_config('plan_cache_mode', 'force_custom_plan', true);\n    END IF;\n"
+    ).format(size, Literal(SMALL))
+
+
 def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
-    """Reads what has changed since the watermark, and plans for it if it is much."""
+    """Reads what has changed since the watermark; if it is much, weighs it and plans for it."""
     reads = [step for step in plan.script if isinstance(step, ReadChanges)]
     if not reads:
         return SQL("").format()
@@ -259,21 +271,24 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
     ]
     return SQL(
         "    IF NOT rebuild THEN\n{reads}    END IF;\n"
-        "    IF {size} > {small} THEN\n"
-        "        PERFORM set_config('plan_cache_mode', 'force_custom_plan', true);\n"
+        "    IF {size} > {cheap} THEN\n"
         "        accesses := {accesses};\n"
         "        rebuild := rebuild OR idivm.is_cheaper_anew({view}, accesses);\n    END IF;\n"
+        "{planned}"
     ).format(
         reads=SQL("").join(changes.read(step, names) for step in reads),
-        size=SQL(" + ").join(sizes) or SQL("0"),
-        small=Literal(SMALL),
         accesses=SQL(" + ").join(accesses) or SQL("0"),
+        size=SQL(" + ").join(sizes) or SQL("0"),
+        cheap=Literal(CHEAP),
         view=Literal(names.id),
+        planned=_planned_for(SQL("greatest({})").format(SQL(", ").join(sizes)))
+        if sizes
+        else SQL(""),
     )
 
 
 def note_cost(plan: MaintenancePlan, names: Names) -> Composed:
-    """Remembers how long a large diff took."""
+    """Remembers how long a large refresh took."""
     if not any(isinstance(step, ReadChanges) for step in plan.script):
         return SQL("").format()
     return SQL(
@@ -341,9 +356,15 @@ def _applied(step: Apply, names: Names, counts: bool) -> Composed:
     variable = Identifier(step.collect)
     return SQL(
         "WITH done AS (\n        {} RETURNING ROW({}, {})::{} AS change\n        )\n"
-        "        SELECT {} || array_agg(done.change) INTO {} FROM done;\n"
+        "        SELECT {} || array_agg(done.change) INTO {} FROM done;\n{}"
     ).format(
-        statement, old, new, names.state(step.shape), _qualified(names, step.collect), variable
+        statement,
+        old,
+        new,
+        names.state(step.shape),
+        _qualified(names, step.collect),
+        variable,
+        _planned_for(SQL("cardinality({})").format(variable)),
     )
 
 
