@@ -9,6 +9,7 @@ where a lookup finds many on average; what it found is held, and the next query 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from orchestrator.algebra.arrange import joined_on
 from orchestrator.algebra.columns import Column
@@ -16,6 +17,7 @@ from orchestrator.algebra.flat import Flat, flattened
 from orchestrator.algebra.operators.antisemijoin import Antisemijoin
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
+from orchestrator.algebra.operators.evaluation import Evaluation
 from orchestrator.algebra.operators.group import Grouping
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.left_join import LeftJoin
@@ -58,6 +60,8 @@ def in_steps(plan: Operator, fanout: Fanout, hold: Hold) -> Operator:
     """
     if plan.outer_columns:
         return plan
+    if isinstance(plan, Evaluation):
+        return replace(plan, input=in_steps(plan.input, fanout, hold))
     if isinstance(plan, _THROUGH):
         return plan.with_children(tuple(in_steps(one, fanout, hold) for one in plan.children))
     if not isinstance(plan, Join | Selection | Projection):
