@@ -22,7 +22,7 @@ from orchestrator.strategies.idiff.rules.base import rows_after
 _GROWN, _SHRUNK, _MOVED = (f"((later {sign} earlier) IS NOT TRUE)" for sign in ("<=", ">=", "="))
 """Whether a value is another in this way, or was or is NULL."""
 
-_COMES = {
+_COMES: dict[type, str] = {
     exp.GT: _SHRUNK,
     exp.GTE: _SHRUNK,
     exp.LT: _GROWN,
