@@ -246,15 +246,16 @@ def test_every_view_follows_every_change(orc, strategy, cache, older):
 
 
 @pytest.mark.parametrize(("strategy", "cache"), [("id", "on"), ("tuple", "off")])
-def test_every_view_follows_every_change_in_steps(orc, strategy, cache, older, monkeypatch):
+def test_long_joins_follow_every_change_in_steps(orc, strategy, cache, older, monkeypatch):
     """As where each lookup finds many rows, so that every long join is cut."""
     if older:
         pytest.skip("the statements of a cut join are those of others")
     monkeypatch.setattr(reach, "MANY", 0.0)
     orc.execute(TABLES)
-    for name, query in VIEWS.items():
-        orc.create_view(name, query, strategy=strategy, cache=cache)
-    assert any("reached" in orc.explain(name).script for name in VIEWS)
+    names = ("spj", "computed", "round", "cycle", "cube", "distinct", "one_hidden", "none_joined")
+    for name in (*names, "least", "less_than_average", "above_average", "having_total"):
+        orc.create_view(f'"{name}"', VIEWS[name], strategy=strategy, cache=cache)
+    assert "reached" in orc.explain("round").script
     for change in CHANGES:
         orc.execute(change)
         different = {r.view: (r.missing_rows, r.surplus_rows) for r in orc.check() if not r.equal}
