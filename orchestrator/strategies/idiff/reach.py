@@ -101,7 +101,9 @@ def _cut(flat: Flat, fanout: Fanout, hold: Hold) -> Flat:
         here = {column for one in inputs for column in one.columns}
         own = [one for one in waiting if one.references and one.references <= here]
         waiting = [one for one in waiting if one not in own]
-        wanted = _read(here, [*waiting, *flat.items.values()]) or inputs[0].columns[:1]
+        wanted = _read(here, [*waiting, *flat.items.values()])
+        # A row without columns is no row of a variable.
+        wanted = wanted or tuple(column for one in inputs for column in one.columns)[:1]
         inputs = [hold(shown(joined_on(inputs, own), wanted))]
         cut = True
     return Flat(tuple(inputs), tuple(waiting), flat.items) if cut else flat
