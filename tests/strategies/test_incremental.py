@@ -142,6 +142,8 @@ VIEWS = {
     "sets": "SELECT kind, pid % 2 AS odd, grouping(pid % 2, kind) AS g, max(price) AS m FROM parts"
     " GROUP BY GROUPING SETS ((kind), (pid % 2), (kind))",
     "above_average": "SELECT pid, price FROM parts WHERE price > (SELECT avg(price) FROM parts)",
+    "alike_totals": "SELECT 'A'::text AS t FROM (SELECT max(n) AS m FROM devices_parts) AS a CROSS JOIN (SELECT avg(did)"
+    " AS p FROM devices) AS b JOIN (SELECT 2 * max(n) - max(n) AS m FROM devices_parts) AS c ON a.m = c.m",
     "against_total": "SELECT pid, price / (SELECT sum(n) FROM devices_parts WHERE n > 10) AS part FROM parts",
     "having_total": "SELECT kind, sum(price) AS s FROM parts GROUP BY kind HAVING sum(price) > (SELECT sum(price) * 0.3 FROM parts)",
     "counted": "SELECT d.did, (SELECT count(*) FROM devices_parts dp WHERE dp.did = d.did) AS n,"

@@ -15,6 +15,7 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import TRUE, filled
 from orchestrator.strategies.idiff.composer import Composer, Part
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
@@ -50,11 +51,14 @@ def _(operator: Join, position: int, diff: Diff, composer: Composer) -> tuple[Di
 def _turned(operator: Join, position: int, diff: Update, composer: Composer) -> tuple[Diff, ...]:
     """The pairs for which φ turned when the one row of a side changed.
 
-    Rows of the other side that change in what φ reads go and come by diffs of their own: here they
-    are as they are afterwards, before and after.
+    Rows of the other side that change in what φ reads go and come by diffs of their own, unless it has
+    one row too: here they are as they are afterwards, before and after.
     """
     side, other = operator.children[position], operator.children[1 - position]
     pairs = replace(operator, condition=TRUE)
+    if frozenset() in other.keys:
+        wide = widened(pairs, diff, composer)
+        return propagate(Selection(pairs, operator.condition), 0, wide, composer)
     if holds_rows(side, diff):
         both = (other, diff.plan) if position else (diff.plan, other)
         wide = replace(diff, plan=pairs.with_children(both), ids=ids_of(pairs), present=True)
