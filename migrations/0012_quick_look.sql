@@ -1,7 +1,9 @@
 -- What a refresh asks before and after its program, asked once.
 
--- As before, but what was consumed long ago, as most of a log may be, is told by one comparison; and
--- whether there is anything for a view, by a function that stops at the first such row.
+-- As before, but what was consumed long ago, as most of a log may be, is told by one comparison; only
+-- truncations and a transaction's own statements are looked for in all pending rows, while for the rest
+-- the first such row is enough: `pending` is 0 or 1. And whether there is anything for a view is told by
+-- a function that stops there.
 CREATE OR REPLACE FUNCTION idivm.create_due(source integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -15,10 +17,11 @@ BEGIN
         ' LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS %L',
         base || '_due',
         format('BEGIN
-    SELECT count(*), coalesce(bool_or(c.op = ''T''), false),
-           max(c.seq) FILTER (WHERE c.xid = pg_current_xact_id_if_assigned())
-    INTO pending, truncated, own
-    %s;
+    pending := (EXISTS (SELECT %1$s))::integer;
+    truncated := pending > 0 AND EXISTS (SELECT %1$s AND c.op = ''T'');
+    IF pending > 0 AND pg_current_xact_id_if_assigned() IS NOT NULL THEN
+        own := (SELECT max(c.seq) %1$s AND c.xid = pg_current_xact_id_if_assigned());
+    END IF;
 END', pending));
     EXECUTE format(
         'CREATE OR REPLACE FUNCTION idivm_log.%I(since idivm.watermark) RETURNS boolean'

@@ -8,7 +8,7 @@ except towards its preserved side.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from orchestrator.algebra.columns import Column
@@ -20,7 +20,7 @@ from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.semijoin import Semijoin
 from orchestrator.algebra.plan import Plan
-from orchestrator.algebra.scalar import TRUE, Scalar, conjunction
+from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, disjunction
 from orchestrator.algebra.traversal import rewrite
 
 
@@ -75,13 +75,39 @@ def joined_on(inputs: Sequence[Operator], conditions: Iterable[Scalar]) -> Opera
     """The inner join of some inputs, the first one first, with every condition as low as it goes."""
     inputs = list(inputs)
     waiting = []
-    for condition in conditions:
+    conditions = list(conditions)
+    implied = [found for one in conditions for found in _implied(one, inputs)]
+    for condition in dict.fromkeys([*conditions, *implied]):
         readers = [n for n, one in enumerate(inputs) if condition.references & set(one.columns)]
         if len(readers) == 1:
             inputs[readers[0]] = _placed(inputs[readers[0]], condition)
         else:
             waiting.append(condition)
     return _joined(inputs, waiting)
+
+
+def _implied(condition: Scalar, inputs: Sequence[Operator]) -> Iterator[Scalar]:
+    """What a choice between conditions on several inputs asks of each one by itself.
+
+    >>> from orchestrator.algebra.examples import CATEGORY, DEVICE, DEVICES, DEVICES_PARTS, PART
+    >>> text = "((category = 'a') AND (part > 1)) OR ((category = 'b') AND (device = 2))"
+    >>> choice = Scalar.read(text, [CATEGORY, PART, DEVICE])
+    >>> [*_implied(choice, [DEVICES, DEVICES_PARTS])]
+    [Scalar((category = 'a') OR (category = 'b')), Scalar((part > 1) OR (device = 2))]
+    """
+    choices = condition.disjuncts
+    if len(choices) < 2 or condition.subqueries:
+        return
+    for one in inputs:
+        columns = set(one.columns)
+        own = [
+            conjunction(
+                part for part in choice.conjuncts if part.references and part.references <= columns
+            )
+            for choice in choices
+        ]
+        if TRUE not in own and not condition.references <= columns:
+            yield disjunction(dict.fromkeys(own))
 
 
 def _joined(inputs: Sequence[Operator], conditions: list[Scalar]) -> Operator:

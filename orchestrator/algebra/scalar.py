@@ -118,7 +118,12 @@ class Scalar:
         >>> Scalar.read("((a = 1) AND ((b = 2) AND (c OR d)))").conjuncts
         (Scalar(a = 1), Scalar(b = 2), Scalar(c OR d))
         """
-        return tuple(self.part(tree) for tree in _conjuncts(self._tree))
+        return tuple(self.part(tree) for tree in _operands(self._tree, exp.And))
+
+    @property
+    def disjuncts(self) -> tuple[Scalar, ...]:
+        """The operands of an outermost OR."""
+        return tuple(self.part(tree) for tree in _operands(self._tree, exp.Or))
 
     def numbered_from(self, number: int) -> Scalar:
         """For display: the expression with its subqueries numbered from another number on."""
@@ -241,10 +246,10 @@ def unwrapped(tree: Tree) -> Tree:
     return tree
 
 
-def _conjuncts(tree: Tree) -> Iterator[Tree]:
+def _operands(tree: Tree, kind: type[exp.Connector]) -> Iterator[Tree]:
     bare = unwrapped(tree)
-    if isinstance(bare, exp.And):
-        yield from _conjuncts(bare.this)
-        yield from _conjuncts(bare.expression)
+    if isinstance(bare, kind):
+        yield from _operands(bare.this, kind)
+        yield from _operands(bare.expression, kind)
     else:
         yield bare

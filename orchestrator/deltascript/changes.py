@@ -15,7 +15,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 from sqlglot import exp
 
 from orchestrator.algebra import dialect
-from orchestrator.algebra.dialect import Tree, identifier, reference
+from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.deltascript.names import Names, SourceNames
 from orchestrator.deltascript.plan import ChangeClass, ReadChanges
 
@@ -48,37 +48,45 @@ def read(step: ReadChanges, names: Names) -> Composed:
         )
     keyed = any(column.in_key for column in step.source.columns)
     reading = _by_key if keyed else _by_content
-    expressions, images, conditions = reading(step, source, names)
+    expressions, rows, conditions = reading(step, source, names)
+    # What is in no class does not become a row.
+    image = SQL("ROW({})::{}").format(_listed(_fields(step)), names.state(step.shape))
     return SQL("    {}SELECT {}\n    INTO {}\n    FROM (\n{}\n    ) AS c;\n").format(
         expressions,
         SQL(",\n        ").join(
-            SQL("array_agg(c.image) FILTER (WHERE {})").format(
-                SQL(" AND ").join([condition, *_relevant(one)])
+            SQL("array_agg({}) FILTER (WHERE {})").format(
+                image, SQL(" AND ").join([condition, *_relevant(one)])
             )
             for one, condition in zip(step.classes, conditions, strict=True)
         ),
         SQL(", ").join(Identifier(one.variable) for one in step.classes),
-        images,
+        rows,
     )
 
 
 Reading = tuple[Composable, Composable, list[Composed]]
-"""Common table expressions, the query for the images, and what tells the classes apart."""
+"""Common table expressions, the query for the fields, and what tells the classes apart."""
+
+
+def _fields(step: ReadChanges) -> list[Composed]:
+    names = [f"{side}_{name}" for side in ("old", "new") for _, name in step.fields]
+    return [SQL("c.{}").format(Identifier(name)) for name in names or ["present"]]
 
 
 def _by_content(step: ReadChanges, source: SourceNames, names: Names) -> Reading:
-    numbers = [number for number, _ in step.fields]
-
-    def image(side: str) -> list[Composed]:
-        return [SQL("(n.{}).{}").format(SQL(side), Identifier(source.columns[n])) for n in numbers]
-
-    row = [*image("old"), *image("new")] or [SQL("true").format()]
-    images = SQL(
+    fields = [
+        SQL("(n.{}).{} AS {}").format(
+            SQL(side), Identifier(source.columns[number]), Identifier(f"{side}_{name}")
+        )
+        for side in ("old", "new")
+        for number, name in step.fields
+    ]
+    rows = SQL(
         "        SELECT n.old IS DISTINCT FROM NULL AS minus, n.new IS DISTINCT FROM NULL AS plus,\n"
-        "               ROW({})::{} AS image\n"
+        "               {}\n"
         "        FROM {}(since) AS n CROSS JOIN generate_series(1, n.times)"
-    ).format(_listed(row), names.state(step.shape), _net(source))
-    return SQL(""), images, [SQL("c.{}").format(Identifier(one.kind)) for one in step.classes]
+    ).format(_listed(fields or [SQL("true AS present")]), _net(source))
+    return SQL(""), rows, [SQL("c.{}").format(Identifier(one.kind)) for one in step.classes]
 
 
 def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Reading:
@@ -87,7 +95,7 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Reading:
     key = [column for column in step.source.columns if column.in_key]
 
     def field(side: str, number: int) -> Composed:
-        return SQL("(c.image).{}").format(Identifier(f"{side}_{called[number]}"))
+        return SQL("c.{}").format(Identifier(f"{side}_{called[number]}"))
 
     def image(side: str, columns: Iterable[int]) -> Composed:
         return SQL("ROW({})::record").format(_listed(field(side, number) for number in columns))
@@ -113,12 +121,11 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Reading:
         return SQL("{} AND NOT ({})").format(present(side), kept)
 
     expressions, query = _net_columns(source, numbers)
-    images = SQL("        SELECT ROW({})::{} AS image FROM (\n{}\n        ) AS n").format(
-        _listed(_column("n", side, number) for side in "on" for number in numbers),
-        names.state(step.shape),
-        query,
+    # The branch without rows names the columns, and gives them the collations of the table's.
+    rows = SQL("            SELECT {} WHERE false\n            UNION ALL\n{}").format(
+        fields(step, names), query
     )
-    return expressions, images, [condition(one) for one in step.classes]
+    return expressions, rows, [condition(one) for one in step.classes]
 
 
 def _net_columns(source: SourceNames, numbers: Sequence[int]) -> tuple[Composed, Composed]:
@@ -190,15 +197,12 @@ def _net_columns(source: SourceNames, numbers: Sequence[int]) -> tuple[Composed,
 
 
 def _relevant(one: ChangeClass) -> list[SQL]:
-    """The condition on the rows of a class, in terms of the image's fields."""
+    """The condition on the rows of a class, in terms of the fields."""
     if one.where is None:
         return []
 
     def field(node: Tree) -> Tree:
-        if isinstance(node, exp.Column):
-            image = exp.Paren(this=reference("image", "c"))
-            return exp.Dot(this=image, expression=identifier(node.name))
-        return node
+        return reference(node.name, "c") if isinstance(node, exp.Column) else node
 
     return [SQL(dialect.write(exp.Paren(this=one.where.tree.transform(field))))]
 

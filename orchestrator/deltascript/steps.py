@@ -2,7 +2,7 @@
 
 A diff is held in a variable, an array of rows, and read with unnest. The planner takes such an
 array for ten rows, unless it plans for the very values: then it knows the size. Small diffs share
-one plan of index probes; large ones are planned for what they are.
+one plan of index probes; from where one is large on, statements are planned for what their diffs are.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ from orchestrator.deltascript.plan import (
 
 _NAMES_AND_STRINGS = (exp.Identifier, exp.Literal, exp.National, exp.RawString, exp.ByteString)
 
-SMALL = 1000
+SMALL = 2000
 """Diffs up to so many rows share a plan."""
+
+CHEAP = 1000
+"""A refresh of so few changed rows is not weighed against computing anew."""
 
 
 _FREELY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
@@ -253,17 +256,18 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
             step.needs,
             SQL(
                 "SELECT array_agg(ROW({fields})::{shape}) INTO {variable}\n"
-                "        FROM (\n            {query}\n        ) AS d;\n"
+                "        FROM (\n            {query}\n        ) AS d;\n{planned}"
             ).format(
                 fields=_fields_of(step.query),
                 shape=names.state(step.shape),
                 variable=Identifier(step.variable),
                 query=query_text(step.query, names, indent="            "),
+                planned=_planned_for(plan, SQL("cardinality({})").format(Identifier(step.variable))),
             ),
         )
     if isinstance(step, Apply):
         counts = step.state == plan.content
-        return _guarded(step.needs, _applied(step, names, counts))
+        return _guarded(step.needs, _applied(plan, step, names, counts))
     if isinstance(step, PlanAnew):
         return _guarded(step.needs, _plan_anew(plan))
     if isinstance(step, Analyse):
@@ -282,8 +286,15 @@ def _guarded(needs: Iterable[str], statement: Composable) -> Composed:
     return SQL("    IF {} THEN\n        {}    END IF;\n").format(SQL(" OR ").join(held), statement)
 
 
+def _planned_for(plan: MaintenancePlan, size: Composable) -> Composed:
+    """From where a diff is large on, statements are planned for what their diffs are."""
+    return SQL("    IF {} > {} THEN\n        {}    END IF;\n").format(
+        size, Literal(SMALL), _plan_anew(plan)
+    )
+
+
 def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
-    """Reads what has changed since the watermark, and plans for it if it is much."""
+    """Reads what has changed since the watermark; if it is much, weighs it and plans for it."""
     reads = [step for step in plan.script if isinstance(step, ReadChanges)]
     if not reads:
         return SQL("").format()
@@ -295,22 +306,24 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
     ]
     return SQL(
         "    IF NOT rebuild THEN\n{reads}    END IF;\n"
-        "    IF {size} > {small} THEN\n"
-        "        {anew}"
+        "    IF {size} > {cheap} THEN\n"
         "        accesses := {accesses};\n"
         "        rebuild := rebuild OR idivm.is_cheaper_anew({view}, accesses);\n    END IF;\n"
+        "{planned}"
     ).format(
         reads=SQL("").join(changes.read(step, names) for step in reads),
-        size=SQL(" + ").join(sizes) or SQL("0"),
-        small=Literal(SMALL),
-        anew=_plan_anew(plan),
         accesses=SQL(" + ").join(accesses) or SQL("0"),
+        size=SQL(" + ").join(sizes) or SQL("0"),
+        cheap=Literal(CHEAP),
         view=Literal(names.id),
+        planned=_planned_for(plan, SQL("greatest({})").format(SQL(", ").join(sizes)))
+        if sizes
+        else SQL(""),
     )
 
 
 def note_cost(plan: MaintenancePlan, names: Names) -> Composed:
-    """Remembers how long a large diff took."""
+    """Remembers how long a large refresh took."""
     if not any(isinstance(step, ReadChanges) for step in plan.script):
         return SQL("").format()
     return SQL(
@@ -319,7 +332,7 @@ def note_cost(plan: MaintenancePlan, names: Names) -> Composed:
     ).format(Literal(names.id))
 
 
-def _applied(step: Apply, names: Names, counts: bool) -> Composed:
+def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> Composed:
     table = names.state(step.state)
     query = query_text(step.query, names, indent="            ")
     collected = step.collect is not None
@@ -379,7 +392,7 @@ def _applied(step: Apply, names: Names, counts: bool) -> Composed:
     both = SQL("WITH (OLD AS b) " if step.kind == "update" and names.returns_old else "")
     return SQL(
         "WITH done AS (\n        {} RETURNING {}ROW({}, {})::{} AS change\n        )\n"
-        "        SELECT {} || array_agg(done.change) INTO {} FROM done;\n"
+        "        SELECT {} || array_agg(done.change) INTO {} FROM done;\n{}"
     ).format(
         statement,
         both,
@@ -388,6 +401,7 @@ def _applied(step: Apply, names: Names, counts: bool) -> Composed:
         names.state(step.shape),
         _qualified(names, step.collect),
         variable,
+        _planned_for(plan, SQL("cardinality({})").format(variable)),
     )
 
 

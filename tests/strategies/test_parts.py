@@ -66,6 +66,43 @@ def test_only_rows_that_differ_are_rewritten_in_a_partition(orc):
     assert changed == 200 + 200
 
 
+def test_rows_that_keep_a_partner_are_not_rewritten(orc):
+    orc.execute(TABLE)
+    orc.execute("CREATE TABLE s (id int PRIMARY KEY, k int); INSERT INTO s VALUES (1, 1), (2, 1)")
+    for name, test in (("some", "EXISTS"), ("none", "NOT EXISTS")):
+        query = f"SELECT id FROM t WHERE {test} (SELECT FROM s WHERE s.k = t.k)"
+        orc.create_view(name, query, strategy="id")
+    assert refreshed_by(orc, "some", "DELETE FROM s WHERE id = 1")[0] == 0
+    assert refreshed_by(orc, "none", "INSERT INTO s VALUES (3, 1)")[0] == 0
+    assert refreshed_by(orc, "none", "DELETE FROM s; INSERT INTO s VALUES (4, 2)")[0] == 400
+    assert refreshed_by(orc, "some", "UPDATE t SET v = 0 WHERE k = 2")[0] == 400
+
+
+def test_only_rows_that_a_total_turned_come_or_go(orc):
+    orc.execute(TABLE)
+    query = "SELECT id, v FROM t WHERE v {} (SELECT avg(v) FROM t)"
+    for name, sign in (
+        ("more", ">"),
+        ("most", ">="),
+        ("less", "<"),
+        ("least", "<="),
+        ("same", "="),
+    ):
+        orc.create_view(name, query.format(sign), strategy="id")
+    for change in (
+        "INSERT INTO t VALUES (4000, 1, 5003)",
+        "INSERT INTO t VALUES (4001, 1, -3000)",
+        "UPDATE t SET v = v + 1 WHERE id < 900",
+        "UPDATE t SET v = 2001 - v",
+        "DELETE FROM t WHERE id <> 7",
+        "DELETE FROM t",
+        "INSERT INTO t VALUES (1, 1, 1), (2, 1, NULL)",
+        "INSERT INTO t VALUES (3, 1, 3)",
+    ):
+        orc.execute(change)
+        assert {report.view for report in orc.check() if not report.equal} == set(), change
+
+
 def test_ties_are_broken_by_the_key_in_view_and_definition(orc):
     orc.execute(TABLE)
     orc.create_view("first", "SELECT id FROM t ORDER BY k LIMIT 2")

@@ -6,7 +6,7 @@ other, by the columns that are known so far. This is what indexes are for, and w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -66,7 +66,7 @@ def _loops(plan: Operator, given: frozenset[Column]) -> Iterator[Loop]:
         if item in flat.items and (column := flat.items[item].as_column) is not None
     }
     own = [one for one in flat.conditions if not _is_equality(one)]
-    for choice in product(*(_found(*one) for one in _in_reach(flat, known))):
+    for choice in product(*(_found(*one) for one in in_reach(flat, known))):
         yield Loop(
             tuple(diff for loop in choice for diff in loop.diffs),
             tuple(lookup for loop in choice for lookup in loop.lookups),
@@ -74,12 +74,15 @@ def _loops(plan: Operator, given: frozenset[Column]) -> Iterator[Loop]:
         )
 
 
-def _in_reach(flat: Flat, known: set[Column]) -> Iterator[tuple[Operator, tuple[Column, ...]]]:
+def in_reach(
+    flat: Flat, given: Collection[Column] = ()
+) -> Iterator[tuple[Operator, tuple[Column, ...]]]:
     """The atoms as a loop reaches them, each with the columns of it that are known by then.
 
     Diffs come first, then each time the atom of which most is known.
     """
     equal = list(_equalities(flat.conditions))
+    known = set(given)
     diffs = [one for one in flat.atoms if isinstance(one, DiffScan)]
     left = [one for one in flat.atoms if not isinstance(one, DiffScan)]
     for diff in diffs:
@@ -88,10 +91,10 @@ def _in_reach(flat: Flat, known: set[Column]) -> Iterator[tuple[Operator, tuple[
         yield diff, ()
     while left:
         known = _determined(equal, known)
-        given = [frozenset(known.intersection(atom.columns)) for atom in left]
-        place = max(range(len(left)), key=lambda n: (_is_unique(left[n], given[n]), len(given[n])))
+        by = [frozenset(known.intersection(atom.columns)) for atom in left]
+        place = max(range(len(left)), key=lambda n: (_is_unique(left[n], by[n]), len(by[n])))
         atom = left.pop(place)
-        yield atom, in_order(given[place], atom.columns)
+        yield atom, in_order(by[place], atom.columns)
         known = known | set(atom.columns)
 
 

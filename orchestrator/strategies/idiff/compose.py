@@ -36,8 +36,9 @@ from orchestrator.strategies.idiff import rules
 from orchestrator.strategies.idiff.access import Lookup, probes
 from orchestrator.strategies.idiff.bags import numbered, unnumbered
 from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.cost import costs
+from orchestrator.strategies.idiff.cost import Model, costs
 from orchestrator.strategies.idiff.leaves import constant, reads, relevant
+from orchestrator.strategies.idiff.reach import in_steps
 from orchestrator.strategies.idiff.recursive import change_of_join
 from orchestrator.strategies.idiff.rules.base import (
     bag,
@@ -127,6 +128,8 @@ class _Composition:
             change_of_join if self.strategy == RECURSIVE else None,
             problem.minimise,
         )
+        self.composer.in_steps = self._in_steps
+        self.model = Model(self.composer, problem.statistics)
         # What has been asked of the tables' names by now is all that there is to ask.
         identified = replace(identified, root=rewrite(identified.root, _captured))
         self.composer.visible = tuple(zip(identified.names, identified.columns, strict=True))
@@ -151,6 +154,15 @@ class _Composition:
             probes=table_probes(lookups),
             costs=costs(self.composer, problem.statistics),
             notes=tuple(dict.fromkeys(self.composer.notes)),
+        )
+
+    def _in_steps(self, plan: Operator) -> Operator:
+        composer, model = self.composer, self.model
+        model.learn(plan)
+        return in_steps(
+            plan,
+            lambda lookup: model.fanout(lookup.rows, frozenset(lookup.by)),
+            lambda found: composer.assign("reached", found, found.columns),
         )
 
     def _content(self, root: Operator) -> None:

@@ -43,6 +43,13 @@ from orchestrator.strategies.problem import ColumnType
 Part: TypeAlias = tuple[int | Column | Scalar, Operator]
 """A part of a bag: the sign of its rows, and a plan."""
 
+_ORDERED = frozenset(
+    {
+        *("smallint", "integer", "bigint", "numeric", "real", "double precision", "date"),
+        *("timestamp without time zone", "timestamp with time zone"),
+    }
+)
+
 JoinRule: TypeAlias = "Callable[[Operator, Composer], Bag | None]"
 
 
@@ -79,6 +86,8 @@ class Composer:
         """In place of the rule of the join: the change as a bag of a whole tree of joins."""
         self.minimise = minimise
         """Whether queries are cut down by what is known of diffs."""
+        self.in_steps: Callable[[Operator], Operator] = lambda plan: plan
+        """Cuts long joins of a plan, and adds the steps that hold what their beginnings find."""
         self.steps: list[Step] = []
         self.plans: dict[int, Operator] = {}
         """The plans of the steps' queries, by the steps' places."""
@@ -139,6 +148,11 @@ class Composer:
                     "a column is not compared by an operator of pg_catalog", str(column)
                 )
 
+    def is_ordered(self, column: Column) -> bool:
+        """Whether a column's values are numbers or points in time, which all compare alike."""
+        known = self.types.get(column.symbol)
+        return known is not None and known.name.partition("(")[0] in _ORDERED
+
     def first(self, thing: Hashable) -> bool:
         """Whether this is asked for the first time."""
         new = thing not in self._done
@@ -176,8 +190,11 @@ class Composer:
             branches.append(Branch(Projection(plan, items), (*columns, own)))
         return Bag(UnionAll(tuple(branches), (*columns, sign)), sign)
 
-    def minimized(self, plan: Operator) -> Operator:
-        """A plan cut down by what is known of the sources' diffs, for a step to run."""
+    def prepared(self, plan: Operator) -> Operator:
+        """A plan for a step to run: cut down by what is known of the sources' diffs, and in steps."""
+        return self.in_steps(self._minimized(plan))
+
+    def _minimized(self, plan: Operator) -> Operator:
         if not self.minimise:
             return plan
         held = {}
@@ -220,7 +237,7 @@ class Composer:
         variable = self.name(wanted)
         shape = self.name(f"{wanted}_row")
         columns = tuple(dict.fromkeys(columns))
-        plan = self.minimized(plan)
+        plan = self.prepared(plan)
         query = self.query(plan, columns)
         self.states.append(Shape(shape, query))
         self.variables.append((variable, shape))

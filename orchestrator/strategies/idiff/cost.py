@@ -97,12 +97,19 @@ class Model:
         self.origin: dict[Column, tuple[Scan, int]] = {}
         self._known: dict[str, float] = {}
         self._shares: dict[Scalar, float] = {}
-        for plan in (*composer.plans.values(), *composer.stored.values()):
+        self._learned = 0
+        self.learn(*composer.plans.values())
+
+    def learn(self, *plans: Operator) -> None:
+        """Looks at what columns are in some plans, and in the results stored by now."""
+        stored = list(self.composer.stored.values())[self._learned :]
+        self._learned += len(stored)
+        for plan in (*plans, *stored):
             for operator in walk(plan):
                 if isinstance(operator, Scan):
                     for output in operator.outputs:
                         self.origin[output.column] = operator, output.attnum
-        for plan in composer.stored.values():
+        for plan in stored:
             for operator in walk(plan):
                 if isinstance(operator, Projection):
                     for item in operator.items:

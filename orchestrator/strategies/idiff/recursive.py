@@ -151,7 +151,7 @@ class _Product:
                 ids = ids_of(joined)
                 if not has_key(joined.keys, joined.dependencies, ids):
                     raise NotModelledError("rows that may be equal are not stored", joined.label)
-                kept = [c for c in joined.columns if c in read or c in ids]
+                kept = [c for c in joined.columns if c in read or c in ids] or joined.columns[:1]
                 role = self.composer.name("join")
                 self.stored[part] = store(
                     role, shown(joined, kept), ids, self.composer, followed=False

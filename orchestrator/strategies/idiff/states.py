@@ -230,7 +230,7 @@ class Upkeep:
     ) -> None:
         state, composer = self.state, self.composer
         composer.comparable(ids)
-        plan = composer.minimized(plan)
+        plan = composer.prepared(plan)
         columns = list(state.columns)
         if kind in ("delete", "update"):
             read = frozenset[Column]().union(*(value.references for _, value in sets))

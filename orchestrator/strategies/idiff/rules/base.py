@@ -73,18 +73,22 @@ def bag(operator: Operator, composer: Composer) -> Bag | None:
     return composer.bags[operator]
 
 
+def holds_rows(rows: Operator, update: Update) -> bool:
+    """Whether an update holds rows of a result whole as they are after the change, and no others."""
+    return update.known_after(rows.columns) and (
+        update.present or all(isinstance(one, Projection) or not one.children for one in walk(rows))
+    )
+
+
 def rows_after(rows: Operator, update: Update, composer: Composer) -> Operator:
     """The rows of a result after the change that an update names, whole.
 
     An update may name rows that the result has not, which selections and semijoins left out.
     """
-    if update.known_after(rows.columns):
-        if update.present:
-            return shown(update.plan, rows.columns)
-        if isinstance(rows, Selection):
-            return Selection(rows_after(rows.input, update, composer), rows.condition)
-        if all(isinstance(one, Projection) or not one.children for one in walk(rows)):
-            return shown(update.plan, rows.columns)
+    if holds_rows(rows, update):
+        return shown(update.plan, rows.columns)
+    if update.known_after(rows.columns) and isinstance(rows, Selection):
+        return Selection(rows_after(rows.input, update, composer), rows.condition)
     return shown(composer.identify(update.plan, rows, update.ids), rows.columns)
 
 

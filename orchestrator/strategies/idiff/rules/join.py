@@ -12,19 +12,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import TRUE, filled
 from orchestrator.strategies.idiff.composer import Composer, Part
-from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus
+from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
 from orchestrator.strategies.idiff.rules.base import (
     change,
     conditions,
+    holds_rows,
     propagate,
     rows_after,
     widened,
 )
+from orchestrator.strategies.idiff.turning import turned, turns
 
 
 @propagate.register
@@ -40,11 +43,31 @@ def _(operator: Join, position: int, diff: Diff, composer: Composer) -> tuple[Di
     if not operator.condition.references & diff.touched:
         return (diff.passed_on(),)
     if frozenset() in operator.children[position].keys:
-        pairs = replace(operator, condition=TRUE)
-        wide = widened(pairs, diff, composer)
-        return propagate(Selection(pairs, operator.condition), 0, wide, composer)
+        return _turned(operator, position, diff, composer)
     rows = rows_after(operator.children[position], diff, composer)
     return (Minus(diff.plan, diff.ids), joined(rows))
+
+
+def _turned(operator: Join, position: int, diff: Update, composer: Composer) -> tuple[Diff, ...]:
+    """The pairs for which φ turned when the one row of a side changed.
+
+    Rows of the other side that change in what φ reads go and come by diffs of their own, unless it has
+    one row too: here they are as they are afterwards, before and after.
+    """
+    side, other = operator.children[position], operator.children[1 - position]
+    pairs = replace(operator, condition=TRUE)
+    if frozenset() in other.keys:
+        wide = widened(pairs, diff, composer)
+        return propagate(Selection(pairs, operator.condition), 0, wide, composer)
+    if holds_rows(side, diff):
+        both = (other, diff.plan) if position else (diff.plan, other)
+        wide = replace(diff, plan=pairs.with_children(both), ids=ids_of(pairs), present=True)
+    else:
+        wide = widened(pairs, diff, composer)
+    before = {**wide.before, **{column: column for column in other.columns}}
+    wide = replace(wide, before=before)
+    ways = turns(operator.condition, side.columns, wide.as_before, composer.is_ordered)
+    return turned(pairs, operator.condition, wide, composer, *ways)
 
 
 @change.register

@@ -2,10 +2,11 @@
 
 Whether a row of R has a partner depends on that row and on S. Diffs of R are as those of a join.
 Of S, updates of columns that φ does not read matter to no semijoin, and pass an outer join. Any
-other change of S affects the rows of R that match a row of S before or after the change: they go,
-and come again as they are afterwards. The rule is a blocking one, as it reads R.
+other change of S affects the rows of R that match a row of S before or after the change: they go
+unless they are in the result afterwards, and come if they are. The rule is a blocking one, as it
+reads R. Changes of S cancel where they do so in the columns that φ reads.
 
-Of an outer join only those pairs go and come again that have the changed row of S in them, and the
+Of an outer join only those pairs go and come that have the changed row of S in them, and the
 padded rows: a row of R may have many partners that did not change.
 """
 
@@ -13,12 +14,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.algebra.columns import Column
+from orchestrator.algebra.columns import Column, in_order
 from orchestrator.algebra.copies import copied
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.antisemijoin import Antisemijoin
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
+from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.joining import Binary
 from orchestrator.algebra.operators.left_join import LeftJoin
@@ -29,7 +31,7 @@ from orchestrator.algebra.traversal import walk
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
 from orchestrator.strategies.idiff.rules.base import bag, conditions, propagate, rows_after
-from orchestrator.strategies.idiff.terms import shown
+from orchestrator.strategies.idiff.terms import renamed, same, shown
 
 
 @propagate.register(LeftJoin)
@@ -61,14 +63,43 @@ def _affected(operator: Binary, composer: Composer) -> tuple[Diff, ...]:
     changed = bag(operator.right, composer)
     if changed is None:
         return ()
-    changed = composer.held("partners", changed)
     ids = ids_of(operator.left)
-    matching = shown(Join(operator.left, changed.plan, operator.condition), ids)
+    net = None if isinstance(operator, LeftJoin) else _net(operator, changed, composer)
+    changed = composer.held("partners", changed) if net is None else changed
+    matching = shown(Join(operator.left, net or changed.plan, operator.condition), ids)
     affected = composer.assign("affected", Distinct(matching), ids)
     rows = shown(composer.identify(affected, operator.left, ids), operator.left.columns)
-    if isinstance(operator, LeftJoin) and _has_pairs_by_id(operator):
+    if not isinstance(operator, LeftJoin):
+        return _with_partners(operator, affected, rows, composer)
+    if _has_pairs_by_id(operator):
         return _pairs_and_padding(operator, changed, affected, rows, composer)
     return (Minus(affected, ids), Plus(replace(operator, left=rows)))
+
+
+def _net(operator: Binary, changed: Bag, composer: Composer) -> Operator | None:
+    """What φ reads of the rows of S that come or go, without what comes as often as it goes.
+
+    Whether a row has a partner does not depend on more, unless φ tells equal values apart.
+    """
+    read = in_order(
+        operator.condition.references & set(operator.right.columns), operator.right.columns
+    )
+    if not read or not all(column.exact for column in read):
+        return None
+    net = Aggregate(composer.column("net"), filled("sum(x)", x=changed.sign))
+    moved = Selection(Grouping(changed.plan, read, (net,)), filled("x <> 0", x=net.column))
+    return composer.assign("partners", moved, read)
+
+
+def _with_partners(
+    operator: Binary, affected: Operator, rows: Operator, composer: Composer
+) -> tuple[Diff, ...]:
+    """Of the affected rows those go that are not in the result afterwards; no other is rewritten."""
+    ids = ids_of(operator.left)
+    fresh = composer.assign("partnered", replace(operator, left=rows), rows.columns)
+    pairs = [(column, composer.fresh(column)) for column in ids]
+    equal = same([(new, old) for old, new in pairs], operator.left.not_null)
+    return (Minus(Antisemijoin(affected, renamed(fresh, pairs), equal), ids), Plus(fresh))
 
 
 def _has_pairs_by_id(operator: LeftJoin) -> bool:

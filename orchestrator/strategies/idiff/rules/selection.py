@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.algebra.columns import Column
-from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.select import Selection
-from orchestrator.algebra.scalar import Scalar, conjunction, filled
+from orchestrator.algebra.scalar import filled
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus
 from orchestrator.strategies.idiff.rules.base import change, conditions, propagate, rows_after
+from orchestrator.strategies.idiff.turning import turned
 
 
 @propagate.register
@@ -38,19 +38,7 @@ def _(operator: Selection, position: int, diff: Diff, composer: Composer) -> tup
         leaves = Selection(diff.plan, filled("(x) IS NOT TRUE", x=condition))
         rows = rows_after(operator.input, replace(diff, plan=stays), composer)
         return (replace(diff, plan=stays), Minus(leaves, diff.ids), Plus(rows))
-    earlier = condition.substitute(diff.as_before)
-    held, holds = filled("(x) IS TRUE", x=earlier), filled("(x) IS TRUE", x=condition)
-    held_not, holds_not = (filled("(x) IS NOT TRUE", x=c) for c in (earlier, condition))
-
-    def rows_where(*parts: Scalar) -> Operator:
-        return Selection(diff.plan, conjunction(parts))
-
-    entered = replace(diff, plan=rows_where(held_not, holds))
-    return (
-        replace(diff, plan=rows_where(held, holds)),
-        Minus(rows_where(held, holds_not), diff.ids),
-        Plus(rows_after(operator.input, entered, composer)),
-    )
+    return turned(operator.input, condition, diff, composer)
 
 
 @change.register
