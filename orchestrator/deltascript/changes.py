@@ -1,10 +1,10 @@
-"""The step of a program that reads the net changes of a source into its variables.
+"""The steps of a program that look what the logs have for it, and read net changes into variables.
 
-Of a source with a key the log is read column by column, those alone that the view uses. Most keys
-have one pending change, which is their net effect. Where a key has more, the images between the
-first and the last cancel, whatever the order in which the triggers of nested statements wrote them,
-and at most one old and one new image remain. Images are compared in the columns that are read: what
-changed in others is no change here.
+Of a source with a key the log is read column by column, those alone that the view uses. Mostly each
+key has one pending change, which is its net effect: then nothing is grouped or joined. Where a key
+has more, the images between the first and the last cancel, whatever the order in which the triggers
+of nested statements wrote them, and at most one old and one new image remain. Images are compared
+in the columns that are read: what changed in others is no change here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from sqlglot import exp
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, identifier, reference
 from orchestrator.deltascript.names import Names, SourceNames
-from orchestrator.deltascript.plan import ChangeClass, ReadChanges
+from orchestrator.deltascript.plan import ChangeClass, MaintenancePlan, ReadChanges
+
+_NOTHING = SQL("")
 
 
 def fields(step: ReadChanges, names: Names) -> Composed:
@@ -39,34 +41,132 @@ def fields(step: ReadChanges, names: Names) -> Composed:
     )
 
 
+def due(source: SourceNames) -> Identifier:
+    """The variable that holds how many changes of a source are pending."""
+    return Identifier(f"due_{source.id}")
+
+
+def declarations(plan: MaintenancePlan, names: Names) -> Composed:
+    """The variables for what the logs have."""
+    return SQL(
+        "    floor xid8 := pg_snapshot_xmin(since.snapshot);\n"
+        "    own xid8 := pg_current_xact_id_if_assigned();\n"
+        "    truncated boolean;\n    firm boolean;\n    keys bigint;\n{}"
+    ).format(
+        SQL("").join(
+            SQL("    {} bigint;\n    {} bigint;\n").format(due(one), _own(one))
+            for one in _sources(plan, names)
+        )
+    )
+
+
+def look(plan: MaintenancePlan, names: Names) -> Composed:
+    """The statement that asks the logs of all sources, and whether the view stands on firm ground.
+
+    That the latter names the source views has it planned anew when a table is changed or its
+    triggers are.
+    """
+    sources = _sources(plan, names)
+    if not sources:
+        return SQL("        rebuild := idivm.has_drifted({});\n").format(Literal(names.id))
+    counts = [
+        SQL(
+            "count(*) FILTER (WHERE l.source = {0}), max(l.seq) FILTER (WHERE l.source = {0} AND l.xid = own)"
+        ).format(Literal(one.id))
+        for one in sources
+    ]
+    logs = [
+        SQL(
+            "            SELECT {} AS source, c.seq, c.xid, c.op FROM {} AS c\n            WHERE {}"
+        ).format(Literal(one.id), _log(one), _pending(one))
+        for one in sources
+    ]
+    marks = [
+        SQL(
+            "        IF {own} IS NOT NULL THEN\n"
+            "            marks := coalesce(marks, '{{}}') || jsonb_build_object({id}, {own});\n"
+            "        END IF;\n"
+        ).format(own=_own(one), id=Literal(one.id))
+        for one in sources
+    ]
+    return SQL(
+        "        SELECT {counts},\n            bool_or(l.op = 'T'),\n"
+        "            idivm.stood_firm({view}) AND NOT EXISTS (SELECT FROM {views} WHERE false)\n"
+        "        INTO {variables}, truncated, firm\n        FROM (\n{logs}\n        ) AS l;\n"
+        "        IF since.own_xid = own THEN\n            marks := since.own_marks;\n        END IF;\n"
+        "{marks}"
+        "        rebuild := truncated IS TRUE OR NOT firm AND idivm.has_drifted({view});\n"
+    ).format(
+        counts=SQL(",\n            ").join(counts),
+        view=Literal(names.id),
+        views=_listed(Identifier("idivm_def", f"s{one.id}") for one in sources),
+        variables=_listed(variable for one in sources for variable in (due(one), _own(one))),
+        logs=SQL("\n            UNION ALL\n").join(logs),
+        marks=SQL("").join(marks),
+    )
+
+
+def _sources(plan: MaintenancePlan, names: Names) -> list[SourceNames]:
+    return [names.sources[source.oid] for source in plan.sources]
+
+
+def _own(source: SourceNames) -> Identifier:
+    """The variable that holds the last of this transaction's own statements on a source."""
+    return Identifier(f"own_{source.id}")
+
+
+def _log(source: SourceNames) -> Identifier:
+    return Identifier("idivm_log", f"s{source.id}")
+
+
+def _pending(source: SourceNames) -> Composed:
+    """Whether a row `c` of a log is pending.
+
+    What was consumed long ago, as most of a log may be, one comparison tells.
+    """
+    return SQL("c.xid >= floor AND idivm.is_pending(c.xid, c.seq, since, {})").format(
+        Literal(source.id)
+    )
+
+
 def read(step: ReadChanges, names: Names) -> Composed:
-    """The statement that reads the changes; without classes, the one that asks for a rebuild."""
+    """The statements that read the changes; without classes, the one that asks for a rebuild."""
     source = names.sources[step.source.oid]
     if not step.classes:
         return SQL("    rebuild := rebuild OR EXISTS (SELECT FROM {}(since));\n").format(
             _net(source)
         )
-    keyed = any(column.in_key for column in step.source.columns)
-    reading = _by_key if keyed else _by_content
-    expressions, images, conditions = reading(step, source, names)
+    if any(column.in_key for column in step.source.columns):
+        reading = _by_key(step, source, names)
+    else:
+        reading = _by_content(step, source, names)
+    return SQL("    IF {} > 0 THEN\n{}    END IF;\n").format(due(source), reading)
+
+
+def _into(
+    step: ReadChanges,
+    images: Composable,
+    conditions: Sequence[Composable],
+    expressions: Composable = _NOTHING,
+    counted: Sequence[tuple[Composable, Identifier]] = (),
+) -> Composed:
+    """Collects images, rows `c`, into the variables of their classes."""
+    collected = [
+        SQL("array_agg(c.image) FILTER (WHERE {})").format(
+            SQL(" AND ").join([condition, *_relevant(one)])
+        )
+        for one, condition in zip(step.classes, conditions, strict=True)
+    ]
+    variables = [Identifier(one.variable) for one in step.classes]
     return SQL("    {}SELECT {}\n    INTO {}\n    FROM (\n{}\n    ) AS c;\n").format(
         expressions,
-        SQL(",\n        ").join(
-            SQL("array_agg(c.image) FILTER (WHERE {})").format(
-                SQL(" AND ").join([condition, *_relevant(one)])
-            )
-            for one, condition in zip(step.classes, conditions, strict=True)
-        ),
-        SQL(", ").join(Identifier(one.variable) for one in step.classes),
+        SQL(",\n        ").join([*collected, *(what for what, _ in counted)]),
+        _listed([*variables, *(variable for _, variable in counted)]),
         images,
     )
 
 
-Reading = tuple[Composable, Composable, list[Composed]]
-"""Common table expressions, the query for the images, and what tells the classes apart."""
-
-
-def _by_content(step: ReadChanges, source: SourceNames, names: Names) -> Reading:
+def _by_content(step: ReadChanges, source: SourceNames, names: Names) -> Composed:
     numbers = [number for number, _ in step.fields]
 
     def image(side: str) -> list[Composed]:
@@ -78,10 +178,10 @@ def _by_content(step: ReadChanges, source: SourceNames, names: Names) -> Reading
         "               ROW({})::{} AS image\n"
         "        FROM {}(since) AS n CROSS JOIN generate_series(1, n.times)"
     ).format(_listed(row), names.state(step.shape), _net(source))
-    return SQL(""), images, [SQL("c.{}").format(Identifier(one.kind)) for one in step.classes]
+    return _into(step, images, [SQL("c.{}").format(Identifier(one.kind)) for one in step.classes])
 
 
-def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Reading:
+def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Composed:
     numbers = [number for number, _ in step.fields]
     called = dict(step.fields)
     key = [column for column in step.source.columns if column.in_key]
@@ -112,13 +212,39 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Reading:
             return SQL("{} AND NOT {}").format(present(side), present(other))
         return SQL("{} AND NOT ({})").format(present(side), kept)
 
-    expressions, query = _net_columns(source, numbers)
-    images = SQL("        SELECT ROW({})::{} AS image FROM (\n{}\n        ) AS n").format(
-        _listed(_column("n", side, number) for side in "on" for number in numbers),
-        names.state(step.shape),
-        query,
+    conditions = [condition(one) for one in step.classes]
+
+    def row(table: str) -> Composed:
+        return SQL("ROW({})::{} AS image").format(
+            _listed(_column(table, side, number) for side in "on" for number in numbers),
+            names.state(step.shape),
+        )
+
+    called_keys = _listed(_key(source, "c"))
+    once = SQL(
+        "        SELECT {row}, {key} AS key\n        FROM {log} AS c\n"
+        "        WHERE {pending} AND c.op <> 'T'"
+    ).format(
+        row=row("c"),
+        key=called_keys if len(source.key) == 1 else SQL("ROW({})").format(called_keys),
+        log=_log(source),
+        pending=_pending(source),
     )
-    return expressions, images, [condition(one) for one in step.classes]
+    expressions, query = _net_columns(source, numbers)
+    netted = SQL("        SELECT {} FROM (\n{}\n        ) AS n").format(row("n"), query)
+    return SQL("{}    IF keys < {} THEN\n{}    END IF;\n").format(
+        _into(step, once, conditions, counted=[(SQL("count(DISTINCT c.key)"), Identifier("keys"))]),
+        due(source),
+        _into(step, netted, conditions, expressions),
+    )
+
+
+def _key(source: SourceNames, table: str) -> list[Composed]:
+    """The key of a row of the log."""
+    return [
+        SQL("coalesce({}, {})").format(_column(table, "n", number), _column(table, "o", number))
+        for number in source.key
+    ]
 
 
 def _net_columns(source: SourceNames, numbers: Sequence[int]) -> tuple[Composed, Composed]:
@@ -136,16 +262,10 @@ def _net_columns(source: SourceNames, numbers: Sequence[int]) -> tuple[Composed,
             for number in numbers
         )
 
-    key = _listed(
-        SQL("coalesce({}, {})").format(_column("p", "n", number), _column("p", "o", number))
-        for number in source.key
-    )
+    key = _listed(_key(source, "p"))
     expressions = SQL(
         "WITH pending AS MATERIALIZED (\n"
-        "        SELECT c.op, {both} FROM {log} AS c\n"
-        # What was consumed long ago, as most of a log may be, one comparison tells.
-        "        WHERE c.xid >= (SELECT pg_snapshot_xmin((since).snapshot))\n"
-        "          AND idivm.is_pending(c.xid, c.seq, since, {id}) AND c.op <> 'T'\n"
+        "        SELECT c.op, {both} FROM {log} AS c WHERE {pending} AND c.op <> 'T'\n"
         "    ), repeated AS MATERIALIZED (\n"
         "        SELECT {key} FROM pending AS p GROUP BY {key} HAVING count(*) > 1\n"
         "    ), images AS (\n"
@@ -159,8 +279,8 @@ def _net_columns(source: SourceNames, numbers: Sequence[int]) -> tuple[Composed,
         "    )\n    "
     ).format(
         both=_listed([columns("c", "o"), columns("c", "n")]),
-        log=Identifier("idivm_log", f"s{source.id}"),
-        id=Literal(source.id),
+        log=_log(source),
+        pending=_pending(source),
         key=key,
         old=columns("p", "o"),
         new=columns("p", "n"),

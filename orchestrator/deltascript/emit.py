@@ -101,14 +101,21 @@ def analyse_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
             yield SQL("ANALYZE {}").format(names.state(state.role))
 
 
-def create_program(plan: MaintenancePlan, names: Names) -> Composed:
-    """The refresh function: the Δ-script as plpgsql, run with the settings of the view's creator."""
+def create_program(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
+    """The statements that make the refresh function, in place of one that is there.
+
+    It is the Δ-script as plpgsql, run with the settings of the view's creator. It tells how many
+    rows it changed; of which kind what it found was, or NULL if there was nothing to do; and the
+    transaction's own statements that it consumed.
+    """
+    yield SQL("SELECT idivm.drop_program({})").format(Literal(names.id))
     settings = SQL("").join(
         SQL("SET {} = {}\n").format(Identifier(name), Literal(value))
         for name, value in plan.settings
     )
-    return SQL(
-        "CREATE OR REPLACE FUNCTION {}(since idivm.watermark, rebuild boolean) RETURNS bigint\n"
+    yield SQL(
+        "CREATE FUNCTION {}(since idivm.watermark, rebuild boolean,\n"
+        '    OUT changed bigint, OUT kind "char", OUT marks jsonb)\n'
         "LANGUAGE plpgsql SECURITY DEFINER\nSET search_path = {}\n"
         # Where a policy would hide rows from the owner, what is stored would be right for nobody.
         "SET row_security = off\n"
@@ -147,9 +154,9 @@ def _program(plan: MaintenancePlan, names: Names) -> Composed:
     return SQL(
         "#variable_conflict use_column\n"
         "-- Keeps {} equal to the rows of {}; strategy {}.\n"
-        "<<{}>>\nDECLARE\n    changed bigint := 0;\n    applied bigint;\n"
+        "<<{}>>\nDECLARE\n    applied bigint;\n"
         "    accesses double precision := 0;\n    begun timestamptz := clock_timestamp();\n"
-        "{}BEGIN\n{}    RETURN changed;\nEND"
+        "{}BEGIN\n    changed := 0;\n{}END"
     ).format(
         _in_a_comment(names.state(plan.content)),
         _in_a_comment(names.definition),

@@ -42,9 +42,12 @@ def plan_mode(plan: MaintenancePlan) -> SQL:
 
 def declarations(plan: MaintenancePlan, names: Names) -> Composed:
     """The variables that hold the diffs."""
-    return SQL("").join(
-        SQL("    {} {}[];\n").format(Identifier(variable), names.state(shape))
-        for variable, shape in plan.variables
+    return SQL("{}{}").format(
+        changes.declarations(plan, names),
+        SQL("").join(
+            SQL("    {} {}[];\n").format(Identifier(variable), names.state(shape))
+            for variable, shape in plan.variables
+        ),
     )
 
 
@@ -127,7 +130,7 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
         stops.insert(0, _stop("a plain view that % reads was replaced", changed, names))
     return SQL(
         "    IF rebuild THEN\n{}{}"
-        "        PERFORM idivm.note_cost({}, NULL, begun);\n        RETURN changed;\n    END IF;\n"
+        "        PERFORM idivm.note_cost({}, NULL, begun);\n        RETURN;\n    END IF;\n"
     ).format(
         SQL("").join(stops),
         SQL("").join(_rebuilt(state, names, state.role == plan.content) for state in states),
@@ -224,12 +227,11 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
         return _guarded(
             step.needs,
             SQL(
-                "SELECT array_agg(ROW({fields})::{shape}) INTO {variable}\n"
+                "SELECT {rows}\n        INTO {variables}\n"
                 "        FROM (\n            {query}\n        ) AS d;\n"
             ).format(
-                fields=_fields_of(step.query),
-                shape=names.state(step.shape),
-                variable=Identifier(step.variable),
+                rows=_collected(step, names),
+                variables=_listed([step.variable, *(variable for variable, _ in step.apart)]),
                 query=query_text(step.query, names, indent="            "),
             ),
         )
@@ -237,6 +239,13 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
         counts = step.state == plan.content
         return _guarded(step.needs, _applied(step, names, counts))
     raise TypeError(f"no SQL for {type(step).__name__}")
+
+
+def _collected(step: Assign, names: Names) -> Composed:
+    """The rows of a diff as an array, and again those that a condition sets apart."""
+    rows = SQL("array_agg(ROW({})::{})").format(_fields_of(step.query), names.state(step.shape))
+    apart = [SQL("{} FILTER (WHERE {})").format(rows, SQL(where)) for _, where in step.apart]
+    return SQL(",\n            ").join([rows, *apart])
 
 
 def _guarded(needs: Iterable[str], statement: Composable) -> Composed:
@@ -247,10 +256,33 @@ def _guarded(needs: Iterable[str], statement: Composable) -> Composed:
 
 
 def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
-    """Reads what has changed since the watermark, and plans for it if it is much."""
+    """Looks what has changed since the watermark, reads it, and plans for it if it is much.
+
+    A program that finds nothing to do ends there, before it has written anything.
+    """
+    nothing = SQL("kind IS NULL")
+    if plan.moving:
+        nothing = SQL("false")
     reads = [step for step in plan.script if isinstance(step, ReadChanges)]
+    pending = [SQL("{} > 0").format(changes.due(names.sources[one.oid])) for one in plan.sources]
+    looked = SQL(
+        "    IF NOT rebuild THEN\n{}    END IF;\n"
+        "    kind := CASE WHEN rebuild THEN 'R' WHEN {} THEN 'C' END;\n"
+        "    IF {} THEN\n        RETURN;\n    END IF;\n"
+        "    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN\n"
+        "        PERFORM idivm.claim_watermark({});\n    END IF;\n"
+    ).format(
+        changes.look(plan, names),
+        SQL(" OR ").join(pending) or SQL("false"),
+        nothing,
+        Literal(names.id),
+    )
     if not reads:
-        return SQL("").format()
+        if plan.moving:
+            return looked
+        return SQL(
+            "{}    IF kind = 'C' AND idivm.pending_cancels({}) THEN\n        RETURN;\n    END IF;\n"
+        ).format(looked, Literal(names.id))
     variables = [one.variable for step in reads for one in step.classes]
     sizes = [SQL("coalesce(cardinality({}), 0)").format(Identifier(one)) for one in variables]
     accesses = [
@@ -258,12 +290,13 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
         for one, size in zip(variables, sizes, strict=True)
     ]
     return SQL(
-        "    IF NOT rebuild THEN\n{reads}    END IF;\n"
+        "{looked}    IF NOT rebuild THEN\n{reads}    END IF;\n"
         "    IF {size} > {small} THEN\n"
         "        PERFORM set_config('plan_cache_mode', 'force_custom_plan', true);\n"
         "        accesses := {accesses};\n"
         "        rebuild := rebuild OR idivm.is_cheaper_anew({view}, accesses);\n    END IF;\n"
     ).format(
+        looked=looked,
         reads=SQL("").join(changes.read(step, names) for step in reads),
         size=SQL(" + ").join(sizes) or SQL("0"),
         small=Literal(SMALL),
@@ -285,7 +318,6 @@ def note_cost(plan: MaintenancePlan, names: Names) -> Composed:
 def _applied(step: Apply, names: Names, counts: bool) -> Composed:
     table = names.state(step.state)
     query = query_text(step.query, names, indent="            ")
-    collected = step.collect is not None
     columns = step.columns
     same = SQL(" AND ").join(
         _equal(SQL("t.{}").format(Identifier(k)), SQL("d.{}").format(Identifier(d)), nulls)
@@ -310,7 +342,7 @@ def _applied(step: Apply, names: Names, counts: bool) -> Composed:
         ).format(table, query, where)
     else:
         before: Composable = SQL("")
-        if collected:
+        if step.collect and any(_is_overwritten(step, *field) for field in step.fields):
             # The row as it was: a second look at the same row version.
             before = SQL(", {} AS b").format(table)
             where = SQL("{} AND b.ctid = t.ctid").format(where)
@@ -323,28 +355,38 @@ def _applied(step: Apply, names: Names, counts: bool) -> Composed:
             before,
             where,
         )
-    if not collected:
+    if step.collect is None:
         done = SQL("{};\n        GET DIAGNOSTICS applied = ROW_COUNT;\n").format(statement)
         return (
             SQL("{}        changed := changed + applied;\n").format(done)
             if counts
             else SQL("{};\n").format(statement)
         )
-    nothing = SQL(", ").join(SQL("NULL") for _ in columns)
-    old: Composable = (
-        nothing
-        if step.kind == "insert"
-        else _listed(columns, "b" if step.kind == "update" else "t")
-    )
-    new: Composable = nothing if step.kind == "delete" else _listed(columns, "t")
-    assert step.collect is not None and step.shape is not None
+    assert step.shape is not None
     variable = Identifier(step.collect)
     return SQL(
-        "WITH done AS (\n        {} RETURNING ROW({}, {})::{} AS change\n        )\n"
+        "WITH done AS (\n        {} RETURNING ROW({})::{} AS change\n        )\n"
         "        SELECT {} || array_agg(done.change) INTO {} FROM done;\n"
     ).format(
-        statement, old, new, names.state(step.shape), _qualified(names, step.collect), variable
+        statement,
+        SQL(", ").join(_kept(step, side, name) for side, name in step.fields),
+        names.state(step.shape),
+        _qualified(names, step.collect),
+        variable,
     )
+
+
+def _kept(step: Apply, side: str, name: str) -> Composable:
+    """A column of a changed row, before or after."""
+    if (step.kind, side) in (("insert", "old"), ("delete", "new")):
+        return SQL("NULL")
+    table = "b" if _is_overwritten(step, side, name) else "t"
+    return SQL("{}.{}").format(SQL(table), Identifier(name))
+
+
+def _is_overwritten(step: Apply, side: str, name: str) -> bool:
+    """Whether a column before the change is not as it is afterwards."""
+    return step.kind == "update" and side == "old" and name in dict(step.sets)
 
 
 def _assignments(step: Apply) -> Composed:
