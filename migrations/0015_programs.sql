@@ -55,8 +55,11 @@ CREATE OR REPLACE FUNCTION idivm.is_foreign(w idivm.watermarks) RETURNS boolean
 
 -- Programs ---------------------------------------------------------------------------------------
 
--- Removes the refresh function of a view, whatever its form.
-CREATE FUNCTION idivm.drop_program(view_id integer) RETURNS void
+ALTER TABLE idivm.views ADD COLUMN asks boolean NOT NULL DEFAULT false;
+COMMENT ON COLUMN idivm.views.asks IS 'the refresh function looks at the logs by itself, as those of older versions do not';
+
+-- Makes room for a refresh function that does, whatever form there is.
+CREATE FUNCTION idivm.replace_program(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -68,6 +71,7 @@ BEGIN
     LOOP
         EXECUTE format('DROP FUNCTION %s', program);
     END LOOP;
+    UPDATE idivm.views v SET asks = true WHERE v.id = view_id AND NOT v.asks;
 END
 $$;
 
@@ -108,9 +112,9 @@ END
 $$;
 
 -- As before, but the view's program looks at the logs, and says what they had and what it consumed of
--- this transaction's own statements.
+-- this transaction's own statements. Its callers have pinned the search_path.
 CREATE OR REPLACE FUNCTION idivm.bring_up(view_id integer, by_writer boolean) RETURNS bigint
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+    LANGUAGE plpgsql
 AS $$
 DECLARE
     v record;
@@ -121,17 +125,14 @@ DECLARE
     outcome text;
 BEGIN
     -- One that a DROP ... CASCADE took apart is left to idivm.sweep().
-    SELECT one.name, one.moving, content.oid IS NULL AS lost, w.mark, w.refreshes,
+    -- Of a relation that is gone, has_table_privilege knows nothing.
+    SELECT one.name, one.moving, one.asks, w.mark, w.refreshes,
            one.status = 'invalid' OR idivm.is_foreign(w) AS anew,
-           program.prorettype = 'bigint'::regtype AS older
+           has_table_privilege(one.state, 'SELECT') IS NULL AS lost
     INTO v
-    FROM idivm.views one
-    JOIN pg_class definition ON definition.oid = one.definition
-    LEFT JOIN pg_class content ON content.oid = one.state
-    LEFT JOIN idivm.watermarks w ON w.view = one.id
-    LEFT JOIN pg_proc program ON program.proname = 'refresh_' || one.id
-                             AND program.pronamespace = 'idivm_state'::regnamespace
-    WHERE one.id = view_id AND one.status <> 'building';
+    FROM idivm.views one LEFT JOIN idivm.watermarks w ON w.view = one.id
+    WHERE one.id = view_id AND one.status <> 'building'
+      AND has_table_privilege(one.definition, 'SELECT') IS NOT NULL;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
@@ -141,11 +142,11 @@ BEGIN
                   HINT = 'idivm doctor makes it again; DROP VIEW by idivm removes the view.';
     END IF;
     snapshot := pg_current_snapshot();
-    IF v.older THEN
-        SELECT * INTO done FROM idivm.run_older(view_id, v.mark, v.anew);
-    ELSE
+    IF v.asks THEN
         EXECUTE format('SELECT * FROM idivm_state.%I($1, $2)', 'refresh_' || view_id)
         INTO done USING v.mark, v.anew;
+    ELSE
+        SELECT * INTO done FROM idivm.run_older(view_id, v.mark, v.anew);
     END IF;
     IF done.kind IS NULL AND NOT v.moving THEN
         RETURN NULL;
@@ -182,9 +183,10 @@ CREATE FUNCTION idivm.ascending(numbers integer[]) RETURNS integer[]
     LANGUAGE sql IMMUTABLE
     RETURN ARRAY(SELECT DISTINCT n FROM unnest(numbers) AS n ORDER BY n);
 
--- As before, but nothing is asked of the catalog under READ COMMITTED.
+-- As before, but nothing is asked of the catalog under READ COMMITTED; as above, the search_path is
+-- the caller's.
 CREATE OR REPLACE FUNCTION idivm.bring_up_kept(view_ids integer[]) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql
 AS $$
 DECLARE
     view_id integer;

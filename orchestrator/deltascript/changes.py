@@ -17,7 +17,7 @@ from sqlglot import exp
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, identifier, reference
 from orchestrator.deltascript.names import Names, SourceNames
-from orchestrator.deltascript.plan import ChangeClass, MaintenancePlan, ReadChanges
+from orchestrator.deltascript.plan import ChangeClass, MaintenancePlan, ReadChanges, Source
 
 _NOTHING = SQL("")
 
@@ -41,9 +41,18 @@ def fields(step: ReadChanges, names: Names) -> Composed:
     )
 
 
-def due(source: SourceNames) -> Identifier:
-    """The variable that holds how many changes of a source are pending."""
-    return Identifier(f"due_{source.id}")
+PLACES = 62
+"""The bits of `due`: that of a source says that it has pending changes, one more that a log says of
+a table to compute everything anew. Sources beyond share bits, and are then read in vain."""
+
+
+def is_due(plan: MaintenancePlan, source: Source) -> Composed:
+    """Whether changes of a source are pending."""
+    return SQL("(due & {}) <> 0").format(Literal(_bit(plan, source)))
+
+
+def _bit(plan: MaintenancePlan, source: Source) -> int:
+    return 1 << (1 + plan.sources.index(source) % PLACES)
 
 
 def declarations(plan: MaintenancePlan, names: Names) -> Composed:
@@ -51,13 +60,9 @@ def declarations(plan: MaintenancePlan, names: Names) -> Composed:
     return SQL(
         "    floor xid8 := pg_snapshot_xmin(since.snapshot);\n"
         "    own xid8 := pg_current_xact_id_if_assigned();\n"
-        "    truncated boolean;\n    firm boolean;\n    keys bigint;\n{}"
-    ).format(
-        SQL("").join(
-            SQL("    {} bigint;\n    {} bigint;\n").format(due(one), _own(one))
-            for one in _sources(plan, names)
-        )
-    )
+        "    due bigint := 0;\n    firm boolean;\n    taken bigint;\n    keys bigint;\n"
+        "    last bigint;\n"
+    ).format()
 
 
 def look(plan: MaintenancePlan, names: Names) -> Composed:
@@ -66,53 +71,58 @@ def look(plan: MaintenancePlan, names: Names) -> Composed:
     That the latter names the source views has it planned anew when a table is changed or its
     triggers are.
     """
-    sources = _sources(plan, names)
-    if not sources:
+    if not plan.sources:
         return SQL("        rebuild := idivm.has_drifted({});\n").format(Literal(names.id))
-    counts = [
-        SQL(
-            "count(*) FILTER (WHERE l.source = {0}), max(l.seq) FILTER (WHERE l.source = {0} AND l.xid = own)"
-        ).format(Literal(one.id))
-        for one in sources
-    ]
     logs = [
         SQL(
-            "            SELECT {} AS source, c.seq, c.xid, c.op FROM {} AS c\n            WHERE {}"
-        ).format(Literal(one.id), _log(one), _pending(one))
-        for one in sources
-    ]
-    marks = [
-        SQL(
-            "        IF {own} IS NOT NULL THEN\n"
-            "            marks := coalesce(marks, '{{}}') || jsonb_build_object({id}, {own});\n"
-            "        END IF;\n"
-        ).format(own=_own(one), id=Literal(one.id))
-        for one in sources
+            "            SELECT CASE c.op WHEN 'T' THEN {} ELSE {} END AS bits FROM {} AS c\n"
+            "            WHERE {}"
+        ).format(
+            Literal(_bit(plan, one) | 1), Literal(_bit(plan, one)), _log(source), _pending(source)
+        )
+        for one in plan.sources
+        for source in [names.sources[one.oid]]
     ]
     return SQL(
-        "        SELECT {counts},\n            bool_or(l.op = 'T'),\n"
+        "        SELECT coalesce(bit_or(l.bits), 0),\n"
         "            idivm.stood_firm({view}) AND NOT EXISTS (SELECT FROM {views} WHERE false)\n"
-        "        INTO {variables}, truncated, firm\n        FROM (\n{logs}\n        ) AS l;\n"
+        "        INTO due, firm\n        FROM (\n{logs}\n        ) AS l;\n"
         "        IF since.own_xid = own THEN\n            marks := since.own_marks;\n        END IF;\n"
-        "{marks}"
-        "        rebuild := truncated IS TRUE OR NOT firm AND idivm.has_drifted({view});\n"
+        "        rebuild := due & 1 <> 0 OR NOT firm AND idivm.has_drifted({view});\n"
     ).format(
-        counts=SQL(",\n            ").join(counts),
         view=Literal(names.id),
-        views=_listed(Identifier("idivm_def", f"s{one.id}") for one in sources),
-        variables=_listed(variable for one in sources for variable in (due(one), _own(one))),
+        views=_listed(
+            Identifier("idivm_def", f"s{names.sources[one.oid].id}") for one in plan.sources
+        ),
         logs=SQL("\n            UNION ALL\n").join(logs),
-        marks=SQL("").join(marks),
     )
 
 
-def _sources(plan: MaintenancePlan, names: Names) -> list[SourceNames]:
-    return [names.sources[source.oid] for source in plan.sources]
+def mark(plan: MaintenancePlan, names: Names, source: Source) -> Composed:
+    """Notes the last of this transaction's own statements on a source that is consumed."""
+    one = names.sources[source.oid]
+    return SQL(
+        "    IF own IS NOT NULL AND {due} THEN\n"
+        "        SELECT {last} INTO last FROM {log} AS c WHERE {pending};\n{noted}"
+        "    END IF;\n"
+    ).format(
+        due=is_due(plan, source),
+        last=_LAST,
+        log=_log(one),
+        pending=_pending(one),
+        noted=_noted(one),
+    )
 
 
-def _own(source: SourceNames) -> Identifier:
-    """The variable that holds the last of this transaction's own statements on a source."""
-    return Identifier(f"own_{source.id}")
+_LAST = SQL("max(c.seq) FILTER (WHERE c.xid = own)")
+
+
+def _noted(source: SourceNames) -> Composed:
+    return SQL(
+        "        IF last IS NOT NULL THEN\n"
+        "            marks := coalesce(marks, '{{}}') || jsonb_build_object({}, last);\n"
+        "        END IF;\n"
+    ).format(Literal(source.id))
 
 
 def _log(source: SourceNames) -> Identifier:
@@ -129,18 +139,21 @@ def _pending(source: SourceNames) -> Composed:
     )
 
 
-def read(step: ReadChanges, names: Names) -> Composed:
+def read(plan: MaintenancePlan, step: ReadChanges, names: Names) -> Composed:
     """The statements that read the changes; without classes, the one that asks for a rebuild."""
     source = names.sources[step.source.oid]
+    noted: Composable = mark(plan, names, step.source)
     if not step.classes:
-        return SQL("    rebuild := rebuild OR EXISTS (SELECT FROM {}(since));\n").format(
+        reading = SQL("    rebuild := rebuild OR EXISTS (SELECT FROM {}(since));\n").format(
             _net(source)
         )
-    if any(column.in_key for column in step.source.columns):
-        reading = _by_key(step, source, names)
+    elif any(column.in_key for column in step.source.columns):
+        reading, noted = _by_key(step, source, names), _NOTHING
     else:
         reading = _by_content(step, source, names)
-    return SQL("    IF {} > 0 THEN\n{}    END IF;\n").format(due(source), reading)
+    return SQL("{}    IF {} THEN\n{}    END IF;\n").format(
+        noted, is_due(plan, step.source), reading
+    )
 
 
 def _into(
@@ -222,7 +235,7 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Composed:
 
     called_keys = _listed(_key(source, "c"))
     once = SQL(
-        "        SELECT {row}, {key} AS key\n        FROM {log} AS c\n"
+        "        SELECT {row}, {key} AS key, c.seq, c.xid\n        FROM {log} AS c\n"
         "        WHERE {pending} AND c.op <> 'T'"
     ).format(
         row=row("c"),
@@ -232,9 +245,14 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Composed:
     )
     expressions, query = _net_columns(source, numbers)
     netted = SQL("        SELECT {} FROM (\n{}\n        ) AS n").format(row("n"), query)
-    return SQL("{}    IF keys < {} THEN\n{}    END IF;\n").format(
-        _into(step, once, conditions, counted=[(SQL("count(DISTINCT c.key)"), Identifier("keys"))]),
-        due(source),
+    counted = [
+        (SQL("count(*)"), Identifier("taken")),
+        (SQL("count(DISTINCT c.key)"), Identifier("keys")),
+        (_LAST, Identifier("last")),
+    ]
+    return SQL("{}{}    IF keys < taken THEN\n{}    END IF;\n").format(
+        _into(step, once, conditions, counted=counted),
+        _noted(source),
         _into(step, netted, conditions, expressions),
     )
 

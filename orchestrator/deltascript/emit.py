@@ -142,7 +142,7 @@ def create_program(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
     rows it changed; of which kind what it found was, or NULL if there was nothing to do; and the
     transaction's own statements that it consumed.
     """
-    yield SQL("SELECT idivm.drop_program({})").format(Literal(names.id))
+    yield SQL("SELECT idivm.replace_program({})").format(Literal(names.id))
     settings = SQL("").join(
         SQL("SET {} = {}\n").format(Identifier(name), Literal(value))
         for name, value in plan.settings

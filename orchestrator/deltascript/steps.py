@@ -264,18 +264,19 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
     if plan.moving:
         nothing = SQL("false")
     reads = [step for step in plan.script if isinstance(step, ReadChanges)]
-    pending = [SQL("{} > 0").format(changes.due(names.sources[one.oid])) for one in plan.sources]
+    read = {step.source for step in reads}
+    marks = [changes.mark(plan, names, one) for one in plan.sources if one not in read]
     looked = SQL(
         "    IF NOT rebuild THEN\n{}    END IF;\n"
-        "    kind := CASE WHEN rebuild THEN 'R' WHEN {} THEN 'C' END;\n"
+        "    kind := CASE WHEN rebuild THEN 'R' WHEN due > 0 THEN 'C' END;\n"
         "    IF {} THEN\n        RETURN;\n    END IF;\n"
         "    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN\n"
-        "        PERFORM idivm.claim_watermark({});\n    END IF;\n"
+        "        PERFORM idivm.claim_watermark({});\n    END IF;\n{}"
     ).format(
         changes.look(plan, names),
-        SQL(" OR ").join(pending) or SQL("false"),
         nothing,
         Literal(names.id),
+        SQL("").join(marks),
     )
     if not reads:
         if plan.moving:
@@ -297,7 +298,7 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
         "        rebuild := rebuild OR idivm.is_cheaper_anew({view}, accesses);\n    END IF;\n"
     ).format(
         looked=looked,
-        reads=SQL("").join(changes.read(step, names) for step in reads),
+        reads=SQL("").join(changes.read(plan, step, names) for step in reads),
         size=SQL(" + ").join(sizes) or SQL("0"),
         small=Literal(SMALL),
         accesses=SQL(" + ").join(accesses) or SQL("0"),
