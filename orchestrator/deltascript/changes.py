@@ -17,7 +17,7 @@ from sqlglot import exp
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, identifier, reference
 from orchestrator.deltascript.names import Names, SourceNames
-from orchestrator.deltascript.plan import ChangeClass, MaintenancePlan, ReadChanges, Source
+from orchestrator.deltascript.plan import ChangeClass, MaintenancePlan, ReadChanges
 
 _NOTHING = SQL("")
 
@@ -41,92 +41,85 @@ def fields(step: ReadChanges, names: Names) -> Composed:
     )
 
 
-PLACES = 62
-"""The bits of `due`: that of a source says that it has pending changes, one more that a log says of
-a table to compute everything anew. Sources beyond share bits, and are then read in vain."""
-
-
-def is_due(plan: MaintenancePlan, source: Source) -> Composed:
-    """Whether changes of a source are pending."""
-    return SQL("(due & {}) <> 0").format(Literal(_bit(plan, source)))
-
-
-def _bit(plan: MaintenancePlan, source: Source) -> int:
-    return 1 << (1 + plan.sources.index(source) % PLACES)
-
-
-def declarations(plan: MaintenancePlan, names: Names) -> Composed:
+def declarations() -> SQL:
     """The variables for what the logs have."""
     return SQL(
         "    floor xid8 := pg_snapshot_xmin(since.snapshot);\n"
         "    own xid8 := pg_current_xact_id_if_assigned();\n"
-        "    due bigint := 0;\n    firm boolean;\n    taken bigint;\n    keys bigint;\n"
-        "    last bigint;\n"
-    ).format()
+        "    due bigint := 0;\n    taken bigint;\n    keys bigint;\n    last bigint;\n"
+        "    truncated boolean;\n"
+    )
 
 
 def look(plan: MaintenancePlan, names: Names) -> Composed:
-    """The statement that asks the logs of all sources, and whether the view stands on firm ground.
+    """The statements that read the logs of all sources, and whether a rebuild is wanted.
 
-    That the latter names the source views has it planned anew when a table is changed or its
-    triggers are.
+    What `stood_firm` says is a constant of the plan. That the statement names the source views has
+    it planned anew when one of their tables is changed, or its triggers are.
     """
+    drifted = SQL("idivm.has_drifted({})").format(Literal(names.id))
     if not plan.sources:
-        return SQL("        rebuild := idivm.has_drifted({});\n").format(Literal(names.id))
-    logs = [
-        SQL(
-            "            SELECT CASE c.op WHEN 'T' THEN {} ELSE {} END AS bits FROM {} AS c\n"
-            "            WHERE {}"
-        ).format(
-            Literal(_bit(plan, one) | 1), Literal(_bit(plan, one)), _log(source), _pending(source)
-        )
-        for one in plan.sources
-        for source in [names.sources[one.oid]]
-    ]
+        return SQL("        rebuild := {};\n").format(drifted)
+    steps = {step.source: step for step in plan.script if isinstance(step, ReadChanges)}
     return SQL(
-        "        SELECT coalesce(bit_or(l.bits), 0),\n"
-        "            idivm.stood_firm({view}) AND NOT EXISTS (SELECT FROM {views} WHERE false)\n"
-        "        INTO due, firm\n        FROM (\n{logs}\n        ) AS l;\n"
         "        IF since.own_xid = own THEN\n            marks := since.own_marks;\n        END IF;\n"
-        "        rebuild := due & 1 <> 0 OR NOT firm AND idivm.has_drifted({view});\n"
+        "        rebuild := (SELECT idivm.stood_firm({view}) AND NOT EXISTS (SELECT FROM {views} WHERE false))"
+        " IS NOT TRUE AND {drifted};\n{reads}"
     ).format(
         view=Literal(names.id),
         views=_listed(
             Identifier("idivm_def", f"s{names.sources[one.oid].id}") for one in plan.sources
         ),
-        logs=SQL("\n            UNION ALL\n").join(logs),
+        drifted=drifted,
+        reads=SQL("").join(
+            _of_source(steps.get(one), names.sources[one.oid], names) for one in plan.sources
+        ),
     )
 
 
-def mark(plan: MaintenancePlan, names: Names, source: Source) -> Composed:
-    """Notes the last of this transaction's own statements on a source that is consumed."""
-    one = names.sources[source.oid]
+def _of_source(step: ReadChanges | None, source: SourceNames, names: Names) -> Composed:
+    """What the log of a source has; without a step, no more than whether it has anything.
+
+    Most tables hardly ever change: that their logs are empty is told without a query.
+    """
+    if step is not None and step.classes and source.key:
+        looked, further = _by_key(step, source, names)
+    else:
+        looked = _into(_COUNTED, _pending_rows(source, SQL("c.seq, c.xid, c.op")))
+        further = SQL("").format() if step is None else _by_content(step, source, names)
     return SQL(
-        "    IF own IS NOT NULL AND {due} THEN\n"
-        "        SELECT {last} INTO last FROM {log} AS c WHERE {pending};\n{noted}"
-        "    END IF;\n"
-    ).format(
-        due=is_due(plan, source),
-        last=_LAST,
-        log=_log(one),
-        pending=_pending(one),
-        noted=_noted(one),
-    )
-
-
-_LAST = SQL("max(c.seq) FILTER (WHERE c.xid = own)")
-
-
-def _noted(source: SourceNames) -> Composed:
-    return SQL(
-        "        IF last IS NOT NULL THEN\n"
-        "            marks := coalesce(marks, '{{}}') || jsonb_build_object({}, last);\n"
+        "        IF pg_relation_size({a}) > 0 OR pg_relation_size({b}) > 0 THEN\n"
+        "{looked}"
+        "            IF taken > 0 THEN\n"
+        "                due := due + taken;\n"
+        "                rebuild := rebuild OR truncated;\n"
+        "                IF last IS NOT NULL THEN\n"
+        "                    marks := coalesce(marks, '{{}}') || jsonb_build_object({id}, last);\n"
+        "                END IF;\n"
+        "{further}"
+        "            END IF;\n"
         "        END IF;\n"
-    ).format(Literal(source.id))
+    ).format(
+        a=Literal(f"idivm_log.s{source.id}_a"),
+        b=Literal(f"idivm_log.s{source.id}_b"),
+        looked=looked,
+        id=Literal(source.id),
+        further=further,
+    )
 
 
-def _log(source: SourceNames) -> Identifier:
-    return Identifier("idivm_log", f"s{source.id}")
+_COUNTED = (
+    (SQL("count(*)"), "taken"),
+    (SQL("max(c.seq) FILTER (WHERE c.xid = own)"), "last"),
+    (SQL("bool_or(c.op = 'T')"), "truncated"),
+)
+"""What is asked of the pending rows of every log, and the variables that hold it."""
+
+
+def _pending_rows(source: SourceNames, shown: Composable) -> Composed:
+    return SQL("        SELECT {}\n        FROM {} AS c\n        WHERE {}").format(
+        shown, Identifier("idivm_log", f"s{source.id}"), _pending(source)
+    )
 
 
 def _pending(source: SourceNames) -> Composed:
@@ -139,47 +132,38 @@ def _pending(source: SourceNames) -> Composed:
     )
 
 
-def read(plan: MaintenancePlan, step: ReadChanges, names: Names) -> Composed:
-    """The statements that read the changes; without classes, the one that asks for a rebuild."""
-    source = names.sources[step.source.oid]
-    noted: Composable = mark(plan, names, step.source)
-    if not step.classes:
-        reading = SQL("    rebuild := rebuild OR EXISTS (SELECT FROM {}(since));\n").format(
-            _net(source)
-        )
-    elif any(column.in_key for column in step.source.columns):
-        reading, noted = _by_key(step, source, names), _NOTHING
-    else:
-        reading = _by_content(step, source, names)
-    return SQL("{}    IF {} THEN\n{}    END IF;\n").format(
-        noted, is_due(plan, step.source), reading
+def _into(
+    wanted: Sequence[tuple[Composable, str]], rows: Composable, expressions: Composable = _NOTHING
+) -> Composed:
+    """Computes values of rows `c` into variables."""
+    return SQL(
+        "            {}SELECT {}\n            INTO {}\n            FROM (\n{}\n            ) AS c;\n"
+    ).format(
+        expressions,
+        SQL(",\n                ").join(value for value, _ in wanted),
+        _listed(Identifier(variable) for _, variable in wanted),
+        rows,
     )
 
 
-def _into(
-    step: ReadChanges,
-    images: Composable,
-    conditions: Sequence[Composable],
-    expressions: Composable = _NOTHING,
-    counted: Sequence[tuple[Composable, Identifier]] = (),
-) -> Composed:
-    """Collects images, rows `c`, into the variables of their classes."""
-    collected = [
-        SQL("array_agg(c.image) FILTER (WHERE {})").format(
-            SQL(" AND ").join([condition, *_relevant(one)])
+def _collected(step: ReadChanges, conditions: Sequence[Composable]) -> list[tuple[Composable, str]]:
+    """The images of each class, and the variables for them."""
+    return [
+        (
+            SQL("array_agg(c.image) FILTER (WHERE {})").format(
+                SQL(" AND ").join([condition, *_relevant(one)])
+            ),
+            one.variable,
         )
         for one, condition in zip(step.classes, conditions, strict=True)
     ]
-    variables = [Identifier(one.variable) for one in step.classes]
-    return SQL("    {}SELECT {}\n    INTO {}\n    FROM (\n{}\n    ) AS c;\n").format(
-        expressions,
-        SQL(",\n        ").join([*collected, *(what for what, _ in counted)]),
-        _listed([*variables, *(variable for _, variable in counted)]),
-        images,
-    )
 
 
 def _by_content(step: ReadChanges, source: SourceNames, names: Names) -> Composed:
+    if not step.classes:
+        return SQL("    rebuild := rebuild OR EXISTS (SELECT FROM {}(since));\n").format(
+            _net(source)
+        )
     numbers = [number for number, _ in step.fields]
 
     def image(side: str) -> list[Composed]:
@@ -191,13 +175,15 @@ def _by_content(step: ReadChanges, source: SourceNames, names: Names) -> Compose
         "               ROW({})::{} AS image\n"
         "        FROM {}(since) AS n CROSS JOIN generate_series(1, n.times)"
     ).format(_listed(row), names.state(step.shape), _net(source))
-    return _into(step, images, [SQL("c.{}").format(Identifier(one.kind)) for one in step.classes])
+    kinds = [SQL("c.{}").format(Identifier(one.kind)) for one in step.classes]
+    return _into(_collected(step, kinds), images)
 
 
-def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Composed:
+def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> tuple[Composed, Composed]:
+    """The statement that takes every key to have changed once, and the one for where this is not so."""
     numbers = [number for number, _ in step.fields]
     called = dict(step.fields)
-    key = [column for column in step.source.columns if column.in_key]
+    in_key = [column for column in step.source.columns if column.in_key]
 
     def field(side: str, number: int) -> Composed:
         return SQL("(c.image).{}").format(Identifier(f"{side}_{called[number]}"))
@@ -206,10 +192,10 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Composed:
         return SQL("ROW({})::record").format(_listed(field(side, number) for number in columns))
 
     def present(side: str) -> Composed:
-        return SQL("{} IS NOT NULL").format(field(side, key[0].attnum))
+        return SQL("{} IS NOT NULL").format(field(side, in_key[0].attnum))
 
     # A key may be equal by `=` and yet look different; that is no update.
-    coarse = [column.attnum for column in key if column.equality != "exact"]
+    coarse = [column.attnum for column in in_key if column.equality != "exact"]
     kept = SQL("{} AND {}").format(present("old"), present("new"))
     if coarse:
         kept = SQL("{} AND {} *= {}").format(kept, image("old", coarse), image("new", coarse))
@@ -233,27 +219,19 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Composed:
             names.state(step.shape),
         )
 
-    called_keys = _listed(_key(source, "c"))
-    once = SQL(
-        "        SELECT {row}, {key} AS key, c.seq, c.xid\n        FROM {log} AS c\n"
-        "        WHERE {pending} AND c.op <> 'T'"
-    ).format(
-        row=row("c"),
-        key=called_keys if len(source.key) == 1 else SQL("ROW({})").format(called_keys),
-        log=_log(source),
-        pending=_pending(source),
+    key = _key(source, "c")
+    once = SQL("{}, {} AS key, c.seq, c.xid, c.op").format(
+        row("c"), key[0] if len(key) == 1 else SQL("ROW({})").format(_listed(key))
     )
     expressions, query = _net_columns(source, numbers)
     netted = SQL("        SELECT {} FROM (\n{}\n        ) AS n").format(row("n"), query)
-    counted = [
-        (SQL("count(*)"), Identifier("taken")),
-        (SQL("count(DISTINCT c.key)"), Identifier("keys")),
-        (_LAST, Identifier("last")),
-    ]
-    return SQL("{}{}    IF keys < taken THEN\n{}    END IF;\n").format(
-        _into(step, once, conditions, counted=counted),
-        _noted(source),
-        _into(step, netted, conditions, expressions),
+    collected = _collected(step, conditions)
+    counted = (*collected, *_COUNTED, (SQL("count(DISTINCT c.key)"), "keys"))
+    return (
+        _into(counted, _pending_rows(source, once)),
+        SQL("            IF keys < taken AND NOT rebuild THEN\n{}            END IF;\n").format(
+            _into(collected, netted, expressions)
+        ),
     )
 
 
@@ -283,7 +261,7 @@ def _net_columns(source: SourceNames, numbers: Sequence[int]) -> tuple[Composed,
     key = _listed(_key(source, "p"))
     expressions = SQL(
         "WITH pending AS MATERIALIZED (\n"
-        "        SELECT c.op, {both} FROM {log} AS c WHERE {pending} AND c.op <> 'T'\n"
+        "{pending} AND c.op <> 'T'\n"
         "    ), repeated AS MATERIALIZED (\n"
         "        SELECT {key} FROM pending AS p GROUP BY {key} HAVING count(*) > 1\n"
         "    ), images AS (\n"
@@ -296,9 +274,9 @@ def _net_columns(source: SourceNames, numbers: Sequence[int]) -> tuple[Composed,
         "        WINDOW same AS (PARTITION BY {by}, ROW({image})::text)\n"
         "    )\n    "
     ).format(
-        both=_listed([columns("c", "o"), columns("c", "n")]),
-        log=_log(source),
-        pending=_pending(source),
+        pending=_pending_rows(
+            source, SQL("c.op, {}, {}").format(columns("c", "o"), columns("c", "n"))
+        ),
         key=key,
         old=columns("p", "o"),
         new=columns("p", "n"),

@@ -43,7 +43,7 @@ def plan_mode(plan: MaintenancePlan) -> SQL:
 def declarations(plan: MaintenancePlan, names: Names) -> Composed:
     """The variables that hold the diffs."""
     return SQL("{}{}").format(
-        changes.declarations(plan, names),
+        changes.declarations(),
         SQL("").join(
             SQL("    {} {}[];\n").format(Identifier(variable), names.state(shape))
             for variable, shape in plan.variables
@@ -249,7 +249,8 @@ def _collected(step: Assign, names: Names) -> Composed:
 
 
 def _guarded(needs: Iterable[str], statement: Composable) -> Composed:
-    held = [SQL("cardinality({}) > 0").format(Identifier(variable)) for variable in needs]
+    # A variable holds rows or NULL, never an empty array.
+    held = [SQL("{} IS NOT NULL").format(Identifier(variable)) for variable in needs]
     if not held:
         return SQL("    {}").format(statement)
     return SQL("    IF {} THEN\n        {}    END IF;\n").format(SQL(" OR ").join(held), statement)
@@ -260,23 +261,17 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
 
     A program that finds nothing to do ends there, before it has written anything.
     """
-    nothing = SQL("kind IS NULL")
-    if plan.moving:
-        nothing = SQL("false")
     reads = [step for step in plan.script if isinstance(step, ReadChanges)]
-    read = {step.source for step in reads}
-    marks = [changes.mark(plan, names, one) for one in plan.sources if one not in read]
     looked = SQL(
         "    IF NOT rebuild THEN\n{}    END IF;\n"
         "    kind := CASE WHEN rebuild THEN 'R' WHEN due > 0 THEN 'C' END;\n"
-        "    IF {} THEN\n        RETURN;\n    END IF;\n"
+        "{}"
         "    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN\n"
-        "        PERFORM idivm.claim_watermark({});\n    END IF;\n{}"
+        "        PERFORM idivm.claim_watermark({});\n    END IF;\n"
     ).format(
         changes.look(plan, names),
-        nothing,
+        SQL("    IF kind IS NULL THEN\n        RETURN;\n    END IF;\n" if not plan.moving else ""),
         Literal(names.id),
-        SQL("").join(marks),
     )
     if not reads:
         if plan.moving:
@@ -291,14 +286,14 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
         for one, size in zip(variables, sizes, strict=True)
     ]
     return SQL(
-        "{looked}    IF NOT rebuild THEN\n{reads}    END IF;\n"
-        "    IF {size} > {small} THEN\n"
+        "{looked}"
+        # There are no more net changes than changes.
+        "    IF NOT rebuild AND due > {small} AND {size} > {small} THEN\n"
         "        PERFORM set_config('plan_cache_mode', 'force_custom_plan', true);\n"
         "        accesses := {accesses};\n"
-        "        rebuild := rebuild OR idivm.is_cheaper_anew({view}, accesses);\n    END IF;\n"
+        "        rebuild := idivm.is_cheaper_anew({view}, accesses);\n    END IF;\n"
     ).format(
         looked=looked,
-        reads=SQL("").join(changes.read(plan, step, names) for step in reads),
         size=SQL(" + ").join(sizes) or SQL("0"),
         small=Literal(SMALL),
         accesses=SQL(" + ").join(accesses) or SQL("0"),
