@@ -1,13 +1,8 @@
 -- What a refresh costs beside its program, once more. A program asks by itself what the logs have for
--- its view, in one statement that is planned once a session and has the names of the logs in it. What
--- stays as it is for as long as a plan does is found out when the plan is made.
+-- its view, with the names of the logs in it.
 
--- Constants of a plan ----------------------------------------------------------------------------
---
--- These functions are IMMUTABLE for the planner to put their results into plans. They are not for
--- indexes, or for whatever else is stored.
-
--- No plan outlives its session, and no session its cluster.
+-- A constant for the planner, which may put it into plans: no plan outlives its session, and no
+-- session its cluster. It is not for indexes, or whatever else is stored.
 CREATE FUNCTION idivm.cluster_of_session() RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -16,42 +11,60 @@ BEGIN
 END
 $$;
 
--- Whether a view has not drifted, and will not unless the definition of one of its tables changes:
--- a trigger, an index, an heir. VOLATILE, to look at what is there now and not at what the statement
--- began with. Plain views, partitions and unlogged tables are looked at each time instead, and so is
--- all under a snapshot that is older than that of the definitions in use.
-CREATE FUNCTION idivm.stands_firm(view_id integer) RETURNS boolean
-    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')
-       AND NOT EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = view_id)
-       AND NOT EXISTS (
-           SELECT FROM idivm.view_sources vs
-           JOIN idivm.sources s ON s.id = vs.source
-           JOIN idivm.source_members m ON m.source = s.id
-           LEFT JOIN pg_class c ON c.oid = m.member
-           WHERE vs.view = view_id
-             AND (m.member <> s.relation OR c.oid IS NULL OR c.relhassubclass OR c.relpersistence <> 'p'))
-       AND NOT idivm.has_drifted(view_id);
-END
-$$;
-
--- The same as a constant of a plan that names the tables: such a plan is made anew after whatever
--- changes the definition of one of them, in this session or in another that has committed it.
-CREATE FUNCTION idivm.stood_firm(view_id integer) RETURNS boolean
-    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN idivm.stands_firm(view_id);
-END
-$$;
-
 -- As before, with the cluster as a constant.
 CREATE OR REPLACE FUNCTION idivm.is_foreign(w idivm.watermarks) RETURNS boolean
     LANGUAGE sql STABLE
     RETURN coalesce(w.cluster <> idivm.cluster_of_session()
                     OR pg_snapshot_xmax((w.mark).snapshot) > pg_snapshot_xmax(pg_current_snapshot()), true);
+
+-- Whether partitions or heirs of a captured table came or went.
+CREATE FUNCTION idivm.members_differ(source integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM idivm.sources s WHERE s.id = members_differ.source AND EXISTS (
+            (SELECT d FROM idivm.descendants(s.relation) d
+             EXCEPT SELECT m.member FROM idivm.source_members m WHERE m.source = s.id)
+            UNION ALL
+            (SELECT m.member FROM idivm.source_members m WHERE m.source = s.id
+             EXCEPT SELECT d FROM idivm.descendants(s.relation) d)));
+END
+$$;
+
+-- As before, in one statement: of each table, whether it is gone or capture is off, whether partitions
+-- or heirs came or went, whether its key is gone, and whether a crash has emptied it.
+CREATE OR REPLACE FUNCTION idivm.has_drifted(view_id integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        JOIN idivm.source_members m ON m.source = vs.source
+        LEFT JOIN pg_class c ON c.oid = m.member
+        WHERE vs.view = view_id AND (
+            c.oid IS NOT NULL
+            AND (SELECT count(*) FROM pg_trigger t
+                 WHERE t.tgrelid = m.member AND t.tgenabled = 'A'
+                   AND t.tgname IN ('idivm_' || m.source || '_insert', 'idivm_' || m.source || '_update',
+                                    'idivm_' || m.source || '_delete', 'idivm_' || m.source || '_truncate')) <> 4
+            OR (m.member <> s.relation OR c.relhassubclass) AND idivm.members_differ(s.id)
+            OR m.member = s.relation AND s.keyed AND NOT EXISTS (
+                SELECT FROM pg_index i
+                WHERE i.indrelid = s.relation AND i.indisunique AND i.indisvalid
+                  AND i.indpred IS NULL AND i.indexprs IS NULL
+                  AND (SELECT count(*) FROM idivm.source_columns k WHERE k.source = s.id AND k.in_key) = i.indnkeyatts
+                  AND NOT EXISTS (
+                      SELECT FROM idivm.source_columns k
+                      WHERE k.source = s.id AND k.in_key AND k.attnum <> ALL (i.indkey[:i.indnkeyatts - 1]::smallint[])))
+            OR c.relpersistence = 'u' AND NOT EXISTS (SELECT FROM idivm.witnesses w WHERE w.view = view_id))
+    ) OR EXISTS (
+        SELECT FROM idivm.inlined_views i
+        WHERE i.view = view_id AND i.signature IS DISTINCT FROM idivm.signature(i.relation)
+    );
+END
+$$;
 
 -- Programs ---------------------------------------------------------------------------------------
 

@@ -52,26 +52,14 @@ def declarations() -> SQL:
 
 
 def look(plan: MaintenancePlan, names: Names) -> Composed:
-    """The statements that read the logs of all sources, and whether a rebuild is wanted.
-
-    What `stood_firm` says is a constant of the plan. That the statement names the source views has
-    it planned anew when one of their tables is changed, or its triggers are.
-    """
-    drifted = SQL("idivm.has_drifted({})").format(Literal(names.id))
-    if not plan.sources:
-        return SQL("        rebuild := {};\n").format(drifted)
+    """The statements that read the logs of all sources, and whether a rebuild is wanted."""
     steps = {step.source: step for step in plan.script if isinstance(step, ReadChanges)}
     return SQL(
         "        IF since.own_xid = own THEN\n            marks := since.own_marks;\n        END IF;\n"
-        "        rebuild := (SELECT idivm.stood_firm({view}) AND NOT EXISTS (SELECT FROM {views} WHERE false))"
-        " IS NOT TRUE AND {drifted};\n{reads}"
+        "        rebuild := idivm.has_drifted({});\n{}"
     ).format(
-        view=Literal(names.id),
-        views=_listed(
-            Identifier("idivm_def", f"s{names.sources[one.oid].id}") for one in plan.sources
-        ),
-        drifted=drifted,
-        reads=SQL("").join(
+        Literal(names.id),
+        SQL("").join(
             _of_source(steps.get(one), names.sources[one.oid], names) for one in plan.sources
         ),
     )

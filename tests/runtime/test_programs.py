@@ -1,4 +1,4 @@
-"""What programs look for before they do anything, and what is kept in their plans."""
+"""What programs look for before they do anything."""
 
 import psycopg
 import pytest
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def shop(orc):
-    """Two tables, joined by an eager view and by a deferred one; the writers' plans are made."""
+    """Two tables, joined by an eager view and by a deferred one, changed a few times."""
     orc.execute(
         """
         CREATE TABLE grp (g text PRIMARY KEY, factor numeric(6, 2));
@@ -44,10 +44,9 @@ CUT = {
 @pytest.mark.parametrize("way", CUT)
 @pytest.mark.parametrize("level", [IsolationLevel.READ_COMMITTED, IsolationLevel.REPEATABLE_READ])
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "elsewhere"])
-def test_what_a_plan_took_for_sure_is_asked_again(shop, connect, way, level, elsewhere):
+def test_capture_that_was_off_is_noticed_by_the_next_writer(shop, connect, way, level, elsewhere):
     writer = connect()
     writer.isolation_level = level
-    # One transaction gave the writer its plans, whatever its snapshot was.
     writer.execute("UPDATE item SET n = n + 1 WHERE id = 1")
     other = connect() if elsewhere else writer
     (source,) = other.execute(
@@ -72,7 +71,7 @@ def test_an_heir_that_comes_is_noticed(shop, connect):
     assert differences(writer, "soon") == []
 
 
-def test_what_went_back_with_a_savepoint_is_asked_again(shop, connect):
+def test_triggers_that_went_back_with_a_savepoint_are_taken_as_they_are(shop, connect):
     writer = connect(autocommit=False)
     writer.execute("SAVEPOINT a; ALTER TABLE grp DISABLE TRIGGER ALL")
     writer.execute("UPDATE item SET n = n + 1 WHERE id = 1")
@@ -96,7 +95,6 @@ def test_a_snapshot_older_than_a_change_of_triggers_does_not_last(shop, connect)
     writer.execute("SELECT count(*) FROM item")
     for statement in CUT["triggers that were off"]:
         shop.connection.execute(statement)
-    # It has the plans made anew, and still sees the triggers as they were.
     writer.execute("UPDATE item SET n = n + 1 WHERE id = 1")
     writer.commit()
     writer.isolation_level = IsolationLevel.READ_COMMITTED
