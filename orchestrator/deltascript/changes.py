@@ -1,10 +1,10 @@
-"""The step of a program that reads the net changes of a source into its variables.
+"""The steps of a program that look what the logs have for it, and read net changes into variables.
 
-Of a source with a key the log is read column by column, those alone that the view uses. Most keys
-have one pending change, which is their net effect. Where a key has more, the images between the
-first and the last cancel, whatever the order in which the triggers of nested statements wrote them,
-and at most one old and one new image remain. Images are compared in the columns that are read: what
-changed in others is no change here.
+Of a source with a key the log is read column by column, those alone that the view uses. Mostly each
+key has one pending change, which is its net effect: then nothing is grouped or joined. Where a key
+has more, the images between the first and the last cancel, whatever the order in which the triggers
+of nested statements wrote them, and at most one old and one new image remain. Images are compared
+in the columns that are read: what changed in others is no change here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from sqlglot import exp
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.deltascript.names import Names, SourceNames
-from orchestrator.deltascript.plan import ChangeClass, ReadChanges
+from orchestrator.deltascript.plan import ChangeClass, MaintenancePlan, ReadChanges
+
+_NOTHING = SQL("")
 
 
 def fields(step: ReadChanges, names: Names) -> Composed:
@@ -39,41 +41,124 @@ def fields(step: ReadChanges, names: Names) -> Composed:
     )
 
 
-def read(step: ReadChanges, names: Names) -> Composed:
-    """The statement that reads the changes; without classes, the one that asks for a rebuild."""
-    source = names.sources[step.source.oid]
-    if not step.classes:
-        return SQL("    rebuild := rebuild OR EXISTS (SELECT FROM {}(since));\n").format(
-            _net(source)
-        )
-    keyed = any(column.in_key for column in step.source.columns)
-    reading = _by_key if keyed else _by_content
-    expressions, rows, conditions = reading(step, source, names)
-    # What is in no class does not become a row.
-    image = SQL("ROW({})::{}").format(_listed(_fields(step)), names.state(step.shape))
-    return SQL("    {}SELECT {}\n    INTO {}\n    FROM (\n{}\n    ) AS c;\n").format(
-        expressions,
-        SQL(",\n        ").join(
-            SQL("array_agg({}) FILTER (WHERE {})").format(
-                image, SQL(" AND ").join([condition, *_relevant(one)])
-            )
-            for one, condition in zip(step.classes, conditions, strict=True)
+def declarations() -> SQL:
+    """The variables for what the logs have."""
+    return SQL(
+        "    floor xid8 := pg_snapshot_xmin(since.snapshot);\n"
+        "    own xid8 := pg_current_xact_id_if_assigned();\n"
+        "    due bigint := 0;\n    taken bigint;\n    keys bigint;\n    last bigint;\n"
+        "    truncated boolean;\n"
+    )
+
+
+def look(plan: MaintenancePlan, names: Names) -> Composed:
+    """The statements that read the logs of all sources, and whether a rebuild is wanted."""
+    steps = {step.source: step for step in plan.script if isinstance(step, ReadChanges)}
+    return SQL(
+        "        IF since.own_xid = own THEN\n            marks := since.own_marks;\n        END IF;\n"
+        "        rebuild := idivm.has_drifted({});\n{}"
+    ).format(
+        Literal(names.id),
+        SQL("").join(
+            _of_source(steps.get(one), names.sources[one.oid], names) for one in plan.sources
         ),
-        SQL(", ").join(Identifier(one.variable) for one in step.classes),
+    )
+
+
+def _of_source(step: ReadChanges | None, source: SourceNames, names: Names) -> Composed:
+    """What the log of a source has; without a step, no more than whether it has anything.
+
+    Most tables hardly ever change: that their logs are empty is told without a query.
+    """
+    if step is not None and step.classes and source.key:
+        looked, further = _by_key(step, source, names)
+    else:
+        looked = _into(_COUNTED, _pending_rows(source, SQL("c.seq, c.xid, c.op")))
+        further = SQL("").format() if step is None else _by_content(step, source, names)
+    return SQL(
+        "        IF pg_relation_size({a}) > 0 OR pg_relation_size({b}) > 0 THEN\n"
+        "{looked}"
+        "            IF taken > 0 THEN\n"
+        "                due := due + taken;\n"
+        "                rebuild := rebuild OR truncated;\n"
+        "                IF last IS NOT NULL THEN\n"
+        "                    marks := coalesce(marks, '{{}}') || jsonb_build_object({id}, last);\n"
+        "                END IF;\n"
+        "{further}"
+        "            END IF;\n"
+        "        END IF;\n"
+    ).format(
+        a=Literal(f"idivm_log.s{source.id}_a"),
+        b=Literal(f"idivm_log.s{source.id}_b"),
+        looked=looked,
+        id=Literal(source.id),
+        further=further,
+    )
+
+
+_COUNTED = (
+    (SQL("count(*)"), "taken"),
+    (SQL("max(c.seq) FILTER (WHERE c.xid = own)"), "last"),
+    (SQL("bool_or(c.op = 'T')"), "truncated"),
+)
+"""What is asked of the pending rows of every log, and the variables that hold it."""
+
+
+def _pending_rows(source: SourceNames, shown: Composable) -> Composed:
+    return SQL("        SELECT {}\n        FROM {} AS c\n        WHERE {}").format(
+        shown, Identifier("idivm_log", f"s{source.id}"), _pending(source)
+    )
+
+
+def _pending(source: SourceNames) -> Composed:
+    """Whether a row `c` of a log is pending.
+
+    What was consumed long ago, as most of a log may be, one comparison tells.
+    """
+    return SQL("c.xid >= floor AND idivm.is_pending(c.xid, c.seq, since, {})").format(
+        Literal(source.id)
+    )
+
+
+def _into(
+    wanted: Sequence[tuple[Composable, str]], rows: Composable, expressions: Composable = _NOTHING
+) -> Composed:
+    """Computes values of rows `c` into variables."""
+    return SQL(
+        "            {}SELECT {}\n            INTO {}\n            FROM (\n{}\n            ) AS c;\n"
+    ).format(
+        expressions,
+        SQL(",\n                ").join(value for value, _ in wanted),
+        _listed(Identifier(variable) for _, variable in wanted),
         rows,
     )
 
 
-Reading = tuple[Composable, Composable, list[Composed]]
-"""Common table expressions, the query for the fields, and what tells the classes apart."""
+def _collected(
+    step: ReadChanges, names: Names, conditions: Sequence[Composable]
+) -> list[tuple[Composable, str]]:
+    """The rows of each class, and the variables for them. What is in no class does not become one."""
+    fields = [f"{side}_{name}" for side in ("old", "new") for _, name in step.fields]
+    image = SQL("ROW({})::{}").format(
+        _listed(SQL("c.{}").format(Identifier(name)) for name in fields or ["present"]),
+        names.state(step.shape),
+    )
+    return [
+        (
+            SQL("array_agg({}) FILTER (WHERE {})").format(
+                image, SQL(" AND ").join([condition, *_relevant(one)])
+            ),
+            one.variable,
+        )
+        for one, condition in zip(step.classes, conditions, strict=True)
+    ]
 
 
-def _fields(step: ReadChanges) -> list[Composed]:
-    names = [f"{side}_{name}" for side in ("old", "new") for _, name in step.fields]
-    return [SQL("c.{}").format(Identifier(name)) for name in names or ["present"]]
-
-
-def _by_content(step: ReadChanges, source: SourceNames, names: Names) -> Reading:
+def _by_content(step: ReadChanges, source: SourceNames, names: Names) -> Composed:
+    if not step.classes:
+        return SQL("    rebuild := rebuild OR EXISTS (SELECT FROM {}(since));\n").format(
+            _net(source)
+        )
     fields = [
         SQL("(n.{}).{} AS {}").format(
             SQL(side), Identifier(source.columns[number]), Identifier(f"{side}_{name}")
@@ -86,13 +171,15 @@ def _by_content(step: ReadChanges, source: SourceNames, names: Names) -> Reading
         "               {}\n"
         "        FROM {}(since) AS n CROSS JOIN generate_series(1, n.times)"
     ).format(_listed(fields or [SQL("true AS present")]), _net(source))
-    return SQL(""), rows, [SQL("c.{}").format(Identifier(one.kind)) for one in step.classes]
+    kinds = [SQL("c.{}").format(Identifier(one.kind)) for one in step.classes]
+    return _into(_collected(step, names, kinds), rows)
 
 
-def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Reading:
+def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> tuple[Composed, Composed]:
+    """The statement that takes every key to have changed once, and the one for where this is not so."""
     numbers = [number for number, _ in step.fields]
     called = dict(step.fields)
-    key = [column for column in step.source.columns if column.in_key]
+    in_key = [column for column in step.source.columns if column.in_key]
 
     def field(side: str, number: int) -> Composed:
         return SQL("c.{}").format(Identifier(f"{side}_{called[number]}"))
@@ -101,10 +188,10 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Reading:
         return SQL("ROW({})::record").format(_listed(field(side, number) for number in columns))
 
     def present(side: str) -> Composed:
-        return SQL("{} IS NOT NULL").format(field(side, key[0].attnum))
+        return SQL("{} IS NOT NULL").format(field(side, in_key[0].attnum))
 
     # A key may be equal by `=` and yet look different; that is no update.
-    coarse = [column.attnum for column in key if column.equality != "exact"]
+    coarse = [column.attnum for column in in_key if column.equality != "exact"]
     kept = SQL("{} AND {}").format(present("old"), present("new"))
     if coarse:
         kept = SQL("{} AND {} *= {}").format(kept, image("old", coarse), image("new", coarse))
@@ -120,12 +207,36 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Reading:
             return SQL("{} AND NOT {}").format(present(side), present(other))
         return SQL("{} AND NOT ({})").format(present(side), kept)
 
-    expressions, query = _net_columns(source, numbers)
-    # The branch without rows names the columns, and gives them the collations of the table's.
-    rows = SQL("            SELECT {} WHERE false\n            UNION ALL\n{}").format(
-        fields(step, names), query
+    conditions = [condition(one) for one in step.classes]
+
+    def shaped(query: Composable, *further: str) -> Composed:
+        # The branch without rows names the columns, and gives them the collations of the table's.
+        return SQL("            SELECT {} WHERE false\n            UNION ALL\n{}").format(
+            _listed([fields(step, names), *map(SQL, further)]), query
+        )
+
+    columns = (_column("c", side, number) for side in "on" for number in numbers)
+    once = shaped(
+        _pending_rows(source, SQL("{}, c.seq, c.xid, c.op").format(_listed(columns))),
+        "NULL::bigint AS seq",
+        "NULL::xid8 AS xid",
+        'NULL::"char" AS op',
     )
-    return expressions, rows, [condition(one) for one in step.classes]
+    key = [
+        SQL("coalesce({}, {})").format(field("new", one.attnum), field("old", one.attnum))
+        for one in in_key
+    ]
+    keys = SQL("count(DISTINCT {})").format(
+        key[0] if len(key) == 1 else SQL("ROW({})").format(_listed(key))
+    )
+    expressions, query = _net_columns(source, numbers)
+    collected = _collected(step, names, conditions)
+    return (
+        _into((*collected, *_COUNTED, (keys, "keys")), once),
+        SQL("            IF keys < taken AND NOT rebuild THEN\n{}            END IF;\n").format(
+            _into(collected, shaped(query), expressions)
+        ),
+    )
 
 
 def _net_columns(source: SourceNames, numbers: Sequence[int]) -> tuple[Composed, Composed]:
@@ -149,10 +260,7 @@ def _net_columns(source: SourceNames, numbers: Sequence[int]) -> tuple[Composed,
     )
     expressions = SQL(
         "WITH pending AS MATERIALIZED (\n"
-        "        SELECT c.op, {both} FROM {log} AS c\n"
-        # What was consumed long ago, as most of a log may be, one comparison tells.
-        "        WHERE c.xid >= (SELECT pg_snapshot_xmin((since).snapshot))\n"
-        "          AND idivm.is_pending(c.xid, c.seq, since, {id}) AND c.op <> 'T'\n"
+        "{pending} AND c.op <> 'T'\n"
         "    ), repeated AS MATERIALIZED (\n"
         "        SELECT {key} FROM pending AS p GROUP BY {key} HAVING count(*) > 1\n"
         "    ), images AS (\n"
@@ -165,9 +273,9 @@ def _net_columns(source: SourceNames, numbers: Sequence[int]) -> tuple[Composed,
         "        WINDOW same AS (PARTITION BY {by}, ROW({image})::text)\n"
         "    )\n    "
     ).format(
-        both=_listed([columns("c", "o"), columns("c", "n")]),
-        log=Identifier("idivm_log", f"s{source.id}"),
-        id=Literal(source.id),
+        pending=_pending_rows(
+            source, SQL("c.op, {}, {}").format(columns("c", "o"), columns("c", "n"))
+        ),
         key=key,
         old=columns("p", "o"),
         new=columns("p", "n"),

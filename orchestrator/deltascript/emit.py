@@ -12,6 +12,7 @@ from orchestrator.deltascript import changes, steps
 from orchestrator.deltascript.capture import function_body
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
+    Apply,
     BagTable,
     MaintenancePlan,
     ReadChanges,
@@ -44,6 +45,36 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
         yield SQL("CREATE TABLE {} AS {} WITH NO DATA").format(names.state(state.role), query)
         if isinstance(state, StateTable) and state.arrays:
             yield _in_line(state, names)
+        elif _changes_in_place(plan, state):
+            yield _filled(state, names, FILLED_FIRST)
+
+
+FILLED_FIRST: Final = 80
+"""Per cent of a page that the first rows of a table fill whose rows are changed in place."""
+
+FILLED_LATER: Final = 90
+"""The same for rows that come later. PostgreSQL prunes a page when less than a tenth of it, or of
+what this leaves, is free: so the room between the two is where a page's rows find their next
+versions, without another entry in an index and without pruning at each change."""
+
+
+def _changes_in_place(plan: MaintenancePlan, state: State) -> bool:
+    """Whether the script changes columns of a state that no index holds."""
+    if not isinstance(state, StateTable):
+        return False
+    indexed = set(state.key).union(*state.probes)
+    changed = [
+        {name for name, _ in step.sets}
+        for step in plan.script
+        if isinstance(step, Apply) and step.state == state.role and step.sets
+    ]
+    return any(not names & indexed for names in changed)
+
+
+def _filled(state: State, names: Names, share: int) -> Composed:
+    return SQL("ALTER TABLE {} SET (fillfactor = {})").format(
+        names.state(state.role), Literal(share)
+    )
 
 
 def _typed(plan: MaintenancePlan, state: StateTable, names: Names, query: Composable) -> Composed:
@@ -80,7 +111,8 @@ def _defining(state: State, names: Names, shapes: Mapping[str, str]) -> Composab
 
 
 def index_states(plan: MaintenancePlan, names: Names, content: bool = True) -> Iterator[Composed]:
-    """The statements that index the state tables; cheapest once the first content is there."""
+    """The statements that index the state tables; once the first content is there, which is
+    cheapest, and leaves the room in its pages to later versions."""
     for state in plan.states:
         if state.role == plan.content and not content:
             continue
@@ -92,16 +124,25 @@ def index_states(plan: MaintenancePlan, names: Names, content: bool = True) -> I
             )
         elif isinstance(state, StateTable):
             yield from steps.index_state(state, names)
+            if _changes_in_place(plan, state) and not state.arrays:
+                yield _filled(state, names, FILLED_LATER)
 
 
-def create_program(plan: MaintenancePlan, names: Names) -> Composed:
-    """The refresh function: the Δ-script as plpgsql, run with the settings of the view's creator."""
+def create_program(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
+    """The statements that make the refresh function, in place of one that is there.
+
+    It is the Δ-script as plpgsql, run with the settings of the view's creator. It tells how many
+    rows it changed; of which kind what it found was, or NULL if there was nothing to do; and the
+    transaction's own statements that it consumed.
+    """
+    yield SQL("SELECT idivm.replace_program({})").format(Literal(names.id))
     settings = SQL("").join(
         SQL("SET {} = {}\n").format(Identifier(name), Literal(value))
         for name, value in plan.settings
     )
-    return SQL(
-        "CREATE OR REPLACE FUNCTION {}(since idivm.watermark, rebuild boolean) RETURNS bigint\n"
+    yield SQL(
+        "CREATE FUNCTION {}(since idivm.watermark, rebuild boolean,\n"
+        '    OUT changed bigint, OUT kind "char", OUT marks jsonb)\n'
         "LANGUAGE plpgsql SECURITY DEFINER\nSET search_path = {}\n"
         # Where a policy would hide rows from the owner, what is stored would be right for nobody.
         "SET row_security = off\n"
@@ -140,9 +181,9 @@ def _program(plan: MaintenancePlan, names: Names) -> Composed:
     return SQL(
         "#variable_conflict use_column\n"
         "-- Keeps {} equal to the rows of {}; strategy {}.\n"
-        "<<{}>>\nDECLARE\n    changed bigint := 0;\n    applied bigint;\n"
+        "<<{}>>\nDECLARE\n    applied bigint;\n"
         "    accesses double precision := 0;\n    begun timestamptz := clock_timestamp();\n"
-        "{}BEGIN\n{}    RETURN changed;\nEND"
+        "{}BEGIN\n    changed := 0;\n{}END"
     ).format(
         _in_a_comment(names.state(plan.content)),
         _in_a_comment(names.definition),

@@ -6,6 +6,7 @@ state tables by their role; `runtime` gives both their names when it installs th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -209,6 +210,9 @@ class Assign:
     shape: str
     query: Query
     needs: tuple[str, ...]
+    apart: tuple[tuple[str, str], ...] = ()
+    """Variables that hold some of the rows once more, and the condition on these, as SQL over `d`:
+    a step that reads no others then runs only if there are any."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +234,8 @@ class Apply:
     collect: str | None
     shape: str | None
     needs: tuple[str, ...]
+    fields: tuple[tuple[str, str], ...] = ()
+    """What is kept of a row that changed, as the shape has it: `old` or `new`, and the column."""
 
 
 @dataclass(frozen=True)
@@ -249,9 +255,9 @@ class Analyse:
 Step: TypeAlias = ReplaceContent | ReadChanges | Assign | Apply | PlanAnew | Analyse
 
 
-def pairs_of(role: str, columns: tuple[str, ...]) -> Query:
-    """The shape of a state's changes: each column before and after."""
-    names = [(f"{side}_{name}", name) for side in ("old", "new") for name in columns]
+def pairs_of(role: str, fields: Iterable[tuple[str, str]]) -> Query:
+    """The shape of a state's changes: columns before and after, each with `old` or `new`."""
+    names = [(f"{side}_{name}", name) for side, name in fields]
     table = exp.Table(
         this=identifier(role), db=identifier(STATE), alias=exp.TableAlias(this=identifier("s"))
     )

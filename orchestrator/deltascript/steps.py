@@ -72,9 +72,12 @@ def _plan_anew(plan: MaintenancePlan) -> SQL:
 
 def declarations(plan: MaintenancePlan, names: Names) -> Composed:
     """The variables that hold the diffs."""
-    return SQL("").join(
-        SQL("    {} {}[];\n").format(Identifier(variable), names.state(shape))
-        for variable, shape in plan.variables
+    return SQL("{}{}").format(
+        changes.declarations(),
+        SQL("").join(
+            SQL("    {} {}[];\n").format(Identifier(variable), names.state(shape))
+            for variable, shape in plan.variables
+        ),
     )
 
 
@@ -157,7 +160,7 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
         stops.insert(0, _stop("a plain view that % reads was replaced", changed, names))
     return SQL(
         "    IF rebuild THEN\n{}{}{}"
-        "        PERFORM idivm.note_cost({}, NULL, begun);\n        RETURN changed;\n    END IF;\n"
+        "        PERFORM idivm.note_cost({}, NULL, begun);\n        RETURN;\n    END IF;\n"
     ).format(
         SQL("        {}").format(_plan_anew(plan)) if plan.by_lookups else SQL(""),
         SQL("").join(stops),
@@ -255,14 +258,15 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
         return _guarded(
             step.needs,
             SQL(
-                "SELECT array_agg(ROW({fields})::{shape}) INTO {variable}\n"
+                "SELECT {rows}\n        INTO {variables}\n"
                 "        FROM (\n            {query}\n        ) AS d;\n{planned}"
             ).format(
-                fields=_fields_of(step.query),
-                shape=names.state(step.shape),
-                variable=Identifier(step.variable),
+                rows=_collected(step, names),
+                variables=_listed([step.variable, *(variable for variable, _ in step.apart)]),
                 query=query_text(step.query, names, indent="            "),
-                planned=_planned_for(plan, SQL("cardinality({})").format(Identifier(step.variable))),
+                planned=_planned_for(
+                    plan, SQL("cardinality({})").format(Identifier(step.variable))
+                ),
             ),
         )
     if isinstance(step, Apply):
@@ -279,8 +283,16 @@ def _statements(statements: Iterable[Composable]) -> Composed:
     return SQL("").join(SQL("{};\n        ").format(one) for one in statements)
 
 
+def _collected(step: Assign, names: Names) -> Composed:
+    """The rows of a diff as an array, and again those that a condition sets apart."""
+    rows = SQL("array_agg(ROW({})::{})").format(_fields_of(step.query), names.state(step.shape))
+    apart = [SQL("{} FILTER (WHERE {})").format(rows, SQL(where)) for _, where in step.apart]
+    return SQL(",\n            ").join([rows, *apart])
+
+
 def _guarded(needs: Iterable[str], statement: Composable) -> Composed:
-    held = [SQL("cardinality({}) > 0").format(Identifier(variable)) for variable in needs]
+    # A variable holds rows or NULL, never an empty array.
+    held = [SQL("{} IS NOT NULL").format(Identifier(variable)) for variable in needs]
     if not held:
         return SQL("    {}").format(statement)
     return SQL("    IF {} THEN\n        {}    END IF;\n").format(SQL(" OR ").join(held), statement)
@@ -294,10 +306,28 @@ def _planned_for(plan: MaintenancePlan, size: Composable) -> Composed:
 
 
 def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
-    """Reads what has changed since the watermark; if it is much, weighs it and plans for it."""
+    """Looks what has changed since the watermark, reads it, weighs it if it is much, and plans for it.
+
+    A program that finds nothing to do ends there, before it has written anything.
+    """
     reads = [step for step in plan.script if isinstance(step, ReadChanges)]
+    looked = SQL(
+        "    IF NOT rebuild THEN\n{}    END IF;\n"
+        "    kind := CASE WHEN rebuild THEN 'R' WHEN due > 0 THEN 'C' END;\n"
+        "{}"
+        "    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN\n"
+        "        PERFORM idivm.claim_watermark({});\n    END IF;\n"
+    ).format(
+        changes.look(plan, names),
+        SQL("    IF kind IS NULL THEN\n        RETURN;\n    END IF;\n" if not plan.moving else ""),
+        Literal(names.id),
+    )
     if not reads:
-        return SQL("").format()
+        if plan.moving:
+            return looked
+        return SQL(
+            "{}    IF kind = 'C' AND idivm.pending_cancels({}) THEN\n        RETURN;\n    END IF;\n"
+        ).format(looked, Literal(names.id))
     variables = [one.variable for step in reads for one in step.classes]
     sizes = [SQL("coalesce(cardinality({}), 0)").format(Identifier(one)) for one in variables]
     accesses = [
@@ -305,13 +335,14 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
         for one, size in zip(variables, sizes, strict=True)
     ]
     return SQL(
-        "    IF NOT rebuild THEN\n{reads}    END IF;\n"
-        "    IF {size} > {cheap} THEN\n"
+        "{looked}"
+        # There are no more net changes than changes.
+        "    IF NOT rebuild AND due > {cheap} AND {size} > {cheap} THEN\n"
         "        accesses := {accesses};\n"
-        "        rebuild := rebuild OR idivm.is_cheaper_anew({view}, accesses);\n    END IF;\n"
+        "        rebuild := idivm.is_cheaper_anew({view}, accesses);\n    END IF;\n"
         "{planned}"
     ).format(
-        reads=SQL("").join(changes.read(step, names) for step in reads),
+        looked=looked,
         accesses=SQL(" + ").join(accesses) or SQL("0"),
         size=SQL(" + ").join(sizes) or SQL("0"),
         cheap=Literal(CHEAP),
@@ -335,7 +366,6 @@ def note_cost(plan: MaintenancePlan, names: Names) -> Composed:
 def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> Composed:
     table = names.state(step.state)
     query = query_text(step.query, names, indent="            ")
-    collected = step.collect is not None
     columns = step.columns
     same = SQL(" AND ").join(
         _equal(SQL("t.{}").format(Identifier(k)), SQL("d.{}").format(Identifier(d)), nulls)
@@ -360,7 +390,8 @@ def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> 
         ).format(table, query, where)
     else:
         before: Composable = SQL("")
-        if collected and not names.returns_old:
+        overwritten = step.collect and any(_is_overwritten(step, *field) for field in step.fields)
+        if overwritten and not names.returns_old:
             # The row as it was: a second look at the same row version.
             before = SQL(", {} AS b").format(table)
             where = SQL("{} AND b.ctid = t.ctid").format(where)
@@ -373,36 +404,42 @@ def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> 
             before,
             where,
         )
-    if not collected:
+    if step.collect is None:
         done = SQL("{};\n        GET DIAGNOSTICS applied = ROW_COUNT;\n").format(statement)
         return (
             SQL("{}        changed := changed + applied;\n").format(done)
             if counts
             else SQL("{};\n").format(statement)
         )
-    nothing = SQL(", ").join(SQL("NULL") for _ in columns)
-    old: Composable = (
-        nothing
-        if step.kind == "insert"
-        else _listed(columns, "b" if step.kind == "update" else "t")
-    )
-    new: Composable = nothing if step.kind == "delete" else _listed(columns, "t")
-    assert step.collect is not None and step.shape is not None
+    assert step.shape is not None
     variable = Identifier(step.collect)
-    both = SQL("WITH (OLD AS b) " if step.kind == "update" and names.returns_old else "")
+    before_too = any(_is_overwritten(step, *field) for field in step.fields)
+    both = SQL("WITH (OLD AS b) " if before_too and names.returns_old else "")
     return SQL(
-        "WITH done AS (\n        {} RETURNING {}ROW({}, {})::{} AS change\n        )\n"
+        "WITH done AS (\n        {} RETURNING {}ROW({})::{} AS change\n        )\n"
         "        SELECT {} || array_agg(done.change) INTO {} FROM done;\n{}"
     ).format(
         statement,
         both,
-        old,
-        new,
+        SQL(", ").join(_kept(step, side, name) for side, name in step.fields),
         names.state(step.shape),
         _qualified(names, step.collect),
         variable,
         _planned_for(plan, SQL("cardinality({})").format(variable)),
     )
+
+
+def _kept(step: Apply, side: str, name: str) -> Composable:
+    """A column of a changed row, before or after."""
+    if (step.kind, side) in (("insert", "old"), ("delete", "new")):
+        return SQL("NULL")
+    table = "b" if _is_overwritten(step, side, name) else "t"
+    return SQL("{}.{}").format(SQL(table), Identifier(name))
+
+
+def _is_overwritten(step: Apply, side: str, name: str) -> bool:
+    """Whether a column before the change is not as it is afterwards."""
+    return step.kind == "update" and side == "old" and name in dict(step.sets)
 
 
 def _assignments(step: Apply) -> Composed:

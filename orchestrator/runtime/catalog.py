@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -516,8 +516,13 @@ def invalidate_readers(connection: Connection[Any], source_id: int) -> None:
     )
 
 
-def column_types(connection: Connection[Any], oids: dict[str, int]) -> dict[str, ColumnType]:
-    """What PostgreSQL's catalog says of some types, which are given and returned by name."""
+def column_types(
+    connection: Connection[Any], oids: dict[str, int], scaled: Collection[str]
+) -> dict[str, ColumnType]:
+    """What PostgreSQL's catalog says of some types, which are given and returned by name.
+
+    Those that are `scaled` are numerics with a declared scale.
+    """
     rows = connection.execute(
         """
         WITH RECURSIVE plain(asked, oid) AS (
@@ -541,7 +546,11 @@ def column_types(connection: Connection[Any], oids: dict[str, int]) -> dict[str,
         [list(set(oids.values()))],
     ).fetchall()
     known = {oid: ColumnType(*facts) for oid, *facts in rows}
-    return {symbol: known[oid] for symbol, oid in oids.items() if oid in known}
+    return {
+        symbol: replace(known[oid], scaled=symbol in scaled)
+        for symbol, oid in oids.items()
+        if oid in known
+    }
 
 
 def note_initialised(

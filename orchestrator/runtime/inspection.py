@@ -181,7 +181,8 @@ def _compared(connection: Connection[Any], plan: MaintenancePlan, names: Names) 
         tables = ", ".join(dict.fromkeys(lacking))
         return Damage(f"indexes of its tables {tables} are gone", tuple(missing))
     installed = catalog_objects.program(connection, names)
-    connection.execute(emit.create_program(plan, names))
+    for statement in emit.create_program(plan, names):
+        connection.execute(statement)
     if catalog_objects.program(connection, names) != installed:
         return Damage(
             "its refresh function was edited, or made for another version of PostgreSQL or idivm"

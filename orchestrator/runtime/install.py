@@ -255,7 +255,8 @@ def _replan_one(
     _use(connection, view.id, plan, options)
     names = bound(connection, names)
     old = _restate(connection, view, plan, names, afresh)
-    connection.execute(emit.create_program(plan, names))
+    for statement in emit.create_program(plan, names):
+        connection.execute(statement)
     for source_id in before - catalog.sources_of(connection, view.id):
         connection.execute("SELECT idivm.forget_unused_source(%s)", [source_id])
     connection.execute("UPDATE idivm.views SET status = 'invalid' WHERE id = %s", [view.id])
@@ -377,7 +378,8 @@ def _fill(
             else:
                 for statement in emit.create_states(plan, names):
                     connection.execute(statement)
-                connection.execute(emit.create_program(plan, names))
+                for statement in emit.create_program(plan, names):
+                    connection.execute(statement)
                 connection.execute(SQL("SELECT {}(NULL, true)").format(names.refresh))
             for statement in emit.index_states(plan, names):
                 connection.execute(statement)

@@ -215,6 +215,7 @@ def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnTy
     identified = infer_ids(plan)
     root = identified.root if isinstance(identified, Plan) else plan.root
     oids: dict[str, int] = {}
+    scaled: set[str] = set()
     for operator in walk(root, subqueries=False):
         wanted = {c.symbol: Scalar.column(c) for c in operator.columns if c.symbol not in oids}
         if isinstance(operator, Grouping):
@@ -222,14 +223,22 @@ def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnTy
             for aggregate in operator.aggregates:
                 if len(aggregate.arguments) == 1:
                     _describe(
-                        connection, rows, {f"{aggregate.column}()": aggregate.arguments[0]}, oids
+                        connection,
+                        rows,
+                        {f"{aggregate.column}()": aggregate.arguments[0]},
+                        oids,
+                        scaled,
                     )
-        _describe(connection, operator, wanted, oids)
-    return catalog.column_types(connection, oids)
+        _describe(connection, operator, wanted, oids, scaled)
+    return catalog.column_types(connection, oids, scaled)
 
 
 def _describe(
-    connection: Connection[Any], rows: Operator, wanted: dict[str, Scalar], oids: dict[str, int]
+    connection: Connection[Any],
+    rows: Operator,
+    wanted: dict[str, Scalar],
+    oids: dict[str, int],
+    scaled: set[str],
 ) -> None:
     # The step of a recursion stands for nothing by itself.
     if not wanted or rows.outer_columns or open_recursions(rows):
@@ -239,7 +248,7 @@ def _describe(
     query = to_sql(Plan(Projection(rows, items), tuple(map(str, columns)), tuple(columns)))
     # What PostgreSQL says of a result calls a domain by its base type.
     text = SQL(
-        "SELECT {} FROM (VALUES (1)) AS one LEFT JOIN (SELECT * FROM ({}) AS q LIMIT 0) AS q ON true"
+        "SELECT {}, q.* FROM (VALUES (1)) AS one LEFT JOIN (SELECT * FROM ({}) AS q LIMIT 0) AS q ON true"
     ).format(
         SQL(", ").join(
             SQL("pg_typeof(q.{})::oid").format(Identifier(str(column))) for column in columns
@@ -248,12 +257,17 @@ def _describe(
     )
     try:
         with connection.transaction():
-            found = connection.execute(text).fetchone()
+            cursor = connection.execute(text)
+            found = cursor.fetchone()
     except psycopg.Error:
         # GROUP BY key shows what the key determines; not all of that can be grouped by.
         return
-    assert found is not None
-    oids.update(zip(wanted, found, strict=True))
+    assert found is not None and cursor.description is not None
+    oids.update(zip(wanted, found[: len(wanted)], strict=True))
+    described = cursor.description[len(wanted) :]
+    scaled.update(
+        name for name, one in zip(wanted, described, strict=True) if one.scale is not None
+    )
 
 
 def _source(connection: Connection[Any], use: SourceUse) -> tuple[Source, frozenset[int]]:

@@ -78,7 +78,8 @@ class States:
         with connection.transaction():
             for statement in emit.create_states(plan, names):
                 connection.execute(statement)
-            connection.execute(emit.create_program(plan, names))
+            for statement in emit.create_program(plan, names):
+                connection.execute(statement)
         return self._prepared(connection, plan, names)
 
     def rebuild(self, connection: Connection[Any], view: ViewInfo) -> tuple[Initialised, ...]:

@@ -27,6 +27,8 @@ class ColumnType:
     """Whether `=` of pg_catalog is how values of the type compare."""
     domain: bool = False
     """Whether the column's own type is a domain over this one."""
+    scaled: bool = False
+    """Whether it is a numeric all of whose values show the same number of places."""
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,10 @@ def test_a_state_table_that_was_altered(shop):
     "breaking",
     [
         "DROP FUNCTION idivm_state.refresh_1(idivm.watermark, boolean)",
-        "CREATE OR REPLACE FUNCTION idivm_state.refresh_1(since idivm.watermark, rebuild boolean)"
+        "CREATE OR REPLACE FUNCTION idivm_state.refresh_1(since idivm.watermark, rebuild boolean,"
+        " OUT changed bigint, OUT kind \"char\", OUT marks jsonb) LANGUAGE plpgsql AS 'BEGIN END'",
+        "DROP FUNCTION idivm_state.refresh_1(idivm.watermark, boolean);"
+        "CREATE FUNCTION idivm_state.refresh_1(since idivm.watermark, rebuild boolean)"
         " RETURNS bigint LANGUAGE sql RETURN 0",
         "ALTER FUNCTION idivm_state.refresh_1(idivm.watermark, boolean) SET timezone = 'Asia/Tokyo'",
     ],

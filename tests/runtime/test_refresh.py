@@ -179,10 +179,10 @@ def test_plain_sql_refreshes_as_well(shop):
 
 
 def test_a_source_from_before_a_migration_gets_the_function_that_it_lacks(shop):
-    (due,) = shop.connection.execute(
-        "SELECT oid::regprocedure::text FROM pg_proc WHERE proname ~ '^s[0-9]+_due$' ORDER BY oid LIMIT 1"
+    (found,) = shop.connection.execute(
+        "SELECT oid::regprocedure::text FROM pg_proc WHERE proname ~ '^s[0-9]+_any$' ORDER BY oid LIMIT 1"
     ).fetchone()
-    shop.connection.execute(f"DROP FUNCTION {due}")
+    shop.connection.execute(f"DROP FUNCTION {found}")
     shop.execute("UPDATE t SET n = n + 1000 WHERE id = 1")
     shop.connection.execute("SELECT * FROM idivm.refresh('big')")
     assert equal(shop) == {"sums": True, "big": True}

@@ -49,7 +49,7 @@ from orchestrator.strategies.idiff.rules.base import (
     propagate,
 )
 from orchestrator.strategies.idiff.rules.stored import maintain, refer
-from orchestrator.strategies.idiff.states import Upkeep, store
+from orchestrator.strategies.idiff.states import Upkeep, keep_what_is_read, store
 from orchestrator.strategies.idiff.terms import shown
 from orchestrator.strategies.problem import Problem
 
@@ -139,6 +139,7 @@ class _Composition:
             self.composer.relevant = relevant(self.root)
         self._made: dict[Operator, Operator] = {}
         self._content(self.root)
+        keep_what_is_read(self.composer)
         script: tuple[Step, ...] = (*reads(self.composer), *self.composer.steps)
         found = (lookup for one in self.composer.loops.values() for lookup in probes(one))
         lookups = list(dict.fromkeys(found))

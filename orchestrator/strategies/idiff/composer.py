@@ -10,8 +10,12 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from sqlglot import exp
+
+from orchestrator.algebra import dialect
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.copies import copied
+from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.project import Item, Projection
@@ -37,6 +41,7 @@ from orchestrator.sqltext import fitted_name
 from orchestrator.strategies.idiff.access import Loop, loops
 from orchestrator.strategies.idiff.diffs import Bag, Diff, variables
 from orchestrator.strategies.idiff.minimize import Held, minimized
+from orchestrator.strategies.idiff.prune import pruned
 from orchestrator.strategies.idiff.terms import renamed, same
 from orchestrator.strategies.problem import ColumnType
 
@@ -234,17 +239,33 @@ class Composer:
         It is computed if one of the variables that it `needs` holds anything: those that it reads,
         unless others are named.
         """
+        return self.assign_apart(wanted, plan, columns, (), needs)[0]
+
+    def assign_apart(
+        self,
+        wanted: str,
+        plan: Operator,
+        columns: Sequence[Column],
+        conditions: Sequence[tuple[str, Scalar]],
+        needs: Iterable[str] | None = None,
+    ) -> tuple[DiffScan, ...]:
+        """The same, and for each condition a variable that holds the rows which satisfy it."""
         variable = self.name(wanted)
         shape = self.name(f"{wanted}_row")
         columns = tuple(dict.fromkeys(columns))
-        plan = self.prepared(plan)
+        plan = pruned(self.prepared(plan), columns)
         query = self.query(plan, columns)
         self.states.append(Shape(shape, query))
         self.variables.append((variable, shape))
         wanting = variables(plan) if needs is None else needs
-        self.add(plan, Assign(variable, shape, query, tuple(sorted(wanting))))
+        apart = tuple((self.name(f"{wanted}_{name}"), _of_diff(one)) for name, one in conditions)
+        self.variables += [(name, shape) for name, _ in apart]
+        self.add(plan, Assign(variable, shape, query, tuple(sorted(wanting)), apart))
         outputs = tuple((column, column.symbol) for column in columns)
-        return DiffScan(variable, self.symbols.fresh("d"), outputs)
+        return tuple(
+            DiffScan(name, self.symbols.fresh("d"), outputs)
+            for name in (variable, *(name for name, _ in apart))
+        )
 
     def query(self, plan: Operator, columns: Sequence[Column]) -> Query:
         """A plan as a query that shows some columns by their symbols."""
@@ -256,6 +277,15 @@ def fields_of(source: Source) -> tuple[tuple[int, str], ...]:
     """What the columns of a source are called in its diffs, behind `old_` or `new_`."""
     names = Symbols()
     return tuple((c.attnum, names.fresh(fitted_name(c.name, " " * 8)[:-8])) for c in source.columns)
+
+
+def _of_diff(condition: Scalar) -> str:
+    """A condition on the columns of a diff as SQL over `d`."""
+
+    def qualified(node: Tree) -> Tree:
+        return reference(node.name, "d") if isinstance(node, exp.Column) else node
+
+    return dialect.write(condition.tree.transform(qualified, copy=False), own=True)
 
 
 def _aliases(plan: Operator) -> set[str]:

@@ -130,6 +130,7 @@ class Model:
             run.query += accesses
             if isinstance(step, Assign):
                 run.held[step.variable] = rows
+                run.held.update((name, rows * SOME) for name, _ in step.apart)
                 run.computed = max(run.computed, rows)
                 continue
             found = rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sqlglot import exp
@@ -17,6 +17,7 @@ from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import FALSE, Scalar, filled
+from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.deltascript.plan import (
@@ -31,6 +32,7 @@ from orchestrator.deltascript.plan import (
 from orchestrator.sqltext import fitted_name
 from orchestrator.strategies.idiff.composer import Changes, Composer
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update, variables
+from orchestrator.strategies.idiff.prune import pruned
 from orchestrator.strategies.idiff.terms import renamed
 
 EXACT = frozenset(
@@ -77,7 +79,7 @@ def store(
     )
     if role != CONTENT and followed:
         shape = composer.name(f"{role}_row")
-        composer.states.append(Shape(shape, pairs_of(role, tuple(outputs.values()))))
+        composer.states.append(Shape(shape, pairs_of(role, both(outputs.values()))))
         minus, update, plus = (composer.name(f"{role}_{w}") for w in ("gone", "changed", "come"))
         composer.changes[role] = Changes(minus, update, plus, shape)
         composer.variables += [(name, shape) for name in (minus, update, plus)]
@@ -92,6 +94,37 @@ def store(
     )
     composer.stored[role], composer.scans[role] = plan, scan
     return scan
+
+
+def both(columns: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Columns before and after a change."""
+    names = tuple(columns)
+    return tuple((side, name) for side in ("old", "new") for name in names)
+
+
+def keep_what_is_read(composer: Composer) -> None:
+    """Leaves out of the changes of stored results what no step reads; called after all steps."""
+    read: dict[str, set[str]] = {}
+    for plan in composer.plans.values():
+        for scan in walk(plan):
+            if isinstance(scan, DiffScan):
+                read.setdefault(scan.variable, set()).update(name for _, name in scan.outputs)
+    for role, held in composer.changes.items():
+        asked = set[str]().union(
+            *(read.get(one, ()) for one in (held.minus, held.update, held.plus))
+        )
+        every = both(name for _, name in composer.scans[role].outputs)
+        fields = tuple(one for one in every if "_".join(one) in asked) or every[:1]
+        composer.states = [
+            Shape(one.role, pairs_of(role, fields)) if one.role == held.shape else one
+            for one in composer.states
+        ]
+        composer.steps = [
+            replace(step, fields=fields)
+            if isinstance(step, Apply) and step.state == role and step.collect
+            else step
+            for step in composer.steps
+        ]
 
 
 @dataclass(frozen=True)
@@ -236,6 +269,7 @@ class Upkeep:
             read = frozenset[Column]().union(*(value.references for _, value in sets))
             read |= where.references if where else frozenset()
             columns = list(dict.fromkeys([*ids, *(c for c in plan.columns if c in read)]))
+        plan = pruned(plan, columns)
         held = composer.changes.get(state.role)
         collect = None
         if held is not None:
@@ -259,6 +293,7 @@ class Upkeep:
                 where=self._text(where) if where else None,
                 collect=collect,
                 shape=held.shape if held else None,
+                fields=both(name for _, name in state.outputs) if held else (),
                 needs=tuple(sorted(variables(plan) if needs is None else needs)),
             ),
         )

@@ -15,7 +15,6 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.project import Item, Projection
-from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import Scalar, disjunction, filled
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.strategies.idiff.again import again
@@ -63,13 +62,21 @@ class Kept:
     value: str
     """The value in terms of the parts."""
 
-    def calls(self) -> list[Aggregate]:
-        """The parts, computed of all rows."""
-        return [Aggregate(p.column, filled(p.over, a=self.argument)) for p in self.parts]
+    def calls(self, but: Column) -> list[Aggregate]:
+        """The parts, computed of all rows; `but` is there already."""
+        return [
+            Aggregate(p.column, filled(p.over, a=self.argument))
+            for p in self.parts
+            if p.column != but
+        ]
 
-    def deltas(self, sign: Column) -> list[Aggregate]:
+    def deltas(self, sign: Column, but: Column) -> list[Aggregate]:
         """What a change adds to them."""
-        return [Aggregate(p.column, filled(p.delta, a=self.argument, s=sign)) for p in self.parts]
+        return [
+            Aggregate(p.column, filled(p.delta, a=self.argument, s=sign))
+            for p in self.parts
+            if p.column != but
+        ]
 
     def worth(self, parts: dict[Column, Scalar]) -> Scalar:
         """The value, given the parts."""
@@ -85,17 +92,17 @@ def _(operator: Distinct, composer: Composer, role: str) -> StateScan:
 def _(operator: Grouping, composer: Composer, role: str) -> StateScan:
     composer.comparable(operator.by)
     changed = bag(operator.input, composer)
-    kept = [_kept(aggregate, composer) for aggregate in operator.aggregates]
+    rows = Aggregate(
+        Column(composer.symbols.fresh("idivm_rows"), "bigint"), Scalar.read("count(*)")
+    )
+    kept = [_kept(aggregate, rows.column, composer) for aggregate in operator.aggregates]
     found = [one for one in kept if one is not None]
     if len(found) < len(kept):
         state = store(role, operator, operator.by, composer)
         if changed is not None:
             again(Upkeep(state, composer), operator, changed, operator.by)
         return state
-    rows = Aggregate(
-        Column(composer.symbols.fresh("idivm_rows"), "bigint"), Scalar.read("count(*)")
-    )
-    calls = [call for one in found for call in one.calls()]
+    calls = [call for one in found for call in one.calls(rows.column)]
     whole = Grouping(operator.input, operator.by, (*operator.aggregates, rows, *calls))
     state = store(role, whole, operator.by, composer)
     if changed is not None:
@@ -106,26 +113,27 @@ def _(operator: Grouping, composer: Composer, role: str) -> StateScan:
 def _add(upkeep: Upkeep, operator: Grouping, changed: Bag, rows: Column, kept: list[Kept]) -> None:
     """Adds the change of each group to what is stored of it."""
     grown = Aggregate(rows, filled("coalesce(sum(s), 0)::bigint", s=changed.sign))
-    calls = [call for one in kept for call in one.deltas(changed.sign)]
+    calls = [call for one in kept for call in one.deltas(changed.sign, rows)]
     grouped = Grouping(changed.plan, operator.by, (grown, *calls))
-    delta = upkeep.composer.assign(f"{upkeep.state.role}_change", grouped, grouped.columns)
-    numbers = [rows, *(part.column for one in kept for part in one.parts)]
+    ways = [("fewer", filled("x < 0", x=rows)), ("more", filled("x > 0", x=rows))]
+    delta, *apart = upkeep.composer.assign_apart(
+        f"{upkeep.state.role}_change", grouped, grouped.columns, ways if operator.by else ()
+    )
+    numbers = list(dict.fromkeys([rows, *(part.column for one in kept for part in one.parts)]))
     added = {c: filled("x + y", x=upkeep.stored(c), y=c) for c in numbers}
     if operator.by:
-        shrunk = Selection(delta, filled("x < 0", x=rows))
-        upkeep.delete(shrunk, operator.by, filled("x = 0", x=added[rows]))
+        upkeep.delete(apart[0], operator.by, filled("x = 0", x=added[rows]))
     sets = [*added.items(), *((one.aggregate.column, one.worth(added)) for one in kept)]
     moved = disjunction(filled("x <> 0", x=column) for column in numbers)
     upkeep.update(delta, operator.by, sets, moved)
     if operator.by:
         alone = {column: Scalar.column(column) for column in numbers}
         values = [Item(one.aggregate.column, one.worth(alone)) for one in kept]
-        come = Selection(delta, filled("x > 0", x=rows))
-        upkeep.insert(Projection(come, (*map(Item.kept, (*operator.by, *numbers)), *values)))
+        upkeep.insert(Projection(apart[1], (*map(Item.kept, (*operator.by, *numbers)), *values)))
 
 
-def _kept(aggregate: Aggregate, composer: Composer) -> Kept | None:
-    """How an aggregate is kept by arithmetic, if it can be."""
+def _kept(aggregate: Aggregate, rows: Column, composer: Composer) -> Kept | None:
+    """How an aggregate is kept by arithmetic, if it can be; the count of `rows` is kept anyway."""
     if aggregate.distinct or aggregate.ordered or aggregate.call.subqueries:
         return None
     function, arguments = aggregate.function, aggregate.arguments
@@ -139,7 +147,10 @@ def _kept(aggregate: Aggregate, composer: Composer) -> Kept | None:
     argument = arguments[0] if arguments else Scalar.read("true")
     if aggregate.filter is not None:
         argument = filled("CASE WHEN c THEN a END", a=argument, c=aggregate.filter)
-    count = part("n", "count(a)", f"{_grown('s', 'a IS NOT NULL')}::bigint", "bigint")
+    if not arguments and aggregate.filter is None:
+        count = Part("n", "count(*)", f"{_grown('s')}::bigint", rows)
+    else:
+        count = part("n", "count(a)", f"{_grown('s', 'a IS NOT NULL')}::bigint", "bigint")
     if function == "count":
         return Kept(aggregate, argument, (count,), "n")
     if function in _BOOLEAN:
@@ -165,6 +176,19 @@ def _kept(aggregate: Aggregate, composer: Composer) -> Kept | None:
         return Kept(aggregate, argument, (count, total), f"CASE WHEN n > 0 THEN {value} END")
     if function in _VARIANCE or (type_.name != "numeric" and not type_.name.startswith("numeric(")):
         return None
+    if type_.scaled:
+        # A sum of such numbers shows their scale. They are never infinite.
+        number = "a <> 'NaN'::numeric"
+        total = part("sum", _grown("a", number), _difference(number))
+        nans = "a = 'NaN'::numeric"
+        nan = part(
+            "nan", f"count(*) FILTER (WHERE {nans})", f"{_grown('s', nans)}::bigint", "bigint"
+        )
+        exact = "sum / n::numeric" if function == "avg" else "sum"
+        value = (
+            f"CASE WHEN n = 0 THEN NULL::numeric WHEN nan = 0 THEN {exact} ELSE 'NaN'::numeric END"
+        )
+        return Kept(aggregate, argument, (count, total, nan), value)
     finite = "a < 'Infinity'::numeric AND a > '-Infinity'::numeric"
     total = part("sum", _grown("a", finite), _difference(finite))
     # How many rows have which scale: a number to the base 10^12, whose digits these counts are.
