@@ -8,6 +8,7 @@ from orchestrator.bench.plot import draw_skew
 from orchestrator.bench.skew import run
 from orchestrator.errors import UsageError
 
+
 def test_every_side_is_measured_on_every_graph(dsn, tmp_path):
     report = run(dsn=dsn, sizes=(1_000, 2_000), epsilons=("1/2", "1"), updates=6)
     measured = {(row["graph"], row["rows"], row["side"]) for row in report.rows}
