@@ -300,8 +300,10 @@ class Partition:
     """A relation in two parts, by how many of its rows have a value: roles of states."""
 
     relation: str
+    on: tuple[str, ...]
+    """The variables whose values these are."""
     values: tuple[str, ...]
-    """The columns that hold the value, in the states of the degrees and of the heavy values."""
+    """The columns that hold a value, in the states of the degrees and of the heavy values."""
     degrees: str
     degree: str
     """The column of a value's degree."""

@@ -74,7 +74,7 @@ def _relation(connection: Connection[Any], names: Names, one: Mapping[str, Any])
     assert row is not None
     heavy, heavy_rows, light, light_rows = row
     return RelationParts(
-        one["relation"], one["values"], heavy, heavy_rows, light, light_rows, dict(heaviest)
+        one["relation"], one["on"], heavy, heavy_rows, light, light_rows, dict(heaviest)
     )
 
 

@@ -307,6 +307,7 @@ class Degrees:
             partitions=tuple(
                 Partition(
                     one.atom,
+                    tuple(sorted(one.on)),
                     tuple(map(values.degrees.called, values.columns)),
                     values.degrees.role,
                     values.degrees.called(values.degree),
