@@ -88,13 +88,47 @@ BEGIN
 END
 $$;
 
--- Has another refresh committed since the snapshot, this one fails under REPEATABLE READ. Under READ
--- COMMITTED the view's lock is enough.
+-- Keeps the tables of a view as the snapshot of this transaction has them. What TRUNCATE and ALTER
+-- TABLE do to a file is seen through every snapshot: a table that was emptied since looks empty, while
+-- the log does not say so yet.
+CREATE FUNCTION idivm.pin_tables(view_id integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    one record;
+BEGIN
+    FOR one IN
+        SELECT m.member::regclass AS name, c.oid, nullif(c.relfilenode, 0) AS file
+        FROM idivm.view_sources vs
+        JOIN idivm.source_members m ON m.source = vs.source
+        JOIN pg_class c ON c.oid = m.member
+        WHERE vs.view = view_id AND c.relkind IN ('r', 'm') ORDER BY c.oid
+    LOOP
+        -- Of a table that was dropped there is nothing to lock.
+        IF pg_relation_filenode(one.oid) IS NOT NULL THEN
+            EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE', one.name);
+        END IF;
+        IF pg_relation_filenode(one.oid) IS DISTINCT FROM one.file THEN
+            RAISE EXCEPTION 'the table % was truncated or rewritten after this transaction took its snapshot', one.name
+                USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+        END IF;
+    END LOOP;
+EXCEPTION WHEN undefined_table THEN
+    RAISE EXCEPTION 'a table was dropped after this transaction took its snapshot'
+        USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+END
+$$;
+COMMENT ON FUNCTION idivm.pin_tables(integer) IS
+    'locks a view''s tables against what no snapshot hides, and fails if it has happened since this one';
+
+-- What a refresh under REPEATABLE READ makes sure of: it fails if another one has committed since the
+-- snapshot. Under READ COMMITTED the view's lock is enough.
 CREATE FUNCTION idivm.claim_watermark(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM FROM idivm.watermarks w WHERE w.view = view_id FOR NO KEY UPDATE;
+    PERFORM idivm.pin_tables(view_id);
 END
 $$;
 

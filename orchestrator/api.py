@@ -242,6 +242,7 @@ class Orchestrator:
 
             def compare() -> list[CheckReport]:
                 refresh.refresh_here(self.connection, ids)
+                refresh.pin_tables(self.connection, ids)
                 here = {view.id: view for view in catalog.all_views(self.connection)}
                 return [
                     self._compare(here.get(one) or catalog.view_by_id(self.connection, one))

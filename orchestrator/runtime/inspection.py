@@ -112,6 +112,7 @@ def wrong_states(connection: Connection[Any], view: ViewInfo) -> list[str]:
 
     def differing() -> list[str]:
         refresh.refresh_here(connection, [view.id])
+        refresh.pin_tables(connection, [view.id])
         catalog.take_settings(connection, view.settings)
         wrong = []
         if not check.compare(connection, view=SQL(view.name), definition=names.definition).equal:

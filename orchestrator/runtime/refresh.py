@@ -49,6 +49,11 @@ def refresh_here(connection: Connection[Any], view_ids: Sequence[int]) -> list[R
     return [RefreshReport(*row) for row in rows.fetchall()]
 
 
+def pin_tables(connection: Connection[Any], view_ids: Sequence[int]) -> None:
+    """Makes sure that the tables of views are as the open transaction's snapshot has them."""
+    connection.execute("SELECT idivm.pin_tables(id) FROM unnest(%s) AS id", [list(view_ids)])
+
+
 def collect(connection: Connection[Any], view_ids: Sequence[int]) -> None:
     """Frees the log segments of these views' sources that no view needs any more."""
     sources = connection.execute(

@@ -7,6 +7,7 @@ import pytest
 from psycopg import IsolationLevel
 
 from orchestrator.errors import DatabaseError, IdivmError
+from orchestrator.runtime import refresh
 
 pytestmark = pytest.mark.integration
 
@@ -217,6 +218,38 @@ def test_a_log_that_was_collected_under_a_snapshot_is_noticed(shop, connect):
     shop.execute("SELECT idivm.collect(1); SELECT idivm.collect(1)")
     with pytest.raises(psycopg.errors.SerializationFailure, match="collected"):
         stale.execute("SELECT idivm.refresh('sums')")
+
+
+@pytest.mark.parametrize("emptied", ["TRUNCATE t", "ALTER TABLE t ALTER n TYPE bigint"])
+def test_a_table_whose_file_has_changed_under_a_snapshot_is_noticed(shop, connect, emptied):
+    """The snapshot shows rows in the log, and an empty table."""
+    shop.drop_view("big")
+    shop.drop_view("sums")
+    shop.create_view("low", "SELECT id, grp FROM t WHERE id < 4")
+    shop.execute("UPDATE t SET grp = 'other' WHERE id = 1")
+    stale = connect(autocommit=False)
+    stale.isolation_level = IsolationLevel.REPEATABLE_READ
+    stale.execute("SELECT 1")
+    shop.execute(emptied)
+    with pytest.raises(psycopg.errors.SerializationFailure, match="after this transaction"):
+        stale.execute("SELECT idivm.refresh('low')")
+    stale.rollback()
+    assert equal(shop) == {"low": True}
+
+
+def test_a_check_takes_another_snapshot_if_a_table_is_emptied_meanwhile(shop, connect, monkeypatch):
+    truncated = []
+
+    def refresh_here(connection, view_ids):
+        reports = original(connection, view_ids)
+        if not truncated:
+            truncated.append(connect().execute("TRUNCATE t").statusmessage)
+        return reports
+
+    original = refresh.refresh_here
+    monkeypatch.setattr(refresh, "refresh_here", refresh_here)
+    assert equal(shop) == {"sums": True, "big": True}
+    assert truncated == ["TRUNCATE TABLE"] and content(shop) == []
 
 
 def test_two_refreshes_of_a_view_take_turns(shop, connect):
