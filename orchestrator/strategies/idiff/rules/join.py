@@ -67,7 +67,9 @@ def _turned(operator: Join, position: int, diff: Update, composer: Composer) -> 
     before = {**wide.before, **{column: column for column in other.columns}}
     wide = replace(wide, before=before)
     ways = turns(operator.condition, side.columns, wide.as_before, composer.is_ordered)
-    return turned(pairs, operator.condition, wide, composer, *ways)
+    stays, gone, come = turned(pairs, operator.condition, wide, composer, *ways)
+    # Few turn: what is above is asked of these alone.
+    return stays, gone, Plus(composer.assign("turned", come.plan, pairs.columns))
 
 
 @change.register
