@@ -376,6 +376,7 @@ def _fill(
             if prepared and snapshot:
                 prepared.finish()
             else:
+                catalog.take_settings(connection, dict([planning.AS_WRITTEN]))
                 for statement in emit.create_states(plan, names):
                     connection.execute(statement)
                 for statement in emit.create_program(plan, names):

@@ -52,6 +52,9 @@ PINNED = (
 )
 """Settings that results depend on; every refresh has them as the view's creator had."""
 
+AS_WRITTEN = ("standard_conforming_strings", "on")
+"""The setting with which a backslash in a string is one."""
+
 
 def plan_view(
     connection: Connection[Any],
@@ -65,6 +68,8 @@ def plan_view(
     """
     oid = catalog.relation_oid(connection, definition)
     assert oid is not None
+    # PostgreSQL prints strings as the session reads them.
+    catalog.take_settings(connection, dict([AS_WRITTEN]))
     analysis = analyse(connection, oid)
     _refuse(analysis)
     if notify and analysis.plan is not None and _is_sorted(analysis.plan.root):
@@ -297,5 +302,6 @@ def _settings(connection: Connection[Any]) -> tuple[tuple[str, str], ...]:
     rows = connection.execute(
         "SELECT name, setting FROM pg_settings WHERE name = ANY (%s) ORDER BY name", [list(PINNED)]
     ).fetchall()
-    # All digits of a float, so that two values with the same image are the same.
-    return (*rows, ("extra_float_digits", "1"))
+    # All digits of a float, so that two values with the same image are the same; and a backslash that
+    # is one, as programs are compiled by whatever session calls them first.
+    return (*rows, ("extra_float_digits", "1"), AS_WRITTEN)

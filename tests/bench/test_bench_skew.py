@@ -10,13 +10,13 @@ from orchestrator.errors import UsageError
 
 
 def test_every_side_is_measured_on_every_graph(dsn, tmp_path):
-    report = run(dsn=dsn, sizes=(1_000, 2_000), epsilons=("1/2", "1"), updates=6)
+    report = run(dsn=dsn, sizes=(1_000, 2_000), epsilons=("1/2",), updates=6)
     measured = {(row["graph"], row["rows"], row["side"]) for row in report.rows}
     assert measured == {
         (graph, size, side)
         for graph in ("worst", "zipf")
         for size in (1_000, 2_000)
-        for side in ("skew 1/2", "skew 1", "tuple", "viewtree")
+        for side in ("skew 1/2", "tuple", "viewtree")
     }
     assert all(row["buffers"] > 0 and row["stored"] > 0 for row in report.rows)
     divided = [row["all are divided"] for row in report.rows if row["side"].startswith("skew")]

@@ -346,6 +346,23 @@ def test_settings_of_the_creator_hold_in_every_refresh(shop):
     assert {row[1:] for row in content(shop, "days")} == {content(shop, "days")[0][1:]}
 
 
+@pytest.mark.parametrize("created", ["on", "off"])
+@pytest.mark.parametrize("refreshed", ["on", "off"])
+@pytest.mark.parametrize("strategy", ["id", "recompute"])
+def test_a_backslash_is_one_in_every_session(orc, connect, created, refreshed, strategy):
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, x text); INSERT INTO t VALUES (1, E'a\\\\b')")
+    orc.connection.execute(f"SET standard_conforming_strings = {created}")
+    query = r"SELECT id, x || E'\\c' AS y FROM t WHERE x ~ E'a.b' AND x <> E'\\'"
+    orc.create_view("v", query, strategy=strategy)
+    orc.connection.execute("RESET standard_conforming_strings")
+    other = connect()
+    other.execute(f"SET standard_conforming_strings = {refreshed}")
+    other.execute("INSERT INTO t VALUES (2, E'a\\nb'), (3, E'\\\\')")
+    other.execute("SELECT idivm.refresh('v')")
+    assert content(orc, "v") == [(1, "a\\b\\c"), (2, "a\nb\\c")]
+    assert equal(orc) == {"v": True}
+
+
 def test_partitions_are_followed(orc):
     orc.execute(
         """

@@ -34,8 +34,6 @@ VIEWS = {
     "itself": "SELECT count(*) AS n FROM r p JOIN r q ON q.a = p.b JOIN r o ON o.a = q.b AND o.b = p.a",
 }
 
-EPSILONS = ("0", "1/4", "0.5", "3/4", "1")
-
 
 def plan_of(orc, name: str) -> tuple[MaintenancePlan, Names]:
     view = orc.view(name)
@@ -152,10 +150,16 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("epsilon", "maintain"),
-    [*((one, "deferred") for one in EPSILONS), ("0.5", "eager"), ("1/4", "on_commit")],
+    [
+        ("0", "deferred"),
+        ("1/4", "on_commit"),
+        ("0.5", "eager"),
+        ("3/4", "deferred"),
+        ("1", "deferred"),
+    ],
 )
 def test_content_and_parts_follow_every_change(orc, epsilon, maintain, older):
-    if older and (maintain, epsilon) != ("deferred", "0.5"):
+    if older and (maintain, epsilon) != ("eager", "0.5"):
         pytest.skip("older versions run one mode and one epsilon, unless they are asked for")
     orc.execute(TABLES)
     for name, query in VIEWS.items():
@@ -163,7 +167,7 @@ def test_content_and_parts_follow_every_change(orc, epsilon, maintain, older):
         assert made.strategy == "skew"
     plans = [plan_of(orc, name) for name in VIEWS]
     minor = major = 0
-    for change in batches(Random(f"{epsilon} {maintain}"), 18, 60):
+    for change in batches(Random(f"{epsilon} {maintain}"), 12, 60):
         orc.execute(change)
         if maintain == "deferred":
             orc.refresh()
