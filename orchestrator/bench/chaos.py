@@ -37,6 +37,9 @@ SEED = 5
 KILL_EVERY = 8.0
 """Seconds between two blows."""
 
+PATIENCE = 300.0
+"""Seconds that a server may take to come back."""
+
 
 @dataclass
 class _Run:
@@ -151,15 +154,22 @@ class _Run:
             self.recent.append(f"blow at{blow.__name__}")
             with suppress(psycopg.Error, ProcessLookupError, IdivmError):
                 blow(chance)
-            while not self.stop.is_set():
-                # The next blow is for a server that is at work again.
-                try:
-                    self.dsn = self.server.up().dsn
-                    psycopg.connect(self.dsn).close()
-                    break
-                except (psycopg.Error, IdivmError):
-                    # A process just killed may look alive for a moment, or the recovery takes long.
-                    self.stop.wait(0.2)
+            # The next blow is for a server that is at work again.
+            self.recover()
+
+    def recover(self) -> None:
+        """Waits until the server is at work."""
+        late = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self.dsn = self.server.up().dsn
+                psycopg.connect(self.dsn).close()
+                return
+            except (psycopg.Error, IdivmError):
+                # A process just killed may look alive for a moment, or the recovery takes long.
+                if time.monotonic() > late:
+                    raise
+                time.sleep(0.2)
 
     def _victim(self, chance: random.Random) -> tuple[psycopg.Connection[Any], int]:
         connection = psycopg.connect(self.dsn, autocommit=True)
@@ -240,7 +250,8 @@ def run(
             if chaos.serving is not None:
                 chaos.serving.terminate()
                 chaos.serving.wait()
-        with connect(server.up().dsn) as orc:
+        chaos.recover()
+        with connect(chaos.dsn) as orc:
             return _report(chaos, orc, described)
 
 
