@@ -50,6 +50,10 @@ class Source:
     schema: str
     name: str
     columns: tuple[SourceColumn, ...]
+    not_null: tuple[int, ...] = ()
+    """Numbers of the captured columns that a plan may take for free of NULLs."""
+    keys: tuple[tuple[int, ...], ...] = ()
+    """Keys beside the one that rows are told apart by, which a plan may take for granted."""
 
     def __str__(self) -> str:
         """Schema and name, for messages."""

@@ -149,7 +149,14 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
                 "                       SELECT FROM pg_inherits AS i WHERE i.inhparent = c.oid))"
             ).format(Literal(names.id), Literal(sources)),
             names,
-        )
+        ),
+        _stop(
+            "a table that % reads has lost a key or a NOT NULL that its plan relies on",
+            SQL("SELECT FROM idivm.broken_promises AS b WHERE b.view = {}").format(
+                Literal(names.id)
+            ),
+            names,
+        ),
     ]
     if plan.inlined:
         # The script has the text of the plain views below in it.
@@ -367,6 +374,7 @@ def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> 
     table = names.state(step.state)
     query = query_text(step.query, names, indent="            ")
     columns = step.columns
+    overwritten = any(_is_overwritten(step, *field) for field in step.fields)
     same = SQL(" AND ").join(
         _equal(SQL("t.{}").format(Identifier(k)), SQL("d.{}").format(Identifier(d)), nulls)
         for k, d, nulls in step.keys
@@ -390,8 +398,7 @@ def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> 
         ).format(table, query, where)
     else:
         before: Composable = SQL("")
-        overwritten = step.collect and any(_is_overwritten(step, *field) for field in step.fields)
-        if overwritten and not names.returns_old:
+        if step.collect and overwritten and not names.returns_old:
             # The row as it was: a second look at the same row version.
             before = SQL(", {} AS b").format(table)
             where = SQL("{} AND b.ctid = t.ctid").format(where)
@@ -413,8 +420,7 @@ def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> 
         )
     assert step.shape is not None
     variable = Identifier(step.collect)
-    before_too = any(_is_overwritten(step, *field) for field in step.fields)
-    both = SQL("WITH (OLD AS b) " if before_too and names.returns_old else "")
+    both = SQL("WITH (OLD AS b) " if overwritten and names.returns_old else "")
     return SQL(
         "WITH done AS (\n        {} RETURNING {}ROW({})::{} AS change\n        )\n"
         "        SELECT {} || array_agg(done.change) INTO {} FROM done;\n{}"

@@ -32,7 +32,8 @@ class SourceUse:
     columns: tuple[RelationColumn, ...]
     """The columns that the view reads, in the order of the relation."""
     key: Key | None
-    """The best key: the primary key, else the narrowest unique one without NULLs."""
+    """The key that it is captured by; if it is not yet, the primary key, else the narrowest unique
+    one without NULLs."""
 
     @property
     def captured(self) -> tuple[RelationColumn, ...]:
@@ -153,7 +154,8 @@ def _source(relation: Relation, use: UsedRelation) -> SourceUse:
     columns = tuple(
         column for column in relation.columns if use.whole_row or column.attnum in use.columns
     )
-    key = relation.usable_keys[0] if relation.usable_keys else None
+    keys = relation.plan_keys
+    key = keys[0] if keys else None
     return SourceUse(relation, columns, key)
 
 

@@ -35,14 +35,31 @@ _ATTNUM_OFFSET = -7
 
 def maintained_views(connection: Connection[Any]) -> dict[int, int]:
     """The relation of every maintained view with the view's number; empty without idivm's schema."""
-    row = connection.execute("SELECT to_regclass('idivm.views') IS NOT NULL").fetchone()
-    if row is None or not row[0]:
+    if not _is_installed(connection):
         return {}
     return dict(
         connection.execute(
             "SELECT relation::oid, id FROM idivm.views WHERE relation IS NOT NULL"
         ).fetchall()
     )
+
+
+def _captured_keys(connection: Connection[Any], oids: list[int]) -> dict[int, frozenset[int]]:
+    """The columns that the rows of captured relations are told apart by; none: by their content."""
+    if not _is_installed(connection):
+        return {}
+    rows = connection.execute(
+        "SELECT s.relation::oid, array_agg(c.attnum::integer) FILTER (WHERE s.keyed AND c.in_key)"
+        " FROM idivm.sources s LEFT JOIN idivm.source_columns c ON c.source = s.id"
+        " WHERE s.relation = ANY (%s::oid[]) GROUP BY s.relation",
+        [oids],
+    ).fetchall()
+    return {oid: frozenset(columns or ()) for oid, columns in rows}
+
+
+def _is_installed(connection: Connection[Any]) -> bool:
+    row = connection.execute("SELECT to_regclass('idivm.views') IS NOT NULL").fetchone()
+    return row is not None and bool(row[0])
 
 
 @contextmanager
@@ -115,6 +132,7 @@ def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, R
     """The facts about some relations."""
     wanted = sorted(oids)
     maintained = maintained_views(connection)
+    captured = _captured_keys(connection, wanted)
     with empty_search_path(connection), connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(
             """
@@ -141,6 +159,7 @@ def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, R
             keys=tuple(keys[row["oid"]]),
             foreign_keys=tuple(foreign_keys[row["oid"]]),
             maintained=maintained.get(row["oid"]),
+            captured_key=captured.get(row["oid"]),
         )
         for row in rows
     }

@@ -114,6 +114,9 @@ class Relation:
     is_partition: bool = False
     maintained: int | None = None
     """The number of the maintained view that users read as this relation."""
+    captured_key: frozenset[int] | None = None
+    """The columns that captured rows are told apart by, none where it is by content; None if they
+    are not captured yet."""
 
     @property
     def kind(self) -> str:
@@ -146,6 +149,16 @@ class Relation:
                 key=lambda key: (not key.primary, key.width, len(key.columns), key.name),
             )
         )
+
+    @property
+    def plan_keys(self) -> tuple[Key, ...]:
+        """The usable keys for a plan, first the one that changes are captured by."""
+        captured = self.captured_key
+        if captured is None:
+            return self.usable_keys
+        if not captured:
+            return ()
+        return tuple(sorted(self.usable_keys, key=lambda key: captured != frozenset(key.columns)))
 
     def column(self, attnum: int) -> RelationColumn:
         """The column with this number."""

@@ -110,6 +110,20 @@ def key_dropped(rng: Random, model: Model) -> Made:
     )
 
 
+def null_allowed(rng: Random, model: Model) -> Made:
+    """A column loses its NOT NULL for good, and some of its values."""
+    sure = [c for c in model.written if not (c.nullable or c.identity or c in model.key)]
+    if not sure:
+        return None
+    column = rng.choice(sure)
+    return (
+        SQL("ALTER TABLE {} ALTER COLUMN {} DROP NOT NULL").format(model.name, column.sql),
+        SQL(
+            "UPDATE {} SET {column} = NULL WHERE {column} IN (SELECT min({column}) FROM {})"
+        ).format(model.name, model.name, column=column.sql),
+    )
+
+
 def rewritten(rng: Random, model: Model) -> tuple[Composed, ...]:
     """What leaves the rows as they are: a rewrite, a column more, statistics."""
     extra = Identifier("extra")
@@ -133,6 +147,7 @@ SCHEMA_CHANGES: tuple[Callable[[Random, Model], Made], ...] = (
     heir_added,
     partition_added,
     key_dropped,
+    null_allowed,
     rewritten,
 )
 """Every kind of DDL on a table."""

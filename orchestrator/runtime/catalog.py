@@ -212,12 +212,13 @@ def sources_of(connection: Connection[Any], view_id: int) -> set[int]:
 
 
 def views_to_replan(connection: Connection[Any]) -> list[ViewInfo]:
-    """The views of which a plain view below was replaced, or a key lost, since they were planned."""
+    """The views of which a plain view below was replaced, or a key or NOT NULL lost, since their plan."""
     return _views(
         connection,
         SQL(
             "v.status <> 'building' AND (EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = v.id"
             " AND i.signature IS DISTINCT FROM idivm.signature(i.relation))"
+            " OR EXISTS (SELECT FROM idivm.broken_promises b WHERE b.view = v.id)"
             " OR EXISTS (SELECT FROM jsonb_array_elements(v.plan -> 'sources') AS p"
             " JOIN idivm.sources s ON s.relation = (p ->> 'oid')::oid"
             " WHERE NOT s.keyed AND p -> 'columns' @> '[{\"in_key\": true}]'))"
@@ -300,14 +301,6 @@ def load_source(connection: Connection[Any], source_id: int) -> Captured:
     relation, placeholder = row
     shown = tuple((SourceColumn(*facts), name) for *facts, name in columns)
     return Captured(source_id, SQL(relation), shown, placeholder)
-
-
-def is_captured_without_key(connection: Connection[Any], oid: int) -> bool:
-    """Whether a table is captured already, with rows told apart by their content."""
-    row = connection.execute(
-        "SELECT FROM idivm.sources WHERE relation = %s::oid AND NOT keyed", [oid]
-    ).fetchone()
-    return row is not None
 
 
 def sources_without_their_key(connection: Connection[Any]) -> list[int]:

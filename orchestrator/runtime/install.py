@@ -215,7 +215,7 @@ def _install(
 
 
 def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False) -> None:
-    """Plans a view anew whose plain views were replaced, or of whose tables one lost its key.
+    """Plans a view anew whose plain views were replaced, or of whose tables one lost what it promised.
 
     Where its content gets another layout, or `afresh` another table because its own is damaged, the
     views that read it are planned anew as well. The next refresh rebuilds the content of all these.
@@ -349,7 +349,10 @@ def _use(
     # In one order for everybody, so that two creations do not wait for each other.
     for source in sorted(plan.sources, key=lambda source: source.oid):
         source_id = sources.ensure_source(connection, source)
-        connection.execute("INSERT INTO idivm.view_sources VALUES (%s, %s)", [view_id, source_id])
+        connection.execute(
+            "INSERT INTO idivm.view_sources VALUES (%s, %s, %s, %s)",
+            [view_id, source_id, list(source.not_null), json.dumps(source.keys)],
+        )
     connection.execute("DELETE FROM idivm.made_indexes WHERE view = %s", [view_id])
     if options.create_indexes == "on":
         indexes.ensure(connection, view_id, plan.probes)
@@ -376,7 +379,7 @@ def _fill(
             if prepared and snapshot:
                 prepared.finish()
             else:
-                catalog.take_settings(connection, dict([planning.AS_WRITTEN]))
+                catalog.take_settings(connection, dict(plan.settings))
                 for statement in emit.create_states(plan, names):
                     connection.execute(statement)
                 for statement in emit.create_program(plan, names):

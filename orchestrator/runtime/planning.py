@@ -52,7 +52,7 @@ PINNED = (
 )
 """Settings that results depend on; every refresh has them as the view's creator had."""
 
-AS_WRITTEN = ("standard_conforming_strings", "on")
+AS_WRITTEN = {"standard_conforming_strings": "on"}
 """The setting with which a backslash in a string is one."""
 
 
@@ -69,7 +69,7 @@ def plan_view(
     oid = catalog.relation_oid(connection, definition)
     assert oid is not None
     # PostgreSQL prints strings as the session reads them.
-    catalog.take_settings(connection, dict([AS_WRITTEN]))
+    catalog.take_settings(connection, AS_WRITTEN)
     analysis = analyse(connection, oid)
     _refuse(analysis)
     if notify and analysis.plan is not None and _is_sorted(analysis.plan.root):
@@ -281,12 +281,14 @@ def _source(connection: Connection[Any], use: SourceUse) -> tuple[Source, frozen
     And the numbers of columns that never hold NULL.
     """
     key = set(use.key.columns) if use.key else set()
-    if catalog.is_captured_without_key(connection, use.relation.oid):
-        key = set()
     columns = tuple(_column(column, column.attnum in key) for column in use.captured)
     if use.relation.maintained is None:
+        relation, captured = use.relation, {column.attnum for column in use.captured}
         sure = frozenset(column.attnum for column in use.captured if column.not_null)
-        return Source(use.relation.oid, use.relation.schema, use.relation.name, columns), sure
+        others = (one.columns for one in relation.plan_keys if set(one.columns) != key)
+        further = tuple(one for one in others if captured.issuperset(one))
+        source = Source(relation.oid, relation.schema, relation.name, columns)
+        return replace(source, not_null=tuple(sorted(sure)), keys=further), sure
     stored, sure = catalog.stored_content(connection, use.relation.maintained)
     keys = {column.attnum for column in stored.columns}
     rest = tuple(column for column in columns if column.attnum not in keys)
@@ -304,4 +306,4 @@ def _settings(connection: Connection[Any]) -> tuple[tuple[str, str], ...]:
     ).fetchall()
     # All digits of a float, so that two values with the same image are the same; and a backslash that
     # is one, as programs are compiled by whatever session calls them first.
-    return (*rows, ("extra_float_digits", "1"), AS_WRITTEN)
+    return (*rows, ("extra_float_digits", "1"), *AS_WRITTEN.items())

@@ -262,7 +262,7 @@ def _named_scope(name: str, named: Named, alias: Tree | None) -> Scope:
 
 
 def _scan(context: Context, relation: Relation, alias: str, only: bool, tree: Tree | None) -> Scan:
-    keys = relation.keys if only else relation.usable_keys
+    keys = relation.keys if only and relation.has_heirs else relation.plan_keys
     in_keys = {attnum for key in keys for attnum in key.columns}
     renamed = tree is not None and tree.args.get("columns")
     wanted = [

@@ -1,0 +1,104 @@
+"""Plans rely on keys and on NOT NULL; these may go at any time."""
+
+import psycopg
+import pytest
+from stepping import differences
+
+pytestmark = pytest.mark.integration
+
+LOST = {
+    "a NOT NULL": (
+        "ALTER TABLE item ALTER n DROP NOT NULL",
+        "UPDATE item SET n = NULL WHERE id < 3; INSERT INTO item VALUES (9, 'c', 'z', NULL)",
+    ),
+    "a further key": (
+        "ALTER TABLE grp DROP CONSTRAINT grp_short_key",
+        "INSERT INTO grp VALUES ('c2', 'z', 3), ('c3', 'z', 3); UPDATE item SET n = n + 1",
+    ),
+    "the NOT NULL of a further key": (
+        "ALTER TABLE grp ALTER short DROP NOT NULL",
+        "INSERT INTO grp VALUES ('d', NULL, 5), ('e', NULL, 5); INSERT INTO item VALUES (9, 'd', NULL, 4)",
+    ),
+}
+
+
+@pytest.fixture(params=["id", "tuple", "viewtree", "recompute"])
+def shop(orc, request):
+    """Views that sums, outer joins and rows of a join keep, over a key beside the primary one."""
+    orc.execute(
+        """
+        CREATE TABLE grp (g text PRIMARY KEY, short text NOT NULL UNIQUE, factor int NOT NULL);
+        CREATE TABLE item (id int PRIMARY KEY, g text, short text, n int NOT NULL);
+        INSERT INTO grp VALUES ('a', 'x', 1), ('b', 'y', 2), ('c', 'z', 3);
+        INSERT INTO item SELECT i, chr(97 + i % 3), chr(120 + i % 3), i FROM generate_series(1, 7) AS i
+        """
+    )
+    sums = "SELECT i.short, sum(n) AS s, sum(n * factor) AS p, count(n) AS c FROM item AS i JOIN grp USING (short) GROUP BY i.short"
+    orc.create_view("sums", sums, strategy=request.param)
+    if request.param != "viewtree":
+        rows = (
+            "SELECT i.id, n, factor, n + factor AS both FROM item AS i LEFT JOIN grp USING (short)"
+        )
+        orc.create_view("rows", rows, strategy=request.param)
+        orc.create_view("shorts", "SELECT short, factor FROM grp", strategy=request.param)
+    return orc
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_what_a_table_no_longer_promises_is_noticed(shop, lost):
+    alter, change = LOST[lost]
+    shop.execute(alter)
+    shop.execute(change)
+    shop.refresh()
+    views = [view.name for view in shop.views()]
+    assert {name: differences(shop.connection, name) for name in views} == {n: [] for n in views}
+    shop.execute("UPDATE item SET n = 7 WHERE id IN (1, 4); DELETE FROM grp WHERE g = 'b'")
+    shop.refresh()
+    assert {name: differences(shop.connection, name) for name in views} == {n: [] for n in views}
+
+
+@pytest.mark.parametrize("strategy", ["id", "tuple", "recompute"])
+def test_a_key_that_may_be_null_is_none(orc, strategy):
+    orc.execute("CREATE TABLE t (k int NOT NULL UNIQUE, n int); INSERT INTO t VALUES (1, 1), (2, 2)")
+    orc.create_view("v", "SELECT k, n FROM t WHERE n > 0", strategy=strategy)
+    orc.execute("ALTER TABLE t ALTER k DROP NOT NULL")
+    orc.execute("INSERT INTO t VALUES (NULL, 3), (NULL, 3), (NULL, 4)")
+    orc.refresh()
+    assert differences(orc.connection, "v") == []
+    orc.execute("UPDATE t SET n = n + 1; DELETE FROM t WHERE n = 5")
+    orc.refresh()
+    assert differences(orc.connection, "v") == []
+
+
+@pytest.mark.parametrize("strategy", ["id", "recompute"])
+def test_a_better_key_may_come(orc, strategy):
+    orc.execute("CREATE TABLE t (u int NOT NULL UNIQUE, id int, n int)")
+    orc.execute("INSERT INTO t VALUES (1, 1, 1), (2, 2, 2)")
+    orc.create_view("v", "SELECT u, n FROM t WHERE n > 0", strategy=strategy)
+    orc.execute("ALTER TABLE t ADD PRIMARY KEY (id)")
+    orc.create_view("w", "SELECT id FROM t WHERE n > 0", strategy=strategy)
+    orc.create_view("x", "SELECT n, count(*) AS c FROM t GROUP BY n", strategy=strategy)
+    orc.execute("INSERT INTO t VALUES (3, 3, 3); DELETE FROM t WHERE id = 1; UPDATE t SET n = n + 1")
+    orc.execute("UPDATE t SET u = u + 10, id = 20 - id")
+    orc.refresh()
+    assert {name: differences(orc.connection, name) for name in "vwx"} == dict.fromkeys("vwx", [])
+
+
+def test_plain_sql_is_told_what_to_do(orc):
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL); INSERT INTO t VALUES (1, 1)")
+    orc.create_view("v", "SELECT sum(n) AS s FROM t", strategy="id")
+    orc.execute("ALTER TABLE t ALTER n DROP NOT NULL; UPDATE t SET n = NULL")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="or a NOT NULL"):
+        orc.connection.execute("SELECT idivm.refresh('v')")
+    orc.refresh()
+    orc.connection.execute("INSERT INTO t VALUES (2, 5); SELECT idivm.refresh('v')")
+    assert differences(orc.connection, "v") == []
+
+
+def test_other_constraints_may_come_and_go(orc):
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, k int NOT NULL, n int, UNIQUE (k, id))")
+    orc.create_view("v", "SELECT id, k FROM t WHERE k > 0", strategy="id")
+    orc.execute("ALTER TABLE t ADD UNIQUE (n), ADD CHECK (n > 0); INSERT INTO t VALUES (1, 1, 1)")
+    orc.execute("CREATE UNIQUE INDEX again ON t (k, id); ALTER TABLE t DROP CONSTRAINT t_k_id_key")
+    orc.connection.execute("SELECT idivm.refresh('v')")
+    assert differences(orc.connection, "v") == []
