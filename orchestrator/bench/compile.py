@@ -13,17 +13,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from orchestrator.api import Orchestrator, connect
-from orchestrator.bench.contenders import AUTO, ID, TUPLE, Contender, create, view_name
+from orchestrator.bench.contenders import (
+    AUTO,
+    ID,
+    SDBT_STREAMS,
+    TREE,
+    TUPLE,
+    Contender,
+    offered,
+    require,
+    view_name,
+)
 from orchestrator.bench.measure import machine, own_server, timed
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import Workload
 from orchestrator.errors import UsageError
 
 WORKLOAD = Workload("chain")
-VIEWTREE = Contender("viewtree", "viewtree")
-RECURSIVE = Contender("recursive", "recursive")
-CONTENDERS = (ID, TUPLE, VIEWTREE, AUTO, RECURSIVE)
-USUAL = (ID, TUPLE, VIEWTREE, AUTO)
+CONTENDERS = (ID, TUPLE, TREE, AUTO, SDBT_STREAMS)
+USUAL = ("id", "tuple", "viewtree", "auto")
 """Measured when nothing else is asked for; `recursive` stores a join for every part of a chain."""
 
 TABLES = (5, 10, 20)
@@ -44,18 +52,13 @@ def run(
     """Measures on a server of its own, or in schema idivm_bench of the database at `dsn`."""
     if repeat < 1 or not all(2 <= number <= MOST_TABLES for number in tables):
         raise UsageError(f"It needs --tables from 2 to {MOST_TABLES}, and --repeat of 1 or more.")
-    known = {one.label: one for one in CONTENDERS}
-    if unknown := set(strategies) - set(known):
-        raise UsageError(
-            f"There is no strategy {min(unknown)!r} to measure; choose from {', '.join(known)}."
-        )
     if dsn is None:
         with own_server(pg) as server:
             own = server.up().dsn
             return run(dsn=own, tables=tables, strategies=strategies, repeat=repeat, say=say)
-    chosen = [known[name] for name in strategies] if strategies else USUAL
     with connect(dsn) as orchestrator, WORKLOAD.tables(orchestrator, {"tables": max(tables)}):
         described = machine(orchestrator.connection)
+        chosen = offered(orchestrator, CONTENDERS, query(2), strategies or USUAL)
         found: dict[str, dict[int, dict[str, Any]]] = {one.label: {} for one in chosen}
         for number in sorted(tables):
             for one in chosen:
@@ -72,7 +75,7 @@ def run(
     bars = tuple(
         Bar(f"{label}, {JUDGED} tables, seconds", sizes[JUDGED]["seconds"], "<", SECONDS_AT_MOST)
         for label, sizes in found.items()
-        if JUDGED in sizes and label != RECURSIVE.label
+        if JUDGED in sizes and label != SDBT_STREAMS.label
     )
     return Report("compile", described, tuple(rows), bars)
 
@@ -94,13 +97,7 @@ def _compiled(
     view = view_name("chain", contender)
     taken = []
     for _ in range(repeat):
-
-        def once() -> None:
-            refused = create(orchestrator, "chain", query(tables), contender)
-            if refused is not None:
-                raise UsageError(f"{contender.label} cannot be measured: {refused}")
-
-        taken.append(timed(once))
+        taken.append(timed(lambda: require(orchestrator, "chain", query(tables), contender)))
         script = orchestrator.explain(view).script
         orchestrator.drop_view(view)
     return {

@@ -38,6 +38,7 @@ UNMINIMISED = Contender("id-unminimised", "id", (("minimise", "off"),))
 TUPLE = Contender("tuple", "tuple")
 AUTO = Contender("auto", "auto")
 RECOMPUTE = Contender("recompute", "recompute")
+TREE = Contender("viewtree", "viewtree")
 SDBT_STREAMS = Contender("SDBT-streams", "recursive")
 
 
@@ -90,6 +91,14 @@ def create(orchestrator: Orchestrator, name: str, query: str, contender: Contend
         return str(error)
     require_strategy(orchestrator, full, contender)
     return None
+
+
+def require(orchestrator: Orchestrator, name: str, query: str, contender: Contender) -> str:
+    """Creates a contender's view and says what it is called; that it cannot be is a mistake."""
+    refused = create(orchestrator, name, query, contender)
+    if refused is not None:
+        raise UsageError(f"{contender.label} cannot be measured: {refused}")
+    return view_name(name, contender)
 
 
 def require_strategy(orchestrator: Orchestrator, view: str, contender: Contender) -> None:

@@ -10,7 +10,6 @@ its measurement, in its favour.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from itertools import count
 from time import monotonic
@@ -22,24 +21,24 @@ from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.contenders import (
     SDBT_STREAMS,
     SETTLE,
+    TREE,
     TUPLE,
     Contender,
     Series,
-    create,
     in_turn,
     refreshing,
+    require,
     require_equal,
     statement,
     view_name,
 )
-from orchestrator.bench.measure import STEADY, in_c_or_say, machine, own_server
+from orchestrator.bench.measure import STEADY, in_c_or_say, machine, own_server, slope
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import Workload, vacuum
-from orchestrator.errors import DatabaseError, UsageError
+from orchestrator.errors import UsageError
 
 STAR = Workload("star")
 RETAILER = Workload("retailer")
-TREE = Contender("viewtree", "viewtree")
 
 SIZES = (10_000, 100_000, 1_000_000)
 BATCH = 1_000
@@ -84,19 +83,6 @@ def run(
         return on(server.up().dsn)
 
 
-def slope(points: Sequence[tuple[float, float]]) -> float:
-    """The exponent with which values grow, fitted to (size, value).
-
-    >>> slope([(10, 5), (100, 50), (1000, 500)]), slope([(10, 5), (100, 5)])
-    (1.0, 0.0)
-    """
-    logs = [(math.log(x), math.log(y)) for x, y in points]
-    x_mean, y_mean = (sum(side) / len(logs) for side in zip(*logs, strict=True))
-    across: float = sum((x - x_mean) * (y - y_mean) for x, y in logs)
-    spread: float = sum((x - x_mean) ** 2 for x, _ in logs)
-    return round(across / spread, 4)
-
-
 def _row(name: str, size: int, side: str, series: Series) -> dict[str, Any]:
     return {
         "name": name,
@@ -120,7 +106,7 @@ def _updates(
     for size in sizes:
         say(f"updating one of {size:,} rows")
         with STAR.tables(orchestrator, {"rows": size, "seed": seed}):
-            _create(orchestrator, "v", STAR.text("v"), TREE)
+            require(orchestrator, "v", STAR.text("v"), TREE)
             view = view_name("v", TREE)
             vacuum(orchestrator)
 
@@ -154,7 +140,7 @@ def _covariance(
         features = _features(orchestrator)[:most]
         source = RETAILER.text("from")
         say(f"creating the covariance of {len(features)} features")
-        _create(
+        require(
             orchestrator, "covar", f"SELECT idivm.covar({', '.join(features)}) AS c {source}", TREE
         )
         scalars = _scalars(features)
@@ -227,15 +213,9 @@ def _chunks(
             f"{text} AS s{n}" for n, text in enumerate(scalars[start : start + size])
         )
         name = f"scalar{len(made)}"
-        _create(orchestrator, name, f"SELECT {listed} {source}", contender)
+        require(orchestrator, name, f"SELECT {listed} {source}", contender)
         made.append(view_name(name, contender))
     return made, len(scalars)
-
-
-def _create(orchestrator: Orchestrator, name: str, query: str, contender: Contender) -> None:
-    refused = create(orchestrator, name, query, contender)
-    if refused is not None:
-        raise DatabaseError(f"{contender.label} cannot be measured: {refused}")
 
 
 def _features(orchestrator: Orchestrator) -> list[str]:

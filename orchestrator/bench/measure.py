@@ -127,6 +127,19 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """The exponent with which values grow, fitted to (size, value).
+
+    >>> slope([(10, 5), (100, 50), (1000, 500)]), slope([(10, 5), (100, 5)])
+    (1.0, 0.0)
+    """
+    logs = [(math.log(x), math.log(y)) for x, y in points]
+    x_mean, y_mean = (sum(side) / len(logs) for side in zip(*logs, strict=True))
+    across: float = sum((x - x_mean) * (y - y_mean) for x, y in logs)
+    spread: float = sum((x - x_mean) ** 2 for x, _ in logs)
+    return round(across / spread, 4)
+
+
 @dataclass(frozen=True)
 class Execution:
     """What EXPLAIN (ANALYZE, BUFFERS, WAL) says of a statement."""

@@ -21,19 +21,18 @@ from psycopg import sql
 
 from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.contenders import (
+    TREE,
     TUPLE,
     Contender,
-    create,
     in_turn,
     refreshing,
+    require,
     require_equal,
-    view_name,
 )
-from orchestrator.bench.fivm import TREE, slope
-from orchestrator.bench.measure import STEADY, Execution, in_c_or_say, machine, own_server
+from orchestrator.bench.measure import STEADY, Execution, in_c_or_say, machine, own_server, slope
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import Workload, vacuum
-from orchestrator.errors import DatabaseError, UsageError
+from orchestrator.errors import UsageError
 from orchestrator.runtime import install
 from orchestrator.runtime.catalog_parts import Parts
 
@@ -156,13 +155,11 @@ def _measured(
     """A row of the report for each contender, over one graph."""
     settings = {"rows": size, "zipf": int(shape == "zipf"), "seed": seed}
     with GRAPH.tables(orchestrator, settings):
+        names = {}
         for one in contenders:
             say(f"{shape}, {size:,} rows: creating {one.label}")
-            refused = create(orchestrator, "v", GRAPH.text("triangles"), one)
-            if refused is not None:
-                raise DatabaseError(f"{one.label} cannot be measured: {refused}")
+            names[one.label] = require(orchestrator, "v", GRAPH.text("triangles"), one)
         vacuum(orchestrator)
-        names = {one.label: view_name("v", one) for one in contenders}
         sides = {
             label: refreshing(orchestrator.connection, [name]) for label, name in names.items()
         }

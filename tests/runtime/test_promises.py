@@ -59,7 +59,9 @@ def test_what_a_table_no_longer_promises_is_noticed(shop, lost):
 
 @pytest.mark.parametrize("strategy", ["id", "tuple", "recompute"])
 def test_a_key_that_may_be_null_is_none(orc, strategy):
-    orc.execute("CREATE TABLE t (k int NOT NULL UNIQUE, n int); INSERT INTO t VALUES (1, 1), (2, 2)")
+    orc.execute(
+        "CREATE TABLE t (k int NOT NULL UNIQUE, n int); INSERT INTO t VALUES (1, 1), (2, 2)"
+    )
     orc.create_view("v", "SELECT k, n FROM t WHERE n > 0", strategy=strategy)
     orc.execute("ALTER TABLE t ALTER k DROP NOT NULL")
     orc.execute("INSERT INTO t VALUES (NULL, 3), (NULL, 3), (NULL, 4)")
@@ -78,10 +80,12 @@ def test_a_better_key_may_come(orc, strategy):
     orc.execute("ALTER TABLE t ADD PRIMARY KEY (id)")
     orc.create_view("w", "SELECT id FROM t WHERE n > 0", strategy=strategy)
     orc.create_view("x", "SELECT n, count(*) AS c FROM t GROUP BY n", strategy=strategy)
-    orc.execute("INSERT INTO t VALUES (3, 3, 3); DELETE FROM t WHERE id = 1; UPDATE t SET n = n + 1")
+    orc.execute(
+        "INSERT INTO t VALUES (3, 3, 3); DELETE FROM t WHERE id = 1; UPDATE t SET n = n + 1"
+    )
     orc.execute("UPDATE t SET u = u + 10, id = 20 - id")
     orc.refresh()
-    assert {name: differences(orc.connection, name) for name in "vwx"} == dict.fromkeys("vwx", [])
+    assert {name: differences(orc.connection, name) for name in "vwx"} == {n: [] for n in "vwx"}
 
 
 def test_plain_sql_is_told_what_to_do(orc):
