@@ -23,7 +23,7 @@ from orchestrator.runtime.check import compare
 _PATIENCE = 30
 """A statement that takes more seconds hangs, unless PostgreSQL itself is as slow."""
 
-_SLOW = "1s"
+_SLOW = "300ms"
 """A query that takes longer by itself is left to PostgreSQL: views over it may take any time."""
 
 PREPARED = "idivm fuzz"
