@@ -45,3 +45,33 @@ BEGIN
     END IF;
 END
 $module$;
+
+DO $module$
+DECLARE
+    lost boolean := to_regprocedure('idivm.has_drifted(integer)') IS NULL
+        OR to_regprocedure('idivm.run_program(integer, idivm.watermark, boolean)') IS NULL;
+    wanted boolean := current_setting('idivm.accelerate', true) IS DISTINCT FROM 'off';
+BEGIN
+    IF to_regprocedure('idivm.plain_upkeep()') IS NULL THEN
+        -- An older version of the extension.
+        RETURN;
+    END IF;
+    BEGIN
+        IF wanted AND (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user) THEN
+            CREATE OR REPLACE FUNCTION idivm.has_drifted(view_id integer) RETURNS boolean
+                LANGUAGE c STRICT AS 'idivm_upkeep', 'idivm_has_drifted';
+            CREATE OR REPLACE FUNCTION idivm.run_program(view_id integer, since idivm.watermark, rebuild boolean,
+                                                         OUT changed bigint, OUT kind "char", OUT marks jsonb)
+                LANGUAGE c AS 'idivm_upkeep', 'idivm_run_program';
+        END IF;
+    EXCEPTION WHEN undefined_file THEN
+        wanted := false;
+    END;
+    IF lost OR NOT wanted AND EXISTS (
+        SELECT FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
+        WHERE p.oid = to_regprocedure('idivm.has_drifted(integer)') AND l.lanname = 'c'
+    ) THEN
+        CALL idivm.plain_upkeep();
+    END IF;
+END
+$module$;

@@ -8,6 +8,12 @@ from stepping import differences
 pytestmark = pytest.mark.integration
 
 
+@pytest.fixture(params=["plpgsql", "c"])
+def capture_form(request):
+    """In C, a session remembers what it has found."""
+    return request.param
+
+
 @pytest.fixture
 def shop(orc):
     """Two tables, joined by an eager view and by a deferred one, changed a few times."""
@@ -101,6 +107,41 @@ def test_a_snapshot_older_than_a_change_of_triggers_does_not_last(shop, connect)
     writer.execute("UPDATE item SET n = n + 1 WHERE id = 1")
     writer.commit()
     assert differences(writer, "soon") == []
+
+
+def test_what_a_view_reads_since_it_was_replaced_is_watched(shop, connect):
+    writer = connect()
+    writer.execute(
+        "CREATE TABLE rate (g text PRIMARY KEY, factor int); INSERT INTO rate VALUES ('a', 1), ('b', 2)"
+    )
+    writer.execute("UPDATE item SET n = n + 1 WHERE id = 1")
+    query = "SELECT g, sum(n) AS total, avg(factor) AS f, count(*) AS c FROM item JOIN rate USING (g) GROUP BY g"
+    shop.execute(f"CREATE OR REPLACE VIEW soon WITH (maintain = eager, strategy = id) AS {query}")
+    for _ in range(2):
+        writer.execute(
+            "UPDATE item SET n = n + 1 WHERE id = 1; UPDATE rate SET factor = factor + 1"
+        )
+    other = connect()
+    other.execute("ALTER TABLE rate DISABLE TRIGGER ALL; UPDATE rate SET factor = 50")
+    writer.execute("UPDATE item SET n = n + 1 WHERE id = 1")
+    assert differences(writer, "soon") == []
+
+
+def test_a_plain_view_that_is_replaced_is_noticed(shop, connect):
+    shop.connection.execute("CREATE VIEW factors AS SELECT g, factor FROM grp WHERE factor > 1")
+    query = "SELECT id, n * factor AS p FROM item JOIN factors USING (g)"
+    shop.create_view("over", query, maintain="eager", strategy="id")
+    writer = connect()
+    for _ in range(2):
+        writer.execute("UPDATE item SET n = n + 1 WHERE id = 1; UPDATE grp SET factor = factor + 1")
+    shop.connection.execute(
+        "CREATE OR REPLACE VIEW factors AS SELECT g, factor FROM grp WHERE factor < 3"
+    )
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="was replaced"):
+        writer.execute("UPDATE item SET n = n + 1 WHERE id = 1")
+    shop.refresh()
+    writer.execute("UPDATE item SET n = n + 1 WHERE id = 1")
+    assert differences(writer, "over") == []
 
 
 def test_a_key_may_have_one_change_and_another_more(shop):

@@ -1,3 +1,5 @@
+-- What stands around programs: what they take for granted, and what it costs to look.
+
 -- What plans take for granted of the tables beside the key that rows are told apart by: columns
 -- without NULLs and further keys. Who drops such a constraint is not held up; the views are planned anew.
 
@@ -78,8 +80,9 @@ BEGIN
 END
 $$;
 
--- As before, and whether a table has broken a promise.
-CREATE OR REPLACE FUNCTION idivm.has_drifted(view_id integer) RETURNS boolean
+-- Whether what a view reads is no longer what it was planned for: as before in has_drifted, and
+-- whether a table has broken a promise.
+CREATE FUNCTION idivm.looks_drifted(view_id integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -110,5 +113,106 @@ BEGIN
     ) OR EXISTS (
         SELECT FROM idivm.broken_promises b WHERE b.view = view_id
     );
+END
+$$;
+
+-- The tables of which any change might have it drift; NULL if there is more than tables.
+CREATE FUNCTION idivm.watched_by(view_id integer) RETURNS oid[]
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = view_id) THEN
+        RETURN NULL;
+    END IF;
+    RETURN ARRAY(SELECT m.member FROM idivm.view_sources vs
+                 JOIN idivm.source_members m ON m.source = vs.source WHERE vs.view = view_id);
+END
+$$;
+
+-- These have a form in C, which remembers. A procedure makes them, so that this form can come back
+-- where the other one has to go.
+CREATE PROCEDURE idivm.plain_upkeep()
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $plain$
+BEGIN
+    CREATE OR REPLACE FUNCTION idivm.has_drifted(view_id integer) RETURNS boolean
+        LANGUAGE sql
+        RETURN idivm.looks_drifted(view_id);
+    CREATE OR REPLACE FUNCTION idivm.run_program(view_id integer, since idivm.watermark, rebuild boolean,
+                                                 OUT changed bigint, OUT kind "char", OUT marks jsonb)
+        LANGUAGE plpgsql
+    AS $$
+    BEGIN
+        EXECUTE pg_catalog.format('SELECT * FROM idivm_state.%I($1, $2)', 'refresh_' || view_id)
+        INTO changed, kind, marks USING since, rebuild;
+    END
+    $$;
+    COMMENT ON FUNCTION idivm.has_drifted(integer) IS
+        'whether what a view reads is no longer what it was planned for';
+    COMMENT ON FUNCTION idivm.run_program(integer, idivm.watermark, boolean) IS
+        'calls the refresh function of a view';
+END
+$plain$;
+CALL idivm.plain_upkeep();
+
+-- As before, but the program is called by a function that has a form in C.
+CREATE OR REPLACE FUNCTION idivm.bring_up(view_id integer, by_writer boolean) RETURNS bigint
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    v record;
+    done record;
+    snapshot pg_snapshot;
+    started timestamptz := clock_timestamp();
+    took double precision;
+    outcome text;
+BEGIN
+    -- One that a DROP ... CASCADE took apart is left to idivm.sweep().
+    -- Of a relation that is gone, has_table_privilege knows nothing.
+    SELECT one.name, one.moving, one.asks, w.mark, w.refreshes,
+           one.status = 'invalid' OR idivm.is_foreign(w) AS anew,
+           has_table_privilege(one.state, 'SELECT') IS NULL AS lost
+    INTO v
+    FROM idivm.views one LEFT JOIN idivm.watermarks w ON w.view = one.id
+    WHERE one.id = view_id AND one.status <> 'building'
+      AND has_table_privilege(one.definition, 'SELECT') IS NOT NULL;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF v.lost THEN
+        RAISE EXCEPTION 'the table that holds the content of % is gone', v.name
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'idivm doctor makes it again; DROP VIEW by idivm removes the view.';
+    END IF;
+    snapshot := pg_current_snapshot();
+    IF v.asks THEN
+        done := idivm.run_program(view_id, v.mark, v.anew);
+    ELSE
+        SELECT * INTO done FROM idivm.run_older(view_id, v.mark, v.anew);
+    END IF;
+    IF done.kind IS NULL AND NOT v.moving THEN
+        RETURN NULL;
+    END IF;
+    IF done.kind = 'R' THEN
+        -- What a watermark from elsewhere calls pending leaves out one's own changes.
+        done.marks := idivm.own_marks(view_id);
+    END IF;
+    took := extract(epoch FROM clock_timestamp() - started);
+    UPDATE idivm.watermarks w
+    SET mark = ROW(snapshot, pg_current_xact_id(), done.marks)::idivm.watermark, cluster = idivm.cluster_of_session(),
+        refreshed_at = clock_timestamp(), refreshes = w.refreshes + 1, changed = done.changed,
+        seconds = took, total_seconds = w.total_seconds + took
+    WHERE w.view = view_id;
+    IF done.kind = 'R' THEN
+        PERFORM idivm.settle(view_id);
+        -- What has drifted may drift back, and then this content would be wrong unnoticed.
+        outcome := CASE WHEN idivm.has_drifted(view_id) THEN 'invalid' ELSE 'ready' END;
+        UPDATE idivm.views one SET status = outcome WHERE one.id = view_id AND one.status <> outcome;
+    END IF;
+    IF by_writer AND v.refreshes % 256 = 255 AND current_setting('max_prepared_transactions') = '0' THEN
+        INSERT INTO idivm.commits (views, logs)
+        VALUES ('{}', ARRAY(SELECT vs.source FROM idivm.view_sources vs WHERE vs.view = view_id));
+    END IF;
+    RETURN done.changed;
 END
 $$;

@@ -1,0 +1,174 @@
+/*
+ * What stands around a view's program at every refresh, in C: what the functions of the same names
+ * in migrations/0017_upkeep.sql do, without asking the catalog again for what has not changed.
+ *
+ * A session remembers of which views it has found that all they read is as it was when they were
+ * planned. It forgets that as soon as PostgreSQL tells it of any change to a table that one of them
+ * reads, or to any function: whatever plans a view anew replaces the view's program.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+PG_MODULE_MAGIC;
+
+typedef struct
+{
+	int32		view;			/* the key */
+	uint64		fits_in;		/* the generation in which it was found to fit, or 0 */
+} Known;
+
+static HTAB *known = NULL;
+static HTAB *watched = NULL;
+
+/* Goes up with every change that might matter. */
+static uint64 generation = 1;
+
+static void
+relation_changed(Datum arg, Oid relation)
+{
+	if (relation == InvalidOid || hash_search(watched, &relation, HASH_FIND, NULL) != NULL)
+		generation++;
+}
+
+static void
+function_changed(Datum arg, int cache, uint32 hash)
+{
+	generation++;
+}
+
+static Known *
+look_up(int32 view)
+{
+	Known	   *one;
+	bool		found;
+
+	if (known == NULL)
+	{
+		HASHCTL		by_view = {.keysize = sizeof(int32), .entrysize = sizeof(Known)};
+		HASHCTL		by_oid = {.keysize = sizeof(Oid), .entrysize = sizeof(Oid)};
+
+		watched = hash_create("idivm watched relations", 64, &by_oid, HASH_ELEM | HASH_BLOBS);
+		known = hash_create("idivm known views", 32, &by_view, HASH_ELEM | HASH_BLOBS);
+		CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
+		CacheRegisterSyscacheCallback(PROCOID, function_changed, (Datum) 0);
+	}
+	one = hash_search(known, &view, HASH_ENTER, &found);
+	if (!found)
+		one->fits_in = 0;
+	return one;
+}
+
+static Oid
+function_named(const char *schema, const char *name, const Oid *types, int count)
+{
+	Oid			found = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name),
+										PointerGetDatum(buildoidvector(types, count)),
+										ObjectIdGetDatum(get_namespace_oid(schema, false)));
+
+	if (!OidIsValid(found))
+		ereport(ERROR,
+				errcode(ERRCODE_UNDEFINED_FUNCTION),
+				errmsg("function %s.%s does not exist", schema, name));
+	return found;
+}
+
+static Oid
+function_of_view(const char *name)
+{
+	Oid			types[] = {INT4OID};
+
+	return function_named("idivm", name, types, lengthof(types));
+}
+
+/* Has changes of what a view reads noticed from now on; false where they would not say all. */
+static bool
+watch(int32 view)
+{
+	LOCAL_FCINFO(call, 1);
+	FmgrInfo	function;
+	Datum		members;
+	Datum	   *oids;
+	int			count;
+
+	fmgr_info(function_of_view("watched_by"), &function);
+	InitFunctionCallInfoData(*call, &function, 1, InvalidOid, NULL, NULL);
+	call->args[0].value = Int32GetDatum(view);
+	call->args[0].isnull = false;
+	members = FunctionCallInvoke(call);
+	if (call->isnull)
+		return false;
+	deconstruct_array(DatumGetArrayTypeP(members), OIDOID, sizeof(Oid), true, TYPALIGN_INT,
+					  &oids, NULL, &count);
+	for (int i = 0; i < count; i++)
+	{
+		Oid			member = DatumGetObjectId(oids[i]);
+
+		hash_search(watched, &member, HASH_ENTER, NULL);
+	}
+	return true;
+}
+
+PG_FUNCTION_INFO_V1(idivm_has_drifted);
+
+Datum
+idivm_has_drifted(PG_FUNCTION_ARGS)
+{
+	int32		view = PG_GETARG_INT32(0);
+	Oid			in_full = InvalidOid;
+	uint64		begun;
+	bool		may_last;
+	bool		drifted;
+
+	/* A snapshot that lasts may be older than what this session has been told of. */
+	if (IsolationUsesXactSnapshot())
+		return OidFunctionCall1(function_of_view("looks_drifted"), Int32GetDatum(view));
+
+	/* Who changes a table shows it first and tells it afterwards. */
+	AcceptInvalidationMessages();
+	if (look_up(view)->fits_in == generation)
+		PG_RETURN_BOOL(false);
+	begun = generation;
+	in_full = function_of_view("looks_drifted");
+	/* The snapshot is taken after the tables are watched, so what it misses is told. */
+	may_last = watch(view);
+	PushActiveSnapshot(GetLatestSnapshot());
+	drifted = DatumGetBool(OidFunctionCall1(in_full, Int32GetDatum(view)));
+	PopActiveSnapshot();
+	if (may_last && !drifted && begun == generation)
+		look_up(view)->fits_in = generation;
+	PG_RETURN_BOOL(drifted);
+}
+
+PG_FUNCTION_INFO_V1(idivm_run_program);
+
+/* Calls the refresh function of a view, whose name a statement would have to be parsed for. */
+Datum
+idivm_run_program(PG_FUNCTION_ARGS)
+{
+	LOCAL_FCINFO(call, 2);
+	FmgrInfo	function;
+	char		name[NAMEDATALEN];
+	Oid			types[] = {get_fn_expr_argtype(fcinfo->flinfo, 1), BOOLOID};
+	Datum		done;
+
+	snprintf(name, sizeof(name), "refresh_%d", PG_GETARG_INT32(0));
+	fmgr_info(function_named("idivm_state", name, types, lengthof(types)), &function);
+	InitFunctionCallInfoData(*call, &function, 2, InvalidOid, NULL, NULL);
+	for (int i = 0; i < 2; i++)
+		call->args[i] = fcinfo->args[i + 1];
+	done = FunctionCallInvoke(call);
+	if (call->isnull)
+		PG_RETURN_NULL();
+	return done;
+}
