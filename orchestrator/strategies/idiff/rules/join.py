@@ -12,11 +12,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.flat import flattened
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import TRUE, filled
+from orchestrator.deltascript.leaves import StateScan
 from orchestrator.strategies.idiff.composer import Composer, Part
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
 from orchestrator.strategies.idiff.rules.base import (
@@ -66,8 +68,11 @@ def _turned(operator: Join, position: int, diff: Update, composer: Composer) -> 
         wide = widened(pairs, diff, composer)
     before = {**wide.before, **{column: column for column in other.columns}}
     wide = replace(wide, before=before)
-    ways = turns(operator.condition, side.columns, wide.as_before, composer.is_ordered)
-    stays, gone, come = turned(pairs, operator.condition, wide, composer, *ways)
+    comes, goes = turns(operator.condition, side.columns, wide.as_before, composer.is_ordered)
+    for atom in flattened(other).atoms:
+        if isinstance(atom, StateScan) and comes.by in atom.columns:
+            composer.probe(atom, (comes.by,))
+    stays, gone, come = turned(pairs, operator.condition, wide, composer, comes, goes)
     # Few turn: what is above is asked of these alone.
     return stays, gone, Plus(composer.assign("turned", come.plan, pairs.columns))
 
