@@ -27,7 +27,7 @@ from orchestrator.algebra.operators.semijoin import Semijoin
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import Scalar
 from orchestrator.deltascript.leaves import DiffScan
-from orchestrator.strategies.idiff.access import Lookup, Rows, in_reach
+from orchestrator.strategies.idiff.access import Fanout, Lookup, Rows, in_reach
 from orchestrator.strategies.idiff.terms import shown
 
 MANY = 30.0
@@ -35,9 +35,6 @@ MANY = 30.0
 
 _THROUGH = Grouping | Distinct | UnionAll | LeftJoin | Semijoin | Antisemijoin
 """Operators below which joins may be cut, as they evaluate their inputs once and whole."""
-
-Fanout = Callable[[Lookup], float]
-"""How many rows a lookup finds on average."""
 
 Hold = Callable[[Operator], DiffScan]
 """Computes a plan into a variable."""
@@ -87,7 +84,7 @@ def _is_lookups(flat: Flat) -> bool:
 
 
 def _cut(flat: Flat, fanout: Fanout, hold: Hold) -> Flat:
-    order = list(in_reach(flat))
+    order = list(in_reach(flat, fanout=fanout))
     inputs: list[Operator] = []
     waiting = list(flat.conditions)
     cut = False

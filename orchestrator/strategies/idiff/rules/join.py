@@ -18,7 +18,7 @@ from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import TRUE, filled
-from orchestrator.deltascript.leaves import StateScan
+from orchestrator.strategies.idiff.access import Lookup, Rows
 from orchestrator.strategies.idiff.composer import Composer, Part
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
 from orchestrator.strategies.idiff.rules.base import (
@@ -70,8 +70,8 @@ def _turned(operator: Join, position: int, diff: Update, composer: Composer) -> 
     wide = replace(wide, before=before)
     comes, goes = turns(operator.condition, side.columns, wide.as_before, composer.is_ordered)
     for atom in flattened(other).atoms:
-        if isinstance(atom, StateScan) and comes.by in atom.columns:
-            composer.probe(atom, (comes.by,))
+        if isinstance(atom, Rows) and comes.by in atom.columns:
+            composer.lookups.append(Lookup(atom, (comes.by,)))
     stays, gone, come = turned(pairs, operator.condition, wide, composer, comes, goes)
     # Few turn: what is above is asked of these alone.
     return stays, gone, Plus(composer.assign("turned", come.plan, pairs.columns))
