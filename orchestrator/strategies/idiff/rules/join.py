@@ -16,8 +16,9 @@ from orchestrator.algebra.flat import flattened
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.limit import Limit
 from orchestrator.algebra.operators.select import Selection
-from orchestrator.algebra.scalar import TRUE, filled
+from orchestrator.algebra.scalar import TRUE, Scalar, filled
 from orchestrator.strategies.idiff.access import Lookup, Rows
 from orchestrator.strategies.idiff.composer import Composer, Part
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
@@ -62,7 +63,9 @@ def _turned(operator: Join, position: int, diff: Update, composer: Composer) -> 
         wide = widened(pairs, diff, composer)
         return propagate(Selection(pairs, operator.condition), 0, wide, composer)
     if holds_rows(side, diff):
-        both = (other, diff.plan) if position else (diff.plan, other)
+        # The planner is told that there is one row, as it would take a diff for more.
+        single = Limit(diff.plan, count=Scalar.read("1"))
+        both = (other, single) if position else (single, other)
         wide = replace(diff, plan=pairs.with_children(both), ids=ids_of(pairs), present=True)
     else:
         wide = widened(pairs, diff, composer)
