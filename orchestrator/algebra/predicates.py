@@ -6,7 +6,7 @@ Only operators without a schema count. PostgreSQL writes the others as OPERATOR(
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -62,6 +62,25 @@ def facts(condition: Scalar, inputs: Collection[Column]) -> Facts:
             if not other.references & set(inputs) and not other.subqueries:
                 constant.add(inside[0])
     return Facts(tuple(equal), frozenset(constant), frozenset(not_null))
+
+
+def equal_columns(
+    conditions: Iterable[Scalar], inputs: Collection[Column] | None = None
+) -> list[set[Column]]:
+    """The columns that some conditions together make equal; of some inputs, or all that they read.
+
+    >>> a, b, c = (Column(name, "integer", "integer_ops") for name in "abc")
+    >>> [found] = equal_columns([Scalar.read("a = b", [a, b]), Scalar.read("c = b", [b, c])])
+    >>> sorted(map(str, found))
+    ['a', 'b', 'c']
+    """
+    classes: list[set[Column]] = []
+    for condition in conditions:
+        for pair in facts(condition, condition.references if inputs is None else inputs).equal:
+            apart = [one for one in classes if not one & set(pair)]
+            merged = set(pair).union(*(one for one in classes if one & set(pair)))
+            classes = [*apart, merged]
+    return classes
 
 
 def equated_only(condition: Scalar, column: Column) -> bool:

@@ -150,7 +150,7 @@ def _text(query: str) -> str:
 def _create(orchestrator: Orchestrator, query: str, maintain: str, strategy: str) -> View:
     try:
         view = orchestrator.create_view(
-            _name(query), _text(query), maintain=maintain, strategy=strategy
+            _name(query), _text(query), maintain=maintain, strategy=strategy, create_indexes="on"
         )
     except UnsupportedError as error:
         return View(query, REFUSED, str(error))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
+from orchestrator.deltascript.images import differ
 from orchestrator.deltascript.plan import SourceColumn
 from orchestrator.sqltext import fresh_name
 
@@ -501,31 +502,24 @@ def _same(column: SourceColumn, name: str) -> Composed:
 
 def _changed(source: Captured) -> Composed:
     """Whether a pair lacks a side or differs in a used column, to the bit."""
-    alternatives = [SQL("{} IS NULL").format(_first_key(source, SQL(row))) for row in ("o", "n")]
-    by_image = []
-    for column, name in source.columns:
-        differs = SQL("(o).{0} IS DISTINCT FROM (n).{0}").format(Identifier(name))
-        if column.equality == "exact":
-            if not column.in_key:
-                alternatives.append(differs)
-        elif column.plain_type.startswith("numeric") and not column.plain_type.endswith("[]"):
-            # Beside its value a numeric has the digits that it shows, and nothing else.
-            alternatives.append(differs)
-            alternatives.append(
-                SQL("scale((o).{0}) IS DISTINCT FROM scale((n).{0})").format(Identifier(name))
-            )
-        else:
-            by_image.append(Identifier(name))
-    if by_image:
-        # As records they are compared to the bit; as rows, column by column with `=`.
-        images = [
-            SQL("ROW({})::record").format(
-                SQL(", ").join(SQL("({}).{}").format(row, name) for name in by_image)
-            )
-            for row in (SQL("o"), SQL("n"))
+    sides = (
+        {
+            column: SQL("({}).{}").format(SQL(row), Identifier(name))
+            for column, name in source.columns
+        }
+        for row in "on"
+    )
+    old, new = (side.__getitem__ for side in sides)
+    # Of a pair with the same key, what a key says is the same if it is so to the bit.
+    asked = [
+        column for column, _ in source.columns if not (column.in_key and column.equality == "exact")
+    ]
+    return SQL(" OR ").join(
+        [
+            *(SQL("{} IS NULL").format(_first_key(source, SQL(row))) for row in ("o", "n")),
+            *differ(asked, old, new),
         ]
-        alternatives.append(SQL("{} *<> {}").format(*images))
-    return SQL(" OR ").join(alternatives)
+    )
 
 
 def read_side(source: Captured) -> Iterator[Composed]:

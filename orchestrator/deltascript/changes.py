@@ -16,8 +16,14 @@ from sqlglot import exp
 
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, reference
+from orchestrator.deltascript.images import differ
 from orchestrator.deltascript.names import Names, SourceNames
-from orchestrator.deltascript.plan import ChangeClass, MaintenancePlan, ReadChanges
+from orchestrator.deltascript.plan import (
+    ChangeClass,
+    MaintenancePlan,
+    ReadChanges,
+    SourceColumn,
+)
 
 _NOTHING = SQL("")
 
@@ -45,6 +51,8 @@ def declarations() -> SQL:
     """The variables for what the logs have."""
     return SQL(
         "    floor xid8 := pg_snapshot_xmin(since.snapshot);\n"
+        "    ceiling xid8 := pg_snapshot_xmax(since.snapshot);\n"
+        "    consumer xid8 := since.own_xid;\n"
         "    own xid8 := pg_current_xact_id_if_assigned();\n"
         "    due bigint := 0;\n    taken bigint;\n    keys bigint;\n    last bigint;\n"
         "    truncated boolean;\n"
@@ -113,11 +121,13 @@ def _pending_rows(source: SourceNames, shown: Composable) -> Composed:
 def _pending(source: SourceNames) -> Composed:
     """Whether a row `c` of a log is pending.
 
-    What was consumed long ago, as most of a log may be, one comparison tells.
+    Comparisons tell that most were consumed long ago, or written by transactions that had yet to
+    begin; they are quicker than to look into the snapshot.
     """
-    return SQL("c.xid >= floor AND idivm.is_pending(c.xid, c.seq, since, {})").format(
-        Literal(source.id)
-    )
+    return SQL(
+        "c.xid >= floor AND (c.xid >= ceiling AND c.xid IS DISTINCT FROM consumer"
+        " OR idivm.is_pending(c.xid, c.seq, since, {}))"
+    ).format(Literal(source.id))
 
 
 def _into(
@@ -135,9 +145,13 @@ def _into(
 
 
 def _collected(
-    step: ReadChanges, names: Names, conditions: Sequence[Composable]
+    step: ReadChanges, names: Names, conditions: Sequence[Sequence[Composable]]
 ) -> list[tuple[Composable, str]]:
-    """The rows of each class, and the variables for them. What is in no class does not become one."""
+    """The rows of each class, and the variables for them. What is in no class does not become one.
+
+    Of the conditions of a class, the first say which images there are, and what else they say is
+    dearer to find out than whether the row matters.
+    """
     fields = [f"{side}_{name}" for side in ("old", "new") for _, name in step.fields]
     image = SQL("ROW({})::{}").format(
         _listed(SQL("c.{}").format(Identifier(name)) for name in fields or ["present"]),
@@ -146,11 +160,11 @@ def _collected(
     return [
         (
             SQL("array_agg({}) FILTER (WHERE {})").format(
-                image, SQL(" AND ").join([condition, *_relevant(one)])
+                image, SQL(" AND ").join([present, *_relevant(one), *further])
             ),
             one.variable,
         )
-        for one, condition in zip(step.classes, conditions, strict=True)
+        for one, (present, *further) in zip(step.classes, conditions, strict=True)
     ]
 
 
@@ -171,7 +185,7 @@ def _by_content(step: ReadChanges, source: SourceNames, names: Names) -> Compose
         "               {}\n"
         "        FROM {}(since) AS n CROSS JOIN generate_series(1, n.times)"
     ).format(_listed(fields or [SQL("true AS present")]), _net(source))
-    kinds = [SQL("c.{}").format(Identifier(one.kind)) for one in step.classes]
+    kinds = [[SQL("c.{}").format(Identifier(one.kind))] for one in step.classes]
     return _into(_collected(step, names, kinds), rows)
 
 
@@ -184,28 +198,26 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> tuple[Compo
     def field(side: str, number: int) -> Composed:
         return SQL("c.{}").format(Identifier(f"{side}_{called[number]}"))
 
-    def image(side: str, columns: Iterable[int]) -> Composed:
-        return SQL("ROW({})::record").format(_listed(field(side, number) for number in columns))
+    def differing(columns: Iterable[SourceColumn]) -> Composed:
+        old, new = (lambda one, side=side: field(side, one.attnum) for side in ("old", "new"))
+        return SQL("({})").format(SQL(" OR ").join(differ(columns, old, new)))
 
     def present(side: str) -> Composed:
         return SQL("{} IS NOT NULL").format(field(side, in_key[0].attnum))
 
     # A key may be equal by `=` and yet look different; that is no update.
-    coarse = [column.attnum for column in in_key if column.equality != "exact"]
+    coarse = [column for column in in_key if column.equality != "exact"]
     kept = SQL("{} AND {}").format(present("old"), present("new"))
     if coarse:
-        kept = SQL("{} AND {} *= {}").format(kept, image("old", coarse), image("new", coarse))
+        kept = SQL("{} AND NOT {}").format(kept, differing(coarse))
 
-    def condition(one: ChangeClass) -> Composed:
+    def condition(one: ChangeClass) -> list[Composable]:
         if one.kind == "update":
-            touched = sorted(one.touched)
-            return SQL("{} AND {} *<> {}").format(
-                kept, image("old", touched), image("new", touched)
-            )
+            return [kept, differing(c for c in step.source.columns if c.attnum in one.touched)]
         side, other = ("old", "new") if one.kind == "minus" else ("new", "old")
         if not coarse:
-            return SQL("{} AND NOT {}").format(present(side), present(other))
-        return SQL("{} AND NOT ({})").format(present(side), kept)
+            return [SQL("{} AND NOT {}").format(present(side), present(other))]
+        return [present(side), SQL("NOT ({})").format(kept)]
 
     conditions = [condition(one) for one in step.classes]
 
@@ -226,9 +238,7 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> tuple[Compo
         SQL("coalesce({}, {})").format(field("new", one.attnum), field("old", one.attnum))
         for one in in_key
     ]
-    keys = SQL("count(DISTINCT {})").format(
-        key[0] if len(key) == 1 else SQL("ROW({})").format(_listed(key))
-    )
+    keys = SQL("count(DISTINCT {})").format(_told_apart(key, in_key))
     expressions, query = _net_columns(source, numbers)
     collected = _collected(step, names, conditions)
     return (
@@ -237,6 +247,28 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> tuple[Compo
             _into(collected, shaped(query), expressions)
         ),
     )
+
+
+_HASHED = frozenset(
+    {
+        *("smallint", "integer", "bigint", "numeric", "text", "character varying", "character"),
+        *("uuid", "date", "timestamp", "timestamp without time zone", "timestamp with time zone"),
+    }
+)
+"""Types whose values have hashes, which are equal where the values are."""
+
+
+def _told_apart(key: Sequence[Composable], columns: Sequence[SourceColumn]) -> Composable:
+    """A value that keys which are equal share.
+
+    Numbers are quicker to sort than rows; should two keys share one, they are looked at closer.
+    """
+    if len(key) == 1:
+        return key[0]
+    row = SQL("ROW({})").format(_listed(key))
+    if all(one.plain_type.partition("(")[0].strip() in _HASHED for one in columns):
+        return SQL("hash_record_extended({}, 0)").format(row)
+    return row
 
 
 def _net_columns(source: SourceNames, numbers: Sequence[int]) -> tuple[Composed, Composed]:

@@ -6,8 +6,8 @@ state tables by their role; `runtime` gives both their names when it installs th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, TypeAlias
 
 from sqlglot import exp
@@ -357,6 +357,30 @@ class Initialised:
 
 
 @dataclass(frozen=True)
+class Statistics:
+    """What PostgreSQL knows of a table's size, its values and its changes."""
+
+    rows: float
+    distinct: Mapping[int, float] = field(default_factory=dict)
+    """Numbers of values, by column."""
+    changes: Mapping[str, float] = field(default_factory=dict)
+    """Rows changed so far, by the kind of a diff."""
+    indexed: frozenset[int] = frozenset()
+    """Columns with which an index begins."""
+
+    @staticmethod
+    def of_json(value: Mapping[str, Any]) -> Statistics:
+        """From the form that a plan has in the catalog.
+
+        >>> known = Statistics(3.0, {1: 2.0}, {"plus": 1.0}, frozenset({1}))
+        >>> Statistics.of_json(_plain(known)) == known
+        True
+        """
+        distinct = {int(number): values for number, values in value["distinct"].items()}
+        return Statistics(value["rows"], distinct, value["changes"], frozenset(value["indexed"]))
+
+
+@dataclass(frozen=True)
 class MaintenancePlan:
     """How one view is maintained: what is captured, what is stored, what a refresh does."""
 
@@ -393,6 +417,8 @@ class MaintenancePlan:
     statistics say: where a bound on the cost is promised, no guess of the planner may break it."""
     partitioning: Partitioning | None = None
     """Of a plan over heavy and light parts of relations."""
+    statistics: tuple[Statistics | None, ...] = ()
+    """What was known of each source when this was planned; by it the same plan is found again."""
 
     def accesses(self, variable: str) -> float:
         """What a row of a variable that holds changes costs."""

@@ -139,14 +139,15 @@ def installed_names(connection: Connection[Any], view: ViewInfo) -> Names:
 def installed_plan(connection: Connection[Any], view: ViewInfo) -> MaintenancePlan | None:
     """The plan of a view as it was installed, or None if it would be planned otherwise today."""
     try:
-        plan = install.plan_again(connection, view, parse_options(view.options.items()))
+        options = parse_options(view.options.items())
+        plan = install.plan_again(connection, view, options, as_before=True)
     except UnsupportedError:
         return None
     today = json.loads(json.dumps(plan.to_json()))
     parts = ("states", "script", "content", "variables")
     if not all(today[part] == view.plan.get(part) for part in parts):
         return None
-    # The program has the costs of the statistics that there were.
+    # Plans of older versions do not say what was known; their programs have the costs of that.
     costs = view.plan.get("costs", ())
     return replace(
         plan, costs=tuple(Cost(**{**one, "columns": tuple(one["columns"])}) for one in costs)

@@ -278,10 +278,14 @@ def bound(connection: Connection[Any], names: Names) -> Names:
 
 
 def plan_again(
-    connection: Connection[Any], view: ViewInfo, options: ViewOptions
+    connection: Connection[Any], view: ViewInfo, options: ViewOptions, *, as_before: bool = False
 ) -> MaintenancePlan:
-    """The plan that a view would get today, with the settings that its creator had."""
-    plan = planning.plan_view(connection, names_of(view).definition, options)
+    """The plan that a view would get today, with the settings that its creator had.
+
+    With `as_before`, what was known of its tables is what it was when the view was last planned.
+    """
+    known = view.plan.get("statistics", ()) if as_before else ()
+    plan = planning.plan_view(connection, names_of(view).definition, options, known=known)
     return replace(plan, settings=tuple(view.settings.items())) if view.settings else plan
 
 

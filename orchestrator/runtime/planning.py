@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +28,13 @@ from orchestrator.algebra.lowering import lower
 from orchestrator.algebra.operators.recursive import open_recursions
 from orchestrator.algebra.rendering import to_sql
 from orchestrator.algebra.traversal import walk
-from orchestrator.deltascript.plan import Column, MaintenancePlan, Source, SourceColumn
+from orchestrator.deltascript.plan import (
+    Column,
+    MaintenancePlan,
+    Source,
+    SourceColumn,
+    Statistics,
+)
 from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
 from orchestrator.frontend.catalog import indexes_on, statistics
@@ -37,7 +44,7 @@ from orchestrator.runtime import catalog
 from orchestrator.runtime.cascades import as_captured
 from orchestrator.strategies import recompute
 from orchestrator.strategies.choose import choose
-from orchestrator.strategies.problem import ColumnType, Problem, Statistics
+from orchestrator.strategies.problem import ColumnType, Problem
 
 PINNED = (
     "DateStyle",
@@ -61,10 +68,12 @@ def plan_view(
     definition: Identifier,
     options: ViewOptions,
     notify: bool = False,
+    known: Sequence[Mapping[str, Any] | None] = (),
 ) -> MaintenancePlan:
     """Analyses a definition view and chooses how to maintain it.
 
-    With `notify`, the session is told what of the query has no effect.
+    With `notify`, the session is told what of the query has no effect. `known` are the statistics
+    that a plan in the catalog was made by, for the same plan; without them, today's are taken.
     """
     oid = catalog.relation_oid(connection, definition)
     assert oid is not None
@@ -76,7 +85,15 @@ def plan_view(
         text = Literal(f"BEGIN RAISE NOTICE USING MESSAGE = {UNSORTED.as_string(connection)}; END")
         connection.execute(SQL("DO {}").format(text))
     analysis = _determined(connection, definition, analysis)
-    return choose(_problem(connection, analysis, options), options.strategy)
+    problem = _problem(connection, analysis, options)
+    if len(known) == len(problem.sources):
+        statistics = {
+            source.oid: Statistics.of_json(one)
+            for source, one in zip(problem.sources, known, strict=True)
+            if one is not None
+        }
+        problem = replace(problem, statistics=statistics)
+    return choose(problem, options.strategy)
 
 
 UNSORTED = Literal(

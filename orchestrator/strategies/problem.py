@@ -14,6 +14,7 @@ from orchestrator.deltascript.plan import (
     MaintenancePlan,
     Source,
     State,
+    Statistics,
     Step,
 )
 
@@ -29,19 +30,6 @@ class ColumnType:
     """Whether the column's own type is a domain over this one."""
     scaled: bool = False
     """Whether it is a numeric all of whose values show the same number of places."""
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """What PostgreSQL knows of a table's size, its values and its changes."""
-
-    rows: float
-    distinct: Mapping[int, float] = field(default_factory=dict)
-    """Numbers of values, by column."""
-    changes: Mapping[str, float] = field(default_factory=dict)
-    """Rows changed so far, by the kind of a diff."""
-    indexed: frozenset[int] = frozenset()
-    """Columns with which an index begins."""
 
 
 @dataclass(frozen=True)
@@ -104,4 +92,5 @@ class Problem:
             reasons=(),
             algebra=self.algebra,
             algebra_tree=self.algebra_tree,
+            statistics=tuple(self.statistics.get(one.oid) for one in self.sources),
         )

@@ -3,6 +3,8 @@
 import pytest
 from stepping import differences
 
+from orchestrator.frontend.options import parse_options
+from orchestrator.runtime import install
 from orchestrator.runtime.catalog_objects import orphans
 from orchestrator.runtime.doctor import examine
 
@@ -184,6 +186,32 @@ def test_indexes_that_were_dropped(shop):
         [finding] = examined(shop)
         assert finding.mended
         assert table.removeprefix("idivm_state.") in finding.sentence
+
+
+def test_what_is_known_of_the_tables_by_now_hides_no_damage(orc):
+    orc.execute(
+        "CREATE TABLE a (id int PRIMARY KEY);"
+        "CREATE TABLE b (id int PRIMARY KEY, a int NOT NULL);"
+        "CREATE TABLE c (id int PRIMARY KEY, b int NOT NULL, kind int NOT NULL)"
+    )
+    joined = "FROM a JOIN b ON b.a = a.id JOIN c ON c.b = b.id"
+    orc.create_view("v", f"SELECT a.id, b.id AS b, c.id AS c, kind {joined}", strategy="id")
+    orc.execute(
+        "INSERT INTO a SELECT generate_series(1, 3);"
+        "INSERT INTO b SELECT n, n % 3 + 1 FROM generate_series(1, 300) AS n;"
+        "INSERT INTO c SELECT n, n, n FROM generate_series(1, 300) AS n;"
+        "ANALYZE a, b, c"
+    )
+    view = orc.view("v")
+    plan = install.plan_again(orc.connection, view, parse_options(view.options.items()))
+    assert len(plan.script) != len(view.plan["script"])
+    rows = orc.connection.execute(
+        "SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_class c ON c.oid = indrelid"
+        " WHERE relnamespace = 'idivm_state'::regnamespace AND relkind = 'r' AND NOT indisprimary"
+    ).fetchall()
+    orc.execute(f"DROP INDEX {rows[0][0]}")
+    only(wrong(examine(orc.connection)), "view v", "indexes of its tables")
+    assert differences(orc.connection, "v") == []
 
 
 def test_a_unique_index_that_was_dropped_and_missed(shop):

@@ -103,6 +103,27 @@ def test_only_rows_that_a_total_turned_come_or_go(orc):
         assert {report.view for report in orc.check() if not report.equal} == set(), change
 
 
+def test_rows_that_a_total_turned_are_looked_up_between_it_and_what_it_was(orc):
+    orc.execute(TABLE)
+    orc.execute("CREATE TABLE s (id int PRIMARY KEY, w int); ANALYZE t")
+    orc.create_view(
+        "v",
+        "SELECT id, v FROM t WHERE v > (SELECT max(w) FROM s)",
+        strategy="id",
+        create_indexes="on",
+    )
+    for change, rows in (
+        ("INSERT INTO s VALUES (1, 1900)", 100),
+        ("UPDATE s SET w = 1890", 10),
+        ("INSERT INTO s VALUES (2, 1895)", 5),
+        ("DELETE FROM s WHERE id = 2", 5),
+        ("DELETE FROM s", 110),
+    ):
+        changed, read = refreshed_by(orc, "v", change)
+        assert changed == rows, change
+        assert read <= 2 * rows, change
+
+
 def test_ties_are_broken_by_the_key_in_view_and_definition(orc):
     orc.execute(TABLE)
     orc.create_view("first", "SELECT id FROM t ORDER BY k LIMIT 2")

@@ -6,7 +6,7 @@ other, by the columns that are known so far. This is what indexes are for, and w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -30,6 +30,10 @@ class Lookup:
 
     rows: Rows
     by: tuple[Column, ...]
+
+
+Fanout = Callable[[Lookup], float]
+"""How many rows a lookup finds on average."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,17 @@ def _loops(plan: Operator, given: frozenset[Column]) -> Iterator[Loop]:
 
 
 def in_reach(
-    flat: Flat, given: Collection[Column] = ()
+    flat: Flat, given: Collection[Column] = (), fanout: Fanout | None = None
 ) -> Iterator[tuple[Operator, tuple[Column, ...]]]:
     """The atoms as a loop reaches them, each with the columns of it that are known by then.
 
-    Diffs come first, then each time the atom of which most is known.
+    Diffs come first, then each time the atom of which most is known; of several, the one in which
+    fewest rows are found.
     """
+
+    def found(atom: Operator, by: frozenset[Column]) -> float:
+        return fanout(Lookup(atom, tuple(by))) if fanout and isinstance(atom, Rows) else 0.0
+
     equal = list(_equalities(flat.conditions))
     known = set(given)
     diffs = [one for one in flat.atoms if isinstance(one, DiffScan)]
@@ -92,7 +101,10 @@ def in_reach(
     while left:
         known = _determined(equal, known)
         by = [frozenset(known.intersection(atom.columns)) for atom in left]
-        place = max(range(len(left)), key=lambda n: (_is_unique(left[n], by[n]), len(by[n])))
+        place = max(
+            range(len(left)),
+            key=lambda n: (_is_unique(left[n], by[n]), len(by[n]), -found(left[n], by[n])),
+        )
         atom = left.pop(place)
         yield atom, in_order(by[place], atom.columns)
         known = known | set(atom.columns)

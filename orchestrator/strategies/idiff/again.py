@@ -11,12 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from orchestrator.algebra.columns import Column
-from orchestrator.algebra.operators.antisemijoin import Antisemijoin
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
+from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.set_operation import Branch
+from orchestrator.algebra.operators.union_all import UnionAll
+from orchestrator.algebra.scalar import Scalar, filled
+from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag, variables
 from orchestrator.strategies.idiff.states import Upkeep
-from orchestrator.strategies.idiff.terms import renamed, same, shown
+from orchestrator.strategies.idiff.terms import shown
 
 PARTS = "parts"
 """What the variables that hold the affected parts begin with."""
@@ -51,14 +57,30 @@ def exchange(
     upkeep: Upkeep, before: Operator, fresh: Operator, needs: Iterable[str] | None = None
 ) -> None:
     """Replaces some stored rows by others, and rewrites only what differs."""
-    state, ids = upkeep.state, upkeep.state.ids
+    ids = upkeep.state.ids
     if not ids:
         upkeep.replace(fresh, ())
         upkeep.insert(fresh)
         return
-    pairs = [(column, upkeep.composer.fresh(column)) for column in ids]
-    equal = same([(new, old) for old, new in pairs], state.not_null)
-    gone = Antisemijoin(shown(before, ids), renamed(fresh, pairs), equal)
-    upkeep.delete(gone, ids, needs=needs)
+    upkeep.delete(without(before, fresh, ids, upkeep.composer), ids, needs=needs)
     upkeep.replace(fresh, ids)
     upkeep.insert(fresh)
+
+
+def without(
+    rows: Operator, others: Operator, ids: Sequence[Column], composer: Composer
+) -> Operator:
+    """The IDs of rows that others do not have.
+
+    Grouped, and not joined: PostgreSQL takes diffs for small, and would loop over one within the other.
+    """
+    among = composer.column("among")
+    branches = []
+    for plan, value in ((rows, "false"), (others, "true")):
+        own = composer.fresh(among)
+        items = (*map(Item.kept, ids), Item(own, Scalar.read(value)))
+        branches.append(Branch(Projection(plan, items), (*ids, own)))
+    both = UnionAll(tuple(branches), (*ids, among))
+    found = Aggregate(composer.column("found"), filled("bool_or(x)", x=among))
+    groups = Grouping(both, tuple(ids), (found,))
+    return shown(Selection(groups, filled("NOT x", x=found.column)), ids)

@@ -142,7 +142,7 @@ class _Composition:
         keep_what_is_read(self.composer)
         script: tuple[Step, ...] = (*reads(self.composer), *self.composer.steps)
         found = (lookup for one in self.composer.loops.values() for lookup in probes(one))
-        lookups = list(dict.fromkeys(found))
+        lookups = list(dict.fromkeys((*found, *self.composer.lookups)))
         states = [
             replace(state, probes=_probes(state, script, lookups, self.composer))
             if isinstance(state, StateTable)

@@ -38,7 +38,7 @@ from orchestrator.deltascript.plan import (
     Step,
 )
 from orchestrator.sqltext import fitted_name
-from orchestrator.strategies.idiff.access import Loop, loops
+from orchestrator.strategies.idiff.access import Lookup, Loop, loops
 from orchestrator.strategies.idiff.diffs import Bag, Diff, variables
 from orchestrator.strategies.idiff.minimize import Held, minimized
 from orchestrator.strategies.idiff.prune import pruned
@@ -120,6 +120,8 @@ class Composer:
         """The changes of results that were wanted as bags."""
         self.diffs: dict[Operator, tuple[Diff, ...]] = {}
         """The diffs of results; a result may be in a plan more than once."""
+        self.lookups: list[Lookup] = []
+        """How queries look for rows by other conditions than equalities, which want an index too."""
         self.probes: dict[str, list[tuple[str, ...]]] = {}
         """Columns by which queries of the script look for the rows of states, by their roles."""
         self.notes: list[str] = []

@@ -25,10 +25,17 @@ from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import Scalar, unwrapped
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.leaves import DiffScan, StateScan
-from orchestrator.deltascript.plan import CONTENT, Apply, Assign, ChangeClass, Cost, Source
+from orchestrator.deltascript.plan import (
+    CONTENT,
+    Apply,
+    Assign,
+    ChangeClass,
+    Cost,
+    Source,
+    Statistics,
+)
 from orchestrator.strategies.idiff.access import Loop, Rows, loops
 from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.problem import Statistics
 
 FANOUT = 10.0
 """Rows that share a value of a column of which nothing is known."""

@@ -27,7 +27,7 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.semijoin import Semijoin
-from orchestrator.algebra.predicates import facts
+from orchestrator.algebra.predicates import equal_columns
 from orchestrator.algebra.scalar import FALSE, Scalar, conjunction, filled
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.leaves import DiffScan
@@ -253,13 +253,8 @@ class _Equal:
     """Which columns some conditions make equal."""
 
     def __init__(self, atoms: Iterable[Operator], conditions: Iterable[Scalar]) -> None:
-        columns = [column for atom in atoms for column in atom.columns]
-        self.classes: list[set[Column]] = []
-        for condition in conditions:
-            for pair in facts(condition, columns).equal:
-                apart = [one for one in self.classes if not one & set(pair)]
-                merged = set(pair).union(*(one for one in self.classes if one & set(pair)))
-                self.classes = [*apart, merged]
+        columns = {column for atom in atoms for column in atom.columns}
+        self.classes = equal_columns(conditions, columns)
 
     def on_key(self, meeting: Meeting) -> bool:
         """Whether a diff and its table meet on the key."""

@@ -8,7 +8,7 @@ where a lookup finds many on average; what it found is held, and the next query 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from orchestrator.algebra.arrange import joined_on
@@ -25,9 +25,10 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.semijoin import Semijoin
 from orchestrator.algebra.operators.union_all import UnionAll
-from orchestrator.algebra.scalar import Scalar
+from orchestrator.algebra.predicates import equal_columns
+from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.deltascript.leaves import DiffScan
-from orchestrator.strategies.idiff.access import Lookup, Rows, in_reach
+from orchestrator.strategies.idiff.access import Fanout, Lookup, Rows, in_reach
 from orchestrator.strategies.idiff.terms import shown
 
 MANY = 30.0
@@ -35,9 +36,6 @@ MANY = 30.0
 
 _THROUGH = Grouping | Distinct | UnionAll | LeftJoin | Semijoin | Antisemijoin
 """Operators below which joins may be cut, as they evaluate their inputs once and whole."""
-
-Fanout = Callable[[Lookup], float]
-"""How many rows a lookup finds on average."""
 
 Hold = Callable[[Operator], DiffScan]
 """Computes a plan into a variable."""
@@ -87,9 +85,10 @@ def _is_lookups(flat: Flat) -> bool:
 
 
 def _cut(flat: Flat, fanout: Fanout, hold: Hold) -> Flat:
-    order = list(in_reach(flat))
+    order = list(in_reach(flat, fanout=fanout))
     inputs: list[Operator] = []
     waiting = list(flat.conditions)
+    checked: list[Scalar] = []
     cut = False
     for place, (atom, by) in enumerate(order):
         inputs.append(atom)
@@ -101,12 +100,37 @@ def _cut(flat: Flat, fanout: Fanout, hold: Hold) -> Flat:
         here = {column for one in inputs for column in one.columns}
         own = [one for one in waiting if one.references and one.references <= here]
         waiting = [one for one in waiting if one not in own]
+        checked += own
+        implied = _implied(flat.conditions, checked, here)
+        checked += implied
         wanted = _read(here, [*waiting, *flat.items.values()])
         # A row without columns is no row of a variable.
         wanted = wanted or tuple(column for one in inputs for column in one.columns)[:1]
-        inputs = [hold(shown(joined_on(inputs, own), wanted))]
+        inputs = [hold(shown(joined_on(inputs, [*own, *implied]), wanted))]
         cut = True
     return Flat(tuple(inputs), tuple(waiting), flat.items) if cut else flat
+
+
+def _implied(
+    conditions: Iterable[Scalar], checked: Iterable[Scalar], here: Collection[Column]
+) -> list[Scalar]:
+    """The equalities between some columns that follow by way of columns that come later.
+
+    >>> a, b, c = (Column(name, "integer", "integer_ops") for name in "abc")
+    >>> equal = [Scalar.read("a = c", [a, c]), Scalar.read("c = b", [b, c])]
+    >>> _implied(equal, [], [a, b])
+    [Scalar(b = a)]
+    >>> _implied(equal, [Scalar.read("a = b", [a, b])], [a, b])
+    []
+    """
+    found = []
+    for one in equal_columns(conditions):
+        together = [part for part in equal_columns(checked) if part & one]
+        apart = [{c} for c in one & set(here) if not any(c in part for part in together)]
+        first, *others = sorted(min(map(str, part)) for part in (*together, *apart)) or [""]
+        named = {str(column): column for column in one}
+        found += [filled("x = y", x=named[other], y=named[first]) for other in others]
+    return found
 
 
 def _read(columns: set[Column], by: list[Scalar]) -> tuple[Column, ...]:

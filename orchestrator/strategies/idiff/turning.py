@@ -1,19 +1,22 @@
 """Rows for which a condition turns, because an update changes what it reads.
 
 Which way it may turn is sometimes known without a look at the rows: of those that satisfy `x > total`,
-none comes when the total grows, and none goes when it shrinks.
+none comes when the total grows, and none goes when it shrinks. And those for which it turned have an x
+between the old total and the new one, which an index on x finds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.set_operation import Branch
+from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, disjunction, filled, unwrapped
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Diff, Minus, Plus, Update
@@ -22,18 +25,61 @@ from orchestrator.strategies.idiff.rules.base import rows_after
 _GROWN, _SHRUNK, _MOVED = (f"((later {sign} earlier) IS NOT TRUE)" for sign in ("<=", ">=", "="))
 """Whether a value is another in this way, or was or is NULL."""
 
-_COMES: dict[type, str] = {
-    exp.GT: _SHRUNK,
-    exp.GTE: _SHRUNK,
-    exp.LT: _GROWN,
-    exp.LTE: _GROWN,
-    exp.EQ: _MOVED,
-}
-"""For `x > value` and the like, how the value must have changed for the condition to become true."""
 
-_OTHER_WAY = {_GROWN: _SHRUNK, _SHRUNK: _GROWN, _MOVED: _MOVED}
+@dataclass(frozen=True)
+class _Way:
+    """How `x > value` and the like become true."""
+
+    how: str
+    """How the value must have changed."""
+    now: str
+    """What is true of x then."""
+    before: str
+    """What was true of it, unless the value was NULL."""
+    becomes_untrue: str
+    """How the value must have changed for the opposite."""
+
+
+_WAYS: dict[type, _Way] = {
+    exp.GT: _Way(_SHRUNK, "x > later", "x <= earlier", _GROWN),
+    exp.GTE: _Way(_SHRUNK, "x >= later", "x < earlier", _GROWN),
+    exp.LT: _Way(_GROWN, "x < later", "x >= earlier", _SHRUNK),
+    exp.LTE: _Way(_GROWN, "x <= later", "x > earlier", _SHRUNK),
+    exp.EQ: _Way(_MOVED, "x = later", "x <> earlier", _MOVED),
+}
+
+_TURNED_ROUND: dict[type, type] = {
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.EQ: exp.EQ,
+}
+"""What `value > x` and the like are called when x comes first."""
 
 _ARITHMETIC = (exp.Column, exp.Literal, exp.Paren, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Rows for which a condition may have turned one way."""
+
+    when: Scalar = TRUE
+    """Over the columns that changed alone."""
+    among: tuple[Scalar, ...] = (TRUE,)
+    """Conditions of which each row satisfies exactly one."""
+    by: Column | None = None
+    """The column that these compare, for which an index finds the rows."""
+
+    def rows(self, plan: Operator, *parts: Scalar) -> Operator:
+        """The rows of a plan that further conditions hold for."""
+        made = [Selection(plan, conjunction((self.when, one, *parts))) for one in self.among]
+        if len(made) == 1:
+            return made[0]
+        return UnionAll(tuple(Branch(one, plan.columns) for one in made), plan.columns)
+
+
+ANY = Turn()
 
 
 def turned(
@@ -41,24 +87,17 @@ def turned(
     condition: Scalar,
     update: Update,
     composer: Composer,
-    comes: Scalar = TRUE,
-    goes: Scalar = TRUE,
+    comes: Turn = ANY,
+    goes: Turn = ANY,
 ) -> tuple[Diff, ...]:
-    """What an update that holds all that a condition reads means for the rows that satisfy it.
-
-    No row comes unless `comes` is true of it, or goes unless `goes` is.
-    """
+    """What an update that holds all that a condition reads means for the rows that satisfy it."""
     earlier = condition.substitute(update.as_before)
     held, holds = filled("(x) IS TRUE", x=earlier), filled("(x) IS TRUE", x=condition)
     held_not, holds_not = (filled("(x) IS NOT TRUE", x=c) for c in (earlier, condition))
-
-    def rows_where(*parts: Scalar) -> Operator:
-        return Selection(update.plan, conjunction(parts))
-
-    entered = replace(update, plan=rows_where(comes, held_not, holds))
+    entered = replace(update, plan=comes.rows(update.plan, held_not, holds))
     return (
-        replace(update, plan=rows_where(held, holds)),
-        Minus(rows_where(goes, held, holds_not), update.ids),
+        replace(update, plan=ANY.rows(update.plan, held, holds)),
+        Minus(goes.rows(update.plan, held, holds_not), update.ids),
         Plus(rows_after(rows, entered, composer)),
     )
 
@@ -68,47 +107,73 @@ def turns(
     changed: Collection[Column],
     before: Mapping[Column, Scalar],
     ordered: Callable[[Column], bool],
-) -> tuple[Scalar, Scalar]:
-    """What must be for a condition to become true, and to become untrue, when some columns change.
+) -> tuple[Turn, Turn]:
+    """The rows for which a condition may become true, and untrue, when some columns change.
 
-    Both are over these columns alone, before and after. `ordered` says whether the order of a
-    column's type is one that all comparisons with its values agree with.
+    `ordered` says whether the order of a column's type is one that all comparisons with its values
+    agree with.
 
     >>> x, total, old = Column("x"), Column("total"), Column("old")
     >>> above = Scalar.read("(x > total)", [x, total])
-    >>> turns(above, [total], {total: Scalar.column(old)}, lambda column: True)
+    >>> come, go = turns(above, [total], {total: Scalar.column(old)}, lambda column: True)
+    >>> come.when, go.when
     (Scalar(((total >= old) IS NOT TRUE)), Scalar(((total <= old) IS NOT TRUE)))
+    >>> for one in (*come.among, *go.among):
+    ...     print(one)
+    x > total AND x <= old
+    x > total AND old IS NULL
+    x > old AND x <= total
+    x > old AND total IS NULL
     """
     ways = [
-        _ways(one, changed, ordered) for one in condition.conjuncts if one.references & set(changed)
+        _way(one, changed, ordered) for one in condition.conjuncts if one.references & set(changed)
     ]
-    found = []
-    for place in (0, 1):
-        either = []
-        for one in ways:
-            if one is None:
-                return TRUE, TRUE
-            value, texts = one
-            either.append(filled(texts[place], later=value, earlier=value.substitute(before)))
-        found.append(disjunction(dict.fromkeys(either)))
-    return found[0], found[1]
+    whens: list[tuple[Scalar, Scalar]] = []
+    among: tuple[tuple[Scalar, ...], ...] = ((TRUE,), (TRUE,))
+    for way in ways:
+        if way is None:
+            return ANY, ANY
+        kind, x, value = way
+        old = value.substitute(before)
+        whens.append(
+            (
+                filled(_WAYS[kind].how, later=value, earlier=old),
+                filled(_WAYS[kind].becomes_untrue, later=value, earlier=old),
+            )
+        )
+        among = _between(_WAYS[kind], x, value, old), _between(_WAYS[kind], x, old, value)
+    if len(ways) > 1:
+        among = ((TRUE,), (TRUE,))
+    comes, goes = (disjunction(dict.fromkeys(one)) for one in zip(*whens, strict=True))
+    by = ways[0][1].as_column if len(ways) == 1 and ways[0] else None
+    return Turn(comes, among[0], by), Turn(goes, among[1], by)
 
 
-def _ways(
+def _between(way: _Way, x: Scalar, later: Scalar, earlier: Scalar) -> tuple[Scalar, ...]:
+    """Where x is if the condition is true with one value and not with the other."""
+    now = filled(way.now, x=x, later=later)
+    unknown = filled("earlier IS NULL", earlier=earlier)
+    return (
+        conjunction((now, filled(way.before, x=x, earlier=earlier))),
+        conjunction((now, unknown)),
+    )
+
+
+def _way(
     conjunct: Scalar, changed: Collection[Column], ordered: Callable[[Column], bool]
-) -> tuple[Scalar, tuple[str, str]] | None:
+) -> tuple[type, Scalar, Scalar] | None:
+    """A comparison that reads changed columns on its right side alone: its kind, and the two sides."""
     tree = unwrapped(conjunct.tree)
-    comes = _COMES.get(type(tree))
-    if comes is None:
+    kind = type(tree)
+    if kind not in _WAYS:
         return None
-    left, right = conjunct.part(tree.this), conjunct.part(tree.expression)
-    value, other = right, left
-    if left.references & set(changed):
-        value, other, comes = left, right, _OTHER_WAY[comes]
-    if other.references & set(changed) or not value.references <= set(changed):
+    x, value = conjunct.part(tree.this), conjunct.part(tree.expression)
+    if x.references & set(changed):
+        x, value, kind = value, x, _TURNED_ROUND[kind]
+    if x.references & set(changed) or not value.references <= set(changed):
         return None
     if not all(map(ordered, value.references)):
         return None
     if not all(isinstance(node, (*_ARITHMETIC, exp.Identifier)) for node in value.tree.walk()):
         return None
-    return value, (comes, _OTHER_WAY[comes])
+    return kind, x, value

@@ -20,9 +20,9 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import Scalar, conjunction, filled
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
-from orchestrator.deltascript.plan import MaintenancePlan, Reason
+from orchestrator.deltascript.plan import MaintenancePlan, Reason, Statistics
 from orchestrator.strategies.idiff import terms
-from orchestrator.strategies.problem import Problem, Statistics
+from orchestrator.strategies.problem import Problem
 from orchestrator.strategies.viewtree import classes, orders, search, sums
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph, Variables
 from orchestrator.strategies.viewtree.normal import Atom, NormalForm, normal_form

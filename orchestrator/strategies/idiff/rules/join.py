@@ -12,11 +12,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.flat import flattened
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.limit import Limit
 from orchestrator.algebra.operators.select import Selection
-from orchestrator.algebra.scalar import TRUE, filled
+from orchestrator.algebra.scalar import TRUE, Scalar, filled
+from orchestrator.strategies.idiff.access import Lookup, Rows
 from orchestrator.strategies.idiff.composer import Composer, Part
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
 from orchestrator.strategies.idiff.rules.base import (
@@ -60,14 +63,19 @@ def _turned(operator: Join, position: int, diff: Update, composer: Composer) -> 
         wide = widened(pairs, diff, composer)
         return propagate(Selection(pairs, operator.condition), 0, wide, composer)
     if holds_rows(side, diff):
-        both = (other, diff.plan) if position else (diff.plan, other)
+        # The planner is told that there is one row, as it would take a diff for more.
+        single = Limit(diff.plan, count=Scalar.read("1"))
+        both = (other, single) if position else (single, other)
         wide = replace(diff, plan=pairs.with_children(both), ids=ids_of(pairs), present=True)
     else:
         wide = widened(pairs, diff, composer)
     before = {**wide.before, **{column: column for column in other.columns}}
     wide = replace(wide, before=before)
-    ways = turns(operator.condition, side.columns, wide.as_before, composer.is_ordered)
-    stays, gone, come = turned(pairs, operator.condition, wide, composer, *ways)
+    comes, goes = turns(operator.condition, side.columns, wide.as_before, composer.is_ordered)
+    for atom in flattened(other).atoms:
+        if isinstance(atom, Rows) and comes.by in atom.columns:
+            composer.lookups.append(Lookup(atom, (comes.by,)))
+    stays, gone, come = turned(pairs, operator.condition, wide, composer, comes, goes)
     # Few turn: what is above is asked of these alone.
     return stays, gone, Plus(composer.assign("turned", come.plan, pairs.columns))
 

@@ -31,7 +31,7 @@ from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.strategies.idiff.again import exchange
 from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.diffs import Bag, variables
+from orchestrator.strategies.idiff.diffs import Bag
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain
 from orchestrator.strategies.idiff.states import Upkeep, store
@@ -65,8 +65,9 @@ def _(operator: Limit, composer: Composer, role: str) -> StateScan:
     if changed is None:
         return state
     _begin(Upkeep(begin, composer), begun, changed, total, rows.column)
-    _refill(Upkeep(begin, composer), begun, changed, needed, total, rows.column)
-    needs = variables(changed.plan)
+    _refill(Upkeep(begin, composer), begun, needed, total, rows.column)
+    moved = composer.changes[begin.role]
+    needs = (moved.minus, moved.update, moved.plus)
     fresh = composer.assign(f"{role}_after", result, result.columns, needs)
     exchange(Upkeep(state, composer), state, fresh, needs)
     return state
@@ -85,21 +86,24 @@ def _begin(upkeep: Upkeep, begun: Limit, changed: Bag, total: StateScan, rows: C
     goes, comes = upkeep.net(changed)
     upkeep.delete(goes, state.ids)
     upkeep.delete(comes, state.ids)
-    first = _entering(begun, state, comes, total, rows, composer)
-    fresh = composer.assign(f"{state.role}_after", first, state.columns, variables(changed.plan))
-    exchange(upkeep, state, fresh, variables(changed.plan))
+    there = composer.column("there")
+    moved = _moved(begun, state, comes, there, total, rows, composer)
+    ways = [("gone", Scalar.column(there)), ("come", filled("NOT x", x=there))]
+    _, goes, comes = composer.assign_apart(f"{state.role}_moved", moved, moved.columns, ways)
+    upkeep.delete(goes, state.ids)
+    upkeep.insert(shown(comes, state.columns))
 
 
-def _entering(
+def _moved(
     begun: Limit,
     state: StateScan,
     comes: DiffScan,
+    there: Column,
     total: StateScan,
     rows: Column,
     composer: Composer,
 ) -> Operator:
-    """The beginning with the rows that come and belong to it."""
-    there = composer.column("there")
+    """The rows that come and belong to the beginning, and those that these push out of it."""
     branches = []
     for plan, was in ((state, "true"), (comes, "false")):
         own = composer.fresh(there)
@@ -111,13 +115,17 @@ def _entering(
     known = Aggregate(composer.column("known"), Scalar.read("count(*)"))
     numbered = Window(Window(both, (before,), (), begun.order, _ONWARDS), (known,))
     belongs = filled("b OR k = n", b=before.column, k=known.column, n=rows)
-    return replace(begun, input=Selection(Join(numbered, total), belongs))
+    ranking = "rank()" if begun.with_ties else "row_number()"
+    rank = Aggregate(composer.column("rank"), Scalar.read(ranking))
+    ranked = Window(Selection(Join(numbered, total), belongs), (rank,), (), begun.order)
+    assert begun.count is not None
+    beyond = filled("t = coalesce(r > n, false)", t=there, r=rank.column, n=begun.count)
+    return shown(Selection(ranked, beyond), (*state.columns, there))
 
 
 def _refill(
     upkeep: Upkeep,
     begun: Limit,
-    changed: Bag,
     needed: Scalar,
     total: StateScan,
     rows: Column,
@@ -127,8 +135,7 @@ def _refill(
     left = Aggregate(composer.column("left"), Scalar.read("count(*)"))
     both = Join(Grouping(state, (), (left,)), total)
     lacking = filled("x < least(n, m)", x=left.column, n=needed, m=rows)
-    short = composer.assign(
-        "short", Selection(both, lacking), (left.column,), variables(changed.plan)
-    )
+    gone = composer.changes[state.role].minus
+    short = composer.assign("short", Selection(both, lacking), (left.column,), (gone,))
     again = replace(begun, input=Join(short, begun.input))
     upkeep.insert(shown(again, state.columns))

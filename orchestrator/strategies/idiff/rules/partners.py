@@ -28,10 +28,11 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.semijoin import Semijoin
 from orchestrator.algebra.scalar import FALSE, Scalar, conjunction, filled
 from orchestrator.algebra.traversal import walk
+from orchestrator.strategies.idiff.again import without
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
 from orchestrator.strategies.idiff.rules.base import bag, conditions, propagate, rows_after
-from orchestrator.strategies.idiff.terms import renamed, same, shown
+from orchestrator.strategies.idiff.terms import shown
 
 
 @propagate.register(LeftJoin)
@@ -97,9 +98,7 @@ def _with_partners(
     """Of the affected rows those go that are not in the result afterwards; no other is rewritten."""
     ids = ids_of(operator.left)
     fresh = composer.assign("partnered", replace(operator, left=rows), rows.columns)
-    pairs = [(column, composer.fresh(column)) for column in ids]
-    equal = same([(new, old) for old, new in pairs], operator.left.not_null)
-    return (Minus(Antisemijoin(affected, renamed(fresh, pairs), equal), ids), Plus(fresh))
+    return (Minus(without(affected, fresh, ids, composer), ids), Plus(fresh))
 
 
 def _has_pairs_by_id(operator: LeftJoin) -> bool:

@@ -1,0 +1,54 @@
+"""Whether two images of a row differ, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from psycopg.sql import SQL, Composable, Composed
+
+from orchestrator.deltascript.plan import SourceColumn
+
+Side = Callable[[SourceColumn], Composable]
+"""A column of the image on one side."""
+
+
+def differ(columns: Iterable[SourceColumn], old: Side, new: Side) -> list[Composed]:
+    """The conditions any of which is true where two images differ in some columns.
+
+    Values that are equal by `=` may look different, and for some types there is no such operator:
+    these are compared as records, which is dear, and last.
+
+    >>> exact = SourceColumn(1, "day", False, "date", "exact")
+    >>> shown = SourceColumn(2, "price", False, "numeric", "coarse")
+    >>> text = SourceColumn(3, "doc", False, "json")
+    >>> old, new = (lambda one, side=side: SQL(f"{side}.{one.name}") for side in "on")
+    >>> for one in differ([exact, text, shown], old, new):
+    ...     print(one.as_string(None))
+    o.day IS DISTINCT FROM n.day
+    o.price IS DISTINCT FROM n.price
+    scale(o.price) IS DISTINCT FROM scale(n.price)
+    ROW(o.doc)::record *<> ROW(n.doc)::record
+    """
+    found = []
+    by_image = []
+    for one in columns:
+        if one.equality == "exact":
+            found.append(_distinct(old(one), new(one)))
+        elif one.plain_type.startswith("numeric") and not one.plain_type.endswith("[]"):
+            # Beside its value a numeric has the digits that it shows, and nothing else.
+            scales = (SQL("scale({})").format(side(one)) for side in (old, new))
+            found += [_distinct(old(one), new(one)), _distinct(*scales)]
+        else:
+            by_image.append(one)
+    if by_image:
+        # As records they are compared to the bit; as rows, column by column with `=`.
+        rows = (
+            SQL("ROW({})::record").format(SQL(", ").join(map(side, by_image)))
+            for side in (old, new)
+        )
+        found.append(SQL("{} *<> {}").format(*rows))
+    return found
+
+
+def _distinct(old: Composable, new: Composable) -> Composed:
+    return SQL("{} IS DISTINCT FROM {}").format(old, new)
