@@ -11,22 +11,14 @@ from psycopg import Connection
 from psycopg.errors import InsufficientPrivilege
 from psycopg.sql import SQL, Identifier
 
-from orchestrator.runtime import catalog
+from orchestrator.frontend import catalog as facts
+from orchestrator.runtime import catalog, catalog_loads
+from orchestrator.runtime.catalog_loads import Reader, Trigger
 
 CHOICES = ("auto", "refresh", "rebuild", "leave")
 
 _REBUILD_FROM = 0.25
 """The share of new rows in a table from which on a rebuild is taken to cost less than a refresh."""
-
-
-@dataclass(frozen=True)
-class Reader:
-    """A maintained view that reads a loaded table."""
-
-    id: int
-    name: str
-    strategy: str
-    maintain: str
 
 
 @dataclass(frozen=True)
@@ -45,21 +37,6 @@ class Decision:
         return f"views: {self.action} of {names} ({self.why})" if names else "views: none"
 
 
-def readers(connection: Connection[Any], tables: Collection[int]) -> tuple[Reader, ...]:
-    """The maintained views that read some tables themselves."""
-    rows = connection.execute(
-        "SELECT DISTINCT v.id, coalesce(v.relation::text, v.name), v.strategy, v.maintain"
-        " FROM idivm.views v JOIN idivm.view_sources vs ON vs.view = v.id"
-        " JOIN idivm.sources s ON s.id = vs.source"
-        " LEFT JOIN idivm.source_members m ON m.source = s.id"
-        " WHERE v.status <> 'building'"
-        "   AND (s.relation::oid = ANY (%(oids)s::oid[]) OR m.member::oid = ANY (%(oids)s::oid[]))"
-        " ORDER BY v.id",
-        {"oids": list(tables)},
-    ).fetchall()
-    return tuple(Reader(*row) for row in rows)
-
-
 def with_those_above(connection: Connection[Any], found: Sequence[Reader]) -> tuple[str, ...]:
     """The names of views and of all maintained views that read them."""
     names = {reader.id: reader.name for reader in found}
@@ -68,7 +45,7 @@ def with_those_above(connection: Connection[Any], found: Sequence[Reader]) -> tu
     return tuple(names.values())
 
 
-def decide(wanted: str, found: Sequence[Reader], loaded: int, before: int) -> Decision:
+def decide(wanted: str, found: Sequence[Reader], loaded: int, before: float) -> Decision:
     """The way to bring views up to date after `loaded` rows came to `before` rows.
 
     >>> view = Reader(1, "v", "id", "deferred")
@@ -92,15 +69,9 @@ def decide(wanted: str, found: Sequence[Reader], loaded: int, before: int) -> De
     return Decision("refresh", f"the load is {share:.0%} of the rows", readers)
 
 
-def rows_of(connection: Connection[Any], tables: Collection[int]) -> int:
+def rows_of(connection: Connection[Any], tables: Collection[int]) -> float:
     """About how many rows some tables have."""
-    row = connection.execute(
-        "SELECT coalesce(sum(greatest(reltuples, 0)), 0)::bigint FROM pg_class"
-        " WHERE oid = ANY (%s::oid[])",
-        [list(tables)],
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
+    return sum(one.rows for one in facts.statistics(connection, tables))
 
 
 @contextmanager
@@ -115,30 +86,21 @@ def uncaptured(
     if decision.action != "rebuild":
         yield
         return
-    triggers = connection.execute(
-        "SELECT n.nspname, c.relname, t.tgname FROM pg_trigger t"
-        " JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
-        " JOIN pg_proc p ON p.oid = t.tgfoid"
-        " WHERE t.tgrelid = ANY (%s::oid[]) AND p.pronamespace = 'idivm_log'::regnamespace"
-        " ORDER BY 1, 2, 3",
-        [list(tables)],
-    ).fetchall()
-    connection.execute(
-        "UPDATE idivm.views SET status = 'invalid' WHERE id = ANY (%s) AND status = 'ready'",
-        [[reader.id for reader in decision.readers]],
-    )
-    form = "ALTER TABLE {} {} TRIGGER {}"
-    switched = True
+    triggers = catalog_loads.capture_triggers(connection, tables)
+    catalog_loads.invalidate(connection, [reader.id for reader in decision.readers])
     try:
         with connection.transaction():
-            for schema, table, trigger in triggers:
-                connection.execute(
-                    SQL(form).format(Identifier(schema, table), SQL("DISABLE"), Identifier(trigger))
-                )
+            _switch(connection, triggers, SQL("DISABLE"))
     except InsufficientPrivilege:
-        switched = False  # not the owner: then the changes are logged for nothing
+        triggers = []  # not the owner: then the changes are logged for nothing
     yield
-    for schema, table, trigger in triggers if switched else ():
+    _switch(connection, triggers, SQL("ENABLE ALWAYS"))
+
+
+def _switch(connection: Connection[Any], triggers: Sequence[Trigger], how: SQL) -> None:
+    for one in triggers:
         connection.execute(
-            SQL(form).format(Identifier(schema, table), SQL("ENABLE ALWAYS"), Identifier(trigger))
+            SQL("ALTER TABLE {} {} TRIGGER {}").format(
+                Identifier(one.schema, one.table), how, Identifier(one.name)
+            )
         )

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -16,14 +17,13 @@ from psycopg import Connection
 
 from orchestrator.errors import UsageError
 from orchestrator.frontend.statements import parse_name
-from orchestrator.runtime import inspection
+from orchestrator.runtime import catalog_loads, inspection
 from orchestrator.spark import ledger
-from orchestrator.spark.copying import CopyTask
+from orchestrator.spark.copying import CopyTask, copy_slice
 from orchestrator.spark.effects import (
     CHOICES,
     Decision,
     decide,
-    readers,
     rows_of,
     uncaptured,
     with_those_above,
@@ -31,10 +31,13 @@ from orchestrator.spark.effects import (
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.finish import Moved, finish
 from orchestrator.spark.initial import States, dsn_of
+from orchestrator.spark.jdbc import with_driver
+from orchestrator.spark.plain import Range, digest, local_path
+from orchestrator.spark.plain import cut as cut_lines
 from orchestrator.spark.progress import Say, silent, watch
 from orchestrator.spark.rejects import locate
 from orchestrator.spark.report import LoadedTable, LoadReport, RejectedRow, TableLoad
-from orchestrator.spark.session import spark_session
+from orchestrator.spark.session import default_master, spark_session
 from orchestrator.spark.sources import Frame, cut, layout, open_frame, open_source
 from orchestrator.spark.types import Column, pair
 
@@ -82,7 +85,7 @@ def run(
     connection: Connection[Any],
     tables: Sequence[TableLoad],
     *,
-    master: str = "local[*]",
+    master: str | None = None,
     config: Mapping[str, object] | None = None,
     views: str = "auto",
     resume: bool = False,
@@ -104,8 +107,11 @@ def run(
         if spark is None:
             with clock.stage("start of Spark"):
                 say("starting Spark")
-                settings = {**SETTINGS, **(config or {})}
-                spark = stack.enter_context(spark_session(master, "idivm load", **settings))
+                urls = [path for table in tables for path in table.source.paths]
+                settings = with_driver({**SETTINGS, **(config or {})}, urls)
+                spark = stack.enter_context(
+                    spark_session(master or default_master(), "idivm load", **settings)
+                )
         job = _Job(connection, spark, say, clock)
         report, decision = job.run(tables, views, resume, again)
         if decision.action == "rebuild":
@@ -144,7 +150,7 @@ class _Job:
     def run(
         self, tables: Sequence[TableLoad], views: str, resume: bool, again: bool
     ) -> tuple[LoadReport, Decision]:
-        ledger.sweep(self.connection)
+        catalog_loads.sweep(self.connection)
         with self.clock.stage("looking at the sources"):
             opened = self._open(tables)
         loads: list[tuple[_Opened, ledger.Load, int]] = []
@@ -152,7 +158,7 @@ class _Job:
         locked: list[int] = []
         try:
             for one in opened:
-                done = ledger.finished(self.connection, one.command, one.target)
+                done = _done_before(self.connection, one)
                 if done is not None and one.wanted.mode == "append" and not again:
                     self.say(
                         f"{one.wanted.into}: done before, as load {done} (--again loads it once more)",
@@ -167,7 +173,7 @@ class _Job:
             decision = self._finish(loads, views, reports)
         finally:
             for load_id in locked:
-                ledger.unlock(self.connection, load_id)
+                catalog_loads.unlock(self.connection, load_id)
         return LoadReport(tuple(reports), str(decision), stages=self.clock.stages), decision
 
     def rebuild(self, decision: Decision, views: str) -> tuple[tuple[str, str], ...]:
@@ -236,14 +242,13 @@ class _Job:
         return _Opened(table, frame, target, columns, key, _command(table, target, frame))
 
     def _begin(self, one: _Opened, resume: bool) -> ledger.Load:
-        cut(self.spark, one.frame)
-        now = layout(_prepared(one))[0] if one.frame.format != "frame" else None
+        now = self._layout(one)
         quarantine = one.wanted.on_bad_row == "quarantine"
         left = ledger.unfinished(self.connection, one.command)
         if left is not None:
             number, before = left
             if resume and now is not None and before == now:
-                count = ledger.progress(self.connection, number)
+                count = catalog_loads.progress(self.connection, number)
                 self.say(
                     f"{one.wanted.into}: going on with load {number}, {count.parts} partitions are there",
                     True,
@@ -256,8 +261,8 @@ class _Job:
                     f"{one.wanted.into}: the source or its partitions have changed, loading anew",
                     True,
                 )
-            ledger.fail(self.connection, number)
-            ledger.unlock(self.connection, number)
+            catalog_loads.fail(self.connection, number)
+            catalog_loads.unlock(self.connection, number)
         return ledger.begin(
             self.connection,
             one.target,
@@ -271,6 +276,13 @@ class _Job:
             layout=now,
         )
 
+    def _layout(self, one: _Opened) -> str | None:
+        """What tells whether the sources are cut as they were before."""
+        if ranges := _ranges(one):
+            return digest(ranges)
+        cut(self.spark, one.frame)
+        return layout(_prepared(one))[0] if one.frame.format != "frame" else None
+
     def _stage(self, one: _Opened, load: ledger.Load) -> int:
         """Has Spark's tasks fill the staging table; gives the number of partitions."""
         from orchestrator.spark.postgres_copy import NAME, described
@@ -283,20 +295,25 @@ class _Job:
             one.wanted.max_bad_rows,
             one.frame.separator,
             one.frame.width,
-            _as_lines(one),
-            one.frame.first,
+            one.frame.plain.header if one.frame.plain else None,
         )
-        rows = _prepared(one)
-        cut(self.spark, one.frame)
-        parts = layout(rows)[1] if one.frame.format != "frame" else None
+        ranges = _ranges(one)
+        parts: int | None = len(ranges)
+        if not ranges:
+            rows = _prepared(one)
+            cut(self.spark, one.frame)
+            parts = layout(rows)[1] if one.frame.format != "frame" else None
         try:
             with watch(self.dsn, load.id, str(one.wanted.into), parts, self.say):
+                if ranges:
+                    slices = self.spark.sparkContext.parallelize(ranges, len(ranges))
+                    return slices.mapPartitionsWithIndex(partial(copy_slice, task)).count()
                 writer = rows.write.format(NAME).option("dsn", self.dsn)
                 writer.option("task", described(task)).mode("append").save()
         except Exception as error:
             self._stopped(one, load, error)
             raise
-        return ledger.parts_written(self.connection, load.id)
+        return catalog_loads.parts_written(self.connection, load.id)
 
     def _stopped(self, one: _Opened, load: ledger.Load, error: Exception) -> None:
         """Says why a load stopped, if it is the fault of its rows; else it can be gone on with."""
@@ -309,7 +326,7 @@ class _Job:
                     "is kept: run the same command with --resume to go on."
                 ) from error
             return
-        ledger.fail(self.connection, load.id)
+        catalog_loads.fail(self.connection, load.id)
         locate(self.spark, self.connection, load.id, one.frame)
         found = rejected_rows(self.connection, load.id)
         shown = str(found[0]) if found and not load.quarantine else told[-1].strip()
@@ -331,11 +348,11 @@ class _Job:
         oids = [load.target.relation.oid for _, load, _ in loads if load.target.relation]
         if not loads:
             return Decision("leave", "nothing was loaded")
-        staged = sum(ledger.progress(self.connection, load.id).rows for _, load, _ in loads)
+        staged = sum(catalog_loads.progress(self.connection, load.id).rows for _, load, _ in loads)
         self.say(f"moving {staged:,} rows into place")
         try:
             with self.clock.stage("moving into place"), self.connection.transaction():
-                found = readers(self.connection, oids)
+                found = catalog_loads.readers(self.connection, oids)
                 decision = decide(views, found, staged, rows_of(self.connection, oids))
                 names = with_those_above(self.connection, decision.readers)
                 decision = replace(decision, names=names)
@@ -343,14 +360,14 @@ class _Job:
                     moved = finish(self.connection, [(load, parts) for _, load, parts in loads])
         except (psycopg.errors.IntegrityError, psycopg.errors.DataError):
             for _, load, _ in loads:
-                ledger.fail(self.connection, load.id)
+                catalog_loads.fail(self.connection, load.id)
             raise
         self.say(str(decision), True)
         for one, load, _ in loads:
             if load.quarantine and moved[load.id].rejected:
                 with self.clock.stage("locating rejected rows"):
                     locate(self.spark, self.connection, load.id, one.frame)
-            ledger.drop_staging(self.connection, load.id)
+            catalog_loads.drop_staging(self.connection, load.id)
             report = _report(one, load.id, moved[load.id])
             reports.append(replace(report, rejected_rows=rejected_rows(self.connection, load.id)))
         return decision
@@ -358,22 +375,27 @@ class _Job:
 
 def rejected_rows(connection: Connection[Any], load: int) -> tuple[RejectedRow, ...]:
     """The first of the rows that a load left out; all are in idivm.rejected_rows."""
-    rows = connection.execute(
-        "SELECT file, row_number, line, column_name, reason, content FROM idivm.rejected_rows"
-        " WHERE load = %s ORDER BY file, row_number, part, position LIMIT %s",
-        [load, _SHOWN],
-    ).fetchall()
+    rows = catalog_loads.rejected_rows(connection, load, _SHOWN)
     return tuple(RejectedRow(*row) for row in rows)
 
 
-def _as_lines(one: _Opened) -> bool:
-    return one.frame.lines is not None and one.wanted.on_bad_row == "stop"
+def _done_before(connection: Connection[Any], one: _Opened) -> int | None:
+    """The load that has carried out the same command before."""
+    table = one.target.relation
+    return None if table is None else catalog_loads.finished(connection, one.command, table.oid)
+
+
+def _ranges(one: _Opened) -> tuple[tuple[Range, ...], ...]:
+    """How the files are cut, if their lines go to PostgreSQL as they are."""
+    frame = one.frame
+    if frame.plain is None or frame.split is None or one.wanted.on_bad_row != "stop":
+        return ()
+    files = [(local_path(file["file"]), file["bytes"]) for file in frame.files]
+    return cut_lines([(path, size) for path, size in files if path], frame.split)
 
 
 def _prepared(one: _Opened) -> DataFrame:
     """The columns in the order of the load; nested values as JSON where they go into JSON."""
-    if one.frame.lines is not None and _as_lines(one):
-        return one.frame.lines
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType
 

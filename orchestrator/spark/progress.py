@@ -10,7 +10,8 @@ from typing import Protocol
 
 import psycopg
 
-from orchestrator.spark import ledger
+from orchestrator.runtime import catalog_loads
+from orchestrator.runtime.catalog_loads import Progress
 
 _EVERY = 1.0
 
@@ -38,9 +39,9 @@ def watch(dsn: str, load: int, name: str, parts: int | None, say: Say) -> Iterat
         started = time.monotonic()
         try:
             with psycopg.connect(dsn, autocommit=True) as connection:
-                first = ledger.progress(connection, load)
+                first = catalog_loads.progress(connection, load)
                 while not ended.wait(_EVERY):
-                    now = ledger.progress(connection, load)
+                    now = catalog_loads.progress(connection, load)
                     say(f"{name}: {describe(now, first, parts, time.monotonic() - started)}")
         except psycopg.Error:
             return  # the tasks will say what is wrong with the server
@@ -54,12 +55,10 @@ def watch(dsn: str, load: int, name: str, parts: int | None, say: Say) -> Iterat
         thread.join(5)
 
 
-def describe(
-    now: ledger.Progress, first: ledger.Progress, parts: int | None, seconds: float
-) -> str:
+def describe(now: Progress, first: Progress, parts: int | None, seconds: float) -> str:
     """Progress in words; the time left is known once partitions have ended.
 
-    >>> describe(ledger.Progress(5, 600), ledger.Progress(0, 0), 10, 2.0)
+    >>> describe(Progress(5, 600), Progress(0, 0), 10, 2.0)
     '5 of 10 partitions, 600 rows, 300 rows/s, about 2 s left'
     """
     rate = (now.rows - first.rows) / max(seconds, 0.001)
