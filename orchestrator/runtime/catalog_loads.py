@@ -6,8 +6,8 @@ Spark's tasks import it, each in a process of its own, so that it imports next t
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from psycopg import Connection
@@ -47,6 +47,8 @@ class Reader:
     name: str
     strategy: str
     maintain: str
+    accesses: Mapping[str, float] = field(default_factory=dict)
+    """By table, what its plan expects one more row to cost."""
 
 
 @dataclass(frozen=True)
@@ -385,7 +387,9 @@ def unlock(connection: Connection[Any], load: int, *, shared: bool = False) -> N
 def readers(connection: Connection[Any], tables: Collection[int]) -> tuple[Reader, ...]:
     """The maintained views that read some tables themselves."""
     rows = connection.execute(
-        "SELECT DISTINCT v.id, coalesce(v.relation::text, v.name), v.strategy, v.maintain"
+        "SELECT DISTINCT v.id, coalesce(v.relation::text, v.name), v.strategy, v.maintain,"
+        "  (SELECT coalesce(jsonb_object_agg(c ->> 'source', c -> 'accesses'), '{}')"
+        "   FROM jsonb_array_elements(v.plan -> 'costs') AS c WHERE c ->> 'kind' = 'insert')"
         " FROM idivm.views v JOIN idivm.view_sources vs ON vs.view = v.id"
         " JOIN idivm.sources s ON s.id = vs.source"
         " LEFT JOIN idivm.source_members m ON m.source = s.id"
@@ -395,6 +399,12 @@ def readers(connection: Connection[Any], tables: Collection[int]) -> tuple[Reade
         {"oids": list(tables)},
     ).fetchall()
     return tuple(Reader(*row) for row in rows)
+
+
+def is_cheaper_anew(connection: Connection[Any], view: int, accesses: float) -> bool:
+    """Whether to compute a view anew is expected to take less than so many lookups and rows."""
+    row = connection.execute("SELECT idivm.is_cheaper_anew(%s, %s)", [view, accesses]).fetchone()
+    return row is not None and bool(row[0])
 
 
 def capture_triggers(connection: Connection[Any], tables: Collection[int]) -> list[Trigger]:

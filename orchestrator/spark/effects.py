@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +17,18 @@ from orchestrator.runtime.catalog_loads import Reader, Trigger
 
 CHOICES = ("auto", "refresh", "rebuild", "leave")
 
-_REBUILD_FROM = 0.25
-"""The share of new rows in a table from which on a rebuild is taken to cost less than a refresh."""
+_ACCESSES = 3.0
+"""What a new row is taken to cost where a plan does not say: then a load of a quarter of the rows, or
+more, is cheaper computed anew."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A table that is about to change, and in about how many rows."""
+
+    table: int
+    name: str
+    rows: float
 
 
 @dataclass(frozen=True)
@@ -45,13 +55,36 @@ def with_those_above(connection: Connection[Any], found: Sequence[Reader]) -> tu
     return tuple(names.values())
 
 
-def decide(wanted: str, found: Sequence[Reader], loaded: int, before: float) -> Decision:
-    """The way to bring views up to date after `loaded` rows came to `before` rows.
+def changed_rows(
+    connection: Connection[Any], table: int, mode: str, staged: int, keyed: bool
+) -> float:
+    """About how many rows of a table a load changes, as far as can be told before it does.
 
-    >>> view = Reader(1, "v", "id", "deferred")
-    >>> decide("auto", [view], 10, 1000).action, decide("auto", [view], 900, 1000).action
-    ('refresh', 'rebuild')
-    >>> decide("rebuild", [Reader(1, "v", "id", "eager")], 10, 1000).action
+    Where a key tells which rows stay as they are, they are taken to be as many as can be: in doubt the
+    changes are applied.
+    """
+    if mode == "append":
+        return staged
+    before = sum(one.rows for one in facts.statistics(connection, [table]))
+    if mode == "upsert":
+        return max(staged - before, 0)
+    return abs(staged - before) if keyed else staged + before
+
+
+def decide(
+    wanted: str,
+    found: Sequence[Reader],
+    changes: Sequence[Change],
+    is_cheaper_anew: Callable[[int, float], bool],
+) -> Decision:
+    """The way to bring views up to date after tables have changed.
+
+    >>> view, load = Reader(1, "v", "id", "deferred", {"t": 2.0}), Change(16384, "t", 1000)
+    >>> decide("auto", [view], [load], lambda view, accesses: accesses > 5000).action
+    'refresh'
+    >>> print(decide("auto", [view], [load], lambda view, accesses: accesses > 1000))
+    views: rebuild of v (which costs less than to apply 1,000 changed rows)
+    >>> decide("rebuild", [Reader(1, "v", "id", "eager")], [load], lambda *_: True).action
     'refresh'
     """
     readers = tuple(found)
@@ -61,17 +94,18 @@ def decide(wanted: str, found: Sequence[Reader], loaded: int, before: float) -> 
         return Decision("refresh", "some are kept up to date within the load", readers)
     if wanted != "auto":
         return Decision(wanted, "as asked for", readers)
-    share = loaded / max(loaded + before, 1)
-    if all(reader.strategy == "recompute" for reader in readers):
+    rows = f"{sum(one.rows for one in changes):,.0f} changed rows"
+    incremental = [reader for reader in readers if reader.strategy != "recompute"]
+    if not incremental:
         return Decision("rebuild", "they are computed anew in any case", readers)
-    if share >= _REBUILD_FROM:
-        return Decision("rebuild", f"the load is {share:.0%} of the rows", readers)
-    return Decision("refresh", f"the load is {share:.0%} of the rows", readers)
-
-
-def rows_of(connection: Connection[Any], tables: Collection[int]) -> float:
-    """About how many rows some tables have."""
-    return sum(one.rows for one in facts.statistics(connection, tables))
+    for reader in incremental:
+        # A table that it does not read costs nothing; that is rare, and the estimate a rough one.
+        costs = (one.rows * reader.accesses.get(one.name, _ACCESSES) for one in changes)
+        if not is_cheaper_anew(reader.id, sum(costs)):
+            return Decision(
+                "refresh", f"which costs less than to compute them anew, for {rows}", readers
+            )
+    return Decision("rebuild", f"which costs less than to apply {rows}", readers)
 
 
 @contextmanager

@@ -22,14 +22,15 @@ from orchestrator.spark import ledger
 from orchestrator.spark.copying import CopyTask, copy_slice
 from orchestrator.spark.effects import (
     CHOICES,
+    Change,
     Decision,
+    changed_rows,
     decide,
-    rows_of,
     uncaptured,
     with_those_above,
 )
 from orchestrator.spark.errors import LoadError
-from orchestrator.spark.finish import Moved, finish
+from orchestrator.spark.finish import Moved, compares, finish
 from orchestrator.spark.initial import States, dsn_of
 from orchestrator.spark.jdbc import with_driver
 from orchestrator.spark.plain import Range, digest, local_path
@@ -353,7 +354,10 @@ class _Job:
         try:
             with self.clock.stage("moving into place"), self.connection.transaction():
                 found = catalog_loads.readers(self.connection, oids)
-                decision = decide(views, found, staged, rows_of(self.connection, oids))
+                decision = decide(
+                    *(views, found, self._changes([load for _, load, _ in loads])),
+                    partial(catalog_loads.is_cheaper_anew, self.connection),
+                )
                 names = with_those_above(self.connection, decision.readers)
                 decision = replace(decision, names=names)
                 with uncaptured(self.connection, decision, oids):
@@ -371,6 +375,17 @@ class _Job:
             report = _report(one, load.id, moved[load.id])
             reports.append(replace(report, rejected_rows=rejected_rows(self.connection, load.id)))
         return decision
+
+    def _changes(self, loads: Sequence[ledger.Load]) -> list[Change]:
+        """The tables that are about to change."""
+        changes = []
+        for load in loads:
+            if (table := load.target.relation) is not None:
+                staged = catalog_loads.progress(self.connection, load.id).rows
+                keyed = compares(load) if load.mode == "replace" else True
+                rows = changed_rows(self.connection, table.oid, load.mode, staged, keyed)
+                changes.append(Change(table.oid, table.qualified, rows))
+        return changes
 
 
 def rejected_rows(connection: Connection[Any], load: int) -> tuple[RejectedRow, ...]:

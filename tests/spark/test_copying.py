@@ -331,13 +331,11 @@ def test_texts_are_utf_8_whatever_the_database_is_in(pg: Any, tmp_path: Path) ->
             columns = (Column("a", "a", "text"), Column("b", "b", "integer"))
             load = ledger.begin(
                 *(latin, target),
-                **{
-                    "mode": "append",
-                    "columns": columns,
-                    "key": (),
-                    "quarantine": False,
-                    "command": "c",
-                },
+                mode="append",
+                columns=columns,
+                key=(),
+                quarantine=False,
+                command="c",
             )
             task = CopyTask(dsn, load.id, ("a", "b"))
             (path := tmp_path / "t.csv").write_text("\u00e4,1\n")
@@ -372,8 +370,12 @@ def test_what_a_killed_program_leaves_is_removed(
             target = ledger.target_named(other, parse_name("t"))
             load = ledger.begin(
                 *(other, target),
-                **{"mode": "append", "columns": (Column("a", "a", "integer"),), "key": ()},
-                **{"quarantine": False, "command": f"{layout} {ago}", "layout": layout},
+                mode="append",
+                columns=(Column("a", "a", "integer"),),
+                key=(),
+                quarantine=False,
+                command=f"{layout} {ago}",
+                layout=layout,
             )
             other.execute("UPDATE idivm.loads SET started_at = now() - %s::interval", [ago])
         copy_partition(CopyTask(dsn, load.id, ("a",), attended=False), 0, 1, [batch(a=[1])])
