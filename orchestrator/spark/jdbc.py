@@ -17,6 +17,7 @@ _PLACES = (
     (Path("/usr/share/java"), "postgresql.jar"),
     (Path.home() / ".m2/repository/org/postgresql/postgresql", "*/postgresql-*.jar"),
 )
+_POSTGRESQL = "jdbc:postgresql"
 _GIVEN = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 
 
@@ -28,7 +29,7 @@ def driver_jar() -> str | None:
 
 def with_driver(config: Mapping[str, object], urls: Iterable[str]) -> dict[str, object]:
     """Settings of a session that is to read these sources: a driver that is here is made known."""
-    wanted = any(url.startswith("jdbc:postgresql:") for url in urls)
+    wanted = any(url.startswith(f"{_POSTGRESQL}:") for url in urls)
     if wanted and not set(_GIVEN) & set(config) and (jar := driver_jar()):
         return {**config, "spark.jars": jar}
     return dict(config)
@@ -44,18 +45,20 @@ def open_database(spark: SparkSession, source: Source) -> DataFrame:
         raise LoadError(
             "A JDBC source needs --options dbtable=TABLE or --options 'query=SELECT ...'."
         )
+    kind = ":".join(url.split(":")[:2])
+    reader = spark.read.format("jdbc").option("preferTimestampNTZ", "true")
+    reader = reader.options(**source.options).option("url", url)
+    if kind == _POSTGRESQL and "driver" not in options:
+        # Of the drivers in its own jars, Java knows only those that it is told of.
+        reader = reader.option("driver", "org.postgresql.Driver")
     try:
-        return spark.read.format("jdbc").options(**source.options).option("url", url).load()
+        return reader.load()
     except Exception as error:
         if "No suitable driver" in str(error) or "ClassNotFoundException" in str(error):
-            kind = ":".join(url.split(":")[:2])
-            debian = (
+            ways = "give its jar with --config spark.jars=/path/to/driver.jar" + (
                 ", or install it (on Debian libpostgresql-jdbc-java)"
-                if kind == "jdbc:postgresql"
-                else ""
+                if kind == _POSTGRESQL
+                else " and its class with --options driver=CLASS"
             )
-            raise LoadError(
-                f"Spark has no driver for {kind}: give its jar with --config "
-                f"spark.jars=/path/to/driver.jar{debian}."
-            ) from error
+            raise LoadError(f"Spark has no driver for {kind}: {ways}.") from error
         raise

@@ -229,11 +229,13 @@ def _csv(spark: SparkSession, source: Source, paths: list[str], table: Relation 
         names = seen.names
         made = {one.name: made_type(one.dataType, exact=True) for one in seen.fields}
     fields = [StructField(name, StringType()) for name in names]
+    unnamed = [f"_c{number}" for number, _ in enumerate(names)]
     scan = (
         reader.schema(StructType([*fields, StructField(CORRUPT, StringType())]))
         .option("columnNameOfCorruptRecord", CORRUPT)
         .option("mode", "PERMISSIVE")
-        .option("enforceSchema", str(not header).lower())
+        # A name that had to be made up is in no header to compare with.
+        .option("enforceSchema", str(not header or bool(set(unnamed) & set(names))).lower())
         .load(paths)
     )
     return Frame(
