@@ -140,6 +140,16 @@ def progress(connection: Connection[Any], load: int) -> Progress:
     return Progress(row[0], row[1] + row[2])
 
 
+def staged_pages(connection: Connection[Any], load: int) -> int:
+    """How many pages a staging table has."""
+    row = connection.execute(
+        "SELECT pg_relation_size(to_regclass(%s)) / current_setting('block_size')::bigint",
+        [staging_table(load).as_string(connection)],
+    ).fetchone()
+    assert row is not None
+    return int(row[0] or 0)
+
+
 def note_parts(connection: Connection[Any], load: int, parts: int) -> None:
     """Notes how many partitions Spark says it has written."""
     connection.execute("UPDATE idivm.loads SET parts = %s WHERE id = %s", [parts, load])

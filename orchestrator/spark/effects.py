@@ -24,10 +24,12 @@ more, is cheaper computed anew."""
 
 @dataclass(frozen=True)
 class Change:
-    """A table that is about to change, and in about how many rows."""
+    """A table that a load is about to change, and in about how many rows."""
 
+    load: int
     table: int
     name: str
+    staged: int
     rows: float
 
 
@@ -79,7 +81,7 @@ def decide(
 ) -> Decision:
     """The way to bring views up to date after tables have changed.
 
-    >>> view, load = Reader(1, "v", "id", "deferred", {"t": 2.0}), Change(16384, "t", 1000)
+    >>> view, load = Reader(1, "v", "id", "deferred", {"t": 2.0}), Change(1, 16384, "t", 1000, 1000)
     >>> decide("auto", [view], [load], lambda view, accesses: accesses > 5000).action
     'refresh'
     >>> print(decide("auto", [view], [load], lambda view, accesses: accesses > 1000))

@@ -39,7 +39,7 @@ from orchestrator.spark.errors import SparkError
 from orchestrator.spark.finish import lock_and_verify
 from orchestrator.spark.finishing import ROW
 from orchestrator.spark.kinds import InexactError, Kind, read_as
-from orchestrator.spark.progress import Say, silent, watch
+from orchestrator.spark.progress import Say, silent, watch_copying
 from orchestrator.spark.queries import Emitted, source_name, state_name
 from orchestrator.spark.types import Column
 
@@ -266,7 +266,7 @@ class States:
         )
         try:
             task = CopyTask(self.dsn, load.id, tuple(column.name for column in columns))
-            with watch(self.dsn, load.id, table, None, self.say):
+            with watch_copying(self.dsn, load.id, table, None, self.say):
                 writer = frame.write.format(NAME).option("dsn", self.dsn)
                 writer.option("task", described(task)).mode("append").save()
             return load, catalog_loads.parts_written(control, load.id)

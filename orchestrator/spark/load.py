@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,17 +31,15 @@ from orchestrator.spark.errors import LoadError
 from orchestrator.spark.finish import Moved, compares, finish
 from orchestrator.spark.initial import States, dsn_of
 from orchestrator.spark.jdbc import with_driver
-from orchestrator.spark.plain import Range, digest, local_path
-from orchestrator.spark.plain import cut as cut_lines
-from orchestrator.spark.progress import Say, silent, watch
+from orchestrator.spark.opening import Opened, layout_of, open_table, prepared, ranges_of
+from orchestrator.spark.progress import Say, silent, watch_copying, watch_moving
 from orchestrator.spark.rejects import locate
 from orchestrator.spark.report import LoadedTable, LoadReport, RejectedRow, TableLoad
 from orchestrator.spark.session import default_master, spark_session
-from orchestrator.spark.sources import Frame, cut, layout, open_frame, open_source
-from orchestrator.spark.types import Column, pair
+from orchestrator.spark.sources import cut, layout
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 MODES = ("append", "replace", "upsert")
 ON_BAD_ROW = ("stop", "quarantine")
@@ -55,18 +51,6 @@ SETTINGS: dict[str, object] = {
     "spark.sql.redaction.options.regex": "(?i)url|dsn|task|password|secret",
 }
 """What a session for loads needs beyond the ordinary."""
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """A table's part of the job, ready to run."""
-
-    wanted: TableLoad
-    frame: Frame
-    target: ledger.Target
-    columns: tuple[Column, ...]
-    key: tuple[str, ...]
-    command: str
 
 
 class _Clock:
@@ -154,7 +138,7 @@ class _Job:
         catalog_loads.sweep(self.connection)
         with self.clock.stage("looking at the sources"):
             opened = self._open(tables)
-        loads: list[tuple[_Opened, ledger.Load, int]] = []
+        loads: list[tuple[Opened, ledger.Load, int]] = []
         reports: list[LoadedTable] = []
         locked: list[int] = []
         try:
@@ -194,12 +178,12 @@ class _Job:
             self.say(f"{view.name}: {told[-1][1]}", True)
         return tuple(told)
 
-    def _open(self, tables: Sequence[TableLoad]) -> list[_Opened]:
+    def _open(self, tables: Sequence[TableLoad]) -> list[Opened]:
         opened, wrong = [], []
         for table in tables:
             self.say(f"{table.into}: looking at the source")
             try:
-                one = self._opened(table)
+                one = open_table(self.connection, self.spark, table)
             except LoadError as error:
                 wrong.append(str(error))
                 continue
@@ -210,40 +194,8 @@ class _Job:
             raise LoadError(" ".join(wrong))
         return opened
 
-    def _opened(self, table: TableLoad) -> _Opened:
-        target = ledger.target_named(self.connection, parse_name(table.into))
-        ledger.require(target, table.create)
-        frame = (
-            open_frame(table.frame, table.source)
-            if table.frame is not None
-            else open_source(self.spark, table.source, target.relation)
-        )
-        key = ledger.key_columns(target, table.key)
-        if target.relation is not None:
-            columns = pair(
-                *(frame.schema, target.relation, target.defaults),
-                text=frame.text,
-                positional=frame.positional,
-            )
-        else:
-            columns = tuple(
-                Column(name, name, frame.made[name], frame.made[name] == "jsonb")
-                for name in frame.schema.names
-            )
-            if missing := set(key) - {column.name for column in columns}:
-                raise LoadError(
-                    f"The key of {ledger.plain(target.name)} names {', '.join(sorted(missing))}, "
-                    "which is not in the source."
-                )
-        if table.mode == "upsert" and not key:
-            raise LoadError(
-                f"{ledger.plain(target.name)} has no key that upsert could go by: give it a primary key, or load "
-                "by append or replace."
-            )
-        return _Opened(table, frame, target, columns, key, _command(table, target, frame))
-
-    def _begin(self, one: _Opened, resume: bool) -> ledger.Load:
-        now = self._layout(one)
+    def _begin(self, one: Opened, resume: bool) -> ledger.Load:
+        now = layout_of(self.spark, one)
         quarantine = one.wanted.on_bad_row == "quarantine"
         left = ledger.unfinished(self.connection, one.command)
         if left is not None:
@@ -277,14 +229,7 @@ class _Job:
             layout=now,
         )
 
-    def _layout(self, one: _Opened) -> str | None:
-        """What tells whether the sources are cut as they were before."""
-        if ranges := _ranges(one):
-            return digest(ranges)
-        cut(self.spark, one.frame)
-        return layout(_prepared(one))[0] if one.frame.format != "frame" else None
-
-    def _stage(self, one: _Opened, load: ledger.Load) -> int:
+    def _stage(self, one: Opened, load: ledger.Load) -> int:
         """Has Spark's tasks fill the staging table; gives the number of partitions."""
         from orchestrator.spark.postgres_copy import NAME, described
 
@@ -298,14 +243,14 @@ class _Job:
             one.frame.width,
             one.frame.plain.header if one.frame.plain else None,
         )
-        ranges = _ranges(one)
+        ranges = ranges_of(one)
         parts: int | None = len(ranges)
         if not ranges:
-            rows = _prepared(one)
+            rows = prepared(one)
             cut(self.spark, one.frame)
             parts = layout(rows)[1] if one.frame.format != "frame" else None
         try:
-            with watch(self.dsn, load.id, str(one.wanted.into), parts, self.say):
+            with watch_copying(self.dsn, load.id, str(one.wanted.into), parts, self.say):
                 if ranges:
                     slices = self.spark.sparkContext.parallelize(ranges, len(ranges))
                     return slices.mapPartitionsWithIndex(partial(copy_slice, task)).count()
@@ -316,7 +261,7 @@ class _Job:
             raise
         return catalog_loads.parts_written(self.connection, load.id)
 
-    def _stopped(self, one: _Opened, load: ledger.Load, error: Exception) -> None:
+    def _stopped(self, one: Opened, load: ledger.Load, error: Exception) -> None:
         """Says why a load stopped, if it is the fault of its rows; else it can be gone on with."""
         told = re.findall(r"\w+\.(?:LoadError|BadRowError): (.+)", str(error))
         if not told:
@@ -334,15 +279,15 @@ class _Job:
         raise LoadError(
             f"Nothing was loaded into {one.wanted.into}. {shown.rstrip('.')}."
             + (
-                ""
-                if load.quarantine
-                else " To load without such rows, give --on-bad-row quarantine."
+                " To load without such rows, give --on-bad-row quarantine."
+                if found and not load.quarantine
+                else ""
             )
         ) from error
 
     def _finish(
         self,
-        loads: Sequence[tuple[_Opened, ledger.Load, int]],
+        loads: Sequence[tuple[Opened, ledger.Load, int]],
         views: str,
         reports: list[LoadedTable],
     ) -> Decision:
@@ -351,11 +296,16 @@ class _Job:
             return Decision("leave", "nothing was loaded")
         staged = sum(catalog_loads.progress(self.connection, load.id).rows for _, load, _ in loads)
         self.say(f"moving {staged:,} rows into place")
+        changes = self._changes([load for _, load, _ in loads])
         try:
-            with self.clock.stage("moving into place"), self.connection.transaction():
+            with (
+                self.clock.stage("moving into place"),
+                watch_moving(self.dsn, changes, self.say),
+                self.connection.transaction(),
+            ):
                 found = catalog_loads.readers(self.connection, oids)
                 decision = decide(
-                    *(views, found, self._changes([load for _, load, _ in loads])),
+                    *(views, found, changes),
                     partial(catalog_loads.is_cheaper_anew, self.connection),
                 )
                 names = with_those_above(self.connection, decision.readers)
@@ -384,7 +334,7 @@ class _Job:
                 staged = catalog_loads.progress(self.connection, load.id).rows
                 keyed = compares(load) if load.mode == "replace" else True
                 rows = changed_rows(self.connection, table.oid, load.mode, staged, keyed)
-                changes.append(Change(table.oid, table.qualified, rows))
+                changes.append(Change(load.id, table.oid, table.qualified, staged, rows))
         return changes
 
 
@@ -394,50 +344,10 @@ def rejected_rows(connection: Connection[Any], load: int) -> tuple[RejectedRow, 
     return tuple(RejectedRow(*row) for row in rows)
 
 
-def _done_before(connection: Connection[Any], one: _Opened) -> int | None:
+def _done_before(connection: Connection[Any], one: Opened) -> int | None:
     """The load that has carried out the same command before."""
     table = one.target.relation
     return None if table is None else catalog_loads.finished(connection, one.command, table.oid)
-
-
-def _ranges(one: _Opened) -> tuple[tuple[Range, ...], ...]:
-    """How the files are cut, if their lines go to PostgreSQL as they are."""
-    frame = one.frame
-    if frame.plain is None or frame.split is None or one.wanted.on_bad_row != "stop":
-        return ()
-    files = [(local_path(file["file"]), file["bytes"]) for file in frame.files]
-    return cut_lines([(path, size) for path, size in files if path], frame.split)
-
-
-def _prepared(one: _Opened) -> DataFrame:
-    """The columns in the order of the load; nested values as JSON where they go into JSON."""
-    from pyspark.sql import functions as f
-    from pyspark.sql.types import StringType
-
-    kinds = {field.name: field.dataType for field in one.frame.rows.schema.fields}
-    chosen = []
-    for column in one.columns:
-        quoted = f.col("`" + column.source.replace("`", "``") + "`")
-        nested = column.as_json and not isinstance(kinds[column.source], StringType)
-        chosen.append(f.to_json(quoted).alias(column.source) if nested else quoted)
-    if one.frame.corrupt:
-        from orchestrator.spark.copying import CORRUPT
-
-        chosen.append(f.col(CORRUPT))
-    return one.frame.rows.select(*chosen)
-
-
-def _command(table: TableLoad, target: ledger.Target, frame: Frame) -> str:
-    """A digest of what was asked for, the files' sizes and times included."""
-    source = table.source
-    if table.frame is not None:
-        return hashlib.sha256(str(time.time_ns()).encode()).hexdigest()
-    told = [
-        *(str(target.name), table.mode, list(table.key), table.on_bad_row),
-        *(list(source.paths), frame.format, sorted(source.options.items())),
-        *(source.where, source.select, list(frame.files)),
-    ]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def _public(path: str) -> str:
@@ -445,7 +355,7 @@ def _public(path: str) -> str:
     return re.sub(r"//[^/@]*@|[?;].*$", lambda match: "//" if match[0][0] == "/" else "", path)
 
 
-def _report(one: _Opened, load: int, moved: Moved, again: bool = False) -> LoadedTable:
+def _report(one: Opened, load: int, moved: Moved, again: bool = False) -> LoadedTable:
     return LoadedTable(
         table=str(one.wanted.into),
         load=load,

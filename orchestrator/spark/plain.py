@@ -13,7 +13,9 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from io import FileIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -119,12 +121,14 @@ def digest(parts: Sequence[Sequence[Range]]) -> str:
 
 def blocks(one: Range) -> Iterator[Block]:
     """The lines of a range."""
-    with Path(one.path).open("rb", buffering=0) as file:
+    with _opened(one.path) as file:
 
         def block(data: bytes) -> Block:
             before = os.pread(file.fileno(), position, 0) if position <= _BLOCK else b"much"
             return Block(one.path, position, data, not before.removeprefix(_BOM).strip())
 
+        if os.fstat(file.fileno()).st_size < one.end:
+            raise LoadError(f"{one.path} is shorter than it was: run the load again.")
         # The line that the byte before belongs to is another range's.
         position = file.seek(max(one.start - 1, 0))
         skipping, rest = one.start > 0, b""
@@ -152,6 +156,18 @@ def blocks(one: Range) -> Iterator[Block]:
             elif len(data) > _MOST:
                 raise LoadError(f"{one.path} has a line of more than 1 GB.")
             rest = data[whole:]
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[FileIO]:
+    try:
+        with Path(path).open("rb", buffering=0) as file:
+            yield file
+    except OSError as error:
+        raise LoadError(
+            f"A worker of Spark cannot read {path} ({error.strerror}): every worker needs the file "
+            "under the same path."
+        ) from error
 
 
 def read_again(block: Block, size: int) -> Block:

@@ -87,6 +87,14 @@ def test_what_is_torn_is_refused(tmp_path: Path, text: str, row: int, reason: st
     assert torn.value.row == row
 
 
+def test_a_file_that_shrinks_meanwhile_is_noticed(tmp_path: Path) -> None:
+    (path := tmp_path / "t.csv").write_text("1,2\n")
+    with pytest.raises(LoadError, match="shorter"):
+        next(blocks(Range(str(path), 0, 5)))
+    with pytest.raises(LoadError, match="cannot read"):
+        next(blocks(Range(str(tmp_path / "nowhere.csv"), 0, 5)))
+
+
 def test_another_header_is_refused(tmp_path: Path) -> None:
     (path := tmp_path / "t.csv").write_text("b,a\n1,2\n")
     (block,) = blocks(Range(str(path), 0, 8))
