@@ -12,8 +12,8 @@ from psycopg.errors import InsufficientPrivilege
 from psycopg.sql import SQL, Identifier
 
 from orchestrator.frontend import catalog as facts
-from orchestrator.runtime import catalog, catalog_loads
-from orchestrator.runtime.catalog_loads import Reader, Trigger
+from orchestrator.runtime import catalog, catalog_readers
+from orchestrator.runtime.catalog_readers import Reader, Trigger
 
 CHOICES = ("auto", "refresh", "rebuild", "leave")
 
@@ -122,8 +122,8 @@ def uncaptured(
     if decision.action != "rebuild":
         yield
         return
-    triggers = catalog_loads.capture_triggers(connection, tables)
-    catalog_loads.invalidate(connection, [reader.id for reader in decision.readers])
+    triggers = catalog_readers.capture_triggers(connection, tables)
+    catalog_readers.invalidate(connection, [reader.id for reader in decision.readers])
     try:
         with connection.transaction():
             _switch(connection, triggers, SQL("DISABLE"))

@@ -15,7 +15,7 @@ from psycopg import Connection
 
 from orchestrator.errors import UsageError
 from orchestrator.frontend.statements import parse_name
-from orchestrator.runtime import catalog_loads, inspection
+from orchestrator.runtime import catalog_loads, catalog_readers, inspection
 from orchestrator.spark import ledger
 from orchestrator.spark.copying import CopyTask, copy_slice
 from orchestrator.spark.effects import (
@@ -303,10 +303,10 @@ class _Job:
                 watch_moving(self.dsn, changes, self.say),
                 self.connection.transaction(),
             ):
-                found = catalog_loads.readers(self.connection, oids)
+                found = catalog_readers.readers(self.connection, oids)
                 decision = decide(
                     *(views, found, changes),
-                    partial(catalog_loads.is_cheaper_anew, self.connection),
+                    partial(catalog_readers.is_cheaper_anew, self.connection),
                 )
                 names = with_those_above(self.connection, decision.readers)
                 decision = replace(decision, names=names)
