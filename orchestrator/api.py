@@ -298,7 +298,7 @@ class Orchestrator:
         on_bad_row: str | None = None,
         max_bad_rows: int | None = None,
         views: str = "auto",
-        master: str = "local[*]",
+        master: str | None = None,
         config: Mapping[str, object] | None = None,
         resume: bool = False,
         again: bool = False,
@@ -307,7 +307,8 @@ class Orchestrator:
     ) -> LoadReport:
         """Loads files, a database or a DataFrame into a table by Spark, each row once.
 
-        Without `into`, `source` is a load file (TOML) that names several tables.
+        Without `into`, `source` is a load file (TOML) that names several tables. Spark runs where
+        `master` says, else IDIVM_SPARK_MASTER, else on all cores of this machine.
         """
         from orchestrator.spark.job import tables_of
         from orchestrator.spark.load import run

@@ -36,8 +36,6 @@ OF_JDBC_AT_LEAST = 2.0
 MEMORY_AT_MOST = 1.1
 """Flat: the driver may need a tenth more for ten times the rows."""
 
-_JARS = ("/usr/share/java/postgresql.jar", "/usr/share/java/postgresql-jdbc4.jar")
-
 
 @dataclass(frozen=True)
 class _Bench:
@@ -78,7 +76,9 @@ def run(
                 master=master,
                 say=say,
             )
-    jar = jdbc_jar or next((path for path in _JARS if Path(path).is_file()), None)
+    from orchestrator.spark.jdbc import driver_jar
+
+    jar = jdbc_jar or driver_jar()
     bench = _Bench(dsn, rows, repeat, users, jar, master, say)
     with _empty_table(dsn) as described, tempfile.TemporaryDirectory() as folder:
         speeds, bars = _throughput(bench, Path(folder))

@@ -37,7 +37,11 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--where", metavar="CONDITION", help="only these rows, in Spark's SQL")
     sub.add_argument("--select", metavar="LIST", help="these expressions, in Spark's SQL")
     sub.add_argument("--partitions", type=int, metavar="N", help="about how many tasks")
-    sub.add_argument("--master", default="local[*]", metavar="URL", help="where Spark runs")
+    sub.add_argument(
+        "--master",
+        metavar="URL",
+        help="where Spark runs (default: IDIVM_SPARK_MASTER, else all cores of this machine)",
+    )
     sub.add_argument(
         "--config", action="append", default=[], metavar="K=V", help="a setting of Spark's"
     )

@@ -324,6 +324,34 @@ def statistics(connection: Connection[Any], tables: Collection[int]) -> list[Tab
         ).fetchall()
 
 
+def columns_with_defaults(connection: Connection[Any], table: int) -> frozenset[int]:
+    """The numbers of a table's columns that have a default."""
+    rows = connection.execute(
+        "SELECT adnum::integer FROM pg_attrdef WHERE adrelid = %s::oid", [table]
+    ).fetchall()
+    return frozenset(row[0] for row in rows)
+
+
+def pages(connection: Connection[Any], table: int) -> int:
+    """How many pages a table's file has."""
+    row = connection.execute(
+        "SELECT pg_relation_size(%s::oid::regclass) / current_setting('block_size')::bigint",
+        [table],
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def type_names(connection: Connection[Any], types: Collection[int]) -> dict[int, str]:
+    """What types are called, domains by the type below them, without their modifiers."""
+    rows = connection.execute(
+        "SELECT oid::bigint, format_type(coalesce(nullif(typbasetype, 0), oid), NULL) FROM pg_type"
+        " WHERE oid = ANY (%s::oid[])",
+        [list(types)],
+    ).fetchall()
+    return dict(rows)
+
+
 def _foreign_keys(cursor: Any, oids: list[int]) -> Mapping[int, list[ForeignKey]]:
     # A reference to a partitioned table is also recorded once for each of its partitions.
     rows = cursor.execute(

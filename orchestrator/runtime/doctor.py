@@ -18,6 +18,7 @@ from psycopg.sql import SQL
 from orchestrator.errors import IdivmError
 from orchestrator.runtime import (
     catalog,
+    catalog_loads,
     catalog_objects,
     inspection,
     install,
@@ -44,6 +45,7 @@ def examine(connection: Connection[Any], contents: bool = True) -> list[Finding]
     """Looks at server, catalog, capture and views, with `contents` at every row; mends what it can."""
     checks: list[Callable[[Connection[Any]], Iterator[Finding]]] = [
         _leftovers,
+        _loads,
         _left_behind,
         _orphans,
         _partitions,
@@ -109,6 +111,22 @@ def _leftovers(connection: Connection[Any]) -> Iterator[Finding]:
     after = catalog_objects.names_in_catalog(connection)
     swept = ", ".join(name for number, name in before.items() if number not in after)
     yield Finding("leftovers", True, f"removed what was left of {swept}" if swept else "none")
+
+
+def _loads(connection: Connection[Any]) -> Iterator[Finding]:
+    """Staging tables of loads that ended badly; those that may be gone on with are left to people."""
+    swept = ", ".join(map(str, catalog_loads.sweep(connection)))
+    sentence = f"removed what was left of load {swept}" if swept else "none was broken off"
+    kept = catalog_loads.broken_off(connection)
+    for load in kept:
+        yield Finding(
+            "loads",
+            True,
+            f"load {load.id} into {load.name} was broken off after {load.started} and keeps {load.size}: "
+            "run its command again, with --resume to go on, or delete its row of idivm.loads",
+        )
+    if swept or not kept:
+        yield Finding("loads", True, sentence)
 
 
 def _left_behind(connection: Connection[Any]) -> Iterator[Finding]:

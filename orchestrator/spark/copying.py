@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,13 +21,12 @@ from psycopg import Connection
 from psycopg.errors import DataError, ForeignKeyViolation, IntegrityError, UniqueViolation
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
-from orchestrator.spark.encode import Lines, encode, ended
+from orchestrator.runtime import catalog_loads
+from orchestrator.runtime.catalog_loads import PART, POSITION, Rejected, staging_table
+from orchestrator.spark.encode import Lines, encode
 from orchestrator.spark.errors import LoadError
-from orchestrator.spark.raw import RawLines, torn
+from orchestrator.spark.plain import Block, Range, TornError, blocks, place, read_again, rows
 
-STAGING_SCHEMA = "idivm_load"
-PART, POSITION = "idivm_part", "idivm_position"
-"""What the staging table of a load with a quarantine holds beside the columns of the table."""
 CORRUPT = "idivm_corrupt"
 """The column in which Spark hands over lines that it could not take apart."""
 
@@ -48,10 +49,10 @@ class CopyTask:
     separator: str = ","
     width: int = 0
     """The number of fields that a line should have, where the source is text."""
-    raw: bool = False
-    """Whether the batches are lines of CSV for PostgreSQL to take apart."""
     header: str | None = None
-    """The first line of every file, in that case."""
+    """The first line of every file, where files of plain CSV are read."""
+    attended: bool = True
+    """Whether the session of a driver holds the load."""
 
 
 @dataclass(frozen=True)
@@ -63,35 +64,54 @@ class PartResult:
     rows_rejected: int
 
 
-@dataclass(frozen=True)
-class Rejected:
-    """A row that PostgreSQL does not take."""
-
-    position: int
-    column: str | None
-    reason: str
-    content: str
-
-
 class BadRowError(LoadError):
     """A row that cannot be loaded, in a load that stops at it."""
 
 
-def staging_table(load: int) -> Identifier:
-    """The staging table of a load."""
-    return Identifier(STAGING_SCHEMA, f"l{load}")
-
-
 def copy_partition(task: CopyTask, part: int, attempt: int, batches: Iterable[Any]) -> PartResult:
     """Writes a partition into the staging table and the ledger, unless another attempt has."""
-    with psycopg.connect(task.dsn, application_name=f"idivm load {task.load}") as connection:
+    return _once(task, part, attempt, lambda writer: writer.write(batches))
+
+
+def copy_ranges(task: CopyTask, part: int, attempt: int, ranges: Iterable[Range]) -> PartResult:
+    """Does the same with lines of plain CSV, which PostgreSQL takes apart."""
+    return _once(task, part, attempt, lambda writer: writer.write_lines(ranges))
+
+
+def copy_slice(
+    task: CopyTask, part: int, ranges: Iterable[Sequence[Range]]
+) -> Iterator[PartResult]:
+    """What a task of Spark does with its slice of the ranges."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    yield copy_ranges(task, part, context.taskAttemptId(), chain.from_iterable(ranges))
+
+
+def _once(task: CopyTask, part: int, attempt: int, write: Callable[[_Writer], None]) -> PartResult:
+    with psycopg.connect(
+        # Files and Arrow's text are UTF-8, whatever the database is in.
+        task.dsn,
+        client_encoding="UTF8",
+        application_name=f"idivm load {task.load}",
+    ) as connection:
         connection.execute(_SETTINGS)
+        if not task.attended:
+            catalog_loads.attend(connection, task.load)
         if done := _done(connection, task.load, part):
             return done
         writer = _Writer(connection, task, part)
         try:
-            writer.write(batches)
-            return _record(connection, task.load, attempt, writer)
+            write(writer)
+            catalog_loads.note_part(
+                *(connection, task.load, part, attempt),
+                read=writer.read,
+                size=writer.bytes,
+                rejected=writer.rejected,
+            )
+            connection.commit()
+            return PartResult(part, writer.read, len(writer.rejected))
         except UniqueViolation:
             connection.rollback()
             if done := _done(connection, task.load, part):
@@ -101,46 +121,16 @@ def copy_partition(task: CopyTask, part: int, attempt: int, batches: Iterable[An
             raise LoadError(f"Load {task.load} was given up meanwhile.") from error
         except _StoppedError as stop:
             connection.rollback()
-            _keep(connection, task.load, part, [stop.row])
+            catalog_loads.keep_rejected(connection, task.load, part, [stop.row])
             connection.commit()
             raise BadRowError(
                 f"Row {stop.row.position} of partition {part}: {stop.row.reason}"
-            ) from (stop.__cause__)
+            ) from stop.__cause__
 
 
 def _done(connection: Connection[Any], load: int, part: int) -> PartResult | None:
-    row = connection.execute(
-        "SELECT rows_read, rows_rejected FROM idivm.load_parts WHERE load = %s AND part = %s",
-        [load, part],
-    ).fetchone()
+    row = catalog_loads.part_done(connection, load, part)
     return PartResult(part, *row) if row else None
-
-
-def _record(connection: Connection[Any], load: int, attempt: int, writer: _Writer) -> PartResult:
-    result = PartResult(writer.part, writer.read, len(writer.rejected))
-    # What an attempt before a crash of the server has left here is not from this one.
-    connection.execute(
-        "DELETE FROM idivm.rejected_rows WHERE load = %s AND part = %s", [load, writer.part]
-    )
-    _keep(connection, load, writer.part, writer.rejected)
-    connection.execute(
-        "INSERT INTO idivm.load_parts (load, part, attempt, rows_read, rows_rejected, bytes)"
-        " VALUES (%s, %s, %s, %s, %s, %s)",
-        [load, writer.part, attempt, writer.read, len(writer.rejected), writer.bytes],
-    )
-    connection.commit()
-    return result
-
-
-def _keep(connection: Connection[Any], load: int, part: int, rows: Iterable[Rejected]) -> None:
-    connection.cursor().executemany(
-        "INSERT INTO idivm.rejected_rows (load, part, position, column_name, reason, content)"
-        " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (load, part, position) DO NOTHING",
-        [
-            (load, part, row.position, row.column, row.reason, row.content.replace("\0", "\\0"))
-            for row in rows
-        ],
-    )
 
 
 class _StoppedError(Exception):
@@ -159,30 +149,42 @@ class _Writer:
         self.read = 0
         self.bytes = 0
         self.rejected: list[Rejected] = []
+        self.header = None if task.header is None else task.header.encode()
+        self.sent: list[tuple[int, Block, int]] = []
+        """Of each block of lines: how many rows are before it, where it begins, how long it is."""
         names = [*((PART, POSITION) if task.quarantine else ()), *task.columns]
         self.statement: Composed = SQL("COPY {} ({}) FROM STDIN").format(
             staging_table(task.load), SQL(", ").join(map(Identifier, names))
         )
-        if task.raw:
-            self.statement += SQL(" (FORMAT csv, DELIMITER {})").format(Literal(task.separator))
 
     def write(self, batches: Iterable[Any]) -> None:
+        """Writes batches of Arrow."""
         if self.task.quarantine:
             for lines in self._encoded(batches):
                 self._copy_sound(lines)
-        else:
-            self._copy_all((self._raw if self.task.raw else self._encoded)(batches))
+            return
+        encoded = self._encoded(batches)
+        self._copy_all(lines.data(0, len(lines)) for lines, _ in encoded)
 
-    def _raw(self, batches: Iterable[Any]) -> Iterator[tuple[Lines, Any]]:
-        raw = RawLines(self.task.header)
-        for batch in batches:
-            lines = raw.rows(batch)
-            if wrong := torn(lines):
-                place, reason = wrong
-                self._leave_out(Rejected(self.read + place + 1, None, reason, lines[place].as_py()))
-            self.read += len(lines)
-            if len(lines):
-                yield ended(lines), None
+    def write_lines(self, ranges: Iterable[Range]) -> None:
+        """Writes lines of CSV as they are."""
+        self.statement += SQL(" (FORMAT csv, DELIMITER {})").format(Literal(self.task.separator))
+        self._copy_all(self._blocks(ranges))
+
+    def _blocks(self, ranges: Iterable[Range]) -> Iterator[bytes]:
+        for one in ranges:
+            for block in blocks(one):
+                self.sent.append((self.read, replace(block, data=b""), len(block.data)))
+                try:
+                    data, number = rows(block, self.header)
+                except TornError as torn:
+                    row, line, text = place(block, torn.row, self.header)
+                    position = self.read + torn.row + 1
+                    raise _StoppedError(
+                        Rejected(position, None, torn.reason, text, block.path, row, line)
+                    ) from torn
+                self.read += number
+                yield data
 
     def _encoded(self, batches: Iterable[Any]) -> Iterator[tuple[Lines, Any]]:
         """Each batch as text, with the position in the partition of every row of it."""
@@ -203,18 +205,28 @@ class _Writer:
                 numbering = (self.part, positions) if self.task.quarantine else None
                 yield encode(batch, numbering), positions
 
-    def _copy_all(self, encoded: Iterable[tuple[Lines, Any]]) -> None:
+    def _copy_all(self, texts: Iterable[Any]) -> None:
         """One COPY for the whole partition, which ends at the first row that is no good."""
         try:
             with self.connection.cursor().copy(self.statement) as copy:
-                for lines, _ in encoded:
-                    self._send(copy, lines.data(0, len(lines)))
+                for text in texts:
+                    self._send(copy, memoryview(text))
         except (DataError, IntegrityError) as error:
             line = _line(error, self.task.load)
             if line is None:
                 raise
             # Nothing was left out before it, so that lines are positions.
-            raise _StoppedError(_rejected(error, line, _quoted(error), self.task)) from error
+            row = _rejected(error, line, _quoted(error), self.task)
+            raise _StoppedError(self._placed(row)) from error
+
+    def _placed(self, rejected: Rejected) -> Rejected:
+        """With the place in the file, of lines that were sent as they are."""
+        if not self.sent:
+            return rejected
+        after = bisect_left(self.sent, rejected.position, key=lambda one: one[0])
+        before, block, size = self.sent[after - 1]
+        row, line, _ = place(read_again(block, size), rejected.position - before - 1, self.header)
+        return replace(rejected, file=block.path, row=row, line=line)
 
     def _copy_sound(self, encoded: tuple[Lines, Any]) -> None:
         """The rows of a batch that PostgreSQL takes; those before the one it names are among them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,22 +11,26 @@ from psycopg import Connection
 from psycopg.errors import InsufficientPrivilege
 from psycopg.sql import SQL, Identifier
 
-from orchestrator.runtime import catalog
+from orchestrator.frontend import catalog as facts
+from orchestrator.runtime import catalog, catalog_readers
+from orchestrator.runtime.catalog_readers import Reader, Trigger
 
 CHOICES = ("auto", "refresh", "rebuild", "leave")
 
-_REBUILD_FROM = 0.25
-"""The share of new rows in a table from which on a rebuild is taken to cost less than a refresh."""
+_ACCESSES = 3.0
+"""What a new row is taken to cost where a plan does not say: then a load of a quarter of the rows, or
+more, is cheaper computed anew."""
 
 
 @dataclass(frozen=True)
-class Reader:
-    """A maintained view that reads a loaded table."""
+class Change:
+    """A table that a load is about to change, and in about how many rows."""
 
-    id: int
+    load: int
+    table: int
     name: str
-    strategy: str
-    maintain: str
+    staged: int
+    rows: float
 
 
 @dataclass(frozen=True)
@@ -45,21 +49,6 @@ class Decision:
         return f"views: {self.action} of {names} ({self.why})" if names else "views: none"
 
 
-def readers(connection: Connection[Any], tables: Collection[int]) -> tuple[Reader, ...]:
-    """The maintained views that read some tables themselves."""
-    rows = connection.execute(
-        "SELECT DISTINCT v.id, coalesce(v.relation::text, v.name), v.strategy, v.maintain"
-        " FROM idivm.views v JOIN idivm.view_sources vs ON vs.view = v.id"
-        " JOIN idivm.sources s ON s.id = vs.source"
-        " LEFT JOIN idivm.source_members m ON m.source = s.id"
-        " WHERE v.status <> 'building'"
-        "   AND (s.relation::oid = ANY (%(oids)s::oid[]) OR m.member::oid = ANY (%(oids)s::oid[]))"
-        " ORDER BY v.id",
-        {"oids": list(tables)},
-    ).fetchall()
-    return tuple(Reader(*row) for row in rows)
-
-
 def with_those_above(connection: Connection[Any], found: Sequence[Reader]) -> tuple[str, ...]:
     """The names of views and of all maintained views that read them."""
     names = {reader.id: reader.name for reader in found}
@@ -68,13 +57,36 @@ def with_those_above(connection: Connection[Any], found: Sequence[Reader]) -> tu
     return tuple(names.values())
 
 
-def decide(wanted: str, found: Sequence[Reader], loaded: int, before: int) -> Decision:
-    """The way to bring views up to date after `loaded` rows came to `before` rows.
+def changed_rows(
+    connection: Connection[Any], table: int, mode: str, staged: int, keyed: bool
+) -> float:
+    """About how many rows of a table a load changes, as far as can be told before it does.
 
-    >>> view = Reader(1, "v", "id", "deferred")
-    >>> decide("auto", [view], 10, 1000).action, decide("auto", [view], 900, 1000).action
-    ('refresh', 'rebuild')
-    >>> decide("rebuild", [Reader(1, "v", "id", "eager")], 10, 1000).action
+    Where a key tells which rows stay as they are, they are taken to be as many as can be: in doubt the
+    changes are applied.
+    """
+    if mode == "append":
+        return staged
+    before = sum(one.rows for one in facts.statistics(connection, [table]))
+    if mode == "upsert":
+        return max(staged - before, 0)
+    return abs(staged - before) if keyed else staged + before
+
+
+def decide(
+    wanted: str,
+    found: Sequence[Reader],
+    changes: Sequence[Change],
+    is_cheaper_anew: Callable[[int, float], bool],
+) -> Decision:
+    """The way to bring views up to date after tables have changed.
+
+    >>> view, load = Reader(1, "v", "id", "deferred", {"t": 2.0}), Change(1, 16384, "t", 1000, 1000)
+    >>> decide("auto", [view], [load], lambda view, accesses: accesses > 5000).action
+    'refresh'
+    >>> print(decide("auto", [view], [load], lambda view, accesses: accesses > 1000))
+    views: rebuild of v (which costs less than to apply 1,000 changed rows)
+    >>> decide("rebuild", [Reader(1, "v", "id", "eager")], [load], lambda *_: True).action
     'refresh'
     """
     readers = tuple(found)
@@ -84,23 +96,18 @@ def decide(wanted: str, found: Sequence[Reader], loaded: int, before: int) -> De
         return Decision("refresh", "some are kept up to date within the load", readers)
     if wanted != "auto":
         return Decision(wanted, "as asked for", readers)
-    share = loaded / max(loaded + before, 1)
-    if all(reader.strategy == "recompute" for reader in readers):
+    rows = f"{sum(one.rows for one in changes):,.0f} changed rows"
+    incremental = [reader for reader in readers if reader.strategy != "recompute"]
+    if not incremental:
         return Decision("rebuild", "they are computed anew in any case", readers)
-    if share >= _REBUILD_FROM:
-        return Decision("rebuild", f"the load is {share:.0%} of the rows", readers)
-    return Decision("refresh", f"the load is {share:.0%} of the rows", readers)
-
-
-def rows_of(connection: Connection[Any], tables: Collection[int]) -> int:
-    """About how many rows some tables have."""
-    row = connection.execute(
-        "SELECT coalesce(sum(greatest(reltuples, 0)), 0)::bigint FROM pg_class"
-        " WHERE oid = ANY (%s::oid[])",
-        [list(tables)],
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
+    for reader in incremental:
+        # A table that it does not read costs nothing; that is rare, and the estimate a rough one.
+        costs = (one.rows * reader.accesses.get(one.name, _ACCESSES) for one in changes)
+        if not is_cheaper_anew(reader.id, sum(costs)):
+            return Decision(
+                "refresh", f"which costs less than to compute them anew, for {rows}", readers
+            )
+    return Decision("rebuild", f"which costs less than to apply {rows}", readers)
 
 
 @contextmanager
@@ -115,30 +122,21 @@ def uncaptured(
     if decision.action != "rebuild":
         yield
         return
-    triggers = connection.execute(
-        "SELECT n.nspname, c.relname, t.tgname FROM pg_trigger t"
-        " JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
-        " JOIN pg_proc p ON p.oid = t.tgfoid"
-        " WHERE t.tgrelid = ANY (%s::oid[]) AND p.pronamespace = 'idivm_log'::regnamespace"
-        " ORDER BY 1, 2, 3",
-        [list(tables)],
-    ).fetchall()
-    connection.execute(
-        "UPDATE idivm.views SET status = 'invalid' WHERE id = ANY (%s) AND status = 'ready'",
-        [[reader.id for reader in decision.readers]],
-    )
-    form = "ALTER TABLE {} {} TRIGGER {}"
-    switched = True
+    triggers = catalog_readers.capture_triggers(connection, tables)
+    catalog_readers.invalidate(connection, [reader.id for reader in decision.readers])
     try:
         with connection.transaction():
-            for schema, table, trigger in triggers:
-                connection.execute(
-                    SQL(form).format(Identifier(schema, table), SQL("DISABLE"), Identifier(trigger))
-                )
+            _switch(connection, triggers, SQL("DISABLE"))
     except InsufficientPrivilege:
-        switched = False  # not the owner: then the changes are logged for nothing
+        triggers = []  # not the owner: then the changes are logged for nothing
     yield
-    for schema, table, trigger in triggers if switched else ():
+    _switch(connection, triggers, SQL("ENABLE ALWAYS"))
+
+
+def _switch(connection: Connection[Any], triggers: Sequence[Trigger], how: SQL) -> None:
+    for one in triggers:
         connection.execute(
-            SQL(form).format(Identifier(schema, table), SQL("ENABLE ALWAYS"), Identifier(trigger))
+            SQL("ALTER TABLE {} {} TRIGGER {}").format(
+                Identifier(one.schema, one.table), how, Identifier(one.name)
+            )
         )

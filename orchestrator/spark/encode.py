@@ -56,12 +56,7 @@ def encode(batch: Any, numbering: tuple[int, Any] | None = None) -> Lines:
     joined = pc.binary_join_element_wise(
         *columns, _text("\t"), null_handling="replace", null_replacement="\\N"
     )
-    return ended(joined)
-
-
-def ended(lines: Any) -> Lines:
-    """Lines, each with a newline at its end."""
-    return Lines(_joined(lines, _text("\n")))
+    return Lines(_joined(joined, _text("\n")))
 
 
 def texts(column: Any) -> Any:

@@ -15,7 +15,8 @@ from psycopg import Connection
 from psycopg.sql import SQL, Composed, Identifier
 
 from orchestrator.frontend.facts import ForeignKey, Relation
-from orchestrator.spark.copying import PART, POSITION, staging_table
+from orchestrator.runtime import catalog_loads
+from orchestrator.runtime.catalog_loads import PART, POSITION, staging_table
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.ledger import Load, plain
 
@@ -64,18 +65,12 @@ def finish(connection: Connection[Any], loads: Sequence[tuple[Load, int]]) -> di
 
 def lock_and_verify(connection: Connection[Any], load: Load, parts: int) -> None:
     """Refuses a load of which partitions are missing, and keeps others from it."""
-    row = connection.execute(
-        "SELECT status FROM idivm.loads WHERE id = %s FOR UPDATE", [load.id]
-    ).fetchone()
-    if row is None or row[0] != "loading":
+    there = catalog_loads.parts_in_place(connection, load.id)
+    if there is None:
         raise LoadError(f"Load {load.id} was given up meanwhile.")
-    count = connection.execute(
-        "SELECT count(*) FROM idivm.load_parts WHERE load = %s", [load.id]
-    ).fetchone()
-    assert count is not None
-    if count[0] != parts:
+    if there != parts:
         raise IncompleteError(
-            f"Of {parts} partitions for {plain(load.target.name)} only {count[0]} are in the database, "
+            f"Of {parts} partitions for {plain(load.target.name)} only {there} are in the database, "
             "which must have crashed meanwhile: run the load again with --resume."
         )
     if load.mode != "append" or load.quarantine:  # then it is joined with other tables
@@ -125,18 +120,10 @@ def _move(connection: Connection[Any], load: Load, removed: int) -> Moved:
                 _name(load), SQL(", ").join(map(Identifier, load.key))
             )
         )
-    row = connection.execute(
-        "UPDATE idivm.loads SET status = 'done', ended_at = clock_timestamp(), parts = p.parts,"
-        " relation = to_regclass(%s), rows_read = p.read, rows_loaded = %s, rows_rejected ="
-        " (SELECT count(*) FROM idivm.rejected_rows r WHERE r.load = id)"
-        " FROM (SELECT count(*) AS parts, coalesce(sum(rows_read), 0) AS read"
-        "       FROM idivm.load_parts WHERE load = %s) AS p"
-        " WHERE id = %s RETURNING rows_read, rows_rejected",
-        [_name(load).as_string(connection), loaded, load.id, load.id],
-    ).fetchone()
-    assert row is not None
-    connection.execute("DELETE FROM idivm.load_parts WHERE load = %s", [load.id])
-    return Moved(row[0], loaded, removed, row[1])
+    read, rejected = catalog_loads.note_done(
+        connection, load.id, _name(load).as_string(connection), loaded
+    )
+    return Moved(read, loaded, removed, rejected)
 
 
 def _name(load: Load) -> Identifier:
@@ -256,16 +243,5 @@ def _reject(
     shown = SQL(" || chr(9) || ").join(
         SQL("coalesce({}::text, '\\N')").format(Identifier(column.name)) for column in load.columns
     )
-    connection.execute(
-        SQL(
-            "WITH gone AS (DELETE FROM {} WHERE ctid = ANY (ARRAY({})) RETURNING *)"
-            " INSERT INTO idivm.rejected_rows (load, part, position, column_name, reason, content)"
-            " SELECT {}, {}, {}, {}, {} || ': (' || {} || ')', {} FROM gone"
-        ).format(
-            staging_table(load.id),
-            rows,
-            *(load.id, Identifier(PART), Identifier(POSITION), ", ".join(names), reason),
-            values,
-            shown,
-        )
-    )
+    told = SQL("{} || ': (' || {} || ')'").format(reason, values)
+    catalog_loads.reject(connection, load.id, rows, ", ".join(names), told, shown)

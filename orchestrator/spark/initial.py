@@ -28,17 +28,18 @@ from orchestrator.deltascript.plan import Initialised, MaintenancePlan, StateTab
 from orchestrator.frontend import catalog as facts
 from orchestrator.frontend.facts import Relation
 from orchestrator.frontend.statements import QualifiedName
-from orchestrator.runtime import catalog, inspection, install, modes
+from orchestrator.runtime import catalog, catalog_loads, inspection, install, modes
 from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.catalog_loads import staging_table
 from orchestrator.runtime.install import Prepared
 from orchestrator.spark import ledger
-from orchestrator.spark.copying import CopyTask, staging_table
+from orchestrator.spark.copying import CopyTask
 from orchestrator.spark.division import Division, divide, tables_of
 from orchestrator.spark.errors import SparkError
 from orchestrator.spark.finish import lock_and_verify
 from orchestrator.spark.finishing import ROW
 from orchestrator.spark.kinds import InexactError, Kind, read_as
-from orchestrator.spark.progress import Say, silent, watch
+from orchestrator.spark.progress import Say, silent, watch_copying
 from orchestrator.spark.queries import Emitted, source_name, state_name
 from orchestrator.spark.types import Column
 
@@ -172,8 +173,8 @@ class States:
                 for state in division.after:
                     connection.execute(steps.refill(state, names))
             for load, _ in copied.values():
-                ledger.end(connection, load.id)
-                ledger.unlock(connection, load.id, shared=True)
+                catalog_loads.end(connection, load.id)
+                catalog_loads.unlock(connection, load.id, shared=True)
 
         return Prepared(None, initialised, finish)
 
@@ -196,7 +197,7 @@ class States:
             stack.enter_context(_set(session))
             session.dataSource.register(PostgresCopy)
             control = stack.enter_context(psycopg.connect(self.dsn, autocommit=True))
-            ledger.sweep(control)
+            catalog_loads.sweep(control)
             stack.callback(_forget, session, division)
             self._register(session, division, relations, exported)
             wanted = {role for _, emitted in division.by_spark for role in emitted.states}
@@ -211,10 +212,10 @@ class States:
                     done[state.role] = self._write(control, frame, state, emitted, names)
             except BaseException:
                 for load, _ in done.values():
-                    ledger.end(control, load.id)
+                    catalog_loads.end(control, load.id)
                 raise
             for load, _ in done.values():
-                ledger.hand_over(load.id, control, connection)
+                catalog_loads.hand_over(load.id, control, connection)
         return done
 
     def _register(
@@ -261,16 +262,16 @@ class States:
             quarantine=False,
             command=secrets.token_hex(16),
             sources=[{"state": table}],
-            layout=ledger.TRANSIENT,
+            layout=catalog_loads.STATE,
         )
         try:
             task = CopyTask(self.dsn, load.id, tuple(column.name for column in columns))
-            with watch(self.dsn, load.id, table, None, self.say):
+            with watch_copying(self.dsn, load.id, table, None, self.say):
                 writer = frame.write.format(NAME).option("dsn", self.dsn)
                 writer.option("task", described(task)).mode("append").save()
-            return load, ledger.parts_written(control, load.id)
+            return load, catalog_loads.parts_written(control, load.id)
         except BaseException:
-            ledger.end(control, load.id)
+            catalog_loads.end(control, load.id)
             raise
 
 

@@ -1,31 +1,24 @@
-"""The driver's part of a load in the database: begin it, look how far it is, give it up."""
+"""The driver's part of a load in the database: what it is to load, and its beginning."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection
-from psycopg.errors import LockNotAvailable, UniqueViolation
+from psycopg.errors import UniqueViolation
 from psycopg.sql import SQL, Identifier
 
 from orchestrator.errors import NotFoundError
 from orchestrator.frontend import catalog
 from orchestrator.frontend.facts import Relation
 from orchestrator.frontend.statements import QualifiedName
+from orchestrator.runtime import catalog_loads
 from orchestrator.runtime.catalog import relation_oid
-from orchestrator.spark.copying import PART, POSITION, STAGING_SCHEMA, staging_table
+from orchestrator.runtime.catalog_loads import PART, POSITION, staging_table
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.types import Column
-
-_LOCK_CLASS = 1_768_187_767
-"""The class of the advisory locks that running loads hold; any number that others do not use."""
-
-
-TRANSIENT = "initial state"
-"""Stands for the layout of a load that nobody goes on with: the initial state of a view."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +44,6 @@ class Load:
     layout: str | None
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far the tasks of a load have come."""
-
-    parts: int
-    rows: int
-
-
 def target_named(connection: Connection[Any], name: QualifiedName) -> Target:
     """The table of this name, if there is one; refuses what cannot be loaded."""
     oid = relation_oid(connection, name.identifier)
@@ -69,10 +54,7 @@ def target_named(connection: Connection[Any], name: QualifiedName) -> Target:
         raise LoadError(f"{plain(name)} is a maintained view: load the tables that it reads.")
     if relation.relkind not in ("r", "p") or relation.persistence == "t" or relation.system:
         raise LoadError(f"{plain(name)} is not a table that can be loaded ({relation.kind}).")
-    rows = connection.execute(
-        "SELECT adnum::integer FROM pg_attrdef WHERE adrelid = %s::oid", [oid]
-    ).fetchall()
-    return Target(name, relation, frozenset(row[0] for row in rows))
+    return Target(name, relation, catalog.columns_with_defaults(connection, oid))
 
 
 def key_columns(target: Target, wanted: Sequence[str] | None) -> tuple[str, ...]:
@@ -92,33 +74,19 @@ def key_columns(target: Target, wanted: Sequence[str] | None) -> tuple[str, ...]
     )
 
 
-def finished(connection: Connection[Any], command: str, target: Target) -> int | None:
-    """The load that has done the same before into the same table, if there is one."""
-    if target.relation is None:
-        return None
-    row = connection.execute(
-        "SELECT max(id) FROM idivm.loads"
-        " WHERE command = %s AND status = 'done' AND relation = %s::oid::regclass",
-        [command, target.relation.oid],
-    ).fetchone()
-    return row[0] if row else None
-
-
 def unfinished(connection: Connection[Any], command: str) -> tuple[int, str | None] | None:
     """The same load as it was left by a driver that has ended, with its layout.
 
     It is locked for this session; refuses one that another session is at.
     """
-    row = connection.execute(
-        "SELECT id, layout, pg_try_advisory_lock(%s, id) FROM idivm.loads"
-        " WHERE command = %s AND status = 'loading'",
-        [_LOCK_CLASS, command],
-    ).fetchone()
-    if row is None:
+    found = catalog_loads.unfinished(connection, command)
+    if found is None:
         return None
-    load, layout, locked = row
+    load, layout, locked = found
     if not locked:
-        raise _busy(load)
+        raise LoadError(
+            f"The same load is running in another session (load {load}): wait for it to end."
+        )
     return load, layout
 
 
@@ -138,22 +106,20 @@ def begin(
     relation = target.relation
     with connection.transaction():
         try:
-            row = connection.execute(
-                "INSERT INTO idivm.loads (name, relation, mode, command, sources, layout)"
-                " VALUES (%s, %s::oid::regclass, %s, %s, %s, %s)"
-                " RETURNING id, pg_advisory_lock(%s, id)",
-                [
-                    str(target.name),
-                    relation.oid if relation else None,
-                    *(mode, command, json.dumps(list(sources)), layout, _LOCK_CLASS),
-                ],
-            ).fetchone()
+            number = catalog_loads.insert(
+                connection,
+                str(target.name),
+                relation.oid if relation else None,
+                mode=mode,
+                command=command,
+                sources=sources,
+                layout=layout,
+            )
         except UniqueViolation as error:
             raise LoadError(
                 f"The same load into {plain(target.name)} is running in another session: wait for it."
             ) from error
-        assert row is not None
-        load = Load(row[0], target, mode, columns, key, quarantine, layout)
+        load = Load(number, target, mode, columns, key, quarantine, layout)
         _create_staging(connection, load)
     return load
 
@@ -187,92 +153,6 @@ def _create_staging(connection: Connection[Any], load: Load) -> None:
             )
         )
     connection.execute(SQL("ALTER TABLE {} SET (autovacuum_enabled = false)").format(staging))
-
-
-def progress(connection: Connection[Any], load: int) -> Progress:
-    """Partitions and rows in the staging table, with the rows of the copies that are under way."""
-    row = connection.execute(
-        "SELECT count(*), coalesce(sum(rows_read), 0)::bigint,"
-        " (SELECT coalesce(sum(tuples_processed), 0)::bigint FROM pg_stat_progress_copy"
-        "  WHERE relid = to_regclass(%s))"
-        " FROM idivm.load_parts WHERE load = %s",
-        [staging_table(load).as_string(connection), load],
-    ).fetchone()
-    assert row is not None
-    return Progress(row[0], row[1] + row[2])
-
-
-def parts_written(connection: Connection[Any], load: int) -> int:
-    """How many partitions Spark says it has written."""
-    row = connection.execute("SELECT parts FROM idivm.loads WHERE id = %s", [load]).fetchone()
-    assert row is not None and row[0] is not None
-    return int(row[0])
-
-
-def fail(connection: Connection[Any], load: int) -> None:
-    """Gives a load up for good; its rejected rows stay to be looked at."""
-    connection.execute(
-        "UPDATE idivm.loads SET status = 'failed', ended_at = now() WHERE id = %s", [load]
-    )
-    connection.execute("DELETE FROM idivm.load_parts WHERE load = %s", [load])
-    drop_staging(connection, load)
-
-
-def hand_over(load: int, one: Connection[Any], other: Connection[Any]) -> None:
-    """Has another session hold a load's lock as well, so that the first one may end."""
-    shared = "SELECT pg_advisory_lock_shared(%s, %s)"
-    one.execute(shared, [_LOCK_CLASS, load])
-    unlock(one, load)
-    other.execute(shared, [_LOCK_CLASS, load])
-
-
-def end(connection: Connection[Any], load: int) -> None:
-    """Ends a load of which nothing is to be remembered."""
-    connection.execute("DELETE FROM idivm.loads WHERE id = %s", [load])
-    connection.execute(SQL("DROP TABLE IF EXISTS {}").format(staging_table(load)))
-
-
-def drop_staging(connection: Connection[Any], load: int) -> None:
-    """Drops a staging table, unless a task that came too late still holds it; `sweep` will do."""
-    try:
-        with connection.transaction():
-            connection.execute("SET LOCAL lock_timeout = '5s'")
-            connection.execute(SQL("DROP TABLE IF EXISTS {}").format(staging_table(load)))
-    except LockNotAvailable:
-        return
-
-
-def sweep(connection: Connection[Any]) -> None:
-    """Drops the staging tables of loads that have ended, and gives up those of states half made."""
-    left = connection.execute(
-        "SELECT id FROM (SELECT id FROM idivm.loads WHERE layout = %s AND status = 'loading' OFFSET 0)"
-        " AS l WHERE pg_try_advisory_lock(%s, id)",
-        [TRANSIENT, _LOCK_CLASS],
-    ).fetchall()
-    for (load,) in left:
-        end(connection, load)
-        unlock(connection, load)
-    rows = connection.execute(
-        "SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace(%s)"
-        " AND c.relkind = 'r' AND NOT EXISTS (SELECT FROM idivm.loads l"
-        " WHERE l.status = 'loading' AND c.relname = 'l' || l.id)",
-        [STAGING_SCHEMA],
-    ).fetchall()
-    for (name,) in rows:
-        drop_staging(connection, int(name[1:]))
-
-
-def unlock(connection: Connection[Any], load: int, *, shared: bool = False) -> None:
-    """Lets go of a load."""
-    if not connection.closed:
-        release = "pg_advisory_unlock_shared" if shared else "pg_advisory_unlock"
-        connection.execute(SQL("SELECT {}(%s, %s)").format(SQL(release)), [_LOCK_CLASS, load])
-
-
-def _busy(load: int) -> LoadError:
-    return LoadError(
-        f"The same load is running in another session (load {load}): wait for it to end."
-    )
 
 
 def plain(name: QualifiedName) -> str:

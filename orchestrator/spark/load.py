@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -16,30 +15,31 @@ from psycopg import Connection
 
 from orchestrator.errors import UsageError
 from orchestrator.frontend.statements import parse_name
-from orchestrator.runtime import inspection
+from orchestrator.runtime import catalog_loads, catalog_readers, inspection
 from orchestrator.spark import ledger
-from orchestrator.spark.copying import CopyTask
+from orchestrator.spark.copying import CopyTask, copy_slice
 from orchestrator.spark.effects import (
     CHOICES,
+    Change,
     Decision,
+    changed_rows,
     decide,
-    readers,
-    rows_of,
     uncaptured,
     with_those_above,
 )
 from orchestrator.spark.errors import LoadError
-from orchestrator.spark.finish import Moved, finish
+from orchestrator.spark.finish import Moved, compares, finish
 from orchestrator.spark.initial import States, dsn_of
-from orchestrator.spark.progress import Say, silent, watch
+from orchestrator.spark.jdbc import with_driver
+from orchestrator.spark.opening import Opened, layout_of, open_table, prepared, ranges_of
+from orchestrator.spark.progress import Say, silent, watch_copying, watch_moving
 from orchestrator.spark.rejects import locate
 from orchestrator.spark.report import LoadedTable, LoadReport, RejectedRow, TableLoad
-from orchestrator.spark.session import spark_session
-from orchestrator.spark.sources import Frame, cut, layout, open_frame, open_source
-from orchestrator.spark.types import Column, pair
+from orchestrator.spark.session import default_master, spark_session
+from orchestrator.spark.sources import cut, layout
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 MODES = ("append", "replace", "upsert")
 ON_BAD_ROW = ("stop", "quarantine")
@@ -51,18 +51,6 @@ SETTINGS: dict[str, object] = {
     "spark.sql.redaction.options.regex": "(?i)url|dsn|task|password|secret",
 }
 """What a session for loads needs beyond the ordinary."""
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """A table's part of the job, ready to run."""
-
-    wanted: TableLoad
-    frame: Frame
-    target: ledger.Target
-    columns: tuple[Column, ...]
-    key: tuple[str, ...]
-    command: str
 
 
 class _Clock:
@@ -82,7 +70,7 @@ def run(
     connection: Connection[Any],
     tables: Sequence[TableLoad],
     *,
-    master: str = "local[*]",
+    master: str | None = None,
     config: Mapping[str, object] | None = None,
     views: str = "auto",
     resume: bool = False,
@@ -104,8 +92,11 @@ def run(
         if spark is None:
             with clock.stage("start of Spark"):
                 say("starting Spark")
-                settings = {**SETTINGS, **(config or {})}
-                spark = stack.enter_context(spark_session(master, "idivm load", **settings))
+                urls = [path for table in tables for path in table.source.paths]
+                settings = with_driver({**SETTINGS, **(config or {})}, urls)
+                spark = stack.enter_context(
+                    spark_session(master or default_master(), "idivm load", **settings)
+                )
         job = _Job(connection, spark, say, clock)
         report, decision = job.run(tables, views, resume, again)
         if decision.action == "rebuild":
@@ -144,15 +135,15 @@ class _Job:
     def run(
         self, tables: Sequence[TableLoad], views: str, resume: bool, again: bool
     ) -> tuple[LoadReport, Decision]:
-        ledger.sweep(self.connection)
+        catalog_loads.sweep(self.connection)
         with self.clock.stage("looking at the sources"):
             opened = self._open(tables)
-        loads: list[tuple[_Opened, ledger.Load, int]] = []
+        loads: list[tuple[Opened, ledger.Load, int]] = []
         reports: list[LoadedTable] = []
         locked: list[int] = []
         try:
             for one in opened:
-                done = ledger.finished(self.connection, one.command, one.target)
+                done = _done_before(self.connection, one)
                 if done is not None and one.wanted.mode == "append" and not again:
                     self.say(
                         f"{one.wanted.into}: done before, as load {done} (--again loads it once more)",
@@ -167,7 +158,7 @@ class _Job:
             decision = self._finish(loads, views, reports)
         finally:
             for load_id in locked:
-                ledger.unlock(self.connection, load_id)
+                catalog_loads.unlock(self.connection, load_id)
         return LoadReport(tuple(reports), str(decision), stages=self.clock.stages), decision
 
     def rebuild(self, decision: Decision, views: str) -> tuple[tuple[str, str], ...]:
@@ -187,12 +178,12 @@ class _Job:
             self.say(f"{view.name}: {told[-1][1]}", True)
         return tuple(told)
 
-    def _open(self, tables: Sequence[TableLoad]) -> list[_Opened]:
+    def _open(self, tables: Sequence[TableLoad]) -> list[Opened]:
         opened, wrong = [], []
         for table in tables:
             self.say(f"{table.into}: looking at the source")
             try:
-                one = self._opened(table)
+                one = open_table(self.connection, self.spark, table)
             except LoadError as error:
                 wrong.append(str(error))
                 continue
@@ -203,47 +194,14 @@ class _Job:
             raise LoadError(" ".join(wrong))
         return opened
 
-    def _opened(self, table: TableLoad) -> _Opened:
-        target = ledger.target_named(self.connection, parse_name(table.into))
-        ledger.require(target, table.create)
-        frame = (
-            open_frame(table.frame, table.source)
-            if table.frame is not None
-            else open_source(self.spark, table.source, target.relation)
-        )
-        key = ledger.key_columns(target, table.key)
-        if target.relation is not None:
-            columns = pair(
-                *(frame.schema, target.relation, target.defaults),
-                text=frame.text,
-                positional=frame.positional,
-            )
-        else:
-            columns = tuple(
-                Column(name, name, frame.made[name], frame.made[name] == "jsonb")
-                for name in frame.schema.names
-            )
-            if missing := set(key) - {column.name for column in columns}:
-                raise LoadError(
-                    f"The key of {ledger.plain(target.name)} names {', '.join(sorted(missing))}, "
-                    "which is not in the source."
-                )
-        if table.mode == "upsert" and not key:
-            raise LoadError(
-                f"{ledger.plain(target.name)} has no key that upsert could go by: give it a primary key, or load "
-                "by append or replace."
-            )
-        return _Opened(table, frame, target, columns, key, _command(table, target, frame))
-
-    def _begin(self, one: _Opened, resume: bool) -> ledger.Load:
-        cut(self.spark, one.frame)
-        now = layout(_prepared(one))[0] if one.frame.format != "frame" else None
+    def _begin(self, one: Opened, resume: bool) -> ledger.Load:
+        now = layout_of(self.spark, one)
         quarantine = one.wanted.on_bad_row == "quarantine"
         left = ledger.unfinished(self.connection, one.command)
         if left is not None:
             number, before = left
             if resume and now is not None and before == now:
-                count = ledger.progress(self.connection, number)
+                count = catalog_loads.progress(self.connection, number)
                 self.say(
                     f"{one.wanted.into}: going on with load {number}, {count.parts} partitions are there",
                     True,
@@ -256,8 +214,8 @@ class _Job:
                     f"{one.wanted.into}: the source or its partitions have changed, loading anew",
                     True,
                 )
-            ledger.fail(self.connection, number)
-            ledger.unlock(self.connection, number)
+            catalog_loads.fail(self.connection, number)
+            catalog_loads.unlock(self.connection, number)
         return ledger.begin(
             self.connection,
             one.target,
@@ -271,7 +229,7 @@ class _Job:
             layout=now,
         )
 
-    def _stage(self, one: _Opened, load: ledger.Load) -> int:
+    def _stage(self, one: Opened, load: ledger.Load) -> int:
         """Has Spark's tasks fill the staging table; gives the number of partitions."""
         from orchestrator.spark.postgres_copy import NAME, described
 
@@ -283,22 +241,27 @@ class _Job:
             one.wanted.max_bad_rows,
             one.frame.separator,
             one.frame.width,
-            _as_lines(one),
-            one.frame.first,
+            one.frame.plain.header if one.frame.plain else None,
         )
-        rows = _prepared(one)
-        cut(self.spark, one.frame)
-        parts = layout(rows)[1] if one.frame.format != "frame" else None
+        ranges = ranges_of(one)
+        parts: int | None = len(ranges)
+        if not ranges:
+            rows = prepared(one)
+            cut(self.spark, one.frame)
+            parts = layout(rows)[1] if one.frame.format != "frame" else None
         try:
-            with watch(self.dsn, load.id, str(one.wanted.into), parts, self.say):
+            with watch_copying(self.dsn, load.id, str(one.wanted.into), parts, self.say):
+                if ranges:
+                    slices = self.spark.sparkContext.parallelize(ranges, len(ranges))
+                    return slices.mapPartitionsWithIndex(partial(copy_slice, task)).count()
                 writer = rows.write.format(NAME).option("dsn", self.dsn)
                 writer.option("task", described(task)).mode("append").save()
         except Exception as error:
             self._stopped(one, load, error)
             raise
-        return ledger.parts_written(self.connection, load.id)
+        return catalog_loads.parts_written(self.connection, load.id)
 
-    def _stopped(self, one: _Opened, load: ledger.Load, error: Exception) -> None:
+    def _stopped(self, one: Opened, load: ledger.Load, error: Exception) -> None:
         """Says why a load stopped, if it is the fault of its rows; else it can be gone on with."""
         told = re.findall(r"\w+\.(?:LoadError|BadRowError): (.+)", str(error))
         if not told:
@@ -309,98 +272,82 @@ class _Job:
                     "is kept: run the same command with --resume to go on."
                 ) from error
             return
-        ledger.fail(self.connection, load.id)
+        catalog_loads.fail(self.connection, load.id)
         locate(self.spark, self.connection, load.id, one.frame)
         found = rejected_rows(self.connection, load.id)
         shown = str(found[0]) if found and not load.quarantine else told[-1].strip()
         raise LoadError(
             f"Nothing was loaded into {one.wanted.into}. {shown.rstrip('.')}."
             + (
-                ""
-                if load.quarantine
-                else " To load without such rows, give --on-bad-row quarantine."
+                " To load without such rows, give --on-bad-row quarantine."
+                if found and not load.quarantine
+                else ""
             )
         ) from error
 
     def _finish(
         self,
-        loads: Sequence[tuple[_Opened, ledger.Load, int]],
+        loads: Sequence[tuple[Opened, ledger.Load, int]],
         views: str,
         reports: list[LoadedTable],
     ) -> Decision:
         oids = [load.target.relation.oid for _, load, _ in loads if load.target.relation]
         if not loads:
             return Decision("leave", "nothing was loaded")
-        staged = sum(ledger.progress(self.connection, load.id).rows for _, load, _ in loads)
+        staged = sum(catalog_loads.progress(self.connection, load.id).rows for _, load, _ in loads)
         self.say(f"moving {staged:,} rows into place")
+        changes = self._changes([load for _, load, _ in loads])
         try:
-            with self.clock.stage("moving into place"), self.connection.transaction():
-                found = readers(self.connection, oids)
-                decision = decide(views, found, staged, rows_of(self.connection, oids))
+            with (
+                self.clock.stage("moving into place"),
+                watch_moving(self.dsn, changes, self.say),
+                self.connection.transaction(),
+            ):
+                found = catalog_readers.readers(self.connection, oids)
+                decision = decide(
+                    *(views, found, changes),
+                    partial(catalog_readers.is_cheaper_anew, self.connection),
+                )
                 names = with_those_above(self.connection, decision.readers)
                 decision = replace(decision, names=names)
                 with uncaptured(self.connection, decision, oids):
                     moved = finish(self.connection, [(load, parts) for _, load, parts in loads])
         except (psycopg.errors.IntegrityError, psycopg.errors.DataError):
             for _, load, _ in loads:
-                ledger.fail(self.connection, load.id)
+                catalog_loads.fail(self.connection, load.id)
             raise
         self.say(str(decision), True)
         for one, load, _ in loads:
             if load.quarantine and moved[load.id].rejected:
                 with self.clock.stage("locating rejected rows"):
                     locate(self.spark, self.connection, load.id, one.frame)
-            ledger.drop_staging(self.connection, load.id)
+            catalog_loads.drop_staging(self.connection, load.id)
             report = _report(one, load.id, moved[load.id])
             reports.append(replace(report, rejected_rows=rejected_rows(self.connection, load.id)))
         return decision
 
+    def _changes(self, loads: Sequence[ledger.Load]) -> list[Change]:
+        """The tables that are about to change."""
+        changes = []
+        for load in loads:
+            if (table := load.target.relation) is not None:
+                staged = catalog_loads.progress(self.connection, load.id).rows
+                keyed = compares(load) if load.mode == "replace" else True
+                rows = changed_rows(self.connection, table.oid, load.mode, staged, keyed)
+                changes.append(Change(load.id, table.oid, table.qualified, staged, rows))
+        return changes
+
 
 def rejected_rows(connection: Connection[Any], load: int) -> tuple[RejectedRow, ...]:
     """The first of the rows that a load left out; all are in idivm.rejected_rows."""
-    rows = connection.execute(
-        "SELECT file, row_number, line, column_name, reason, content FROM idivm.rejected_rows"
-        " WHERE load = %s ORDER BY file, row_number, part, position LIMIT %s",
-        [load, _SHOWN],
-    ).fetchall()
+    rows = catalog_loads.rejected_rows(connection, load, _SHOWN)
     return tuple(RejectedRow(*row) for row in rows)
 
 
-def _as_lines(one: _Opened) -> bool:
-    return one.frame.lines is not None and one.wanted.on_bad_row == "stop"
-
-
-def _prepared(one: _Opened) -> DataFrame:
-    """The columns in the order of the load; nested values as JSON where they go into JSON."""
-    if one.frame.lines is not None and _as_lines(one):
-        return one.frame.lines
-    from pyspark.sql import functions as f
-    from pyspark.sql.types import StringType
-
-    kinds = {field.name: field.dataType for field in one.frame.rows.schema.fields}
-    chosen = []
-    for column in one.columns:
-        quoted = f.col("`" + column.source.replace("`", "``") + "`")
-        nested = column.as_json and not isinstance(kinds[column.source], StringType)
-        chosen.append(f.to_json(quoted).alias(column.source) if nested else quoted)
-    if one.frame.corrupt:
-        from orchestrator.spark.copying import CORRUPT
-
-        chosen.append(f.col(CORRUPT))
-    return one.frame.rows.select(*chosen)
-
-
-def _command(table: TableLoad, target: ledger.Target, frame: Frame) -> str:
-    """A digest of what was asked for, the files' sizes and times included."""
-    source = table.source
-    if table.frame is not None:
-        return hashlib.sha256(str(time.time_ns()).encode()).hexdigest()
-    told = [
-        *(str(target.name), table.mode, list(table.key), table.on_bad_row),
-        *(list(source.paths), frame.format, sorted(source.options.items())),
-        *(source.where, source.select, list(frame.files)),
-    ]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+def _done_before(connection: Connection[Any], one: Opened) -> int | None:
+    """The load that has carried out the same command before."""
+    table = one.target.relation
+    return None if table is None else catalog_loads.finished(connection, one.command, table.oid)
 
 
 def _public(path: str) -> str:
@@ -408,7 +355,7 @@ def _public(path: str) -> str:
     return re.sub(r"//[^/@]*@|[?;].*$", lambda match: "//" if match[0][0] == "/" else "", path)
 
 
-def _report(one: _Opened, load: int, moved: Moved, again: bool = False) -> LoadedTable:
+def _report(one: Opened, load: int, moved: Moved, again: bool = False) -> LoadedTable:
     return LoadedTable(
         table=str(one.wanted.into),
         load=load,

@@ -30,6 +30,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from orchestrator.runtime import catalog_loads
 from orchestrator.spark.copying import CopyTask, copy_partition
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.reading import ReadPlan, TablePart, plan_read, read_part
@@ -118,26 +119,20 @@ class _Writer(DataSourceArrowWriter):
         return PartWritten(result.part, result.rows_read)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        from orchestrator.spark import ledger
         from orchestrator.spark.finish import finish
 
         with _connected(self.task.dsn) as connection:
             if self.load is None:
-                connection.execute(
-                    "UPDATE idivm.loads SET parts = %s WHERE id = %s",
-                    [len(messages), self.task.load],
-                )
+                catalog_loads.note_parts(connection, self.task.load, len(messages))
             else:
                 with connection.transaction():
                     finish(connection, [(self.load, len(messages))])
-                ledger.drop_staging(connection, self.load.id)
+                catalog_loads.drop_staging(connection, self.load.id)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self.load is not None:
-            from orchestrator.spark import ledger
-
             with _connected(self.task.dsn) as connection:
-                ledger.fail(connection, self.load.id)
+                catalog_loads.fail(connection, self.load.id)
 
 
 def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Writer:
@@ -148,6 +143,7 @@ def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Wr
 
     dsn = _option(options, "dsn")
     with _connected(dsn) as connection:
+        catalog_loads.sweep(connection)
         target = ledger.target_named(connection, parse_name(_option(options, "table")))
         ledger.require(target, create=False)
         assert target.relation is not None
@@ -162,8 +158,10 @@ def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Wr
             key=key,
             quarantine=False,
             command=secrets.token_hex(16),
+            layout=catalog_loads.DATA_SOURCE,
         )
-    return _Writer(CopyTask(dsn, load.id, tuple(column.name for column in columns)), load)
+    names = tuple(column.name for column in columns)
+    return _Writer(CopyTask(dsn, load.id, names, attended=False), load)
 
 
 def _connected(dsn: str) -> Connection[Any]:

@@ -90,7 +90,7 @@ def plan_read(
             source = name
             relation = catalog.relations(connection, [oid])[oid]
             if relation.relkind in ("r", "m") and not relation.children:
-                parts = _cut(connection, oid, partitions, pages)
+                parts = _cut(catalog.pages(connection, oid), partitions, pages)
             text = source.as_string(connection)
         else:
             text = f"({query})"
@@ -101,7 +101,7 @@ def plan_read(
 
 def read_part(plan: ReadPlan, part: TablePart) -> Iterator[Any]:
     """The rows of a part, batch by batch."""
-    with psycopg.connect(plan.dsn, autocommit=True) as connection:
+    with psycopg.connect(plan.dsn, autocommit=True, client_encoding="UTF8") as connection:
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if plan.snapshot:
             connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(plan.snapshot)))
@@ -118,14 +118,7 @@ def _wait(connection: Connection[Any], most: str) -> None:
     connection.execute("SELECT set_config('lock_timeout', %s, false)", [most])
 
 
-def _cut(
-    connection: Connection[Any], oid: int, partitions: int, at_once: int
-) -> tuple[TablePart, ...]:
-    row = connection.execute(
-        "SELECT pg_relation_size(%s::oid::regclass) / current_setting('block_size')::bigint", [oid]
-    ).fetchone()
-    assert row is not None
-    pages = row[0]
+def _cut(pages: int, partitions: int, at_once: int) -> tuple[TablePart, ...]:
     if at_once:
         partitions = -(-pages // at_once)
     if partitions < 2 or pages < partitions:
@@ -152,15 +145,14 @@ _SPARKS = {
 
 
 def _described(connection: Connection[Any], source: str) -> tuple[tuple[str, str], ...]:
+    from orchestrator.frontend.catalog import type_names
+
     cursor = connection.execute(f"SELECT * FROM {source} AS t LIMIT 0".encode())  # noqa: S608
+    described = cursor.description or ()
+    types = type_names(connection, {column.type_code for column in described})
     columns = []
-    for column in cursor.description or ():
-        row = connection.execute(
-            "SELECT format_type(coalesce(nullif(typbasetype, 0), oid), NULL) FROM pg_type"
-            " WHERE oid = %s::oid",
-            [column.type_code],
-        ).fetchone()
-        name = re.sub(r"\(\d+\)", "", row[0]) if row else ""
+    for column in described:
+        name = re.sub(r"\(\d+\)", "", types.get(column.type_code, ""))
         kind = _SPARKS.get(name, "string")
         if name == "numeric" and column.precision is not None:
             precision, scale = column.precision, column.scale or 0

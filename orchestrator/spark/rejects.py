@@ -6,13 +6,14 @@ block of each row, turns that into the place in the file; for text, lines are co
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection
 
+from orchestrator.runtime import catalog_loads
+from orchestrator.spark.plain import local_path
 from orchestrator.spark.sources import Frame, cut, shape
 
 if TYPE_CHECKING:
@@ -30,11 +31,7 @@ Blocks = Mapping[tuple[str, int], tuple[int, int]]
 
 def locate(spark: SparkSession, connection: Connection[Any], load: int, frame: Frame) -> None:
     """Notes file, row number and line of the rejected rows of a load from files."""
-    wanted = connection.execute(
-        "SELECT part, position FROM idivm.rejected_rows WHERE load = %s"
-        " ORDER BY part, position LIMIT %s",
-        [load, _MOST_LOCATED],
-    ).fetchall()
+    wanted = catalog_loads.not_located(connection, load, _MOST_LOCATED)
     if not wanted or not frame.files:
         return
     cut(spark, frame)
@@ -46,10 +43,11 @@ def locate(spark: SparkSession, connection: Connection[Any], load: int, frame: F
     for row in found:
         file, number = row[_FILE], _number(blocks, row[_FILE], row[_BLOCK], row[_PLACE])
         part, position = _part_and_position(row[_POSITION])
-        connection.execute(
-            "UPDATE idivm.rejected_rows SET file = %s, row_number = %s, line = %s"
-            " WHERE load = %s AND part = %s AND position = %s",
-            [_shown(file), number, lines.line(file, number), load, part, position],
+        catalog_loads.note_place(
+            *(connection, load, part, position),
+            file=local_path(file) or file,
+            row=number,
+            line=lines.line(file, number),
         )
 
 
@@ -138,14 +136,3 @@ def _blank_lines(text: DataFrame, files: list[str]) -> dict[str, list[int]] | No
     for row in rows:
         found[row[_FILE]].append(_number(blocks, row[_FILE], row[_BLOCK], row[_PLACE]))
     return {file: sorted(lines) for file, lines in found.items()}
-
-
-def _shown(uri: str) -> str:
-    """A file as a person names it.
-
-    >>> _shown("file:///tmp/a%20b.csv"), _shown("s3a://bucket/a.csv")
-    ('/tmp/a b.csv', 's3a://bucket/a.csv')
-    """
-    from urllib.parse import unquote
-
-    return unquote(re.sub(r"^file:/+", "/", uri)) if uri.startswith("file:") else uri

@@ -18,7 +18,8 @@ from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.frontend.facts import Relation
 from orchestrator.spark.copying import CORRUPT
 from orchestrator.spark.errors import LoadError
-from orchestrator.spark.raw import FILE, LINE
+from orchestrator.spark.jdbc import open_database
+from orchestrator.spark.plain import are_names, first_line, local_path
 from orchestrator.spark.types import is_json_type, made_type, named
 
 if TYPE_CHECKING:
@@ -57,6 +58,15 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Plain:
+    """Files of plain CSV that every worker can open."""
+
+    header: str | None
+    """The first line of each."""
+    fields: list[str]
+
+
+@dataclass(frozen=True)
 class Frame:
     """An opened source."""
 
@@ -73,10 +83,8 @@ class Frame:
     positional: bool = False
     header: bool = False
     separator: str = ","
-    lines: DataFrame | None = None
-    """The same files as lines of CSV that PostgreSQL can take apart itself."""
-    first: str | None = None
-    """The header of the files, as a line."""
+    plain: Plain | None = None
+    """What is known of the files if PostgreSQL can take them apart itself."""
     split: int | None = None
     """Bytes of a file that one partition gets at most."""
 
@@ -102,8 +110,7 @@ def open_source(spark: SparkSession, source: Source, table: Relation | None) -> 
     """Opens a source for a table, or for one to be made after it."""
     kind = _format(source)
     if kind == "jdbc":
-        scan = spark.read.format("jdbc").options(**source.options)
-        opened = scan.option("url", source.paths[0]).load()
+        opened = open_database(spark, source)
         return _shaped(Frame(opened, opened, source, kind, made=_made(opened.schema)))
     paths = [_located(path) for path in source.paths]
     if kind == "csv":
@@ -206,28 +213,35 @@ def _csv(spark: SparkSession, source: Source, paths: list[str], table: Relation 
         **source.options,
     }
     header = options["header"].lower() == "true"
-    plain = spark.read.format("csv").options(**options)
-    if table is None:
-        with _setting(spark, "spark.sql.timestampType", "TIMESTAMP_NTZ"):
-            seen = plain.option("inferSchema", "true").load(paths).schema
+    reader = spark.read.format("csv").options(**options)
+    plain = _plain(spark, source, paths, header, options["sep"])
+    if plain is not None and table is not None:
+        names = plain.fields if header else [f"_c{n}" for n, _ in enumerate(plain.fields)]
+        made = {}
     else:
-        seen = plain.load(paths).schema
-    if not seen.fields:
-        raise LoadError(f"{', '.join(source.paths)} holds no line to learn the columns from.")
-    fields = [StructField(one.name, StringType()) for one in seen.fields]
+        if table is None:
+            with _setting(spark, "spark.sql.timestampType", "TIMESTAMP_NTZ"):
+                seen = reader.option("inferSchema", "true").load(paths).schema
+        else:
+            seen = reader.load(paths).schema
+        if not seen.fields:
+            raise LoadError(f"{', '.join(source.paths)} holds no line to learn the columns from.")
+        names = seen.names
+        made = {one.name: made_type(one.dataType, exact=True) for one in seen.fields}
+    fields = [StructField(name, StringType()) for name in names]
+    unnamed = [f"_c{number}" for number, _ in enumerate(names)]
     scan = (
-        plain.schema(StructType([*fields, StructField(CORRUPT, StringType())]))
+        reader.schema(StructType([*fields, StructField(CORRUPT, StringType())]))
         .option("columnNameOfCorruptRecord", CORRUPT)
         .option("mode", "PERMISSIVE")
-        .option("enforceSchema", str(not header).lower())
+        # A name that had to be made up is in no header to compare with.
+        .option("enforceSchema", str(not header or bool(set(unnamed) & set(names))).lower())
         .load(paths)
     )
-    lines, first = _lines(spark, source, paths, header, len(fields))
     return Frame(
         *(scan, scan, source, "csv"),
-        lines=lines,
-        first=first,
-        made={one.name: made_type(one.dataType, exact=True) for one in seen.fields},
+        plain=plain,
+        made=made,
         text=True,
         positional=not header,
         header=header,
@@ -235,26 +249,23 @@ def _csv(spark: SparkSession, source: Source, paths: list[str], table: Relation 
     )
 
 
-def _lines(
-    spark: SparkSession, source: Source, paths: list[str], header: bool, width: int
-) -> tuple[DataFrame | None, str | None]:
-    """The lines of CSV files and the header, if nothing needs Spark to take them apart."""
-    from pyspark.sql import functions as f
-
-    plain = {name.lower() for name in source.options} <= {"header", "sep"}
-    short = len(source.options.get("sep", ",").encode()) == 1
-    if not (plain and short) or width < 2 or source.where or source.select:
-        return None, None
+def _plain(
+    spark: SparkSession, source: Source, paths: list[str], header: bool, separator: str
+) -> Plain | None:
+    """What is known of CSV files if nothing needs Spark to take them apart."""
+    options = {name.lower() for name in source.options} <= {"header", "sep"}
+    if not options or len(separator.encode()) != 1 or source.where or source.select:
+        return None
     text = spark.read.format("text").load(paths)
-    start = f.col("_metadata.file_block_start") == 0
-    file = f.xxhash64("_metadata.file_path")
-    lines = text.select(
-        f.col("value").alias(LINE), f.when(start, file).otherwise(f.lit(0)).alias(FILE)
-    ).where(f"trim(BOTH ' \t\r' FROM {LINE}) <> ''")
-    if not header:
-        return lines, None
-    row = lines.where(f"{FILE} <> 0").first()
-    return (lines, row[0]) if row else (None, None)
+    files = sorted(text.inputFiles())
+    local = [path for file in files if (path := local_path(file)) and not path.endswith(_PACKED)]
+    # Folders named column=value are columns, of which the files know nothing.
+    if len(local) < len(files) or len(text.columns) > 1:
+        return None
+    first = next((one for path in local if (one := first_line(path, separator))), None)
+    if first is None or len(first[1]) < 2 or (header and not are_names(first[1])):
+        return None
+    return Plain(first[0] if header else None, first[1])
 
 
 def _json(spark: SparkSession, source: Source, paths: list[str], table: Relation | None) -> Frame:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,20 @@ pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from orchestrator.frontend.statements import parse_name  # noqa: E402
+from orchestrator.runtime import catalog_loads  # noqa: E402
+from orchestrator.runtime.doctor import examine  # noqa: E402
+from orchestrator.runtime.migrate import migrate  # noqa: E402
 from orchestrator.spark import ledger  # noqa: E402
-from orchestrator.spark.copying import BadRowError, CopyTask, copy_partition  # noqa: E402
+from orchestrator.spark.copying import (  # noqa: E402
+    BadRowError,
+    CopyTask,
+    copy_partition,
+    copy_ranges,
+)
 from orchestrator.spark.errors import LoadError  # noqa: E402
 from orchestrator.spark.finish import IncompleteError, finish, in_order  # noqa: E402
+from orchestrator.spark.plain import Range  # noqa: E402
+from orchestrator.spark.reading import plan_read, read_part  # noqa: E402
 from orchestrator.spark.types import Column  # noqa: E402
 
 pytestmark = pytest.mark.integration
@@ -284,3 +296,114 @@ def test_tables_end_together_parents_first(db: Connection[Any], begin: Begin) ->
     copy_partition(to_parent, 1, 1, [batch(a=[2])])
     end(db, (child, 1), (parent, 2))
     assert rows(db, "SELECT * FROM c ORDER BY a") == [(1, 2), (2, None)]
+
+
+def test_lines_of_csv_are_copied_as_they_are(
+    db: Connection[Any], begin: Begin, tmp_path: Path
+) -> None:
+    db.execute("CREATE TABLE t (a int CHECK (a < 100), b text)")
+    (path := tmp_path / "t.csv").write_text('a,b\n1,x\n\n2,""\n3,\n4x,bad\n100,large\n')
+    bounds = [0, 8, 17, 24, 34]
+    parts = [[Range(str(path), *ends)] for ends in pairwise(bounds)]
+    load, task = begin("t")
+    task = replace(task, header="a,b")
+    done = [copy_ranges(task, part, 1, parts[part]) for part in range(2)]
+    assert [one.rows_read for one in done] == [1, 2]
+    for part, line, reason in ((2, 6, "invalid input syntax"), (3, 7, "violates check")):
+        with pytest.raises(BadRowError, match=reason):
+            copy_ranges(task, part, 1, parts[part])
+        where = f"WHERE part = {part}"
+        told = rows(db, f"SELECT file, row_number, line FROM idivm.rejected_rows {where}")
+        assert told == [(str(path), line - 2, line)]
+    end(db, (load, 2))
+    assert rows(db, "SELECT * FROM t ORDER BY a") == [(1, "x"), (2, ""), (3, None)]
+
+
+def test_texts_are_utf_8_whatever_the_database_is_in(pg: Any, tmp_path: Path) -> None:
+    with psycopg.connect(pg.conninfo("postgres"), autocommit=True) as admin:
+        admin.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    try:
+        dsn = pg.conninfo("latin")
+        with psycopg.connect(dsn, autocommit=True) as latin:
+            migrate(latin)
+            latin.execute("CREATE TABLE t (a text, b int)")
+            target = ledger.target_named(latin, parse_name("t"))
+            columns = (Column("a", "a", "text"), Column("b", "b", "integer"))
+            load = ledger.begin(
+                *(latin, target),
+                mode="append",
+                columns=columns,
+                key=(),
+                quarantine=False,
+                command="c",
+            )
+            task = CopyTask(dsn, load.id, ("a", "b"))
+            (path := tmp_path / "t.csv").write_text("\u00e4,1\n")
+            copy_ranges(task, 0, 1, [Range(str(path), 0, 5)])
+            copy_partition(task, 1, 1, [batch(a=["\u00e4"], b=[2])])
+            with latin.transaction():
+                finish(latin, [(load, 2)])
+            assert rows(latin, "SELECT DISTINCT length(a), ascii(a) FROM t") == [(1, 0xE4)]
+            plan = plan_read(dsn, table="t")
+            assert [one["a"].to_pylist() for one in read_part(plan, plan.parts[0])] == [
+                ["\u00e4"] * 2
+            ]
+    finally:
+        with psycopg.connect(pg.conninfo("postgres"), autocommit=True) as admin:
+            admin.execute("DROP DATABASE latin WITH (FORCE)")
+
+
+def staged(db: Connection[Any]) -> list[int]:
+    return [
+        row[0] for row in rows(db, "SELECT id FROM idivm.loads WHERE status = 'loading' ORDER BY 1")
+    ]
+
+
+def test_what_a_killed_program_leaves_is_removed(
+    db: Connection[Any], begin: Begin, dsn: str
+) -> None:
+    """A program that writes by the data source holds no session of its own, only its tasks do."""
+    db.execute("CREATE TABLE t (a int)")
+
+    def killed(layout: str | None, ago: str) -> int:
+        with psycopg.connect(dsn, autocommit=True) as other:
+            target = ledger.target_named(other, parse_name("t"))
+            load = ledger.begin(
+                *(other, target),
+                mode="append",
+                columns=(Column("a", "a", "integer"),),
+                key=(),
+                quarantine=False,
+                command=f"{layout} {ago}",
+                layout=layout,
+            )
+            other.execute("UPDATE idivm.loads SET started_at = now() - %s::interval", [ago])
+        copy_partition(CopyTask(dsn, load.id, ("a",), attended=False), 0, 1, [batch(a=[1])])
+        # The server sees a little later that the session has ended.
+        db.execute(wait, [load.id, load.id])
+        return load.id
+
+    wait = "SELECT pg_advisory_lock(1768187767, %s), pg_advisory_unlock(1768187767, %s)"
+    frame, recent, old, resumable = (
+        killed(None, "1 minute"),
+        killed(catalog_loads.DATA_SOURCE, "23 hours"),
+        killed(catalog_loads.DATA_SOURCE, "25 hours"),
+        killed("a digest", "30 days"),
+    )
+    running, _ = begin("t")
+    # Its last partition is a sign of life, and so is a task that is at one.
+    assert catalog_loads.sweep(db) == [frame]
+    db.execute(
+        "UPDATE idivm.load_parts SET ended_at = now() - interval '25 hours' WHERE load = %s", [old]
+    )
+    with psycopg.connect(dsn, autocommit=True) as task:
+        catalog_loads.attend(task, old)
+        assert catalog_loads.sweep(db) == []
+    db.execute(wait, [old, old])
+    told = [one.sentence for one in examine(db) if one.subject == "loads"]
+    assert len(told) == 2
+    assert f"load {resumable} into" in told[0] and "--resume" in told[0]
+    assert told[1] == f"removed what was left of load {old}"
+    assert staged(db) == [recent, resumable, running.id]
+    tables = rows(db, "SELECT relname FROM pg_class WHERE relname ~ '^l[0-9]+$' ORDER BY 1")
+    assert tables == [(f"l{one}",) for one in staged(db)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import json
 from collections.abc import Iterator
 from decimal import Decimal
@@ -17,6 +18,7 @@ pytest.importorskip("pyspark")
 from orchestrator.api import Orchestrator
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.spark.errors import LoadError
+from orchestrator.spark.jdbc import driver_jar, with_driver
 from orchestrator.spark.load import SETTINGS
 from orchestrator.spark.session import spark_session
 
@@ -28,7 +30,8 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    with spark_session("local[2]", "tests", **{**SETTINGS, **SMALL}) as session:
+    settings = with_driver({**SETTINGS, **SMALL}, ["jdbc:postgresql:"])
+    with spark_session("local[2]", "tests", **settings) as session:
         yield session
 
 
@@ -322,3 +325,62 @@ def test_lines_that_postgresql_takes_apart(orc: Orchestrator, spark: Any, tmp_pa
     (path := tmp_path / "many.csv").write_text('a,b\n1,"x\ny"\n')
     orc.load(path, "t", options={"multiLine": "true"}, spark=spark)
     assert rows(orc, "SELECT b FROM t WHERE a = '1' AND b LIKE 'x_y'") == [("x\ny",)]
+
+
+def test_files_that_spark_takes_apart(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
+    """Packed files, folders that are columns, headers that name nothing, another encoding."""
+    orc.execute("CREATE TABLE t (a int, b text, year int)")
+    with gzip.open(tmp_path / "packed.csv.gz", "wt") as packed:
+        packed.write("a,b\n1,packed\n")
+    (folder := tmp_path / "years" / "year=2024").mkdir(parents=True)
+    (folder / "t.csv").write_text("a,b\n2,folder\n")
+    (unnamed := tmp_path / "unnamed.csv").write_text("a,b,\n3,unnamed,x\n")
+    (latin := tmp_path / "latin.csv").write_bytes("a,b\n4,\u00e4\n".encode("latin-1"))
+    orc.load(tmp_path / "packed.csv.gz", "t", spark=spark)
+    orc.load(tmp_path / "years", "t", spark=spark)
+    orc.load(unnamed, "t", select="a, b", spark=spark)
+    orc.load(latin, "t", options={"encoding": "ISO-8859-1"}, spark=spark)
+    assert rows(orc, "SELECT * FROM t ORDER BY a") == [
+        (1, "packed", None),
+        (2, "folder", 2024),
+        (3, "unnamed", None),
+        (4, "\u00e4", None),
+    ]
+
+
+def test_a_database_as_the_source(orc: Orchestrator, spark: Any) -> None:
+    if driver_jar() is None:
+        pytest.skip("PostgreSQL's JDBC driver is missing (libpostgresql-jdbc-java)")
+    orc.execute(
+        "CREATE TABLE there (id int PRIMARY KEY, n numeric(8,2), s text, u uuid, at timestamptz,"
+        " local timestamp, tags text[], raw bytea, j jsonb);"
+        "INSERT INTO there SELECT n, n / 4.0, nullif(repeat('x', n % 3), 'xx'),"
+        " md5(n::text)::uuid, '2024-01-01Z'::timestamptz + n * '1 h'::interval,"
+        " '2024-01-01'::timestamp + n * '1 h'::interval, ARRAY['a', NULL], '\\x00ff',"
+        " jsonb_build_object('n', n) FROM generate_series(1, 100) AS n;"
+        "CREATE TABLE here (LIKE there INCLUDING ALL)"
+    )
+    info = orc.connection.info
+    url = f"jdbc:postgresql://127.0.0.1:{info.port}/{info.dbname}?user={info.user}&password=secret"
+    several = {
+        "partitionColumn": "id",
+        "lowerBound": "1",
+        "upperBound": "100",
+        "numPartitions": "3",
+    }
+    report = orc.load(
+        url, "here", options={"dbtable": "there", **several}, where="id > 10", spark=spark
+    )
+    assert report.tables[0].loaded == 90
+    same = "SELECT h::text FROM here h EXCEPT SELECT t::text FROM there t"
+    assert rows(orc, same) == []
+    [(sources, parts)] = rows(orc, "SELECT sources, parts FROM idivm.loads")
+    assert "secret" not in str(sources) and info.dbname in str(sources)
+    assert parts == 3
+    query = {"query": "SELECT id FROM there WHERE id <= 10"}
+    with pytest.raises(LoadError, match="needs --options dbtable"):
+        orc.load(url, "here", spark=spark)
+    orc.load(url, "here", options=query, mode="upsert", spark=spark)
+    assert rows(orc, "SELECT count(*) FROM here") == [(100,)]
+    with pytest.raises(LoadError, match=r"no driver for jdbc:elsewhere: .*--config spark\.jars"):
+        orc.load("jdbc:elsewhere://h/d", "here", options=query, spark=spark)

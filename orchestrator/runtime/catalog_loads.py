@@ -1,0 +1,373 @@
+"""What bulk loads ask of idivm's catalog: the ledger, the staging tables, what was rejected.
+
+Spark's tasks import it, each in a process of its own, so that it imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+from psycopg.errors import LockNotAvailable
+from psycopg.sql import SQL, Composed, Identifier
+
+STAGING_SCHEMA = "idivm_load"
+PART, POSITION = "idivm_part", "idivm_position"
+"""What the staging table of a load with a quarantine holds beside the columns of the table."""
+
+STATE = "initial state"
+DATA_SOURCE = "data source"
+"""Stand for the layout of loads that nobody goes on with: the initial state of a view, and what a
+program writes through the data source. A load without a layout is none to go on with either."""
+
+_LOCK_CLASS = 1_768_187_767
+"""The class of the advisory locks that running loads hold; any number that others do not use."""
+
+_SILENT = "1 day"
+"""No process stands for a program that writes through the data source; only its tasks do, and they may
+wait for others. After so long without a sign of them it counts as gone."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the tasks of a load have come."""
+
+    parts: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class BrokenOff:
+    """A load that nobody is at, and that may be gone on with."""
+
+    id: int
+    name: str
+    started: str
+    size: str
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A row that is left out, with its place in the file where the task knows it."""
+
+    position: int
+    column: str | None
+    reason: str
+    content: str
+    file: str | None = None
+    row: int | None = None
+    line: int | None = None
+
+
+def staging_table(load: int) -> Identifier:
+    """The staging table of a load."""
+    return Identifier(STAGING_SCHEMA, f"l{load}")
+
+
+def finished(connection: Connection[Any], command: str, table: int) -> int | None:
+    """The load that has done the same before into the same table, if there is one."""
+    row = connection.execute(
+        "SELECT max(id) FROM idivm.loads"
+        " WHERE command = %s AND status = 'done' AND relation = %s::oid::regclass",
+        [command, table],
+    ).fetchone()
+    return row[0] if row else None
+
+
+def unfinished(connection: Connection[Any], command: str) -> tuple[int, str | None, bool] | None:
+    """The same load, not ended: its number, its layout, and whether this session now holds its lock."""
+    return connection.execute(
+        "SELECT id, layout, pg_try_advisory_lock(%s, id) FROM idivm.loads"
+        " WHERE command = %s AND status = 'loading'",
+        [_LOCK_CLASS, command],
+    ).fetchone()
+
+
+def insert(
+    connection: Connection[Any],
+    name: str,
+    table: int | None,
+    *,
+    mode: str,
+    command: str,
+    sources: Sequence[Any],
+    layout: str | None,
+) -> int:
+    """Notes a load and locks it for this session; a unique violation if it is running already."""
+    row = connection.execute(
+        "INSERT INTO idivm.loads (name, relation, mode, command, sources, layout)"
+        " VALUES (%s, %s::oid::regclass, %s, %s, %s, %s) RETURNING id, pg_advisory_lock(%s, id)",
+        [name, table, mode, command, json.dumps(list(sources)), layout, _LOCK_CLASS],
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def progress(connection: Connection[Any], load: int) -> Progress:
+    """Partitions and rows in the staging table, with the rows of the copies that are under way."""
+    row = connection.execute(
+        "SELECT count(*), coalesce(sum(rows_read), 0)::bigint,"
+        " (SELECT coalesce(sum(tuples_processed), 0)::bigint FROM pg_stat_progress_copy"
+        "  WHERE relid = to_regclass(%s))"
+        " FROM idivm.load_parts WHERE load = %s",
+        [staging_table(load).as_string(connection), load],
+    ).fetchone()
+    assert row is not None
+    return Progress(row[0], row[1] + row[2])
+
+
+def staged_pages(connection: Connection[Any], load: int) -> int:
+    """How many pages a staging table has."""
+    row = connection.execute(
+        "SELECT pg_relation_size(to_regclass(%s)) / current_setting('block_size')::bigint",
+        [staging_table(load).as_string(connection)],
+    ).fetchone()
+    assert row is not None
+    return int(row[0] or 0)
+
+
+def note_parts(connection: Connection[Any], load: int, parts: int) -> None:
+    """Notes how many partitions Spark says it has written."""
+    connection.execute("UPDATE idivm.loads SET parts = %s WHERE id = %s", [parts, load])
+
+
+def parts_written(connection: Connection[Any], load: int) -> int:
+    """How many partitions Spark says it has written."""
+    row = connection.execute("SELECT parts FROM idivm.loads WHERE id = %s", [load]).fetchone()
+    assert row is not None and row[0] is not None
+    return int(row[0])
+
+
+def attend(connection: Connection[Any], load: int) -> None:
+    """Has the session of a task be a sign of life of a load that no other session holds."""
+    connection.execute("SELECT pg_try_advisory_lock_shared(%s, %s)", [_LOCK_CLASS, load])
+
+
+def part_done(connection: Connection[Any], load: int, part: int) -> tuple[int, int] | None:
+    """The rows read and rejected of a partition, if it is in the ledger."""
+    return connection.execute(
+        "SELECT rows_read, rows_rejected FROM idivm.load_parts WHERE load = %s AND part = %s",
+        [load, part],
+    ).fetchone()
+
+
+def note_part(
+    connection: Connection[Any],
+    load: int,
+    part: int,
+    attempt: int,
+    *,
+    read: int,
+    size: int,
+    rejected: Sequence[Rejected],
+) -> None:
+    """Enters a partition into the ledger; a unique violation if another attempt has."""
+    # What an attempt before a crash of the server has left here is not from this one.
+    connection.execute(
+        "DELETE FROM idivm.rejected_rows WHERE load = %s AND part = %s", [load, part]
+    )
+    keep_rejected(connection, load, part, rejected)
+    connection.execute(
+        "INSERT INTO idivm.load_parts (load, part, attempt, rows_read, rows_rejected, bytes)"
+        " VALUES (%s, %s, %s, %s, %s, %s)",
+        [load, part, attempt, read, len(rejected), size],
+    )
+
+
+def keep_rejected(
+    connection: Connection[Any], load: int, part: int, rows: Iterable[Rejected]
+) -> None:
+    """Keeps rejected rows of a partition to be looked at."""
+    connection.cursor().executemany(
+        "INSERT INTO idivm.rejected_rows (load, part, position, column_name, reason, content, file,"
+        " row_number, line) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
+        " ON CONFLICT (load, part, position) DO NOTHING",
+        [
+            (
+                *(load, part, row.position, row.column, row.reason),
+                *(row.content.replace("\0", "\\0"), row.file, row.row, row.line),
+            )
+            for row in rows
+        ],
+    )
+
+
+def reject(
+    connection: Connection[Any],
+    load: int,
+    rows: Composed,
+    column: str,
+    reason: Composed,
+    shown: Composed,
+) -> None:
+    """Moves rows of the staging table, chosen by ctid, to the rejected ones."""
+    connection.execute(
+        SQL(
+            "WITH gone AS (DELETE FROM {} WHERE ctid = ANY (ARRAY({})) RETURNING *)"
+            " INSERT INTO idivm.rejected_rows (load, part, position, column_name, reason, content)"
+            " SELECT {}, {}, {}, {}, {}, {} FROM gone"
+        ).format(
+            *(staging_table(load), rows, load, Identifier(PART), Identifier(POSITION)),
+            *(column, reason, shown),
+        )
+    )
+
+
+def rejected_rows(connection: Connection[Any], load: int, most: int) -> list[tuple[Any, ...]]:
+    """The first rejected rows of a load: file, row, line, column, reason, content."""
+    return connection.execute(
+        "SELECT file, row_number, line, column_name, reason, content FROM idivm.rejected_rows"
+        " WHERE load = %s ORDER BY file, row_number, part, position LIMIT %s",
+        [load, most],
+    ).fetchall()
+
+
+def not_located(connection: Connection[Any], load: int, most: int) -> list[tuple[int, int]]:
+    """Part and position of rejected rows whose places in the files are not known yet."""
+    return connection.execute(
+        "SELECT part, position FROM idivm.rejected_rows WHERE load = %s AND file IS NULL"
+        " ORDER BY part, position LIMIT %s",
+        [load, most],
+    ).fetchall()
+
+
+def note_place(
+    connection: Connection[Any],
+    load: int,
+    part: int,
+    position: int,
+    *,
+    file: str,
+    row: int,
+    line: int | None,
+) -> None:
+    """Notes where in the files a rejected row stands."""
+    connection.execute(
+        "UPDATE idivm.rejected_rows SET file = %s, row_number = %s, line = %s"
+        " WHERE load = %s AND part = %s AND position = %s",
+        [file, row, line, load, part, position],
+    )
+
+
+def parts_in_place(connection: Connection[Any], load: int) -> int | None:
+    """How many partitions are in the ledger, kept as they are; None if the load was given up."""
+    row = connection.execute(
+        "SELECT status FROM idivm.loads WHERE id = %s FOR UPDATE", [load]
+    ).fetchone()
+    if row is None or row[0] != "loading":
+        return None
+    count = connection.execute(
+        "SELECT count(*) FROM idivm.load_parts WHERE load = %s", [load]
+    ).fetchone()
+    assert count is not None
+    return int(count[0])
+
+
+def note_done(connection: Connection[Any], load: int, table: str, loaded: int) -> tuple[int, int]:
+    """Ends a load well; gives how many rows were read and rejected."""
+    row = connection.execute(
+        "UPDATE idivm.loads SET status = 'done', ended_at = clock_timestamp(), parts = p.parts,"
+        " relation = to_regclass(%s), rows_read = p.read, rows_loaded = %s, rows_rejected ="
+        " (SELECT count(*) FROM idivm.rejected_rows r WHERE r.load = id)"
+        " FROM (SELECT count(*) AS parts, coalesce(sum(rows_read), 0) AS read"
+        "       FROM idivm.load_parts WHERE load = %s) AS p"
+        " WHERE id = %s RETURNING rows_read, rows_rejected",
+        [table, loaded, load, load],
+    ).fetchone()
+    assert row is not None
+    connection.execute("DELETE FROM idivm.load_parts WHERE load = %s", [load])
+    return row[0], row[1]
+
+
+def fail(connection: Connection[Any], load: int) -> None:
+    """Gives a load up for good, unless it has ended; its rejected rows stay to be looked at."""
+    connection.execute(
+        "UPDATE idivm.loads SET status = 'failed', ended_at = now()"
+        " WHERE id = %s AND status = 'loading'",
+        [load],
+    )
+    connection.execute("DELETE FROM idivm.load_parts WHERE load = %s", [load])
+    drop_staging(connection, load)
+
+
+def end(connection: Connection[Any], load: int) -> None:
+    """Ends a load of which nothing is to be remembered."""
+    connection.execute("DELETE FROM idivm.loads WHERE id = %s", [load])
+    connection.execute(SQL("DROP TABLE IF EXISTS {}").format(staging_table(load)))
+
+
+def drop_staging(connection: Connection[Any], load: int) -> None:
+    """Drops a staging table, unless a task that came too late still holds it; `sweep` will do."""
+    try:
+        with connection.transaction():
+            connection.execute("SET LOCAL lock_timeout = '5s'")
+            connection.execute(SQL("DROP TABLE IF EXISTS {}").format(staging_table(load)))
+    except LockNotAvailable:
+        return
+
+
+def sweep(connection: Connection[Any]) -> list[int]:
+    """Gives up loads that nobody is at or can go on with; drops staging tables that are of no use.
+
+    Returns the loads whose staging tables those were.
+    """
+    left = connection.execute(
+        "SELECT id, layout = %(state)s FROM (SELECT id, layout FROM idivm.loads l"
+        "  WHERE status = 'loading' AND (layout IS NULL OR layout = %(state)s OR layout = %(source)s"
+        "   AND greatest(started_at, (SELECT max(p.ended_at) FROM idivm.load_parts p"
+        "                             WHERE p.load = l.id)) < now() - %(silent)s::interval)"
+        # What this session holds itself it could lock once more.
+        "  AND NOT EXISTS (SELECT FROM pg_locks k WHERE k.pid = pg_backend_pid()"
+        "    AND k.locktype = 'advisory' AND k.classid = %(class)s AND k.objid = l.id)"
+        "  OFFSET 0) AS l WHERE pg_try_advisory_lock(%(class)s, id)",
+        {"state": STATE, "source": DATA_SOURCE, "silent": _SILENT, "class": _LOCK_CLASS},
+    ).fetchall()
+    swept = []
+    for load, is_state in left:
+        (end if is_state else fail)(connection, load)
+        unlock(connection, load)
+        swept.append(load)
+    rows = connection.execute(
+        "SELECT substr(c.relname, 2)::integer FROM pg_class c"
+        " WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'"
+        " AND c.relname ~ '^l[0-9]{1,9}$' AND NOT EXISTS (SELECT FROM idivm.loads l"
+        " WHERE l.status = 'loading' AND c.relname = 'l' || l.id)",
+        [STAGING_SCHEMA],
+    ).fetchall()
+    for (load,) in rows:
+        drop_staging(connection, load)
+        swept.append(load)
+    return sorted(set(swept))
+
+
+def broken_off(connection: Connection[Any]) -> list[BrokenOff]:
+    """Loads that nobody is at, and whose staging tables wait for somebody to go on with them."""
+    rows = connection.execute(
+        "SELECT l.id, l.name, to_char(l.started_at, 'YYYY-MM-DD HH24:MI'),"
+        "       pg_size_pretty(pg_total_relation_size(to_regclass(%s || l.id)))"
+        " FROM idivm.loads l WHERE l.status = 'loading' AND l.layout <> ALL (%s)"
+        " AND NOT EXISTS (SELECT FROM pg_locks k WHERE k.locktype = 'advisory' AND k.classid = %s"
+        "   AND k.objid = l.id AND k.database ="
+        "       (SELECT oid FROM pg_database WHERE datname = current_database()))"
+        " AND to_regclass(%s || l.id) IS NOT NULL ORDER BY l.id",
+        [f"{STAGING_SCHEMA}.l", [STATE, DATA_SOURCE], _LOCK_CLASS, f"{STAGING_SCHEMA}.l"],
+    ).fetchall()
+    return [BrokenOff(*row) for row in rows]
+
+
+def hand_over(load: int, one: Connection[Any], other: Connection[Any]) -> None:
+    """Has another session hold a load's lock as well, so that the first one may end."""
+    shared = "SELECT pg_advisory_lock_shared(%s, %s)"
+    one.execute(shared, [_LOCK_CLASS, load])
+    unlock(one, load)
+    other.execute(shared, [_LOCK_CLASS, load])
+
+
+def unlock(connection: Connection[Any], load: int, *, shared: bool = False) -> None:
+    """Lets go of a load."""
+    if not connection.closed:
+        release = "pg_advisory_unlock_shared" if shared else "pg_advisory_unlock"
+        connection.execute(SQL("SELECT {}(%s, %s)").format(SQL(release)), [_LOCK_CLASS, load])
