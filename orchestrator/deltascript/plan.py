@@ -236,6 +236,8 @@ class Apply:
     needs: tuple[str, ...]
     fields: tuple[tuple[str, str], ...] = ()
     """What is kept of a row that changed, as the shape has it: `old` or `new`, and the column."""
+    counted: str | None = None
+    """Of a merge that adds: the column that counts what a row stands for. At 0 the row goes."""
 
 
 @dataclass(frozen=True)

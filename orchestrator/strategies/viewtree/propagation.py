@@ -302,10 +302,8 @@ class Propagation:
             if not ids:
                 upkeep.update(delta.rows, ids, values)
                 return
-        upkeep.merge(content.shown(delta.rows) if content else delta.rows, values)
-        count = delta.payload[COUNT]
-        fewer = Selection(delta.rows, filled("x <= 0", x=count))
-        upkeep.delete(fewer, ids, filled("x = 0", x=upkeep.stored(count)))
+        rows = content.shown(delta.rows) if content else delta.rows
+        upkeep.merge(rows, values, delta.payload[COUNT])
 
 
 def summed_atoms(view: View) -> tuple[str, ...]:
