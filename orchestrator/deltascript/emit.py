@@ -20,6 +20,7 @@ from orchestrator.deltascript.plan import (
     Shape,
     State,
     StateTable,
+    StateView,
     Step,
 )
 from orchestrator.sqltext import fresh_name
@@ -37,6 +38,9 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
                 names.state(step.shape), changes.fields(step, names)
             )
     for state in plan.states:
+        if isinstance(state, StateView):
+            yield create_state_view(state, names, names.state(state.role))
+            continue
         if state.role == plan.content and not content:
             continue
         query = _defining(state, names, shapes)
@@ -47,6 +51,18 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
             yield _in_line(state, names)
         elif _changes_in_place(plan, state):
             yield _filled(state, names, FILLED_FIRST)
+
+
+def create_state_view(state: StateView, names: Names, relation: Composable) -> Composed:
+    """The statement that makes what the view shows a query over states, or turns it to new ones."""
+    columns = [
+        # PostgreSQL itself wrote the type, with its schema.
+        SQL("q.{0}::{1} AS {0}").format(Identifier(column.name), SQL(column.type))
+        for column in state.columns
+    ]
+    return SQL("CREATE OR REPLACE VIEW {} AS SELECT {} FROM (\n{}\n) AS q").format(
+        relation, SQL(", ").join(columns), steps.query_text(state.query, names)
+    )
 
 
 FILLED_FIRST: Final = 80
@@ -99,7 +115,9 @@ def _in_line(state: StateTable, names: Names) -> Composed:
     )
 
 
-def _defining(state: State, names: Names, shapes: Mapping[str, str]) -> Composable:
+def _defining(
+    state: BagTable | StateTable | Shape, names: Names, shapes: Mapping[str, str]
+) -> Composable:
     if isinstance(state, BagTable):
         row, nth = Identifier(state.identity.row), Identifier(state.identity.nth)
         return SQL("SELECT d.*, ''::bytea AS {}, 0 AS {} FROM {} AS d").format(

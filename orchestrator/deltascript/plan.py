@@ -95,6 +95,11 @@ class Query:
         """A copy of the tree."""
         return self._tree.copy()
 
+    @property
+    def states(self) -> frozenset[str]:
+        """The roles of the states that it reads."""
+        return frozenset(t.name for t in self._tree.find_all(exp.Table) if t.db == STATE)
+
     def __str__(self) -> str:
         """For people: states by their roles, variables by their names."""
 
@@ -158,7 +163,17 @@ class Shape:
     query: Query
 
 
-State: TypeAlias = BagTable | StateTable | Shape
+@dataclass(frozen=True)
+class StateView:
+    """What the view shows where no table holds it: a query over states, run by whoever reads."""
+
+    role: str
+    columns: tuple[Column, ...]
+    query: Query
+    """Shows these columns, perhaps of types that have to be cast to theirs."""
+
+
+State: TypeAlias = BagTable | StateTable | Shape | StateView
 
 
 @dataclass(frozen=True)
@@ -364,7 +379,7 @@ class MaintenancePlan:
     states: tuple[State, ...]
     script: tuple[Step, ...]
     content: str
-    """The role of the state table that the view reads."""
+    """The role of the state that the view reads."""
     inlined: tuple[int, ...]
     """The plain views, by oid, whose queries the plan has expanded."""
     moving: tuple[str, ...]
@@ -406,8 +421,14 @@ class MaintenancePlan:
         state = self.state(self.content)
         if isinstance(state, StateTable):
             return tuple(column.name for column in state.columns if not column.hidden)
-        assert isinstance(state, BagTable)
+        assert isinstance(state, BagTable | StateView)
         return tuple(column.name for column in state.columns)
+
+    @property
+    def shown_states(self) -> frozenset[str]:
+        """The roles of the tables whose rows the view shows or is computed from."""
+        state = self.state(self.content)
+        return state.query.states if isinstance(state, StateView) else frozenset({state.role})
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values, for the catalog and `explain --json`."""

@@ -21,12 +21,12 @@ from orchestrator.deltascript.plan import (
     Analyse,
     Apply,
     Assign,
+    BagTable,
     MaintenancePlan,
     Nulls,
     PlanAnew,
     Query,
     ReadChanges,
-    Shape,
     StateTable,
     Step,
 )
@@ -47,7 +47,7 @@ _FREELY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 def analyse_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
     """The statements after which the planner knows the sizes of the state tables."""
     for state in plan.states:
-        if not isinstance(state, Shape):
+        if isinstance(state, BagTable | StateTable):
             yield SQL("ANALYZE {}").format(names.state(state.role))
 
 
@@ -164,7 +164,7 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
     ).format(
         SQL("        {}").format(_plan_anew(plan)) if plan.by_lookups else SQL(""),
         SQL("").join(stops),
-        SQL("").join(_rebuilt(state, names, state.role == plan.content) for state in states),
+        SQL("").join(_rebuilt(state, names, state.role in plan.shown_states) for state in states),
         Literal(names.id),
     )
 
@@ -270,7 +270,7 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
             ),
         )
     if isinstance(step, Apply):
-        counts = step.state == plan.content
+        counts = step.state in plan.shown_states
         return _guarded(step.needs, _applied(plan, step, names, counts))
     if isinstance(step, PlanAnew):
         return _guarded(step.needs, _plan_anew(plan))

@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 from orchestrator.deltascript.capture import Captured, Layout
 from orchestrator.deltascript.names import SourceNames
 from orchestrator.deltascript.plan import Initialised, Source, SourceColumn
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import NotFoundError, UnsupportedError
 from orchestrator.strategies.problem import ColumnType
 
 OWN_SCHEMAS = ("idivm", "idivm_def", "idivm_load", "idivm_log", "idivm_state")
@@ -67,7 +67,8 @@ _VIEWS = SQL("""
            w.refreshed_at, coalesce(w.refreshes, 0) AS refreshes, coalesce(w.changed, 0) AS changed,
            coalesce(w.seconds, 0) AS seconds, coalesce(w.total_seconds, 0) AS total_seconds,
            coalesce(greatest(c.reltuples, 0), 0)::bigint AS rows,
-           coalesce(pg_total_relation_size(c.oid), 0) AS bytes, used.log_bytes,
+           coalesce(CASE c.relkind WHEN 'v' THEN idivm.state_bytes(v.id)
+                    ELSE pg_total_relation_size(c.oid) END, 0) AS bytes, used.log_bytes,
            CASE WHEN used.log_bytes > idivm.log_limit(v.options) THEN idivm.log_kept(v.id) ELSE 0 END AS log_kept,
            idivm.log_limit(v.options) AS log_limit, idivm.log_action(v.options) AS on_log_limit,
            left(c.relname, -length('_' || v.id)) AS base
@@ -143,6 +144,15 @@ def relation_oid(connection: Connection[Any], name: Composable) -> int | None:
     return oid
 
 
+def is_plain_view(connection: Connection[Any], name: Composable) -> bool:
+    """Whether a name means a view."""
+    row = connection.execute(
+        "SELECT FROM pg_class WHERE oid = to_regclass(%s) AND relkind = 'v'",
+        [name.as_string(connection)],
+    ).fetchone()
+    return row is not None
+
+
 def view_named(connection: Connection[Any], name: Composable) -> ViewInfo:
     """The maintained view of this name."""
     oid = relation_oid(connection, name)
@@ -165,13 +175,18 @@ def stored_content(connection: Connection[Any], view_id: int) -> tuple[Source, f
     And the numbers of the columns that never hold NULL.
     """
     row = connection.execute(
-        "SELECT c.oid, n.nspname, c.relname, v.plan FROM idivm.views v"
+        "SELECT c.oid, n.nspname, c.relname, v.plan, c.relkind = 'v', v.relation::text FROM idivm.views v"
         " JOIN pg_class c ON c.oid = v.state JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE v.id = %s",
         [view_id],
     ).fetchone()
     assert row is not None
-    oid, schema, name, plan = row
+    oid, schema, name, plan, computed, shown = row
+    if computed:
+        raise UnsupportedError(
+            f"{shown} is maintained without a table that holds its rows, so that no maintained view can"
+            " follow their changes; read its tables instead, or give it another strategy or representation."
+        )
     (content,) = (state for state in plan["states"] if state["role"] == plan["content"])
     if "identity" in content:
         hidden, equality = [content["identity"]["row"], content["identity"]["nth"]], "exact"

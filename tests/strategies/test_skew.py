@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from fractions import Fraction
 from random import Random
 
@@ -14,8 +13,7 @@ from orchestrator.deltascript import steps
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan, Partition, StateTable
 from orchestrator.errors import UnsupportedError, UsageError
-from orchestrator.frontend.options import parse_options
-from orchestrator.runtime import catalog, install
+from orchestrator.runtime import inspection
 
 pytestmark = pytest.mark.integration
 
@@ -37,9 +35,9 @@ VIEWS = {
 
 def plan_of(orc, name: str) -> tuple[MaintenancePlan, Names]:
     view = orc.view(name)
-    plan = install.plan_again(orc.connection, view, parse_options(view.options.items()))
-    sources = catalog.source_names(orc.connection, view.id)
-    return plan, replace(install.names_of(view), sources=sources)
+    plan = inspection.installed_plan(orc.connection, view)
+    assert plan is not None
+    return plan, inspection.installed_names(orc.connection, view)
 
 
 def one(orc, query: Composable) -> tuple[object, ...]:

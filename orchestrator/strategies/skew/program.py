@@ -31,8 +31,8 @@ from orchestrator.strategies.skew.degrees import Degrees
 from orchestrator.strategies.skew.exponents import Exponents
 from orchestrator.strategies.skew.show import shown
 from orchestrator.strategies.skew.triangle import Division, SkewPlan, triangle
-from orchestrator.strategies.viewtree.normal import COVARIANCE, NormalForm, normal_form
-from orchestrator.strategies.viewtree.propagation import Propagation, Relation, called
+from orchestrator.strategies.viewtree.normal import COVARIANCE, NormalForm
+from orchestrator.strategies.viewtree.propagation import Propagation, Relation, called, planned
 from orchestrator.strategies.viewtree.tree import View
 
 NAME = "skew"
@@ -40,18 +40,14 @@ NAME = "skew"
 
 def plan(problem: Problem) -> MaintenancePlan | Unsupported:
     """The maintenance plan over heavy and light parts, or why there is none."""
-    if problem.plan is None:
-        return Unsupported("the query is not modelled", problem.algebra)
-    form = normal_form(problem.plan, problem.distinct, problem.types)
-    if isinstance(form, Unsupported):
-        return form
-    parts = triangle(form.graph, Exponents(problem.epsilon))
-    if isinstance(parts, Unsupported):
-        return parts
-    try:
+
+    def made(form: NormalForm) -> MaintenancePlan | Unsupported:
+        parts = triangle(form.graph, Exponents(problem.epsilon))
+        if isinstance(parts, Unsupported):
+            return parts
         return _Program(problem, form, parts).plan()
-    except NotModelledError as error:
-        return error.unsupported
+
+    return planned(problem, made)
 
 
 class _Program(Propagation):

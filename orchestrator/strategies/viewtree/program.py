@@ -19,14 +19,14 @@ from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import Scalar, conjunction, filled
-from orchestrator.algebra.unsupported import NotModelledError, Unsupported
+from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.deltascript.plan import MaintenancePlan, Reason
 from orchestrator.strategies.idiff import terms
 from orchestrator.strategies.problem import Problem, Statistics
 from orchestrator.strategies.viewtree import classes, orders, search, sums
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph, Variables
-from orchestrator.strategies.viewtree.normal import Atom, NormalForm, normal_form
-from orchestrator.strategies.viewtree.propagation import Propagation, Relation, called
+from orchestrator.strategies.viewtree.normal import Atom, NormalForm
+from orchestrator.strategies.viewtree.propagation import Propagation, Relation, called, planned
 from orchestrator.strategies.viewtree.sums import COUNT
 from orchestrator.strategies.viewtree.tree import View, composed, materialised, tau, with_indicators
 
@@ -35,15 +35,7 @@ NAME = "viewtree"
 
 def plan(problem: Problem) -> MaintenancePlan | Unsupported:
     """The maintenance plan by a view tree, or why there is none."""
-    if problem.plan is None:
-        return Unsupported("the query is not modelled", problem.algebra)
-    form = normal_form(problem.plan, problem.distinct, problem.types)
-    if isinstance(form, Unsupported):
-        return form
-    try:
-        return _Program(problem, form).plan()
-    except NotModelledError as error:
-        return error.unsupported
+    return planned(problem, lambda form: _Program(problem, form).plan())
 
 
 class _Program(Propagation):

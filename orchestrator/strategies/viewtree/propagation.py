@@ -22,8 +22,10 @@ from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.predicates import never_null
 from orchestrator.algebra.scalar import Scalar, conjunction, disjunction, filled
+from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan, captured
-from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, StateTable
+from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, StateTable, StateView
+from orchestrator.strategies.idiff import terms
 from orchestrator.strategies.idiff.access import probes
 from orchestrator.strategies.idiff.compose import table_probes
 from orchestrator.strategies.idiff.composer import Composer
@@ -33,7 +35,13 @@ from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.problem import ColumnType, Problem
 from orchestrator.strategies.viewtree import covariance, sums
 from orchestrator.strategies.viewtree.covariance import TRIPLE
-from orchestrator.strategies.viewtree.normal import COVARIANCE, Atom, NormalForm, Product
+from orchestrator.strategies.viewtree.normal import (
+    COVARIANCE,
+    Atom,
+    NormalForm,
+    Product,
+    normal_form,
+)
 from orchestrator.strategies.viewtree.sums import COUNT, Kept, Payload, Total
 from orchestrator.strategies.viewtree.tree import View
 
@@ -69,6 +77,21 @@ class Content:
     def shown(self, rows: Operator) -> Operator:
         """The root's rows, or those of its delta, with the computed columns."""
         return Projection(rows, (*map(Item.kept, self.kept), *self.computed))
+
+
+def planned(
+    problem: Problem, make: Callable[[NormalForm], MaintenancePlan | Unsupported]
+) -> MaintenancePlan | Unsupported:
+    """What is made of a query in natural-join normal form, or why there is none."""
+    if problem.plan is None:
+        return Unsupported("the query is not modelled", problem.algebra)
+    form = normal_form(problem.plan, problem.distinct, problem.types)
+    if isinstance(form, Unsupported):
+        return form
+    try:
+        return make(form)
+    except NotModelledError as error:
+        return error.unsupported
 
 
 class Propagation:
@@ -245,13 +268,32 @@ class Propagation:
             role, made.rows, tuple(made.keys.values()), self.composer, followed=False
         )
 
-    def _content(self, root: Relation) -> Content:
-        """Stores the root with what the view shows."""
+    def _values(self, root: Relation) -> dict[Column, Scalar]:
+        """What the aggregates and grouping columns of the query are in terms of a root's columns."""
         values = {
             one.aggregate.column: sums.value(one, [root.payload[total] for total in one.totals])
             for one in self.kept
         }
-        values |= {column: Scalar.column(root.keys[name]) for column, name in self.form.groups}
+        return values | {c: Scalar.column(root.keys[name]) for c, name in self.form.groups}
+
+    def _show(self, root: Relation) -> None:
+        """Has the view show what it computes from a root over states; nothing is stored of it."""
+        values = self._values(root)
+        shown = [
+            Item(Column(self.composer.symbols.fresh(name)), scalar.substitute(values))
+            for name, scalar in self.form.shown
+        ]
+        rows = Projection(root.rows, tuple(shown))
+        called = [
+            (item.column, Column(column.name))
+            for item, column in zip(shown, self.problem.columns, strict=True)
+        ]
+        query = self.composer.query(terms.renamed(rows, called), [new for _, new in called])
+        self.composer.states.append(StateView(CONTENT, self.problem.columns, query))
+
+    def _content(self, root: Relation) -> Content:
+        """Stores the root with what the view shows."""
+        values = self._values(root)
         visible: list[tuple[str, Column]] = []
         computed: list[Item] = []
         for name, scalar in self.form.shown:
