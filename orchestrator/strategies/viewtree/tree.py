@@ -207,6 +207,35 @@ def materialised(root: View, updatable: Collection[str]) -> frozenset[View]:
     return frozenset({root, *below(root)})
 
 
+def enumerated(view: View, free: Variables, whole: bool = False) -> tuple[View, ...]:
+    """The views whose join is the result that a tree by ν holds, upper ones first (theorem 13).
+
+    Down to where no free variable is left below. A view above such a part has no key that leads
+    nowhere, so that looking up one after the other finds every row at once. Views that add no
+    variable are met for their payloads alone, if the `whole` product is wanted.
+
+    >>> from orchestrator.strategies.viewtree.orders import parsed
+    >>> edges = {"R": "AB", "S": "ACE", "T": "CD"}
+    >>> graph = Hypergraph.of(edges, "ABC")
+    >>> tree = composed(nu(parsed("A - { B, C - { D, E } }"), graph), graph.free)
+    >>> [view.label for view in enumerated(tree, graph.free)]
+    ['V@A(R, S, T)[A]', 'R[A, B]', 'V@C(S, T)[A, C]']
+    """
+    inside = [one.keys for one in view.walk() if not one.indicator]
+    if frozenset[str]().union(*inside) & free <= view.keys:
+        return (view,)
+    # Of a view over one child the keys are among the child's, and the root of several trees has none.
+    above = bool(view.keys) and len(view.children) > 1
+    found = [
+        one
+        for child in view.children
+        if not child.indicator
+        for one in enumerated(child, free, whole)
+        if whole or not above or not one.keys <= view.keys
+    ]
+    return (view, *found) if above else tuple(found)
+
+
 def with_indicators(view: View, graph: Hypergraph) -> View:
     """Figure 17: views over cyclic joins get indicator projections that keep them small.
 
