@@ -68,6 +68,9 @@ def create_state_view(state: StateView, names: Names, relation: Composable) -> C
 FILLED_FIRST: Final = 80
 """Per cent of a page that the first rows of a table fill whose rows are changed in place."""
 
+LONG_FILLED_FIRST: Final = 55
+"""The same of rows with long values: a page has few of them, and each change is a long version."""
+
 FILLED_LATER: Final = 90
 """The same for rows that come later. PostgreSQL prunes a page when less than a tenth of it, or of
 what this leaves, is free: so the room between the two is where a page's rows find their next
@@ -110,8 +113,8 @@ def _in_line(state: StateTable, names: Names) -> Composed:
     columns = SQL(", ").join(
         SQL("ALTER COLUMN {} SET STORAGE EXTERNAL").format(Identifier(one)) for one in state.arrays
     )
-    return SQL("ALTER TABLE {} SET (toast_tuple_target = 8160, fillfactor = 70), {}").format(
-        names.state(state.role), columns
+    return SQL("ALTER TABLE {} SET (toast_tuple_target = 8160, fillfactor = {}), {}").format(
+        names.state(state.role), Literal(LONG_FILLED_FIRST), columns
     )
 
 
@@ -142,7 +145,7 @@ def index_states(plan: MaintenancePlan, names: Names, content: bool = True) -> I
             )
         elif isinstance(state, StateTable):
             yield from steps.index_state(state, names)
-            if _changes_in_place(plan, state) and not state.arrays:
+            if _changes_in_place(plan, state):
                 yield _filled(state, names, FILLED_LATER)
 
 

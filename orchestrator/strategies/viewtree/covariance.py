@@ -22,6 +22,9 @@ FLOAT = "double precision"
 TRIPLE = f"{FLOAT}[]"
 """The type of a triple's column."""
 
+COVARIANCE_TYPE = "idivm.covariance"
+"""The type of what a view shows of one."""
+
 
 @dataclass(frozen=True)
 class Triple:

@@ -34,7 +34,7 @@ from orchestrator.strategies.idiff.leaves import bag_of, reads
 from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.problem import ColumnType, Problem
 from orchestrator.strategies.viewtree import covariance, sums
-from orchestrator.strategies.viewtree.covariance import TRIPLE
+from orchestrator.strategies.viewtree.covariance import COVARIANCE_TYPE, TRIPLE
 from orchestrator.strategies.viewtree.normal import (
     COVARIANCE,
     Atom,
@@ -149,9 +149,11 @@ class Propagation:
         return bag
 
     def _arrays(self, state: StateTable) -> tuple[str, ...]:
-        """The columns of a state that hold triples."""
+        """The columns of a state that hold triples, or what is shown of them."""
         scan = self.composer.scans[state.role]
-        return tuple(name for column, name in scan.outputs if column.type == TRIPLE)
+        return tuple(
+            name for column, name in scan.outputs if column.type in (TRIPLE, COVARIANCE_TYPE)
+        )
 
     def _kept(self, product: Product, leaves: Sequence[str]) -> Kept:
         types, column = self.problem.types, product.aggregate.column
@@ -294,10 +296,15 @@ class Propagation:
     def _content(self, root: Relation) -> Content:
         """Stores the root with what the view shows."""
         values = self._values(root)
+        covariances = {
+            one.aggregate.column for one in self.kept if one.aggregate.function == COVARIANCE
+        }
         visible: list[tuple[str, Column]] = []
         computed: list[Item] = []
         for name, scalar in self.form.shown:
-            item = Item(Column(self.composer.symbols.fresh(name)), scalar.substitute(values))
+            held = scalar.as_column in covariances
+            column = Column(self.composer.symbols.fresh(name), COVARIANCE_TYPE if held else None)
+            item = Item(column, scalar.substitute(values))
             same = item.scalar.as_column
             if same is not None and same not in (column for _, column in visible):
                 visible.append((name, same))
