@@ -65,7 +65,7 @@ def require_invariants(orc, plan: MaintenancePlan, names: Names) -> None:
 
 
 def sizes_of(orc, names: Names, part: Partition) -> int:
-    heavy, light = (names.state(role) for role in (part.heavy, part.light))
+    heavy, light = map(names.state, part.parts)
     query = SQL("SELECT (SELECT count(*) FROM {}) + (SELECT count(*) FROM {})").format(heavy, light)
     return one(orc, query)[0]
 
@@ -77,7 +77,7 @@ def require_parts(orc, names: Names, part: Partition, threshold: float, all_heav
         query = SQL("SELECT {0}, count(*) FROM {1} GROUP BY {0}").format(value, names.state(role))
         return {tuple(row[:-1]): row[-1] for row in orc.connection.execute(query).fetchall()}
 
-    heavy, light = degrees(part.heavy), degrees(part.light)
+    heavy, light = map(degrees, part.parts)
     assert not heavy.keys() & light.keys()
     assert all(degree >= threshold / 2 for degree in heavy.values())
     assert all(degree < threshold * 3 / 2 for degree in light.values())
@@ -336,7 +336,9 @@ def test_the_doctor_finds_it_whole_and_nothing_is_left_when_it_goes(orc):
     orc.refresh()
     assert all(finding.fine for finding in orc.doctor())
     plan = plan_of(orc, "v")
-    [lost] = [one for one in plan[0].states if one.role == plan[0].partitioning.partitions[0].light]
+    [lost] = [
+        one for one in plan[0].states if one.role == plan[0].partitioning.partitions[0].parts[1]
+    ]
     orc.connection.execute(SQL("DROP TABLE {}").format(plan[1].state(lost.role)))
     assert any(finding.mended for finding in orc.doctor())
     require_invariants(orc, *plan_of(orc, "v"))

@@ -73,7 +73,8 @@ class _Program(Propagation):
         self.degrees = Degrees(
             self.composer,
             parts.exponents.epsilon,
-            {one: self.defined[one.whole] for one in parts.divisions},
+            {one.split: replace(self.defined[one.whole], exists=True) for one in parts.divisions},
+            [one.split for one in parts.divisions],
         )
         for one in parts.divisions:
             self._divide(one)
@@ -83,7 +84,7 @@ class _Program(Propagation):
         self.content = self._content(self._result())
         self._follow()
         made = self._planned(NAME)
-        known = self.degrees.described({one: self._parts(one) for one in parts.divisions})
+        known = self.degrees.described({one.split: self._parts(one) for one in parts.divisions})
         historic = {known.state, *(one.heavy_values for one in known.partitions)}
         return replace(
             made,
@@ -105,8 +106,7 @@ class _Program(Propagation):
         """Stores the parts of a relation."""
         whole = self.defined[one.whole]
         for part in one.parts:
-            rows = self.degrees.divided(one, whole.rows, heavy=part == one.heavy)
-            self.defined[part] = whole.at(rows)
+            self.defined[part] = self.degrees.divided(one.split, whole, heavy=part == one.heavy)
             self._store(part)
 
     def _parts(self, one: Division) -> tuple[StateScan, StateScan]:
@@ -162,7 +162,7 @@ class _Program(Propagation):
             bag = self._change(atom)
             changed = self._leaf(one.whole, atom, atom.rows(bag.plan), bag.sign)
             deltas[one] = self._assigned(one.whole, changed)
-            self.degrees.count(one, deltas[one], self._parts(one))
+            self.degrees.count(one.split, deltas[one], self._parts(one))
         if not deltas:
             return
         major = self.degrees.rebalance()
@@ -176,16 +176,16 @@ class _Program(Propagation):
                 self.content,
             )
             for part in one.parts:
-                rows = self.degrees.divided(one, delta.rows, heavy=part == one.heavy)
-                self._apply(part, self._assigned(part, delta.at(rows)))
-            self.degrees.forget(one)
+                rows = self.degrees.divided(one.split, delta, heavy=part == one.heavy)
+                self._apply(part, self._assigned(part, rows))
+            self.degrees.forget(one.split)
         # N has doubled or halved: what PostgreSQL has planned for was another size.
         self.composer.steps.append(Analyse((major,)))
 
     def _move(self, one: Division) -> None:
         """Moves the rows of values that change their part; the result stays as it is."""
         whole, columns = self.defined[one.whole], _columns(self.defined[one.whole])
-        rows = self.degrees.moved(one, whole, self._parts(one))
+        rows = self.degrees.moved(one.split, whole, self._parts(one))
         comes = self._assigned(one.heavy, whole.at(rows))
         back = [Item(column, filled("-x", x=column)) for column in whole.payload.values()]
         keys = map(Item.kept, whole.keys.values())
@@ -196,7 +196,7 @@ class _Program(Propagation):
         )
         self._apply(one.heavy, comes)
         self._apply(one.light, goes)
-        self.degrees.settle(one)
+        self.degrees.settle(one.split)
 
     def _apply(self, part: View, delta: Relation) -> None:
         """Adds the change of a part to the views that join it, and to itself."""
