@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from parted import plan_of, require_invariants
 
-from orchestrator.errors import UnsupportedError
+from orchestrator.errors import UsageError
 
 pytestmark = pytest.mark.integration
 
@@ -159,18 +159,28 @@ def test_a_row_is_found_by_its_key_and_the_plan_says_what_it_costs(orc):
     assert "not a table, but a query over the others" in explained.plan
 
 
-def test_no_maintained_view_reads_it_and_another_kind_of_content_may_take_its_place(orc):
+def test_a_view_above_it_is_computed_after_it_and_another_content_may_take_its_place(orc):
     orc.execute(TABLES)
     orc.execute("INSERT INTO r VALUES (1, 1, 1, 'p', 2); INSERT INTO s VALUES (1, 1, 5, 3)")
-    orc.create_view("v", VIEWS["pairs"], strategy="skew")
-    with pytest.raises(UnsupportedError, match="without a table that holds its rows"):
-        orc.create_view("above", "SELECT d, n FROM v WHERE n > 1")
-    orc.execute("CREATE VIEW plain AS SELECT 1 AS one; GRANT SELECT ON v TO PUBLIC")
+    orc.create_view("v", VIEWS["pairs"], strategy="id")
+    orc.create_view("v", VIEWS["pairs"], strategy="skew", replace=True)
+    above = orc.create_view("above", "SELECT d, n FROM v WHERE n > 1")
+    assert above.strategy == "recompute"
+    assert "changes of the view public.v cannot be captured" in orc.explain("above").why
+    orc.execute("INSERT INTO s VALUES (1, 1, 5, 3)")
+    orc.refresh("above")
+    assert orc.connection.execute("SELECT * FROM above").fetchall() == [("p", 2)]
+    with pytest.raises(UsageError, match="is read by the maintained views above"):
+        orc.drop_view("v")
+    orc.drop_view("above")
     for strategy in ("id", "skew", "viewtree", "skew"):
         orc.create_view("v", VIEWS["pairs"], strategy=strategy, replace=True)
         orc.execute("INSERT INTO s VALUES (1, 1, 5, 3)")
         assert orc.check("v")[0].equal
         assert orc.connection.execute("SELECT count(*) FROM v").fetchone() == (1,)
+    orc.create_view("above", "SELECT d, n FROM v WHERE n > 1")
+    orc.drop_view("v", cascade=True)
+    assert orc.views() == []
 
 
 def test_the_doctor_finds_it_whole_mends_it_and_nothing_is_left_when_it_goes(orc):
