@@ -44,3 +44,37 @@ AS $$
     FROM pg_class c
     WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind = 'r' AND c.relname ~ ('_' || view_id || '$')
 $$;
+
+-- The maintained views that a view reads. Of those without a table no change can be captured, so that
+-- what reads them is computed at each refresh; it is found by what its definition, or a plain view in
+-- between, depends on.
+CREATE FUNCTION idivm.views_below(view_id integer) RETURNS SETOF integer
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT lower_view.id
+    FROM idivm.view_sources vs
+    JOIN idivm.sources s ON s.id = vs.source
+    JOIN idivm.views lower_view ON lower_view.state = s.relation
+    WHERE vs.view = view_id
+  UNION ALL
+    SELECT lower_view.id
+    FROM idivm.views v
+    JOIN pg_rewrite r ON r.ev_class = v.definition
+                      OR r.ev_class IN (SELECT i.relation FROM idivm.inlined_views i WHERE i.view = view_id)
+    JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
+    JOIN idivm.views lower_view ON lower_view.relation = d.refobjid
+    JOIN pg_class c ON c.oid = lower_view.state AND c.relkind = 'v'
+    WHERE v.id = view_id AND v.moving;
+END;
+
+-- As before, and the lower ones whose content is no table.
+CREATE OR REPLACE FUNCTION idivm.refresh_order(view_ids integer[]) RETURNS SETOF integer
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    WITH RECURSIVE needed(id, depth) AS (
+        SELECT v.id, 0 FROM idivm.views v WHERE v.id = ANY (view_ids)
+      UNION
+        SELECT below.id, n.depth + 1 FROM needed n CROSS JOIN LATERAL idivm.views_below(n.id) AS below (id)
+    )
+    SELECT id FROM needed GROUP BY id ORDER BY max(depth) DESC, id;
+END;

@@ -314,7 +314,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Partition:
-    """A relation in two parts, by how many of its rows have a value: roles of states."""
+    """Relations in two parts, by how many of their rows have a value: roles of states."""
 
     relation: str
     on: tuple[str, ...]
@@ -325,8 +325,8 @@ class Partition:
     degree: str
     """The column of a value's degree."""
     heavy_values: str
-    heavy: str
-    light: str
+    parts: tuple[str, ...]
+    """The heavy and the light part, if they are stored apart."""
 
 
 @dataclass(frozen=True)

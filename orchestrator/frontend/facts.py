@@ -114,6 +114,8 @@ class Relation:
     is_partition: bool = False
     maintained: int | None = None
     """The number of the maintained view that users read as this relation."""
+    computed: bool = False
+    """Whether it is one whose rows no table holds, so that nothing tells of their changes."""
 
     @property
     def kind(self) -> str:

@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 from orchestrator.deltascript.capture import Captured, Layout
 from orchestrator.deltascript.names import SourceNames
 from orchestrator.deltascript.plan import Initialised, Source, SourceColumn
-from orchestrator.errors import NotFoundError, UnsupportedError
+from orchestrator.errors import NotFoundError
 from orchestrator.strategies.problem import ColumnType
 
 OWN_SCHEMAS = ("idivm", "idivm_def", "idivm_load", "idivm_log", "idivm_state")
@@ -175,18 +175,13 @@ def stored_content(connection: Connection[Any], view_id: int) -> tuple[Source, f
     And the numbers of the columns that never hold NULL.
     """
     row = connection.execute(
-        "SELECT c.oid, n.nspname, c.relname, v.plan, c.relkind = 'v', v.relation::text FROM idivm.views v"
+        "SELECT c.oid, n.nspname, c.relname, v.plan FROM idivm.views v"
         " JOIN pg_class c ON c.oid = v.state JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE v.id = %s",
         [view_id],
     ).fetchone()
     assert row is not None
-    oid, schema, name, plan, computed, shown = row
-    if computed:
-        raise UnsupportedError(
-            f"{shown} is maintained without a table that holds its rows, so that no maintained view can"
-            " follow their changes; read its tables instead, or give it another strategy or representation."
-        )
+    oid, schema, name, plan = row
     (content,) = (state for state in plan["states"] if state["role"] == plan["content"])
     if "identity" in content:
         hidden, equality = [content["identity"]["row"], content["identity"]["nth"]], "exact"
@@ -247,11 +242,8 @@ def readers_of(connection: Connection[Any], view_id: int) -> list[tuple[int, str
         WITH RECURSIVE readers(id, depth) AS (
             SELECT %s::integer, 0
           UNION
-            SELECT vs.view, r.depth + 1
-            FROM readers r
-            JOIN idivm.views below ON below.id = r.id
-            JOIN idivm.sources s ON s.relation = below.state
-            JOIN idivm.view_sources vs ON vs.source = s.id
+            SELECT v.id, r.depth + 1
+            FROM readers r JOIN idivm.views v ON r.id IN (SELECT idivm.views_below(v.id))
         )
         SELECT v.id, coalesce(v.relation::text, v.name)
         FROM (SELECT id, max(depth) AS depth FROM readers WHERE depth > 0 GROUP BY id) r

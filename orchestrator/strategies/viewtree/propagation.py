@@ -210,6 +210,24 @@ class Propagation:
         before is one relation to the planner: it would look up rows by a part of what is known of
         them, if values had few rows on average.
         """
+        rows, bound = self._joined(children, first, as_listed=as_listed)
+        known = self.defined.get(view)
+        keys = known.keys if known else {name: bound[name] for name in sorted(view.keys)}
+
+        def joined(payload: Payload) -> Scalar:
+            parts = [
+                (payload.within(summed_atoms(child)), relation)
+                for child, relation in zip(view.children, children, strict=True)
+                if not relation.exists
+            ]
+            return payload.joined([(part, relation.payload[part]) for part, relation in parts])
+
+        return self._grouped(view, rows, keys, joined)
+
+    def _joined(
+        self, children: Sequence[Relation], first: int = 0, *, as_listed: bool = False
+    ) -> tuple[Operator, dict[str, Column]]:
+        """The join of relations, in the order of `_inner`, and the columns of its variables."""
         rows, bound = children[first].rows, dict(children[first].keys)
         rest = [child for number, child in enumerate(children) if number != first]
         while rest:
@@ -225,18 +243,21 @@ class Propagation:
                 names = (following.rows.called(following.keys[name]) for name in shared)
                 self.probes.setdefault(following.rows.role, []).append(frozenset(names))
             bound = {**following.keys, **bound}
-        known = self.defined.get(view)
-        keys = known.keys if known else {name: bound[name] for name in sorted(view.keys)}
+        return rows, bound
 
-        def joined(payload: Payload) -> Scalar:
-            parts = [
-                (payload.within(summed_atoms(child)), relation)
-                for child, relation in zip(view.children, children, strict=True)
-                if not relation.exists
-            ]
-            return payload.joined([(part, relation.payload[part]) for part, relation in parts])
-
-        return self._grouped(view, rows, keys, joined)
+    def _summed(self, root: View, found: Sequence[Relation]) -> Relation:
+        """The sum of relations with the keys and payloads of a root."""
+        columns = tuple(self.composer.fresh(column) for column in columns_of(found[0]))
+        branches = tuple(Branch(one.rows, columns_of(one)) for one in found)
+        names = tuple(found[0].keys)
+        keys = dict(zip(names, columns, strict=False))
+        payload = dict(zip(found[0].payload, columns[len(names) :], strict=True))
+        return self._grouped(
+            root,
+            UnionAll(branches, columns),
+            keys,
+            lambda part: part.joined([(part, payload[part])]),
+        )
 
     def _grouped(
         self,
@@ -246,7 +267,7 @@ class Propagation:
         call: Callable[[Payload], Scalar],
     ) -> Relation:
         known = self.defined.get(view)
-        totals = sums.parts(self.totals, summed_atoms(view))
+        totals = self._payload_of(view)
         payload = known.payload if known else {total: self._column(total) for total in totals}
         aggregates = tuple(Aggregate(column, call(part)) for part, column in payload.items())
         by = tuple(keys[name] for name in sorted(view.keys))
@@ -255,6 +276,10 @@ class Propagation:
             {name: keys[name] for name in sorted(view.keys)},
             payload,
         )
+
+    def _payload_of(self, view: View) -> tuple[Payload, ...]:
+        """What a view holds for each of its keys."""
+        return sums.parts(self.totals, summed_atoms(view))
 
     def _column(self, part: Payload) -> Column:
         name = "idivm_n" if part == COUNT else "idivm_sum"
@@ -322,7 +347,7 @@ class Propagation:
     def _united(self, view: View, terms: tuple[Relation, ...]) -> Relation:
         """Several deltas of a view as one, in which a key may be more than once."""
         made = self.defined[view]
-        columns = (*made.keys.values(), *made.payload.values())
+        columns = columns_of(made)
         branches = tuple(Branch(term.rows, columns) for term in terms)
         return replace(made, rows=UnionAll(branches, columns), terms=terms)
 
@@ -355,6 +380,11 @@ class Propagation:
         upkeep.merge(rows, values, delta.payload[COUNT])
 
 
+def columns_of(relation: Relation) -> tuple[Column, ...]:
+    """The columns of keys and payloads."""
+    return (*relation.keys.values(), *relation.payload.values())
+
+
 def summed_atoms(view: View) -> tuple[str, ...]:
     """The atoms whose factors a view's payloads hold."""
     return () if view.indicator else view.atoms
@@ -363,6 +393,8 @@ def summed_atoms(view: View) -> tuple[str, ...]:
 def called(view: View) -> str:
     """What a view's state and delta are called after."""
     name = f"at_{view.at or 'root'}" if view.children else view.name
+    if view.children and view.part:
+        name = f"{name}_{view.part}"
     if view.indicator:
         name = f"some_{name}"
     return name.encode()[:20].decode(errors="ignore")

@@ -28,7 +28,7 @@ class View:
     indicator: bool = False
     """Whether this is ∃ of an atom's projection (definition 29): its payloads are 1."""
     part: str = ""
-    """Of a view over a part of an atom's rows, which one it is."""
+    """Of a view over a part of an atom's rows, or over those of some values, which one it is."""
 
     @property
     def label(self) -> str:
@@ -36,7 +36,7 @@ class View:
         keys = ", ".join(sorted(self.keys))
         if not self.children:
             return f"{'∃' if self.indicator else ''}{self.name}[{keys}]"
-        place = f"@{self.at}" if self.at else ""
+        place = f"@{self.at}{self.part and '_'}{self.part}" if self.at else ""
         leaves = {v.atoms[0]: v.name for v in self.walk() if not v.children and not v.indicator}
         return f"V{place}({', '.join(leaves[atom] for atom in self.atoms)})[{keys}]"
 
