@@ -6,7 +6,7 @@
 --
 -- So the join has scale * scale * scale rows for each postcode, and the tables a few times scale.
 
-CREATE FUNCTION pg_temp.some(n integer, place integer) RETURNS integer LANGUAGE sql IMMUTABLE
+CREATE OR REPLACE FUNCTION pg_temp.some(n integer, place integer) RETURNS integer LANGUAGE sql IMMUTABLE
     RETURN (hashint4extended(n, current_setting('bench.seed')::bigint + place) & 255)::integer;
 
 DO $$
