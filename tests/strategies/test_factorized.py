@@ -87,6 +87,10 @@ def test_what_cannot_be_factorized_is_refused(orc):
         orc.create_view("v", QUERIES["keys"], representation="factorized", strategy="id")
     with pytest.raises(UnsupportedError, match="cannot maintain"):
         orc.create_view("v", "SELECT max(a) FROM r", representation="factorized")
+    wide = ", ".join(f"c{n} int" for n in range(40))
+    orc.execute(f"CREATE TABLE wide (a int PRIMARY KEY, {wide})")
+    with pytest.raises(UnsupportedError, match="more than 32 columns"):
+        orc.create_view("v", "SELECT * FROM r JOIN wide USING (a)", representation="factorized")
     with pytest.raises(UsageError, match="above one that it shows"):
         orc.create_view(
             "v",

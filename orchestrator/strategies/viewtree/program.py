@@ -99,6 +99,11 @@ class _Program(Propagation):
     def _why(self) -> tuple[Reason, ...]:
         graph, fds = self.form.graph, self.form.fds
         found = classes.guarantee(search.cost(self.tree, graph, fds))
+        if self.shown:
+            delay = (
+                "the next row is found in constant time" if graph.free_connex else "read by joins"
+            )
+            found = f"{found}; kept factorized, {delay}"
         return (Reason(NAME, True, f"it is {classes.class_of(graph, fds)}: {found}"),)
 
     def _wanted(self, view: View, above: bool) -> frozenset[View]:

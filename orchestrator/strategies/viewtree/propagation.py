@@ -45,6 +45,9 @@ from orchestrator.strategies.viewtree.normal import (
 from orchestrator.strategies.viewtree.sums import COUNT, Kept, Payload, Total
 from orchestrator.strategies.viewtree.tree import View
 
+INDEXED_AT_MOST = 32
+"""Columns of an index; every stored view has one over its keys."""
+
 FEW = 16
 """Numbers of a payload that are looked at to see whether a delta adds anything."""
 
@@ -291,9 +294,7 @@ class Propagation:
         """Stores a view below the root."""
         made = self.defined[view]
         role = self.composer.name(called(view))
-        self.states[view] = store(
-            role, made.rows, tuple(made.keys.values()), self.composer, followed=False
-        )
+        self.states[view] = store(role, made.rows, _ids(made), self.composer, followed=False)
 
     def _values(self, root: Relation) -> dict[Column, Scalar]:
         """What the aggregates and grouping columns of the query are in terms of a root's columns."""
@@ -339,7 +340,7 @@ class Propagation:
         self.composer.visible = tuple(visible)
         kept = (*root.keys.values(), *root.payload.values())
         rows = Projection(root.rows, (*map(Item.kept, kept), *computed))
-        state = store(CONTENT, rows, tuple(root.keys.values()), self.composer)
+        state = store(CONTENT, rows, _ids(root), self.composer)
         return Content(state, kept, tuple(computed))
 
     # Deltas
@@ -388,6 +389,16 @@ def columns_of(relation: Relation) -> tuple[Column, ...]:
 def summed_atoms(view: View) -> tuple[str, ...]:
     """The atoms whose factors a view's payloads hold."""
     return () if view.indicator else view.atoms
+
+
+def _ids(made: Relation) -> tuple[Column, ...]:
+    """The key that a relation is stored by."""
+    ids = tuple(made.keys.values())
+    if len(ids) > INDEXED_AT_MOST:
+        raise NotModelledError(
+            f"no index has more than {INDEXED_AT_MOST} columns", ", ".join(map(str, ids))
+        )
+    return ids
 
 
 def called(view: View) -> str:
