@@ -32,6 +32,8 @@ QUERIES = {
     "one_side": "SELECT r.a, r.b, sum(d) AS d FROM r, t GROUP BY r.a, r.b",
     "triangle": "SELECT p.a, p.b, q.c FROM r AS p JOIN s AS q ON q.a = p.a JOIN t ON t.c = q.c AND t.d = p.b"
     " GROUP BY p.a, p.b, q.c",
+    "once": f"SELECT count(*) AS n, sum(x) AS x {JOIN}",
+    "having": "SELECT a, b, c, count(*) AS n FROM r JOIN s USING (a) GROUP BY a, b, c HAVING count(*) > 1",
     "covariance": f"SELECT a, c, idivm.covar(x, y, z) AS v {JOIN} GROUP BY a, c",
 }
 

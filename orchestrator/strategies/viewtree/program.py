@@ -19,7 +19,7 @@ from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
-from orchestrator.algebra.scalar import Scalar, conjunction, filled
+from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
 from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.deltascript.plan import MaintenancePlan, Reason
 from orchestrator.errors import UsageError
@@ -65,8 +65,11 @@ class _Program(Propagation):
         counted = {v for v in self.tree.walk() if v.indicator and v.leaves <= updatable}
         self.stored = materialised(self.tree, updatable) | counted
         self.shown: tuple[View, ...] = ()
-        if problem.factorized:
-            self.shown = enumerated(self.tree, graph.free, whole=bool(self.totals))
+        if problem.factorized or form.having != TRUE:
+            # Groups that HAVING leaves out are kept: they may come back.
+            self.shown = (self.tree,)
+            if problem.factorized:
+                self.shown = enumerated(self.tree, graph.free, whole=bool(self.totals))
             self.stored = (self.stored - {self.tree}).union(self.shown)
         self.found = self._found(updatable)
         self.stored -= self.found
@@ -87,7 +90,7 @@ class _Program(Propagation):
         state = content.state if content else self.states.get(self.tree)
         delta = self._delta(self.tree)
         if delta is not None and state is not None:
-            self._add(state, delta, content)
+            self._add(state, delta, content, whole=True)
         made = self._planned(NAME)
         return replace(made, algebra=f"{made.algebra}\n\n{self._drawn()}", reasons=self._why())
 
@@ -99,7 +102,7 @@ class _Program(Propagation):
     def _why(self) -> tuple[Reason, ...]:
         graph, fds = self.form.graph, self.form.fds
         found = classes.guarantee(search.cost(self.tree, graph, fds))
-        if self.shown:
+        if self.problem.factorized:
             delay = (
                 "the next row is found in constant time" if graph.free_connex else "read by joins"
             )

@@ -21,7 +21,7 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.predicates import never_null
-from orchestrator.algebra.scalar import Scalar, conjunction, disjunction, filled
+from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, disjunction, filled
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan, captured
 from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, StateTable, StateView
@@ -307,6 +307,8 @@ class Propagation:
     def _show(self, root: Relation) -> None:
         """Has the view show what it computes from a root over states; nothing is stored of it."""
         values = self._values(root)
+        having = self.form.having.substitute(values)
+        root = root.at(Selection(root.rows, having)) if having != TRUE else root
         shown = [
             Item(Column(self.composer.symbols.fresh(name)), scalar.substitute(values))
             for name, scalar in self.form.shown
@@ -321,6 +323,8 @@ class Propagation:
 
     def _content(self, root: Relation) -> Content:
         """Stores the root with what the view shows."""
+        if self.form.having != TRUE:
+            raise NotModelledError("HAVING is not kept with the rows", str(self.form.having))
         values = self._values(root)
         covariances = {
             one.aggregate.column for one in self.kept if one.aggregate.function == COVARIANCE
@@ -360,10 +364,16 @@ class Propagation:
         columns = (*made.keys.values(), *payload)
         return made.at(self.composer.assign(f"{called(view)}_change", rows, columns))
 
-    def _add(self, state: StateScan, delta: Relation, content: Content | None = None) -> None:
-        """V := V + δV; keys whose count becomes 0 go."""
+    def _add(
+        self,
+        state: StateScan,
+        delta: Relation,
+        content: Content | None = None,
+        whole: bool = False,
+    ) -> None:
+        """V := V + δV; keys whose count becomes 0 go, but not the one row of a `whole` result."""
         for term in delta.terms:
-            self._add(state, term, content)
+            self._add(state, term, content, whole)
         if delta.terms:
             return
         upkeep, ids = Upkeep(state, self.composer), tuple(delta.keys.values())
@@ -374,9 +384,9 @@ class Propagation:
         values = list(grown.items())
         if content is not None:
             values += [(i.column, i.scalar.substitute(grown)) for i in content.computed]
-            if not ids:
-                upkeep.update(delta.rows, ids, values)
-                return
+        if not ids and (whole or content is not None):
+            upkeep.update(delta.rows, ids, values)
+            return
         rows = content.shown(delta.rows) if content else delta.rows
         upkeep.merge(rows, values, delta.payload[COUNT])
 
