@@ -387,7 +387,8 @@ def _above(root: Operator) -> tuple[Grouping | None, dict[Column, Scalar], Scala
     top: Grouping | None = None
     having = TRUE
     if isinstance(operator, Selection) and isinstance(operator.input, Grouping):
-        operator, having = operator.input, operator.condition
+        having = operator.condition
+        operator = operator.input
         if having.subqueries:
             raise NotModelledError("a condition has a subquery", str(having))
     if isinstance(operator, Distinct):
