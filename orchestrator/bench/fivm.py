@@ -1,4 +1,4 @@
-"""View trees: what one row costs as the data grow, and a covariance matrix over a retailer's join.
+"""View trees: one row of growing data, a covariance matrix over a join, a join kept factorized.
 
 After papers/fivm.txt, sections 7.2 and 9: updates of a q-hierarchical query take constant time, and
 one tree with the covariance ring takes the place of a scalar aggregate for each pair of features.
@@ -32,6 +32,7 @@ from orchestrator.bench.contenders import (
     statement,
     view_name,
 )
+from orchestrator.bench.housing import POSTCODES, SCALES, measure, row
 from orchestrator.bench.measure import STEADY, in_c_or_say, machine, own_server, slope
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import Workload, vacuum
@@ -59,6 +60,8 @@ def run(
     sizes: Sequence[int] = SIZES,
     rows: int = 100_000,
     features: int | None = None,
+    scales: Sequence[int] = SCALES,
+    postcodes: int = POSTCODES,
     repeat: int = 5,
     limit: float = 300,
     seed: int = 1,
@@ -74,23 +77,14 @@ def run(
             described = machine(orchestrator.connection)
             found, bars = _updates(orchestrator, sizes, repeat, seed, say)
             more, further = _covariance(orchestrator, rows, features, repeat, limit, seed, say)
-            return Report("fivm", described, (*found, *more), (*bars, *further))
+            star, last = measure(orchestrator, scales, postcodes, repeat, seed, say)
+            return Report("fivm", described, (*found, *more, *star), (*bars, *further, *last))
 
     if dsn is not None:
         return on(dsn)
     with own_server(pg, {**STEADY, "shared_buffers": "1GB"}) as server:
         in_c_or_say(server, "So triples and capture are measured in plpgsql.", say)
         return on(server.up().dsn)
-
-
-def _row(name: str, size: int, side: str, series: Series) -> dict[str, Any]:
-    return {
-        "name": name,
-        "rows": size,
-        "side": side,
-        "milliseconds": round(series.milliseconds, 3),
-        "buffers": round(series.buffers),
-    }
 
 
 def _updates(
@@ -119,7 +113,7 @@ def _updates(
             side = {"viewtree": refreshing(orchestrator.connection, [view])}
             series = in_turn(side, change, repeat, SETTLE)
             require_equal(orchestrator, [view])
-            found.append(_row("one row", size, "viewtree", series["viewtree"]))
+            found.append(row("one row", size, "viewtree", series["viewtree"]))
     points = [(row["rows"], row["buffers"]) for row in found]
     if len(points) < 2:
         return found, []
@@ -173,10 +167,10 @@ def _covariance(
         views = sum("key" in state for state in states)
     inserted = Series(tuple(inserts[-repeat:]))
     name = f"covariance of {len(features)} features, batches of {BATCH:,}"
-    found = [_row(name, rows, "insert, captured", inserted)]
+    found = [row(name, rows, "insert, captured", inserted)]
     bars: list[Bar] = []
     for side, one in series.items():
-        found.append(_row(name, rows, side, one))
+        found.append(row(name, rows, side, one))
         if side == "viewtree":
             continue
         had = flat[side][1]

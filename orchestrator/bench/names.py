@@ -70,12 +70,16 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--maintain", default="deferred", help="the mode of the views")
     sub.add_argument("--strategy", default="auto", help="of all views (default: auto)")
     _add_plot(sub)
-    sub = bench("fivm", "view trees: one row of growing data, covariances of a join")
+    sub = bench("fivm", "view trees: one row of growing data, covariances, factorized joins")
     sub.add_argument(
         "--sizes", type=int, nargs="+", metavar="N", help="rows of the tables for updates of one"
     )
     sub.add_argument("--rows", type=int, default=100_000, help="rows of the retailer's inventory")
     sub.add_argument("--features", type=int, metavar="N", help="only so many (default: all 39)")
+    sub.add_argument(
+        "--scales", type=int, nargs="+", metavar="N", help="of the houses that are joined"
+    )
+    sub.add_argument("--postcodes", type=int, help="that the houses lie in")
     sub.add_argument("--repeat", type=int, default=5, help="runs of each refresh that count")
     sub.add_argument(
         "--limit", type=float, default=300, metavar="SECONDS", help="for each baseline's creation"

@@ -251,7 +251,8 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> tuple[Compo
 
 _HASHED = frozenset(
     {
-        *("smallint", "integer", "bigint", "numeric", "text", "character varying", "character"),
+        *("smallint", "integer", "bigint", "numeric", "oid", "boolean", "bytea"),
+        *("text", "character varying", "character", "real", "double precision"),
         *("uuid", "date", "timestamp", "timestamp without time zone", "timestamp with time zone"),
     }
 )

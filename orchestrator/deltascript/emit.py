@@ -20,6 +20,7 @@ from orchestrator.deltascript.plan import (
     Shape,
     State,
     StateTable,
+    StateView,
     Step,
 )
 from orchestrator.sqltext import fresh_name
@@ -37,6 +38,9 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
                 names.state(step.shape), changes.fields(step, names)
             )
     for state in plan.states:
+        if isinstance(state, StateView):
+            yield create_state_view(state, names, names.state(state.role))
+            continue
         if state.role == plan.content and not content:
             continue
         query = _defining(state, names, shapes)
@@ -49,8 +53,23 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
             yield _filled(state, names, FILLED_FIRST)
 
 
+def create_state_view(state: StateView, names: Names, relation: Composable) -> Composed:
+    """The statement that makes what the view shows a query over states, or turns it to new ones."""
+    columns = [
+        # PostgreSQL itself wrote the type, with its schema.
+        SQL("q.{0}::{1} AS {0}").format(Identifier(column.name), SQL(column.type))
+        for column in state.columns
+    ]
+    return SQL("CREATE OR REPLACE VIEW {} AS SELECT {} FROM (\n{}\n) AS q").format(
+        relation, SQL(", ").join(columns), steps.query_text(state.query, names)
+    )
+
+
 FILLED_FIRST: Final = 80
 """Per cent of a page that the first rows of a table fill whose rows are changed in place."""
+
+LONG_FILLED_FIRST: Final = 55
+"""The same of rows with long values: a page has few of them, and each change is a long version."""
 
 FILLED_LATER: Final = 90
 """The same for rows that come later. PostgreSQL prunes a page when less than a tenth of it, or of
@@ -94,12 +113,14 @@ def _in_line(state: StateTable, names: Names) -> Composed:
     columns = SQL(", ").join(
         SQL("ALTER COLUMN {} SET STORAGE EXTERNAL").format(Identifier(one)) for one in state.arrays
     )
-    return SQL("ALTER TABLE {} SET (toast_tuple_target = 8160, fillfactor = 70), {}").format(
-        names.state(state.role), columns
+    return SQL("ALTER TABLE {} SET (toast_tuple_target = 8160, fillfactor = {}), {}").format(
+        names.state(state.role), Literal(LONG_FILLED_FIRST), columns
     )
 
 
-def _defining(state: State, names: Names, shapes: Mapping[str, str]) -> Composable:
+def _defining(
+    state: BagTable | StateTable | Shape, names: Names, shapes: Mapping[str, str]
+) -> Composable:
     if isinstance(state, BagTable):
         row, nth = Identifier(state.identity.row), Identifier(state.identity.nth)
         return SQL("SELECT d.*, ''::bytea AS {}, 0 AS {} FROM {} AS d").format(
@@ -124,7 +145,7 @@ def index_states(plan: MaintenancePlan, names: Names, content: bool = True) -> I
             )
         elif isinstance(state, StateTable):
             yield from steps.index_state(state, names)
-            if _changes_in_place(plan, state) and not state.arrays:
+            if _changes_in_place(plan, state):
                 yield _filled(state, names, FILLED_LATER)
 
 

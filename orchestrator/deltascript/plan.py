@@ -99,6 +99,11 @@ class Query:
         """A copy of the tree."""
         return self._tree.copy()
 
+    @property
+    def states(self) -> frozenset[str]:
+        """The roles of the states that it reads."""
+        return frozenset(t.name for t in self._tree.find_all(exp.Table) if t.db == STATE)
+
     def __str__(self) -> str:
         """For people: states by their roles, variables by their names."""
 
@@ -162,7 +167,17 @@ class Shape:
     query: Query
 
 
-State: TypeAlias = BagTable | StateTable | Shape
+@dataclass(frozen=True)
+class StateView:
+    """What the view shows where no table holds it: a query over states, run by whoever reads."""
+
+    role: str
+    columns: tuple[Column, ...]
+    query: Query
+    """Shows these columns, perhaps of types that have to be cast to theirs."""
+
+
+State: TypeAlias = BagTable | StateTable | Shape | StateView
 
 
 @dataclass(frozen=True)
@@ -240,6 +255,8 @@ class Apply:
     needs: tuple[str, ...]
     fields: tuple[tuple[str, str], ...] = ()
     """What is kept of a row that changed, as the shape has it: `old` or `new`, and the column."""
+    counted: str | None = None
+    """Of a merge that adds: the column that counts what a row stands for. At 0 the row goes."""
 
 
 @dataclass(frozen=True)
@@ -301,7 +318,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Partition:
-    """A relation in two parts, by how many of its rows have a value: roles of states."""
+    """Relations in two parts, by how many of their rows have a value: roles of states."""
 
     relation: str
     on: tuple[str, ...]
@@ -312,8 +329,8 @@ class Partition:
     degree: str
     """The column of a value's degree."""
     heavy_values: str
-    heavy: str
-    light: str
+    parts: tuple[str, ...]
+    """The heavy and the light part, if they are stored apart."""
 
 
 @dataclass(frozen=True)
@@ -390,7 +407,7 @@ class MaintenancePlan:
     states: tuple[State, ...]
     script: tuple[Step, ...]
     content: str
-    """The role of the state table that the view reads."""
+    """The role of the state that the view reads."""
     inlined: tuple[int, ...]
     """The plain views, by oid, whose queries the plan has expanded."""
     moving: tuple[str, ...]
@@ -434,8 +451,14 @@ class MaintenancePlan:
         state = self.state(self.content)
         if isinstance(state, StateTable):
             return tuple(column.name for column in state.columns if not column.hidden)
-        assert isinstance(state, BagTable)
+        assert isinstance(state, BagTable | StateView)
         return tuple(column.name for column in state.columns)
+
+    @property
+    def shown_states(self) -> frozenset[str]:
+        """The roles of the tables whose rows the view shows or is computed from."""
+        state = self.state(self.content)
+        return state.query.states if isinstance(state, StateView) else frozenset({state.role})
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values, for the catalog and `explain --json`."""

@@ -21,12 +21,12 @@ from orchestrator.deltascript.plan import (
     Analyse,
     Apply,
     Assign,
+    BagTable,
     MaintenancePlan,
     Nulls,
     PlanAnew,
     Query,
     ReadChanges,
-    Shape,
     StateTable,
     Step,
 )
@@ -47,7 +47,7 @@ _FREELY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 def analyse_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
     """The statements after which the planner knows the sizes of the state tables."""
     for state in plan.states:
-        if not isinstance(state, Shape):
+        if isinstance(state, BagTable | StateTable):
             yield SQL("ANALYZE {}").format(names.state(state.role))
 
 
@@ -171,7 +171,7 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
     ).format(
         SQL("        {}").format(_plan_anew(plan)) if plan.by_lookups else SQL(""),
         SQL("").join(stops),
-        SQL("").join(_rebuilt(state, names, state.role == plan.content) for state in states),
+        SQL("").join(_rebuilt(state, names, state.role in plan.shown_states) for state in states),
         Literal(names.id),
     )
 
@@ -277,7 +277,7 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
             ),
         )
     if isinstance(step, Apply):
-        counts = step.state == plan.content
+        counts = step.state in plan.shown_states
         return _guarded(step.needs, _applied(plan, step, names, counts))
     if isinstance(step, PlanAnew):
         return _guarded(step.needs, _plan_anew(plan))
@@ -388,10 +388,7 @@ def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> 
             "INSERT INTO {} AS t ({})\n            {}\n        ON CONFLICT DO NOTHING"
         ).format(table, _listed(columns), query)
     elif step.kind == "merge":
-        key = _listed(name for name, _, _ in step.keys) if step.keys else SQL("(true)")
-        statement = SQL(
-            "INSERT INTO {} AS t ({})\n            {}\n        ON CONFLICT ({}) DO UPDATE SET {}"
-        ).format(table, _listed(columns), query, key, _assignments(step))
+        statement = _merged(step, table, query)
     elif step.kind == "delete":
         statement = SQL(
             "DELETE FROM {} AS t USING (\n            {}\n        ) AS d\n        WHERE {}"
@@ -432,6 +429,43 @@ def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> 
         _qualified(names, step.collect),
         variable,
         _planned_for(plan, SQL("cardinality({})").format(variable)),
+    )
+
+
+def _merged(step: Apply, table: Composable, query: Composable) -> Composed:
+    """Adds rows to those that are there, or beside them; what is counted and becomes none goes."""
+    count = Identifier(step.counted) if step.counted else None
+    same = SQL(" AND ").join(
+        SQL("t.{0} = excluded.{0}").format(Identifier(name)) for name, _, _ in step.keys
+    )
+    if any(nulls != "none" for _, _, nulls in step.keys):
+        # No join looks for several columns that may be NULL; the unique index does.
+        return SQL(
+            "INSERT INTO {table} AS t ({columns})\n            {query}\n"
+            "        ON CONFLICT ({key}) DO UPDATE SET {sets}"
+        ).format(
+            table=table,
+            columns=_listed(step.columns),
+            query=query,
+            key=_listed(name for name, _, _ in step.keys),
+            sets=_assignments(step),
+        )
+    return SQL(
+        "MERGE INTO {table} AS t USING (\n            {query}\n        ) AS excluded ({columns})\n"
+        "        ON {same}\n{goes}"
+        "        WHEN MATCHED THEN UPDATE SET {sets}\n"
+        "        WHEN NOT MATCHED{comes} THEN INSERT ({columns}) VALUES ({values})"
+    ).format(
+        table=table,
+        query=query,
+        columns=_listed(step.columns),
+        same=same if step.keys else SQL("true"),
+        goes=SQL("        WHEN MATCHED AND t.{0} + excluded.{0} = 0 THEN DELETE\n").format(count)
+        if count
+        else SQL(""),
+        sets=_assignments(step),
+        comes=SQL(" AND excluded.{} <> 0").format(count) if count else SQL(""),
+        values=_listed(step.columns, "excluded"),
     )
 
 

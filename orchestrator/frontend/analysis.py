@@ -146,7 +146,7 @@ def _captures(relation: Relation) -> bool:
     Those of a partition or an heir do not fire when its rows change through the table above.
     """
     if relation.maintained is not None:
-        return True
+        return not relation.computed
     return relation.relkind in ("r", "p") and not relation.system and not relation.parents
 
 

@@ -33,15 +33,18 @@ _ATTNUM_OFFSET = -7
 """Column sets in stored query trees count from the first system column."""
 
 
-def maintained_views(connection: Connection[Any]) -> dict[int, int]:
-    """The relation of every maintained view with the view's number; empty without idivm's schema."""
+def maintained_views(connection: Connection[Any]) -> dict[int, tuple[int, bool]]:
+    """The relation of every maintained view with its number, and whether no table holds its rows.
+
+    Empty without idivm's schema.
+    """
     if not _is_installed(connection):
         return {}
-    return dict(
-        connection.execute(
-            "SELECT relation::oid, id FROM idivm.views WHERE relation IS NOT NULL"
-        ).fetchall()
-    )
+    rows = connection.execute(
+        "SELECT v.relation::oid, v.id, coalesce(c.relkind = 'v', false) FROM idivm.views v"
+        " LEFT JOIN pg_class c ON c.oid = v.state WHERE v.relation IS NOT NULL"
+    ).fetchall()
+    return {oid: (number, computed) for oid, number, computed in rows}
 
 
 def _captured_keys(connection: Connection[Any], oids: list[int]) -> dict[int, frozenset[int]]:
@@ -158,7 +161,8 @@ def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, R
             columns=tuple(columns[row["oid"]]),
             keys=tuple(keys[row["oid"]]),
             foreign_keys=tuple(foreign_keys[row["oid"]]),
-            maintained=maintained.get(row["oid"]),
+            maintained=maintained.get(row["oid"], (None, False))[0],
+            computed=maintained.get(row["oid"], (None, False))[1],
             captured_key=captured.get(row["oid"]),
         )
         for row in rows

@@ -117,6 +117,8 @@ class Relation:
     captured_key: frozenset[int] | None = None
     """The columns that captured rows are told apart by, none where it is by content; None if they
     are not captured yet."""
+    computed: bool = False
+    """Whether it is one whose rows no table holds, so that nothing tells of their changes."""
 
     @property
     def kind(self) -> str:

@@ -22,6 +22,7 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
     "staleness": (),
     "log_limit": (),
     "on_log_limit": ("warn", "refresh", "rebuild"),
+    "representation": ("listing", "factorized"),
     "variable_order": (),
     "epsilon": (),
     "static": (),
@@ -55,6 +56,8 @@ class ViewOptions:
     """How much of the change logs may be kept for the view, as in 500MB."""
     on_log_limit: str | None = None
     """What happens when that is exceeded: a warning, a refresh with others, or a rebuild."""
+    representation: str = "listing"
+    """Whether a table holds the rows, or views of a tree whose join they are."""
     variable_order: str | None = None
     """The order that a view tree follows, as in a - { b, c - d }."""
     epsilon: str = "0.5"

@@ -13,7 +13,7 @@ from orchestrator.fuzz.changes import Writer
 from orchestrator.fuzz.forms import COMMON, FORMS
 from orchestrator.fuzz.grammar import Grammar
 from orchestrator.fuzz.names import Names
-from orchestrator.fuzz.options import CACHES, EPSILONS, MODES, STRATEGIES
+from orchestrator.fuzz.options import CACHES, EPSILONS, MODES, REPRESENTATIONS, STRATEGIES
 from orchestrator.fuzz.schema import Model, Schema
 from orchestrator.fuzz.sources import Field, Relation
 from orchestrator.fuzz.steps import Story
@@ -149,6 +149,8 @@ class _ViewMaker:
         strategy, mode = self.options.choice(self.strategies), self.options.choice(self.modes)
         cache = self.options.choice(CACHES)
         made = (("strategy", strategy), ("maintain", mode), ("cache", cache))
-        if strategy != "skew":
-            return made
-        return (*made, ("epsilon", self.options.choice(EPSILONS)))
+        if strategy == "skew":
+            return (*made, ("epsilon", self.options.choice(EPSILONS)))
+        if strategy == "viewtree":
+            return (*made, ("representation", self.options.choice(REPRESENTATIONS)))
+        return made

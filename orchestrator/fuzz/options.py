@@ -11,5 +11,8 @@ MODES = {"deferred": False, "eager": True, "on_commit": True}
 EPSILONS = ("0", "0.25", "0.5", "0.75", "1")
 """Given to `WITH (epsilon = ...)` beside the strategy `skew`."""
 
+REPRESENTATIONS = ("listing", "factorized")
+"""Given to `WITH (representation = ...)` beside the strategy `viewtree`."""
+
 CACHES = ("auto", "on", "off")
 """Given to `WITH (cache = ...)`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from psycopg.sql import SQL, Composable
+from psycopg.sql import SQL, Composable, Literal
 
 from orchestrator.fuzz.expressions import Expr
 from orchestrator.fuzz.grammar import Grammar, Query, comparable_pairs
@@ -27,6 +27,10 @@ def sums_of_products(g: Grammar, depth: int) -> Query:
     shown = [*keys, *(_total(g, clause.sources) for _ in range(g.rng.choice((1, 2, 4))))]
     if keys:
         rest = SQL("{} GROUP BY {}").format(rest, listed([key.sql for key in keys]))
+    if g.chance(0.15):
+        rest = SQL("{} HAVING count(*) {} {}").format(
+            rest, SQL(g.rng.choice((">", "<", "<>"))), Literal(g.rng.choice((0, 1, 2, 5)))
+        )
     return g.select(shown, rest)
 
 

@@ -37,7 +37,8 @@ from orchestrator.fuzz.outcome import (
 )
 from orchestrator.fuzz.script import view_statement
 
-_ALWAYS = {"strategy": "auto", "maintain": "deferred"}
+_ANYHOW = {"strategy": "auto", "representation": "listing"}
+_ALWAYS = {**_ANYHOW, "maintain": "deferred"}
 """Options under which every view can be maintained."""
 
 
@@ -118,7 +119,7 @@ class Runner(Acts):
         Returns it as it came to be, and its strategy.
         """
         given = dict(view.options)
-        wanted = (given, {**given, "strategy": "auto"}, {**given, **_ALWAYS})
+        wanted = (given, {**given, **_ANYHOW}, {**given, **_ALWAYS})
         for number, options in enumerate(wanted):
             made = dataclasses.replace(view, options=tuple(options.items()))
             try:

@@ -67,7 +67,8 @@ _VIEWS = SQL("""
            w.refreshed_at, coalesce(w.refreshes, 0) AS refreshes, coalesce(w.changed, 0) AS changed,
            coalesce(w.seconds, 0) AS seconds, coalesce(w.total_seconds, 0) AS total_seconds,
            coalesce(greatest(c.reltuples, 0), 0)::bigint AS rows,
-           coalesce(pg_total_relation_size(c.oid), 0) AS bytes, used.log_bytes,
+           coalesce(CASE c.relkind WHEN 'v' THEN idivm.state_bytes(v.id)
+                    ELSE pg_total_relation_size(c.oid) END, 0) AS bytes, used.log_bytes,
            CASE WHEN used.log_bytes > idivm.log_limit(v.options) THEN idivm.log_kept(v.id) ELSE 0 END AS log_kept,
            idivm.log_limit(v.options) AS log_limit, idivm.log_action(v.options) AS on_log_limit,
            left(c.relname, -length('_' || v.id)) AS base
@@ -141,6 +142,15 @@ def relation_oid(connection: Connection[Any], name: Composable) -> int | None:
     assert row is not None
     oid: int | None = row[0]
     return oid
+
+
+def is_plain_view(connection: Connection[Any], name: Composable) -> bool:
+    """Whether a name means a view."""
+    row = connection.execute(
+        "SELECT FROM pg_class WHERE oid = to_regclass(%s) AND relkind = 'v'",
+        [name.as_string(connection)],
+    ).fetchone()
+    return row is not None
 
 
 def view_named(connection: Connection[Any], name: Composable) -> ViewInfo:
@@ -233,11 +243,8 @@ def readers_of(connection: Connection[Any], view_id: int) -> list[tuple[int, str
         WITH RECURSIVE readers(id, depth) AS (
             SELECT %s::integer, 0
           UNION
-            SELECT vs.view, r.depth + 1
-            FROM readers r
-            JOIN idivm.views below ON below.id = r.id
-            JOIN idivm.sources s ON s.relation = below.state
-            JOIN idivm.view_sources vs ON vs.source = s.id
+            SELECT v.id, r.depth + 1
+            FROM readers r JOIN idivm.views v ON r.id IN (SELECT idivm.views_below(v.id))
         )
         SELECT v.id, coalesce(v.relation::text, v.name)
         FROM (SELECT id, max(depth) AS depth FROM readers WHERE depth > 0 GROUP BY id) r

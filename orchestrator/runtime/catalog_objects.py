@@ -178,10 +178,10 @@ def invalidate(connection: Connection[Any], view_id: int) -> None:
 
 
 def standing(connection: Connection[Any], names: list[str]) -> set[str]:
-    """Those of some tables of idivm_state that exist."""
+    """Those of some tables and views of idivm_state that exist."""
     rows = connection.execute(
         "SELECT relname FROM pg_class WHERE relnamespace = 'idivm_state'::regnamespace"
-        " AND relkind = 'r' AND relname = ANY (%s)",
+        " AND relkind IN ('r', 'v') AND relname = ANY (%s)",
         [names],
     )
     return {row[0] for row in rows.fetchall()}
@@ -194,6 +194,15 @@ def columns(connection: Connection[Any], table: Composable) -> list[tuple[str, s
         " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
         [table.as_string(connection)],
     ).fetchall()
+
+
+def query_of(connection: Connection[Any], view: Composable) -> str:
+    """The query of a view as PostgreSQL prints it."""
+    row = connection.execute(
+        "SELECT pg_get_viewdef(to_regclass(%s))", [view.as_string(connection)]
+    ).fetchone()
+    assert row is not None
+    return str(row[0])
 
 
 def indexes(connection: Connection[Any], table: Composable) -> list[Index]:

@@ -80,6 +80,9 @@ def _state(state: dict[str, Any]) -> str:
         columns = ", ".join(f"{column['name']} {column['type']}" for column in state["columns"])
         identity = state["identity"]
         return f"  {state['role']} ({columns}; hidden: {identity['row']}, {identity['nth']})"
+    if "key" not in state:
+        columns = ", ".join(column["name"] for column in state["columns"])
+        return f"  {state['role']} ({columns}): not a table, but a query over the others"
     shown = ", ".join(column["name"] for column in state["columns"] if not column["hidden"])
     hidden = ", ".join(column["name"] for column in state["columns"] if column["hidden"])
     key = ", ".join(state["key"]) or "at most one row"

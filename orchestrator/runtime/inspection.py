@@ -16,7 +16,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from orchestrator.deltascript import emit, steps
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.plan import Cost, MaintenancePlan, StateTable
+from orchestrator.deltascript.plan import Cost, MaintenancePlan, StateTable, StateView
 from orchestrator.errors import UnsupportedError
 from orchestrator.frontend.options import parse_options
 from orchestrator.runtime import catalog, catalog_objects, check, install, refresh, sources
@@ -168,6 +168,12 @@ def _compared(connection: Connection[Any], plan: MaintenancePlan, names: Names) 
         ):
             content = state.role == plan.content
             return Damage(f"its table {names.table(state.role)} was altered", content=content)
+        if isinstance(state, StateView):
+            connection.execute(emit.create_state_view(state, names, wanted))
+            asked, found = (catalog_objects.query_of(connection, one) for one in (wanted, table))
+            if asked != found:
+                return Damage(f"the query of {names.table(state.role)} was edited", content=True)
+            continue
         present = catalog_objects.indexes(connection, table)
         alone = replace(plan, states=(state,))
         for statement, like in zip(

@@ -235,8 +235,9 @@ def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False)
             return
         # Capture holds on to the old content until the readers have turned to the new one.
         old = [left, *(_replan_one(connection, reader) for reader in tower[1:])]
-        for table in filter(None, old):
-            connection.execute(SQL("DROP TABLE IF EXISTS {}").format(table))
+        for content in filter(None, old):
+            kind = SQL("VIEW" if catalog.is_plain_view(connection, content) else "TABLE")
+            connection.execute(SQL("DROP {} IF EXISTS {}").format(kind, content))
 
 
 def _replan_one(
@@ -290,7 +291,7 @@ def plan_again(
 
 
 def _layout(plan: Mapping[str, Any]) -> Any:
-    """What a plan says of the table that holds the content."""
+    """What a plan says of the table that holds the content, or of the view in its place."""
     if not plan:
         return None
     [state] = [state for state in plan["states"] if state["role"] == plan["content"]]
@@ -306,7 +307,7 @@ def _restate(
 ) -> Identifier | None:
     """Makes the state tables anew; that of the content only if its layout is another.
 
-    Returns the name of the content's old table in this case; there may be none any more.
+    Returns the name of what held the old content in this case; there may be none any more.
     """
     kept = _layout(plan.to_json()) == _layout(view.plan) and not afresh
     old = fitted_name(names.view, f"_before_{names.id}")

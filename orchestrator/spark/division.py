@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from orchestrator.deltascript.leaves import STATE
-from orchestrator.deltascript.plan import Initialised, MaintenancePlan, Shape, StateTable
+from orchestrator.deltascript.plan import Initialised, MaintenancePlan, Shape, StateTable, StateView
 from orchestrator.spark.kinds import InexactError
 from orchestrator.spark.queries import Emitted, Sources, emit
 from orchestrator.spark.scalars import Fold
@@ -44,7 +44,7 @@ class Division:
 
 def tables_of(plan: MaintenancePlan) -> tuple[StateTable, ...] | None:
     """The states of a plan, if all are given by queries that are trees."""
-    states = [state for state in plan.states if not isinstance(state, Shape)]
+    states = [state for state in plan.states if not isinstance(state, Shape | StateView)]
     if not all(isinstance(state, StateTable) for state in states):
         return None
     return tuple(state for state in states if isinstance(state, StateTable))
@@ -52,7 +52,7 @@ def tables_of(plan: MaintenancePlan) -> tuple[StateTable, ...] | None:
 
 def divide(states: tuple[StateTable, ...], sources: Sources, fold: Fold) -> Division:
     """Divides states; `sources` says what the columns of tables are read as."""
-    reads = {state.role: roles_read(state) for state in states}
+    reads = {state.role: state.query.states for state in states}
     of_tables = {state.role for state in states if _reads_tables(state)}
     reasons: dict[str, str] = {}
     while True:
@@ -96,11 +96,6 @@ def _emitted(
         except InexactError as reason:
             reasons[state.role] = str(reason)
     return emitted
-
-
-def roles_read(state: StateTable) -> frozenset[str]:
-    """The states that a state is computed from."""
-    return frozenset(t.name for t in state.query.tree.find_all(exp.Table) if t.db == STATE)
 
 
 def _reads_tables(state: StateTable) -> bool:

@@ -53,6 +53,13 @@ def choose(problem: Problem, wanted: str) -> MaintenancePlan:
     if wanted not in (*STRATEGIES, "auto"):
         known = ", ".join(["auto", *STRATEGIES])
         raise UnsupportedError(f"There is no strategy {wanted!r}; choose one of {known}.")
+    if problem.factorized:
+        if wanted not in ("auto", viewtree.NAME):
+            raise UnsupportedError(
+                f"The strategy {wanted} keeps no factorized result; take viewtree, or leave"
+                " representation = factorized out."
+            )
+        wanted = viewtree.NAME
     reasons: list[Reason] = []
     if wanted == "auto" and not problem.moving:
         found = _compared(problem)

@@ -65,6 +65,8 @@ class Problem:
     """Whether that may be decided otherwise, by costs."""
     minimise: bool = True
     """Whether queries are cut down by what is known of diffs."""
+    factorized: bool = False
+    """Whether the result is kept as views of a tree whose join it is, and not row by row."""
     variable_order: str | None = None
     """The order that the user wants a view tree to follow."""
     epsilon: Fraction = Fraction(1, 2)

@@ -34,7 +34,7 @@ from orchestrator.deltascript.plan import (
     Query,
     Shape,
     Source,
-    StateTable,
+    State,
     Step,
 )
 from orchestrator.sqltext import fitted_name
@@ -84,7 +84,7 @@ class Composer:
         self.sources = {source.oid: source for source in sources}
         self.symbols = symbols
         self.types = dict(types)
-        self.states: list[StateTable | Shape] = []
+        self.states: list[State] = []
         self.static = static
         """Tables, by oid, whose changes are answered by computing everything anew."""
         self.change_of_join = change_of_join

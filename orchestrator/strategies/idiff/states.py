@@ -245,12 +245,23 @@ class Upkeep:
         """Inserts the rows of a diff that are not there."""
         self._apply("insert", plan, ())
 
-    def merge(self, plan: Operator, sets: Sequence[tuple[Column, Scalar]]) -> None:
+    def merge(
+        self,
+        plan: Operator,
+        sets: Sequence[tuple[Column, Scalar]],
+        count: Column | None = None,
+    ) -> None:
         """Inserts rows, or changes those that are there by their IDs; nobody follows the state.
 
         The expressions are over the columns of the new row and, by `stored`, those of the old one.
+        A row whose `count`, which is added up, becomes 0 goes.
         """
-        self._apply("merge", plan, self.state.ids, sets)
+        ids = self.state.ids
+        nullable = count is not None and not self.state.not_null.issuperset(ids)
+        self._apply("merge", plan, ids, sets, count=None if nullable else count)
+        if count is not None and nullable:
+            fewer = Selection(plan, filled("x <= 0", x=count))
+            self.delete(fewer, ids, filled("x = 0", x=self.stored(count)))
 
     def _apply(
         self,
@@ -260,6 +271,7 @@ class Upkeep:
         sets: Sequence[tuple[Column, Scalar]] = (),
         where: Scalar | None = None,
         needs: Iterable[str] | None = None,
+        count: Column | None = None,
     ) -> None:
         state, composer = self.state, self.composer
         composer.comparable(ids)
@@ -295,6 +307,7 @@ class Upkeep:
                 shape=held.shape if held else None,
                 fields=both(name for _, name in state.outputs) if held else (),
                 needs=tuple(sorted(variables(plan) if needs is None else needs)),
+                counted=state.called(count) if count else None,
             ),
         )
 

@@ -1,14 +1,14 @@
 """The partition manager: degrees of values, the threshold, and which values are heavy.
 
-A relation is divided on some of its variables. The degree of a value is the number of keys that have
-it. At the threshold N^ε, heavy values have a degree of at least N^ε / 2 and light ones one below
+Relations are divided on some of their variables. The degree of a value is how many keys, or rows,
+have it. At the threshold N^ε, heavy values have a degree of at least N^ε / 2 and light ones one below
 3 N^ε / 2; after a change of the threshold base N it is N^ε for both (definition 6 of
 papers/ivm-eps-counting-triangles.txt). Where ε is 0, every value is heavy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -29,7 +29,7 @@ from orchestrator.deltascript.plan import Partition, Partitioning, PlanAnew
 from orchestrator.strategies.idiff import terms
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.states import Upkeep, store
-from orchestrator.strategies.skew.triangle import Division
+from orchestrator.strategies.viewtree.hypergraph import Variables
 from orchestrator.strategies.viewtree.propagation import Relation
 from orchestrator.strategies.viewtree.sums import COUNT
 
@@ -38,8 +38,17 @@ RISES, FALLS = 1, -1
 
 
 @dataclass(frozen=True)
+class Split:
+    """What is divided by the values of some variables: an atom, or some together."""
+
+    name: str
+    atoms: tuple[str, ...]
+    on: Variables
+
+
+@dataclass(frozen=True)
 class _Values:
-    """The values that a relation is divided by: their degrees, and those that are heavy."""
+    """The values that relations are divided by: their degrees, and those that are heavy."""
 
     columns: tuple[Column, ...]
     degree: Column
@@ -51,10 +60,18 @@ class Degrees:
     """Keeps the degrees of the values of some relations, and says which values change their part."""
 
     def __init__(
-        self, composer: Composer, epsilon: Fraction, relations: Mapping[Division, Relation]
+        self,
+        composer: Composer,
+        epsilon: Fraction,
+        relations: Mapping[Split, Relation],
+        sized: Collection[Split],
     ) -> None:
-        """Stores degrees, threshold and heavy values as they are at first: strictly divided."""
-        self.composer, self.epsilon = composer, epsilon
+        """Stores degrees, threshold and heavy values as they are at first: strictly divided.
+
+        N is about as large as what is `sized`. Keys count as often as their payload says, but once
+        where that is 1 by definition.
+        """
+        self.composer, self.epsilon, self.sized = composer, epsilon, sized
         counted = {one: self._counted(one, relation) for one, relation in relations.items()}
         names = ("base", "size", "threshold", "minor", "major")
         types = ("bigint", "bigint", "double precision", "bigint", "bigint")
@@ -62,25 +79,29 @@ class Degrees:
             Column(composer.symbols.fresh(name), type_)
             for name, type_ in zip(names, types, strict=True)
         )
-        self.state = self._stored_base([(scan, degree) for _, degree, scan in counted.values()])
+        self.state = self._stored_base(
+            [(scan, degree) for one, (_, degree, scan) in counted.items() if one in sized]
+        )
         self.values = {
             one: _Values(columns, degree, scan, self._stored_heavy(one, columns, degree, scan))
             for one, (columns, degree, scan) in counted.items()
         }
-        self.changes: dict[Division, DiffScan] = {}
+        self.changes: dict[Split, DiffScan] = {}
         """Of the degrees."""
-        self.moving: dict[Division, Relation] = {}
+        self.moving: dict[Split, Relation] = {}
         """Values that change their part; their payload says how."""
 
     # States
 
     def _counted(
-        self, one: Division, relation: Relation
+        self, one: Split, relation: Relation
     ) -> tuple[tuple[Column, ...], Column, StateScan]:
         columns = tuple(relation.keys[name] for name in sorted(one.on))
         degree = Column(self.composer.symbols.fresh("degree"), "bigint")
-        rows = Grouping(relation.rows, columns, (Aggregate(degree, Scalar.read("count(*)")),))
-        role = self.composer.name(f"{one.atom}_degrees")
+        times = filled("sum(x)::bigint", x=relation.payload[COUNT])
+        call = Scalar.read("count(*)") if relation.exists else times
+        rows = Grouping(relation.rows, columns, (Aggregate(degree, call),))
+        role = self.composer.name(f"{one.name}_degrees")
         return columns, degree, store(role, rows, columns, self.composer, followed=False)
 
     def _stored_base(self, counted: Iterable[tuple[StateScan, Column]]) -> StateScan:
@@ -108,11 +129,11 @@ class Degrees:
         return store(self.composer.name("partition"), Projection(rows, items), (), self.composer)
 
     def _stored_heavy(
-        self, one: Division, columns: tuple[Column, ...], degree: Column, scan: StateScan
+        self, one: Split, columns: tuple[Column, ...], degree: Column, scan: StateScan
     ) -> StateScan:
         enough = filled("x >= y", x=degree, y=self.threshold)
         rows = terms.shown(Selection(Join(scan, self.state), enough), columns)
-        role = self.composer.name(f"{one.atom}_heavy_values")
+        role = self.composer.name(f"{one.name}_heavy_values")
         return store(role, rows, columns, self.composer, followed=False)
 
     def _power(self, base: Scalar) -> Scalar:
@@ -120,23 +141,31 @@ class Degrees:
             f"power(x::double precision, {float(self.epsilon)}::double precision)", x=base
         )
 
-    def divided(self, one: Division, rows: Operator, *, heavy: bool) -> Operator:
+    def divided(self, one: Split, relation: Relation, *, heavy: bool) -> Relation:
         """The rows with heavy values, or those with light ones."""
         values = self.values[one]
-        stored, equal, _ = self._beside(values.heavy, values.columns)
-        return (Semijoin if heavy else Antisemijoin)(rows, stored, equal)
+        shared = [relation.keys[name] for name in sorted(one.on)]
+        stored, equal, _ = self._beside(values.heavy, values.columns, shared)
+        return relation.at((Semijoin if heavy else Antisemijoin)(relation.rows, stored, equal))
 
     def _beside(
-        self, scan: StateScan, shared: Sequence[Column]
+        self, scan: StateScan, columns: Sequence[Column], shared: Sequence[Column] | None = None
     ) -> tuple[Operator, Scalar, dict[Column, Column]]:
-        """A state under other names, to be met in some columns that it shares with other rows."""
+        """A state under other names, to be met in some columns by those of other rows."""
         new = {column: self.composer.fresh(column) for column in scan.columns}
-        equal = conjunction(filled("x = y", x=column, y=new[column]) for column in shared)
+        pairs = zip(columns, columns if shared is None else shared, strict=True)
+        equal = conjunction(filled("x = y", x=other, y=new[column]) for column, other in pairs)
         return terms.renamed(scan, new.items()), equal, new
+
+    def heavy(self, one: Split) -> Relation:
+        """The heavy values."""
+        values = self.values[one]
+        keys = dict(zip(sorted(one.on), values.columns, strict=True))
+        return Relation(values.heavy, keys, {}, exists=True)
 
     # Steps
 
-    def count(self, one: Division, delta: Relation, parts: Sequence[StateScan]) -> None:
+    def count(self, one: Split, delta: Relation, parts: Sequence[StateScan]) -> None:
         """Follows the keys that come and those that are there no more."""
         composer, values = self.composer, self.values[one]
         rows, stored = delta.rows, []
@@ -149,13 +178,26 @@ class Degrees:
         sign = composer.column("sign")
         text = "CASE WHEN was = 0 AND more > 0 THEN 1 WHEN was > 0 AND was + more = 0 THEN -1 ELSE 0 END"
         item = Item(sign, filled(text, was=was, more=delta.payload[COUNT]))
-        signs = Projection(rows, (*map(Item.kept, values.columns), item))
-        net = Aggregate(values.degree, filled("sum(x)::bigint", x=sign))
+        self._follow(one, Projection(rows, (*map(Item.kept, values.columns), item)), sign)
+
+    def add(self, one: Split, deltas: Sequence[Relation]) -> None:
+        """Follows the rows that come and go."""
+        more = self.composer.column("more")
+        names, columns = sorted(one.on), (*self.values[one].columns, more)
+        branches = [
+            Branch(delta.rows, (*(delta.keys[name] for name in names), delta.payload[COUNT]))
+            for delta in deltas
+        ]
+        self._follow(one, UnionAll(tuple(branches), columns), more)
+
+    def _follow(self, one: Split, rows: Operator, more: Column) -> None:
+        composer, values = self.composer, self.values[one]
+        net = Aggregate(values.degree, filled("sum(x)::bigint", x=more))
         changed = Selection(
-            Grouping(signs, values.columns, (net,)), filled("x <> 0", x=values.degree)
+            Grouping(rows, values.columns, (net,)), filled("x <> 0", x=values.degree)
         )
         columns = (*values.columns, values.degree)
-        self.changes[one] = composer.assign(f"{one.atom}_degree_change", changed, columns)
+        self.changes[one] = composer.assign(f"{one.name}_degree_change", changed, columns)
         upkeep = Upkeep(values.degrees, composer)
         grown = filled("x + y", x=upkeep.stored(values.degree), y=values.degree)
         upkeep.merge(self.changes[one], [(values.degree, grown)])
@@ -195,7 +237,11 @@ class Degrees:
         Gives the variable that holds the change.
         """
         composer = self.composer
-        branches = (Branch(scan, scan.columns[-1:]) for scan in self.changes.values())
+        branches = [
+            Branch(scan, scan.columns[-1:])
+            for one, scan in self.changes.items()
+            if one in self.sized
+        ]
         more, by = composer.column("more"), composer.column("by")
         total = Aggregate(by, filled("sum(x)::bigint", x=more))
         upkeep = Upkeep(self.state, composer)
@@ -215,13 +261,13 @@ class Degrees:
         )
         return composer.changes[self.state.role].update
 
-    def _strictly(self, one: Division, values: _Values, major: DiffScan) -> DiffScan:
+    def _strictly(self, one: Split, values: _Values, major: DiffScan) -> DiffScan:
         """The values that change their part where N has changed (StrictPartition in figure 4)."""
         every = Join(major, values.degrees)
         moving = self._crossing(one, every, values.degree, Fraction(1), Fraction(1))
         return self._assigned(one, moving, major)
 
-    def _loosely(self, one: Division, values: _Values, stays: Operator) -> DiffScan:
+    def _loosely(self, one: Split, values: _Values, stays: Operator) -> DiffScan:
         """Of the values whose degree has changed, those for which it is too large or too small."""
         few = Join(terms.shown(self.changes[one], values.columns), stays)
         degrees, equal, new = self._beside(values.degrees, values.columns)
@@ -232,7 +278,7 @@ class Degrees:
         return self._assigned(one, moving, self.changes[one])
 
     def _crossing(
-        self, one: Division, rows: Operator, degree: Column, rises: Fraction, falls: Fraction
+        self, one: Split, rows: Operator, degree: Column, rises: Fraction, falls: Fraction
     ) -> Operator:
         """Light values with so many times the threshold or more, heavy ones with less than so many."""
         values = self.values[one]
@@ -248,8 +294,8 @@ class Degrees:
         found = Projection(beside, (*map(Item.kept, values.columns), item))
         return Selection(found, filled("x IS NOT NULL", x=direction))
 
-    def _assigned(self, one: Division, moving: Operator, needs: DiffScan) -> DiffScan:
-        return self.composer.assign(f"{one.atom}_moving", moving, moving.columns, [needs.variable])
+    def _assigned(self, one: Split, moving: Operator, needs: DiffScan) -> DiffScan:
+        return self.composer.assign(f"{one.name}_moving", moving, moving.columns, [needs.variable])
 
     def _count_minor(self, moving: Iterable[DiffScan]) -> None:
         """Counts the values that are rebalanced one by one."""
@@ -261,9 +307,7 @@ class Degrees:
         more = filled("x + y", x=upkeep.stored(self.minor), y=count)
         upkeep.update(times, (), [(self.minor, more)])
 
-    def moved(
-        self, one: Division, relation: Relation, parts: tuple[StateScan, StateScan]
-    ) -> Operator:
+    def moved(self, one: Split, relation: Relation, parts: tuple[StateScan, StateScan]) -> Operator:
         """The change of the heavy part: the rows of values that rise, and, less, of those that fall."""
         columns = (*relation.keys.values(), *relation.payload.values())
         branches = []
@@ -275,26 +319,26 @@ class Degrees:
             branches.append(Branch(Projection(rows, (*keys, *payload)), columns))
         return UnionAll(tuple(branches), columns)
 
-    def _moving(self, one: Division, way: int) -> Operator:
+    def _moving(self, one: Split, way: int) -> Operator:
         moving = self.moving[one]
         return Selection(moving.rows, filled(f"x = {way}", x=moving.payload[COUNT]))
 
-    def settle(self, one: Division) -> None:
+    def settle(self, one: Split) -> None:
         """The values that change their part do."""
         values = self.values[one]
         upkeep = Upkeep(values.heavy, self.composer)
         upkeep.insert(terms.shown(self._moving(one, RISES), values.columns))
         upkeep.delete(self._moving(one, FALLS), values.columns)
 
-    def forget(self, one: Division) -> None:
+    def forget(self, one: Split) -> None:
         """Values that no row has any more go."""
         values = self.values[one]
         upkeep = Upkeep(values.degrees, self.composer)
         fewer = Selection(self.changes[one], filled("x < 0", x=values.degree))
         upkeep.delete(fewer, values.columns, filled("x = 0", x=upkeep.stored(values.degree)))
 
-    def described(self, parts: Mapping[Division, tuple[StateScan, StateScan]]) -> Partitioning:
-        """Where what is kept lies."""
+    def described(self, parts: Mapping[Split, tuple[StateScan, StateScan]]) -> Partitioning:
+        """Where what is kept lies, and where the heavy and the light part if they are stored."""
         called = self.state.called
         return Partitioning(
             epsilon=str(self.epsilon),
@@ -306,13 +350,13 @@ class Degrees:
             major=called(self.major),
             partitions=tuple(
                 Partition(
-                    one.atom,
+                    ", ".join(one.atoms),
                     tuple(sorted(one.on)),
                     tuple(map(values.degrees.called, values.columns)),
                     values.degrees.role,
                     values.degrees.called(values.degree),
                     values.heavy.role,
-                    *(part.role for part in parts[one]),
+                    tuple(part.role for part in parts.get(one, ())),
                 )
                 for one, values in self.values.items()
             ),

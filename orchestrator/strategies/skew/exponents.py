@@ -55,6 +55,48 @@ class Exponents:
         return f"a change of one row costs {update} on average, and {space} rows are stored"
 
 
+@dataclass(frozen=True)
+class Guarantee:
+    """Theorem 3 of papers/hierarchical-queries.txt: the exponents that w, δ and ε give.
+
+    >>> pair = Guarantee(Fraction(1, 4), Fraction(2), Fraction(1), True)
+    >>> pair.update, pair.first, pair.delay
+    (Fraction(1, 4), Fraction(5, 4), Fraction(3, 4))
+    """
+
+    epsilon: Fraction
+    width: Fraction
+    """w, the factorization width."""
+    delta: Fraction
+    """δ, the delta width."""
+    divided: bool
+    """Whether any value may be heavy."""
+
+    @property
+    def update(self) -> Fraction:
+        """Of what a change of one row costs, averaged over many."""
+        return self.delta * self.epsilon
+
+    @property
+    def first(self) -> Fraction:
+        """Of what the first content costs, and of the number of rows that are stored."""
+        return 1 + (self.width - 1) * self.epsilon
+
+    @property
+    def delay(self) -> Fraction:
+        """Of the time from one row of the result to the next."""
+        return 1 - self.epsilon if self.divided else Fraction(0)
+
+    @property
+    def described(self) -> str:
+        """The guarantee in words."""
+        update, first, delay = map(power, (self.update, self.first, self.delay))
+        return (
+            f"w = {self.width}, δ = {self.delta}: a change of one row costs {update} on average,"
+            f" the first content {first}, and a row is {delay} after the one before"
+        )
+
+
 def written(epsilon: Fraction) -> str:
     """N^ε for people.
 

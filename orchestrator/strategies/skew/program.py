@@ -15,13 +15,9 @@ of figure 4 in papers/ivm-eps-counting-triangles.txt, with its last two steps in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.project import Item, Projection
-from orchestrator.algebra.operators.set_operation import Branch
-from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import filled
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan
@@ -29,10 +25,18 @@ from orchestrator.deltascript.plan import Analyse, MaintenancePlan, Reason, Stat
 from orchestrator.strategies.problem import Problem
 from orchestrator.strategies.skew.degrees import Degrees
 from orchestrator.strategies.skew.exponents import Exponents
+from orchestrator.strategies.skew.hierarchical import UnionPlan, union
 from orchestrator.strategies.skew.show import shown
 from orchestrator.strategies.skew.triangle import Division, SkewPlan, triangle
-from orchestrator.strategies.viewtree.normal import COVARIANCE, NormalForm, normal_form
-from orchestrator.strategies.viewtree.propagation import Propagation, Relation, called
+from orchestrator.strategies.skew.unions import Unions
+from orchestrator.strategies.viewtree.normal import COVARIANCE, NormalForm
+from orchestrator.strategies.viewtree.propagation import (
+    Propagation,
+    Relation,
+    called,
+    columns_of,
+    planned,
+)
 from orchestrator.strategies.viewtree.tree import View
 
 NAME = "skew"
@@ -40,18 +44,22 @@ NAME = "skew"
 
 def plan(problem: Problem) -> MaintenancePlan | Unsupported:
     """The maintenance plan over heavy and light parts, or why there is none."""
-    if problem.plan is None:
-        return Unsupported("the query is not modelled", problem.algebra)
-    form = normal_form(problem.plan, problem.distinct, problem.types)
-    if isinstance(form, Unsupported):
-        return form
-    parts = triangle(form.graph, Exponents(problem.epsilon))
-    if isinstance(parts, Unsupported):
-        return parts
-    try:
+
+    def made(form: NormalForm) -> MaintenancePlan | Unsupported:
+        for product in form.products:
+            if product.aggregate.function == COVARIANCE:
+                raise NotModelledError(
+                    "a covariance is not kept in heavy and light parts", str(product.aggregate.call)
+                )
+        found = union(form.graph, problem.epsilon)
+        if isinstance(found, UnionPlan):
+            return Unions(problem, form, found).plan(NAME)
+        parts = triangle(form.graph, Exponents(problem.epsilon))
+        if isinstance(parts, Unsupported):
+            return found if form.graph.hierarchical else parts
         return _Program(problem, form, parts).plan()
-    except NotModelledError as error:
-        return error.unsupported
+
+    return planned(problem, made)
 
 
 class _Program(Propagation):
@@ -59,11 +67,6 @@ class _Program(Propagation):
 
     def __init__(self, problem: Problem, form: NormalForm, parts: SkewPlan) -> None:
         super().__init__(problem, form)
-        for product in form.products:
-            if product.aggregate.function == COVARIANCE:
-                raise NotModelledError(
-                    "a covariance is not kept in heavy and light parts", str(product.aggregate.call)
-                )
         self.parts = parts
         self._take_products([one.atom for one in parts.divisions])
 
@@ -77,7 +80,8 @@ class _Program(Propagation):
         self.degrees = Degrees(
             self.composer,
             parts.exponents.epsilon,
-            {one: self.defined[one.whole] for one in parts.divisions},
+            {one.split: replace(self.defined[one.whole], exists=True) for one in parts.divisions},
+            [one.split for one in parts.divisions],
         )
         for one in parts.divisions:
             self._divide(one)
@@ -87,7 +91,7 @@ class _Program(Propagation):
         self.content = self._content(self._result())
         self._follow()
         made = self._planned(NAME)
-        known = self.degrees.described({one: self._parts(one) for one in parts.divisions})
+        known = self.degrees.described({one.split: self._parts(one) for one in parts.divisions})
         historic = {known.state, *(one.heavy_values for one in known.partitions)}
         return replace(
             made,
@@ -109,8 +113,7 @@ class _Program(Propagation):
         """Stores the parts of a relation."""
         whole = self.defined[one.whole]
         for part in one.parts:
-            rows = self.degrees.divided(one, whole.rows, heavy=part == one.heavy)
-            self.defined[part] = whole.at(rows)
+            self.defined[part] = self.degrees.divided(one.split, whole, heavy=part == one.heavy)
             self._store(part)
 
     def _parts(self, one: Division) -> tuple[StateScan, StateScan]:
@@ -126,7 +129,7 @@ class _Program(Propagation):
         found = [
             made for part in first.parts for made in self._met(first, self._present(part), part)
         ]
-        self.defined[root] = self._summed(found)
+        self.defined[root] = self._summed(root, found)
         return self.defined[root]
 
     def _met(self, one: Division, delta: Relation, view: View) -> list[Relation]:
@@ -141,20 +144,6 @@ class _Program(Propagation):
             for rule in self.parts.rules[one.atom]
         ]
 
-    def _summed(self, found: Sequence[Relation]) -> Relation:
-        """The sum of relations that are like the result."""
-        columns = tuple(self.composer.fresh(column) for column in _columns(found[0]))
-        branches = tuple(Branch(one.rows, _columns(one)) for one in found)
-        names = tuple(found[0].keys)
-        keys = dict(zip(names, columns, strict=False))
-        payload = dict(zip(found[0].payload, columns[len(names) :], strict=True))
-        return self._grouped(
-            self.parts.root,
-            UnionAll(branches, columns),
-            keys,
-            lambda part: part.joined([(part, payload[part])]),
-        )
-
     # Deltas
 
     def _follow(self) -> None:
@@ -166,7 +155,7 @@ class _Program(Propagation):
             bag = self._change(atom)
             changed = self._leaf(one.whole, atom, atom.rows(bag.plan), bag.sign)
             deltas[one] = self._assigned(one.whole, changed)
-            self.degrees.count(one, deltas[one], self._parts(one))
+            self.degrees.count(one.split, deltas[one], self._parts(one))
         if not deltas:
             return
         major = self.degrees.rebalance()
@@ -176,20 +165,20 @@ class _Program(Propagation):
             root = self.parts.root
             self._add(
                 self.content.state,
-                self._assigned(root, self._summed(self._met(one, delta, one.whole))),
+                self._assigned(root, self._summed(root, self._met(one, delta, one.whole))),
                 self.content,
             )
             for part in one.parts:
-                rows = self.degrees.divided(one, delta.rows, heavy=part == one.heavy)
-                self._apply(part, self._assigned(part, delta.at(rows)))
-            self.degrees.forget(one)
+                rows = self.degrees.divided(one.split, delta, heavy=part == one.heavy)
+                self._apply(part, self._assigned(part, rows))
+            self.degrees.forget(one.split)
         # N has doubled or halved: what PostgreSQL has planned for was another size.
         self.composer.steps.append(Analyse((major,)))
 
     def _move(self, one: Division) -> None:
         """Moves the rows of values that change their part; the result stays as it is."""
-        whole, columns = self.defined[one.whole], _columns(self.defined[one.whole])
-        rows = self.degrees.moved(one, whole, self._parts(one))
+        whole, columns = self.defined[one.whole], columns_of(self.defined[one.whole])
+        rows = self.degrees.moved(one.split, whole, self._parts(one))
         comes = self._assigned(one.heavy, whole.at(rows))
         back = [Item(column, filled("-x", x=column)) for column in whole.payload.values()]
         keys = map(Item.kept, whole.keys.values())
@@ -200,7 +189,7 @@ class _Program(Propagation):
         )
         self._apply(one.heavy, comes)
         self._apply(one.light, goes)
-        self.degrees.settle(one)
+        self.degrees.settle(one.split)
 
     def _apply(self, part: View, delta: Relation) -> None:
         """Adds the change of a part to the views that join it, and to itself."""
@@ -210,7 +199,3 @@ class _Program(Propagation):
                 made = self._inner(view, met, view.children.index(part))
                 self._add(self.states[view], self._assigned(view, made))
         self._add(self.states[part], delta)
-
-
-def _columns(relation: Relation) -> tuple[Column, ...]:
-    return (*relation.keys.values(), *relation.payload.values())

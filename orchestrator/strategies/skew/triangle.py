@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from orchestrator.algebra.unsupported import Unsupported
+from orchestrator.strategies.skew.degrees import Split
 from orchestrator.strategies.skew.exponents import Exponents
 from orchestrator.strategies.viewtree.hypergraph import Hypergraph, Variables
 from orchestrator.strategies.viewtree.tree import View
@@ -33,6 +34,11 @@ class Division:
     on: Variables
     heavy: View
     light: View
+
+    @property
+    def split(self) -> Split:
+        """What is divided."""
+        return Split(self.atom, (self.atom,), self.on)
 
     @property
     def parts(self) -> tuple[View, View]:

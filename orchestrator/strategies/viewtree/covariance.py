@@ -22,6 +22,9 @@ FLOAT = "double precision"
 TRIPLE = f"{FLOAT}[]"
 """The type of a triple's column."""
 
+COVARIANCE_TYPE = "idivm.covariance"
+"""The type of what a view shows of one."""
+
 
 @dataclass(frozen=True)
 class Triple:
@@ -68,17 +71,17 @@ class Triple:
 
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
         """The sum of the product of triples, and of counts, which are triples of no number."""
-        terms = [
-            Scalar.column(column)
-            if isinstance(payload, Triple)
-            else filled(f"ARRAY[x::{FLOAT}]", x=column)
-            for payload, column in factors
-        ]
-        first, *rest = terms
-        for term in rest[:-1]:
-            first = filled("idivm.triple_times(x, y)", x=first, y=term)
-        last = rest[-1] if rest else Scalar.read(f"ARRAY[1::{FLOAT}]")
-        return self._or_zero(filled("idivm.triple_sum(x, y)", x=first, y=last))
+        *first, last = factors if len(factors) > 1 else (*factors, None)
+        product = self.multiplied([factor for factor in first if factor])
+        more = _term(*last) if last else Scalar.read(f"ARRAY[1::{FLOAT}]")
+        return self._or_zero(filled("idivm.triple_sum(x, y)", x=product, y=more))
+
+    def multiplied(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
+        """The product of triples and counts."""
+        product, *rest = (_term(*factor) for factor in factors)
+        for term in rest:
+            product = filled("idivm.triple_times(x, y)", x=product, y=term)
+        return product
 
     def added(self, stored: Column | Scalar, more: Column | Scalar) -> Scalar:
         """The sum of two triples."""
@@ -117,6 +120,12 @@ def kept(product: Product, leaves: Sequence[str], never_null: Callable[[Scalar],
     order = ", ".join(str(places[n]) for n in range(len(places)))
     text = f"idivm.triple_covariance({{0}}, {{1}}, ARRAY[{order}])"
     return Kept(product.aggregate, (counted, triple), text)
+
+
+def _term(payload: Payload, column: Column) -> Scalar:
+    if isinstance(payload, Triple):
+        return Scalar.column(column)
+    return filled(f"ARRAY[x::{FLOAT}]", x=column)
 
 
 def _if(condition: Scalar, worth: Scalar) -> Scalar:

@@ -71,6 +71,8 @@ class NormalForm:
     shown: tuple[tuple[str, Scalar], ...]
     """The view's columns over the grouping columns and the aggregates' columns."""
     fds: tuple[Fd, ...]
+    having: Scalar = TRUE
+    """What is asked of groups, over the same columns."""
 
     @property
     def free(self) -> tuple[str, ...]:
@@ -118,7 +120,7 @@ class _Reading:
         self.owner: dict[Column, str] = {}
 
     def form(self) -> NormalForm:
-        top, shown = _above(self.plan.root)
+        top, shown, having = _above(self.plan.root)
         defined = self._rows(top.input if top is not None else self._ungrouped())
         grouping = top if top is not None else self._implied(shown)
         filters, pairs = self._divided()
@@ -168,6 +170,7 @@ class _Reading:
                 for name, column in zip(self.plan.names, self.plan.columns, strict=True)
             ),
             tuple(_dependencies(atoms)),
+            having,
         )
 
     def _ungrouped(self) -> Operator:
@@ -373,8 +376,8 @@ def _without_widening(scalar: Scalar) -> Tree:
     return tree
 
 
-def _above(root: Operator) -> tuple[Grouping | None, dict[Column, Scalar]]:
-    """The topmost grouping, and what is computed from its columns, or from ungrouped rows."""
+def _above(root: Operator) -> tuple[Grouping | None, dict[Column, Scalar], Scalar]:
+    """The topmost grouping, what is computed from its columns, or from ungrouped rows, and HAVING."""
     computed: list[Projection] = []
     operator = root
     while isinstance(operator, Sort | Projection):
@@ -382,12 +385,16 @@ def _above(root: Operator) -> tuple[Grouping | None, dict[Column, Scalar]]:
             computed.append(operator)
         operator = operator.children[0]
     top: Grouping | None = None
+    having = TRUE
+    if isinstance(operator, Selection) and isinstance(operator.input, Grouping):
+        having = operator.condition
+        operator = operator.input
+        if having.subqueries:
+            raise NotModelledError("a condition has a subquery", str(having))
     if isinstance(operator, Distinct):
         top = Grouping(operator.input, operator.columns)
     elif isinstance(operator, Grouping):
         top = operator
-    elif isinstance(operator, Selection) and isinstance(operator.input, Grouping):
-        raise NotModelledError("HAVING is not kept in a view tree", str(operator.condition))
     shown: dict[Column, Scalar] = {}
     for projection in reversed(computed):
         made = {
@@ -398,7 +405,7 @@ def _above(root: Operator) -> tuple[Grouping | None, dict[Column, Scalar]]:
         if any(scalar.subqueries for scalar in made.values()):
             raise NotModelledError("an expression has a subquery", projection.label)
         shown |= made
-    return top, shown
+    return top, shown, having
 
 
 def _called(column: Column, scans: Iterable[Scan]) -> str:

@@ -15,35 +15,37 @@ from dataclasses import replace
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
-from orchestrator.algebra.scalar import Scalar, conjunction, filled
-from orchestrator.algebra.unsupported import NotModelledError, Unsupported
+from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
+from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.deltascript.plan import MaintenancePlan, Reason, Statistics
+from orchestrator.errors import UsageError
 from orchestrator.strategies.idiff import terms
 from orchestrator.strategies.problem import Problem
 from orchestrator.strategies.viewtree import classes, orders, search, sums
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph, Variables
-from orchestrator.strategies.viewtree.normal import Atom, NormalForm, normal_form
-from orchestrator.strategies.viewtree.propagation import Propagation, Relation, called
+from orchestrator.strategies.viewtree.normal import Atom, NormalForm
+from orchestrator.strategies.viewtree.propagation import Propagation, Relation, called, planned
 from orchestrator.strategies.viewtree.sums import COUNT
-from orchestrator.strategies.viewtree.tree import View, composed, materialised, tau, with_indicators
+from orchestrator.strategies.viewtree.tree import (
+    View,
+    composed,
+    enumerated,
+    materialised,
+    nu,
+    tau,
+    with_indicators,
+)
 
 NAME = "viewtree"
 
 
 def plan(problem: Problem) -> MaintenancePlan | Unsupported:
     """The maintenance plan by a view tree, or why there is none."""
-    if problem.plan is None:
-        return Unsupported("the query is not modelled", problem.algebra)
-    form = normal_form(problem.plan, problem.distinct, problem.types)
-    if isinstance(form, Unsupported):
-        return form
-    try:
-        return _Program(problem, form).plan()
-    except NotModelledError as error:
-        return error.unsupported
+    return planned(problem, lambda form: _Program(problem, form).plan())
 
 
 class _Program(Propagation):
@@ -52,8 +54,9 @@ class _Program(Propagation):
     def __init__(self, problem: Problem, form: NormalForm) -> None:
         super().__init__(problem, form)
         graph = form.graph
-        self.forest = _order(graph, form.fds, problem.variable_order)
-        self.tree = with_indicators(composed(tau(self.forest, graph), graph.free), graph)
+        self.forest = _order(graph, form.fds, problem.variable_order, problem.factorized)
+        tree = (nu if problem.factorized else tau)(self.forest, graph)
+        self.tree = with_indicators(composed(tree, graph.free), graph)
         self._take_products(
             [v.atoms[0] for v in self.tree.walk() if not v.children and not v.indicator]
         )
@@ -61,22 +64,33 @@ class _Program(Propagation):
         # How often a key is there tells whether it comes or goes.
         counted = {v for v in self.tree.walk() if v.indicator and v.leaves <= updatable}
         self.stored = materialised(self.tree, updatable) | counted
+        self.shown: tuple[View, ...] = ()
+        if problem.factorized or form.having != TRUE:
+            # Groups that HAVING leaves out are kept: they may come back.
+            self.shown = (self.tree,)
+            if problem.factorized:
+                self.shown = enumerated(self.tree, graph.free, whole=bool(self.totals))
+            self.stored = (self.stored - {self.tree}).union(self.shown)
         self.found = self._found(updatable)
         self.stored -= self.found
         self.read = {view: self._read(view) for view in self.tree.walk() if not view.children}
         self.counts: dict[View, Relation] = {}
+        self.wanted = self._wanted(self.tree, False)
 
     def plan(self) -> MaintenancePlan:
         """The states, and the steps that keep them."""
         root = self._definition(self.tree)
         self._comparable()
+        content = None if self.shown else self._content(root)
         for view in self.tree.walk():
-            if view in self.stored and view is not self.tree:
+            if view in self.stored and (self.shown or view is not self.tree):
                 self._store(view)
-        content = self._content(root)
+        if self.shown:
+            self._show(self._result())
+        state = content.state if content else self.states.get(self.tree)
         delta = self._delta(self.tree)
-        if delta is not None:
-            self._add(content.state, delta, content)
+        if delta is not None and state is not None:
+            self._add(state, delta, content, whole=True)
         made = self._planned(NAME)
         return replace(made, algebra=f"{made.algebra}\n\n{self._drawn()}", reasons=self._why())
 
@@ -88,7 +102,56 @@ class _Program(Propagation):
     def _why(self) -> tuple[Reason, ...]:
         graph, fds = self.form.graph, self.form.fds
         found = classes.guarantee(search.cost(self.tree, graph, fds))
+        if self.problem.factorized:
+            delay = (
+                "the next row is found in constant time" if graph.free_connex else "read by joins"
+            )
+            found = f"{found}; kept factorized, {delay}"
         return (Reason(NAME, True, f"it is {classes.class_of(graph, fds)}: {found}"),)
+
+    def _wanted(self, view: View, above: bool) -> frozenset[View]:
+        """The views whose deltas are asked for: those that are stored, and all below them."""
+        above = above or view in self.stored
+        below = (self._wanted(child, above) for child in view.children)
+        return frozenset({view} if above else ()).union(*below)
+
+    def _result(self) -> Relation:
+        """The join of the views that hold the result; whoever reads the result runs it."""
+        first, *others = (self._copy(view) for view in self.shown)
+        rows, keys = first.rows, dict(first.keys)
+        for view, made in zip(self.shown[1:], others, strict=True):
+            shared = sorted(made.keys.keys() & keys.keys())
+            pairs = [(keys[name], made.keys[name]) for name in shared]
+            rows = Join(rows, made.rows, terms.same(pairs, made.rows.not_null))
+            keys = {**made.keys, **keys}
+            state, known = self.states[view], self.defined[view].keys
+            probe = frozenset(state.called(known[name]) for name in shared)
+            self.probes.setdefault(state.role, []).append(probe)
+        # What lies above others of these holds the product of what they hold.
+        factors = [
+            (view, made)
+            for view, made in zip(self.shown, (first, *others), strict=True)
+            if not any(one in self.shown for child in view.children for one in child.walk())
+        ]
+        payload = {total: self._column(total) for total in self.totals}
+        products = []
+        for total, column in payload.items():
+            parts = [(total.within(view.atoms), made) for view, made in factors]
+            product = total.multiplied([(part, made.payload[part]) for part, made in parts])
+            products.append(Item(column, product))
+        return Relation(
+            Projection(rows, (*map(Item.kept, keys.values()), *products)), keys, payload
+        )
+
+    def _copy(self, view: View) -> Relation:
+        """A stored view under names of its own."""
+        known, state = self.defined[view], self.states[view]
+        new = {column: self.composer.fresh(column) for column in state.columns}
+        return Relation(
+            terms.renamed(state, new.items()),
+            {name: new[column] for name, column in known.keys.items()},
+            {part: new[column] for part, column in known.payload.items()},
+        )
 
     def _found(self, updatable: Collection[str]) -> frozenset[View]:
         """Leaves that need no storage: each row is a key, and an index finds it in its table.
@@ -99,7 +162,7 @@ class _Program(Propagation):
         found: list[View] = []
         for parent in self.tree.walk():
             for view in parent.children:
-                if view not in self.stored or view.children or view.indicator:
+                if view not in self.stored or view.children or view.indicator or view in self.shown:
                     continue
                 others = [
                     one.keys & view.keys
@@ -183,8 +246,9 @@ class _Program(Propagation):
             child, delta = view.children[number], deltas[number]
             if delta is None:
                 continue
-            others = [delta if one is child else self._present(one) for one in view.children]
-            terms.append(self._assigned(view, self._inner(view, others, number)))
+            if view in self.wanted:
+                others = [delta if one is child else self._present(one) for one in view.children]
+                terms.append(self._assigned(view, self._inner(view, others, number)))
             if child in self.states:
                 self._add(self.states[child], self.counts.get(child, delta))
         if len(terms) < 2:
@@ -218,10 +282,17 @@ class _Program(Propagation):
         return made.at(composer.assign(f"{called(view)}_change", changed, columns))
 
 
-def _order(graph: Hypergraph, fds: tuple[Fd, ...], wanted: str | None) -> orders.Forest:
+def _order(
+    graph: Hypergraph, fds: tuple[Fd, ...], wanted: str | None, free_top: bool
+) -> orders.Forest:
     """The variable order that is asked for, or the best."""
     if wanted is None:
-        return search.best(graph, fds)
+        return search.best(graph, fds, free_top)
     forest = orders.parsed(wanted)
     orders.check(forest, graph)
+    if free_top and not orders.is_free_top(forest, graph.free):
+        raise UsageError(
+            "In the variable order of a factorized result, no variable that the view leaves out may"
+            " be above one that it shows."
+        )
     return forest

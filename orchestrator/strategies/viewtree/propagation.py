@@ -21,9 +21,11 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.predicates import never_null
-from orchestrator.algebra.scalar import Scalar, conjunction, disjunction, filled
+from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, disjunction, filled
+from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan, captured
-from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, StateTable
+from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, StateTable, StateView
+from orchestrator.strategies.idiff import terms
 from orchestrator.strategies.idiff.access import probes
 from orchestrator.strategies.idiff.compose import table_probes
 from orchestrator.strategies.idiff.composer import Composer
@@ -32,10 +34,19 @@ from orchestrator.strategies.idiff.leaves import bag_of, reads
 from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.problem import ColumnType, Problem
 from orchestrator.strategies.viewtree import covariance, sums
-from orchestrator.strategies.viewtree.covariance import TRIPLE
-from orchestrator.strategies.viewtree.normal import COVARIANCE, Atom, NormalForm, Product
+from orchestrator.strategies.viewtree.covariance import COVARIANCE_TYPE, TRIPLE
+from orchestrator.strategies.viewtree.normal import (
+    COVARIANCE,
+    Atom,
+    NormalForm,
+    Product,
+    normal_form,
+)
 from orchestrator.strategies.viewtree.sums import COUNT, Kept, Payload, Total
 from orchestrator.strategies.viewtree.tree import View
+
+INDEXED_AT_MOST = 32
+"""Columns of an index; every stored view has one over its keys."""
 
 FEW = 16
 """Numbers of a payload that are looked at to see whether a delta adds anything."""
@@ -69,6 +80,21 @@ class Content:
     def shown(self, rows: Operator) -> Operator:
         """The root's rows, or those of its delta, with the computed columns."""
         return Projection(rows, (*map(Item.kept, self.kept), *self.computed))
+
+
+def planned(
+    problem: Problem, make: Callable[[NormalForm], MaintenancePlan | Unsupported]
+) -> MaintenancePlan | Unsupported:
+    """What is made of a query in natural-join normal form, or why there is none."""
+    if problem.plan is None:
+        return Unsupported("the query is not modelled", problem.algebra)
+    form = normal_form(problem.plan, problem.distinct, problem.types)
+    if isinstance(form, Unsupported):
+        return form
+    try:
+        return make(form)
+    except NotModelledError as error:
+        return error.unsupported
 
 
 class Propagation:
@@ -126,9 +152,11 @@ class Propagation:
         return bag
 
     def _arrays(self, state: StateTable) -> tuple[str, ...]:
-        """The columns of a state that hold triples."""
+        """The columns of a state that hold triples, or what is shown of them."""
         scan = self.composer.scans[state.role]
-        return tuple(name for column, name in scan.outputs if column.type == TRIPLE)
+        return tuple(
+            name for column, name in scan.outputs if column.type in (TRIPLE, COVARIANCE_TYPE)
+        )
 
     def _kept(self, product: Product, leaves: Sequence[str]) -> Kept:
         types, column = self.problem.types, product.aggregate.column
@@ -185,6 +213,24 @@ class Propagation:
         before is one relation to the planner: it would look up rows by a part of what is known of
         them, if values had few rows on average.
         """
+        rows, bound = self._joined(children, first, as_listed=as_listed)
+        known = self.defined.get(view)
+        keys = known.keys if known else {name: bound[name] for name in sorted(view.keys)}
+
+        def joined(payload: Payload) -> Scalar:
+            parts = [
+                (payload.within(summed_atoms(child)), relation)
+                for child, relation in zip(view.children, children, strict=True)
+                if not relation.exists
+            ]
+            return payload.joined([(part, relation.payload[part]) for part, relation in parts])
+
+        return self._grouped(view, rows, keys, joined)
+
+    def _joined(
+        self, children: Sequence[Relation], first: int = 0, *, as_listed: bool = False
+    ) -> tuple[Operator, dict[str, Column]]:
+        """The join of relations, in the order of `_inner`, and the columns of its variables."""
         rows, bound = children[first].rows, dict(children[first].keys)
         rest = [child for number, child in enumerate(children) if number != first]
         while rest:
@@ -200,18 +246,21 @@ class Propagation:
                 names = (following.rows.called(following.keys[name]) for name in shared)
                 self.probes.setdefault(following.rows.role, []).append(frozenset(names))
             bound = {**following.keys, **bound}
-        known = self.defined.get(view)
-        keys = known.keys if known else {name: bound[name] for name in sorted(view.keys)}
+        return rows, bound
 
-        def joined(payload: Payload) -> Scalar:
-            parts = [
-                (payload.within(summed_atoms(child)), relation)
-                for child, relation in zip(view.children, children, strict=True)
-                if not relation.exists
-            ]
-            return payload.joined([(part, relation.payload[part]) for part, relation in parts])
-
-        return self._grouped(view, rows, keys, joined)
+    def _summed(self, root: View, found: Sequence[Relation]) -> Relation:
+        """The sum of relations with the keys and payloads of a root."""
+        columns = tuple(self.composer.fresh(column) for column in columns_of(found[0]))
+        branches = tuple(Branch(one.rows, columns_of(one)) for one in found)
+        names = tuple(found[0].keys)
+        keys = dict(zip(names, columns, strict=False))
+        payload = dict(zip(found[0].payload, columns[len(names) :], strict=True))
+        return self._grouped(
+            root,
+            UnionAll(branches, columns),
+            keys,
+            lambda part: part.joined([(part, payload[part])]),
+        )
 
     def _grouped(
         self,
@@ -221,7 +270,7 @@ class Propagation:
         call: Callable[[Payload], Scalar],
     ) -> Relation:
         known = self.defined.get(view)
-        totals = sums.parts(self.totals, summed_atoms(view))
+        totals = self._payload_of(view)
         payload = known.payload if known else {total: self._column(total) for total in totals}
         aggregates = tuple(Aggregate(column, call(part)) for part, column in payload.items())
         by = tuple(keys[name] for name in sorted(view.keys))
@@ -230,6 +279,10 @@ class Propagation:
             {name: keys[name] for name in sorted(view.keys)},
             payload,
         )
+
+    def _payload_of(self, view: View) -> tuple[Payload, ...]:
+        """What a view holds for each of its keys."""
+        return sums.parts(self.totals, summed_atoms(view))
 
     def _column(self, part: Payload) -> Column:
         name = "idivm_n" if part == COUNT else "idivm_sum"
@@ -241,21 +294,47 @@ class Propagation:
         """Stores a view below the root."""
         made = self.defined[view]
         role = self.composer.name(called(view))
-        self.states[view] = store(
-            role, made.rows, tuple(made.keys.values()), self.composer, followed=False
-        )
+        self.states[view] = store(role, made.rows, _ids(made), self.composer, followed=False)
 
-    def _content(self, root: Relation) -> Content:
-        """Stores the root with what the view shows."""
+    def _values(self, root: Relation) -> dict[Column, Scalar]:
+        """What the aggregates and grouping columns of the query are in terms of a root's columns."""
         values = {
             one.aggregate.column: sums.value(one, [root.payload[total] for total in one.totals])
             for one in self.kept
         }
-        values |= {column: Scalar.column(root.keys[name]) for column, name in self.form.groups}
+        return values | {c: Scalar.column(root.keys[name]) for c, name in self.form.groups}
+
+    def _show(self, root: Relation) -> None:
+        """Has the view show what it computes from a root over states; nothing is stored of it."""
+        values = self._values(root)
+        having = self.form.having.substitute(values)
+        root = root.at(Selection(root.rows, having)) if having != TRUE else root
+        shown = [
+            Item(Column(self.composer.symbols.fresh(name)), scalar.substitute(values))
+            for name, scalar in self.form.shown
+        ]
+        rows = Projection(root.rows, tuple(shown))
+        called = [
+            (item.column, Column(column.name))
+            for item, column in zip(shown, self.problem.columns, strict=True)
+        ]
+        query = self.composer.query(terms.renamed(rows, called), [new for _, new in called])
+        self.composer.states.append(StateView(CONTENT, self.problem.columns, query))
+
+    def _content(self, root: Relation) -> Content:
+        """Stores the root with what the view shows."""
+        if self.form.having != TRUE:
+            raise NotModelledError("HAVING is not kept with the rows", str(self.form.having))
+        values = self._values(root)
+        covariances = {
+            one.aggregate.column for one in self.kept if one.aggregate.function == COVARIANCE
+        }
         visible: list[tuple[str, Column]] = []
         computed: list[Item] = []
         for name, scalar in self.form.shown:
-            item = Item(Column(self.composer.symbols.fresh(name)), scalar.substitute(values))
+            held = scalar.as_column in covariances
+            column = Column(self.composer.symbols.fresh(name), COVARIANCE_TYPE if held else None)
+            item = Item(column, scalar.substitute(values))
             same = item.scalar.as_column
             if same is not None and same not in (column for _, column in visible):
                 visible.append((name, same))
@@ -265,7 +344,7 @@ class Propagation:
         self.composer.visible = tuple(visible)
         kept = (*root.keys.values(), *root.payload.values())
         rows = Projection(root.rows, (*map(Item.kept, kept), *computed))
-        state = store(CONTENT, rows, tuple(root.keys.values()), self.composer)
+        state = store(CONTENT, rows, _ids(root), self.composer)
         return Content(state, kept, tuple(computed))
 
     # Deltas
@@ -273,7 +352,7 @@ class Propagation:
     def _united(self, view: View, terms: tuple[Relation, ...]) -> Relation:
         """Several deltas of a view as one, in which a key may be more than once."""
         made = self.defined[view]
-        columns = (*made.keys.values(), *made.payload.values())
+        columns = columns_of(made)
         branches = tuple(Branch(term.rows, columns) for term in terms)
         return replace(made, rows=UnionAll(branches, columns), terms=terms)
 
@@ -285,10 +364,16 @@ class Propagation:
         columns = (*made.keys.values(), *payload)
         return made.at(self.composer.assign(f"{called(view)}_change", rows, columns))
 
-    def _add(self, state: StateScan, delta: Relation, content: Content | None = None) -> None:
-        """V := V + δV; keys whose count becomes 0 go."""
+    def _add(
+        self,
+        state: StateScan,
+        delta: Relation,
+        content: Content | None = None,
+        whole: bool = False,
+    ) -> None:
+        """V := V + δV; keys whose count becomes 0 go, but not the one row of a `whole` result."""
         for term in delta.terms:
-            self._add(state, term, content)
+            self._add(state, term, content, whole)
         if delta.terms:
             return
         upkeep, ids = Upkeep(state, self.composer), tuple(delta.keys.values())
@@ -299,13 +384,16 @@ class Propagation:
         values = list(grown.items())
         if content is not None:
             values += [(i.column, i.scalar.substitute(grown)) for i in content.computed]
-            if not ids:
-                upkeep.update(delta.rows, ids, values)
-                return
-        upkeep.merge(content.shown(delta.rows) if content else delta.rows, values)
-        count = delta.payload[COUNT]
-        fewer = Selection(delta.rows, filled("x <= 0", x=count))
-        upkeep.delete(fewer, ids, filled("x = 0", x=upkeep.stored(count)))
+        if not ids and (whole or content is not None):
+            upkeep.update(delta.rows, ids, values)
+            return
+        rows = content.shown(delta.rows) if content else delta.rows
+        upkeep.merge(rows, values, delta.payload[COUNT])
+
+
+def columns_of(relation: Relation) -> tuple[Column, ...]:
+    """The columns of keys and payloads."""
+    return (*relation.keys.values(), *relation.payload.values())
 
 
 def summed_atoms(view: View) -> tuple[str, ...]:
@@ -313,9 +401,21 @@ def summed_atoms(view: View) -> tuple[str, ...]:
     return () if view.indicator else view.atoms
 
 
+def _ids(made: Relation) -> tuple[Column, ...]:
+    """The key that a relation is stored by."""
+    ids = tuple(made.keys.values())
+    if len(ids) > INDEXED_AT_MOST:
+        raise NotModelledError(
+            f"no index has more than {INDEXED_AT_MOST} columns", ", ".join(map(str, ids))
+        )
+    return ids
+
+
 def called(view: View) -> str:
     """What a view's state and delta are called after."""
     name = f"at_{view.at or 'root'}" if view.children else view.name
+    if view.children and view.part:
+        name = f"{name}_{view.part}"
     if view.indicator:
         name = f"some_{name}"
     return name.encode()[:20].decode(errors="ignore")

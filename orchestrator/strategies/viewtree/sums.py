@@ -41,6 +41,9 @@ class Payload(Protocol):
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
         """The aggregate over joined rows: the sum of products of what other columns hold."""
 
+    def multiplied(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
+        """The product of what columns of one row hold."""
+
     def added(self, stored: Column | Scalar, more: Column | Scalar) -> Scalar:
         """The sum of two elements."""
 
@@ -77,6 +80,12 @@ class Total:
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
         """The sum of the product of other totals."""
         return self._summed(product_of(Scalar.column(column) for _, column in factors))
+
+    def multiplied(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
+        """The product of other totals."""
+        return filled(
+            f"x::{self.type}", x=product_of(Scalar.column(column) for _, column in factors)
+        )
 
     def added(self, stored: Column | Scalar, more: Column | Scalar) -> Scalar:
         """The sum of two totals."""

@@ -28,7 +28,7 @@ class View:
     indicator: bool = False
     """Whether this is ∃ of an atom's projection (definition 29): its payloads are 1."""
     part: str = ""
-    """Of a view over a part of an atom's rows, which one it is."""
+    """Of a view over a part of an atom's rows, or over those of some values, which one it is."""
 
     @property
     def label(self) -> str:
@@ -36,7 +36,7 @@ class View:
         keys = ", ".join(sorted(self.keys))
         if not self.children:
             return f"{'∃' if self.indicator else ''}{self.name}[{keys}]"
-        place = f"@{self.at}" if self.at else ""
+        place = f"@{self.at}{self.part and '_'}{self.part}" if self.at else ""
         leaves = {v.atoms[0]: v.name for v in self.walk() if not v.children and not v.indicator}
         return f"V{place}({', '.join(leaves[atom] for atom in self.atoms)})[{keys}]"
 
@@ -205,6 +205,35 @@ def materialised(root: View, updatable: Collection[str]) -> frozenset[View]:
             yield from below(child)
 
     return frozenset({root, *below(root)})
+
+
+def enumerated(view: View, free: Variables, whole: bool = False) -> tuple[View, ...]:
+    """The views whose join is the result that a tree by ν holds, upper ones first (theorem 13).
+
+    Down to where no free variable is left below. A view above such a part has no key that leads
+    nowhere, so that looking up one after the other finds every row at once. Views that add no
+    variable are met for their payloads alone, if the `whole` product is wanted.
+
+    >>> from orchestrator.strategies.viewtree.orders import parsed
+    >>> edges = {"R": "AB", "S": "ACE", "T": "CD"}
+    >>> graph = Hypergraph.of(edges, "ABC")
+    >>> tree = composed(nu(parsed("A - { B, C - { D, E } }"), graph), graph.free)
+    >>> [view.label for view in enumerated(tree, graph.free)]
+    ['V@A(R, S, T)[A]', 'R[A, B]', 'V@C(S, T)[A, C]']
+    """
+    inside = [one.keys for one in view.walk() if not one.indicator]
+    if frozenset[str]().union(*inside) & free <= view.keys:
+        return (view,)
+    # Of a view over one child the keys are among the child's, and the root of several trees has none.
+    above = bool(view.keys) and len(view.children) > 1
+    found = [
+        one
+        for child in view.children
+        if not child.indicator
+        for one in enumerated(child, free, whole)
+        if whole or not above or not one.keys <= view.keys
+    ]
+    return (view, *found) if above else tuple(found)
 
 
 def with_indicators(view: View, graph: Hypergraph) -> View:

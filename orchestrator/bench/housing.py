@@ -1,0 +1,191 @@
+"""A join kept factorized beside the same join row by row (papers/fivm.txt, sections 9.4 and 9.8).
+
+Of a star of houses, shops and restaurants in each postcode the rows of the join grow with the cube of
+the scale, those of the factorized result as the tables do. The four variants of section 9.4: what is
+read is kept up after each batch (eager) or made when somebody reads (lazy), as rows or factorized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+from psycopg import sql
+
+from orchestrator.api import Orchestrator
+from orchestrator.bench.contenders import (
+    SETTLE,
+    Contender,
+    Series,
+    create,
+    in_turn,
+    refreshing,
+    require_equal,
+    statement,
+    view_name,
+)
+from orchestrator.bench.measure import Execution
+from orchestrator.bench.report import Bar
+from orchestrator.bench.workload import Workload, vacuum
+from orchestrator.errors import DatabaseError
+
+HOUSING = Workload("housing")
+LIST = Contender("list", "viewtree")
+FACT = Contender("fact", "viewtree", (("representation", "factorized"),))
+
+SCALES = (1, 5, 10, 20)
+POSTCODES = 25
+BATCHES = 10
+"""Of the changes between which somebody reads the join now and then."""
+INTERVALS = (1, 10)
+"""After how many batches that is."""
+
+BARS_FROM = 20
+"""The scale from which on the bars are meant."""
+LESS_SPACE_AT_LEAST = 50
+FASTER_AT_LEAST = 20
+
+
+def row(
+    name: str, size: int, side: str, series: Series, stored: int | None = None
+) -> dict[str, Any]:
+    """What the report says of one side."""
+    return {
+        "name": name,
+        "rows": size,
+        "side": side,
+        "milliseconds": round(series.milliseconds, 3),
+        "buffers": round(series.buffers),
+        "stored kB": None if stored is None else round(stored / 1024),
+    }
+
+
+def measure(
+    orchestrator: Orchestrator,
+    scales: Sequence[int],
+    postcodes: int,
+    repeat: int,
+    seed: int,
+    say: Callable[[str], None],
+) -> tuple[list[dict[str, Any]], list[Bar]]:
+    """Maintenance, space and reading at each scale, and the four variants at the largest."""
+    found: list[dict[str, Any]] = []
+    bars: list[Bar] = []
+    for scale in scales:
+        say(f"the join of houses at scale {scale}")
+        settings = {"scale": scale, "postcodes": postcodes, "seed": seed}
+        with HOUSING.tables(orchestrator, settings):
+            more, further = _at(orchestrator, scale, postcodes, repeat)
+            found += more
+            bars += further
+            if scale == max(scales):
+                say("keeping it up beside making it when it is read")
+                found += _variants(orchestrator, scale, postcodes)
+    return found, bars
+
+
+def _at(
+    orchestrator: Orchestrator, scale: int, postcodes: int, repeat: int
+) -> tuple[list[dict[str, Any]], list[Bar]]:
+    connection, size = orchestrator.connection, postcodes * scale**3
+    views = {one.label: _created(orchestrator, one) for one in (LIST, FACT)}
+    vacuum(orchestrator)
+    rounds = count(1)
+
+    def change() -> None:
+        orchestrator.refresh(*views.values())
+        _change(orchestrator, next(rounds), scale, postcodes)
+
+    sides = {label: refreshing(connection, [view]) for label, view in views.items()}
+    kept = in_turn(sides, change, repeat, SETTLE)
+    require_equal(orchestrator, list(views.values()))
+    read = in_turn(
+        {label: _reading(orchestrator, view) for label, view in views.items()},
+        lambda: None,
+        repeat,
+        1,
+    )
+    stored = {label: _stored(orchestrator, view) for label, view in views.items()}
+    found = []
+    for label in views:
+        found.append(row("housing, a batch", size, label, kept[label], stored[label]))
+        found.append(row("housing, reading all", size, label, read[label], stored[label]))
+    if scale < BARS_FROM:
+        return found, []
+    space = round(stored[LIST.label] / stored[FACT.label], 1)
+    times = round(kept[LIST.label].times_slower_than(kept[FACT.label]), 1)
+    return found, [
+        Bar(f"housing at scale {scale}, times less space", space, ">=", LESS_SPACE_AT_LEAST),
+        Bar(f"housing at scale {scale}, times faster to maintain", times, ">=", FASTER_AT_LEAST),
+    ]
+
+
+def _variants(orchestrator: Orchestrator, scale: int, postcodes: int) -> list[dict[str, Any]]:
+    """What some batches and the reading between them take in all, in each variant."""
+    connection, size = orchestrator.connection, postcodes * scale**3
+    answer = statement(connection, sql.SQL(HOUSING.text("query")))
+    views = {one.label: view_name("housing", one) for one in (LIST, FACT)}
+    rounds = count(1_000)
+    found = []
+    for interval in INTERVALS:
+        for eager in (True, False):
+            for label, view in views.items():
+                # Made when it is read, the list is the answer of the query itself.
+                kept = eager or label == FACT.label
+                refresh = refreshing(connection, [view])
+                read = _reading(orchestrator, view) if kept else answer
+                orchestrator.refresh(*views.values())
+                runs: list[Execution] = []
+                for number in range(1, BATCHES + 1):
+                    _change(orchestrator, next(rounds), scale, postcodes)
+                    asked = number % interval == 0
+                    if kept and (eager or asked):
+                        runs.append(refresh())
+                    if asked:
+                        runs.append(read())
+                side = f"{'eager' if eager else 'lazy'}-{label}"
+                name = f"housing, {BATCHES} batches, read after each {interval}"
+                found.append(row(name, size, side, Series((_sum(runs),))))
+    return found
+
+
+def _sum(runs: Sequence[Execution]) -> Execution:
+    return Execution(
+        sum(run.milliseconds for run in runs),
+        sum(run.buffers for run in runs),
+        sum(run.dirtied for run in runs),
+        sum(run.wal_records for run in runs),
+        sum(run.wal_bytes for run in runs),
+        sum(run.read for run in runs),
+    )
+
+
+def _created(orchestrator: Orchestrator, contender: Contender) -> str:
+    refused = create(orchestrator, "housing", HOUSING.text("query"), contender)
+    if refused is not None:
+        raise DatabaseError(f"{contender.label} cannot be measured: {refused}")
+    return view_name("housing", contender)
+
+
+def _change(orchestrator: Orchestrator, number: int, scale: int, postcodes: int) -> None:
+    text = sql.SQL(HOUSING.text("change")).format(
+        round=sql.Literal(number),
+        postcode=sql.Literal(1 + number % postcodes),
+        id=sql.Literal(1 + number % scale),
+    )
+    orchestrator.connection.execute(text)
+
+
+def _reading(orchestrator: Orchestrator, view: str) -> Callable[[], Execution]:
+    text = sql.SQL("SELECT * FROM {}").format(sql.Identifier(*view.split(".")))
+    return statement(orchestrator.connection, text)
+
+
+def _stored(orchestrator: Orchestrator, view: str) -> int:
+    """How many bytes the tables of a view take, indexes included."""
+    asked = orchestrator.connection.execute(
+        "SELECT idivm.state_bytes(%s)", [orchestrator.view(view).id]
+    ).fetchone()
+    assert asked is not None
+    return int(asked[0])

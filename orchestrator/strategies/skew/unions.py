@@ -1,0 +1,240 @@
+"""The maintenance plan of a hierarchical query (papers/hierarchical-queries.txt, section 5).
+
+The leaves of the trees, atoms and heavy indicators, change one after the other, and each change is
+carried up while all other leaves stand still:
+
+1. the change of each atom is summed up, and with it the degrees change; then N follows the size;
+2. values that become heavy or light do so (figure 15): the light view loses or gains what is joined
+   for them, and views over the indicator gain or lose it;
+3. each atom's change is carried up (figure 14), into the light views for light values alone.
+
+So a value changes its part before the change that makes it do so is applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.set_operation import Branch
+from orchestrator.algebra.operators.union_all import UnionAll
+from orchestrator.algebra.scalar import Scalar, filled
+from orchestrator.deltascript.plan import Analyse, MaintenancePlan, Reason, StateTable
+from orchestrator.strategies.problem import Problem
+from orchestrator.strategies.skew.degrees import Degrees
+from orchestrator.strategies.skew.hierarchical import Division, Tree, UnionPlan, parents
+from orchestrator.strategies.skew.show import drawn
+from orchestrator.strategies.viewtree.normal import NormalForm
+from orchestrator.strategies.viewtree.propagation import Propagation, Relation
+from orchestrator.strategies.viewtree.sums import COUNT, Payload, Total, product_of
+from orchestrator.strategies.viewtree.tree import View
+
+
+class Unions(Propagation):
+    """A union of view trees being turned into states and steps."""
+
+    def __init__(self, problem: Problem, form: NormalForm, made: UnionPlan) -> None:
+        """Starts with no view."""
+        super().__init__(problem, form)
+        self.made = made
+        self.parents = parents(made.views)
+        self.leaves = [view for view in made.views if not view.children and not view.indicator]
+        self.light = {one.light: one for one in made.divisions}
+        self.degrees: Degrees
+        """Where anything is divided."""
+        self._take_products([leaf.atoms[0] for leaf in self.leaves])
+
+    def plan(self, name: str) -> MaintenancePlan:
+        """The states, and the steps that keep them."""
+        made = self.made
+        for leaf in self.leaves:
+            atom = self.atoms[leaf.atoms[0]]
+            self.defined[leaf] = self._leaf(leaf, atom, atom.rows(atom.scan), None)
+        self._comparable()
+        for leaf in self.leaves:
+            if leaf in made.stored:
+                self._store(leaf)
+        if made.divisions:
+            self.degrees = self._divided()
+        for view in made.views:
+            if view.children:
+                self.defined[view] = self._definition(view)
+                if view in made.stored:
+                    self._store(view)
+        self._show(self._sum())
+        self._follow()
+        plan = self._planned(name)
+        historic: set[str] = set()
+        if made.divisions:
+            partitioning = self.degrees.described({})
+            historic = {partitioning.state}
+            historic |= {one.heavy_values for one in partitioning.partitions}
+            plan = replace(plan, partitioning=partitioning)
+        return replace(
+            plan,
+            states=tuple(
+                replace(one, historic=True)
+                if isinstance(one, StateTable) and one.role in historic
+                else one
+                for one in plan.states
+            ),
+            algebra=f"{plan.algebra}\n\n{drawn(made)}",
+            reasons=(Reason(name, True, f"it is hierarchical: {made.guarantee.described}"),),
+            by_lookups=True,
+        )
+
+    # States
+
+    def _divided(self) -> Degrees:
+        """Stores which values are heavy."""
+        divisions = self.made.divisions
+        degrees = Degrees(
+            self.composer,
+            self.made.guarantee.epsilon,
+            {one.split: self._rows_of(one) for one in divisions},
+            [
+                one.split
+                for one in divisions
+                if not any(other.split.on < one.split.on for other in divisions)
+            ],
+        )
+        for one in divisions:
+            self.defined[one.heavy] = degrees.heavy(one.split)
+        return degrees
+
+    def _rows_of(self, one: Division) -> Relation:
+        """The values of a division, and how many rows have them."""
+        names = sorted(one.split.on)
+        found = [self._present(leaf) for leaf in self.leaves if leaf.atoms[0] in one.split.atoms]
+        columns = [self.composer.fresh(found[0].keys[name]) for name in names]
+        count = self.composer.column("rows")
+        branches = tuple(
+            Branch(made.rows, (*(made.keys[name] for name in names), made.payload[COUNT]))
+            for made in found
+        )
+        rows = UnionAll(branches, (*columns, count))
+        return Relation(rows, dict(zip(names, columns, strict=True)), {COUNT: count})
+
+    def _definition(self, view: View) -> Relation:
+        """A view over what is below it."""
+        below = [self._met(child, view) for child in view.children]
+        made = self._inner(view, below)
+        if not made.keys:
+            # Without groups there is a row even of nothing, which no join may meet.
+            made = made.at(Selection(made.rows, filled("x > 0", x=made.payload[COUNT])))
+        return made
+
+    def _met(self, view: View, parent: View) -> Relation:
+        """A view as it is, where its parent is first computed."""
+        present = self._present(view)
+        one = self.light.get(parent)
+        return self.degrees.divided(one.split, present, heavy=False) if one else present
+
+    def _present(self, view: View) -> Relation:
+        """A view as it is."""
+        known = self.defined[view]
+        return known.at(self.states[view]) if view in self.states else known
+
+    def _payload_of(self, view: View) -> tuple[Payload, ...]:
+        """What a view holds: only a count where it but says whether there are rows."""
+        return (COUNT,) if view in self.made.counting else super()._payload_of(view)
+
+    # Content
+
+    def _sum(self) -> Relation:
+        """The query: the sum of the joins of what the trees keep."""
+        found = [self._product(trees) for trees in self.made.unions]
+        if len(found) == 1 and not self.made.divisions:
+            return found[0]
+        return self._summed(self._root(found), found)
+
+    def _root(self, found: list[Relation]) -> View:
+        return View(frozenset(found[0].keys), tuple(self.atoms))
+
+    def _product(self, trees: tuple[Tree, ...]) -> Relation:
+        """The rows of a summand, each for a way in which it comes about."""
+        views = [view for tree in trees for view in tree.frontier]
+        relations = [self._present(view) for view in views]
+        rows, bound = self._joined(relations)
+        keys = {name: bound[name] for name in sorted({name for _, name in self.form.groups})}
+        payload: dict[Payload, Column] = {}
+        items = [Item.kept(column) for column in keys.values()]
+        for part in self._payload_of(View(frozenset(keys), tuple(self.atoms))):
+            assert isinstance(part, Total)
+            factors = [
+                Scalar.column(relation.payload[part.within(view.atoms)])
+                for view, relation in zip(views, relations, strict=True)
+                if not relation.exists
+            ]
+            payload[part] = self._column(part)
+            items.append(Item(payload[part], filled(f"x::{part.type}", x=product_of(factors))))
+        return Relation(Projection(rows, tuple(dict.fromkeys(items))), keys, payload)
+
+    # Deltas
+
+    def _follow(self) -> None:
+        """The steps that bring all states up."""
+        deltas: dict[View, Relation] = {}
+        for leaf in self.leaves:
+            atom = self.atoms[leaf.atoms[0]]
+            if atom.name in self.static:
+                continue
+            bag = self._change(atom)
+            changed = self._leaf(leaf, atom, atom.rows(bag.plan), bag.sign)
+            deltas[leaf] = self._assigned(leaf, changed)
+        major = self._rebalance(deltas) if self.made.divisions else None
+        for leaf, delta in deltas.items():
+            self._carry(leaf, delta)
+        if major is not None:
+            for split in self.degrees.changes:
+                self.degrees.forget(split)
+            # N has doubled or halved: what PostgreSQL has planned for was another size.
+            self.composer.steps.append(Analyse((major,)))
+
+    def _rebalance(self, deltas: Mapping[View, Relation]) -> str | None:
+        """Values become heavy or light; gives the variable that holds something if N changes."""
+        for one in self.made.divisions:
+            changing = [d for leaf, d in deltas.items() if leaf.atoms[0] in one.split.atoms]
+            if changing:
+                self.degrees.add(one.split, changing)
+        if not self.degrees.changes:
+            return None
+        major = self.degrees.rebalance()
+        for one in self.made.divisions:
+            self._move(one)
+        return major
+
+    def _move(self, one: Division) -> None:
+        """Values become heavy or light, and the views follow."""
+        rising = self.degrees.moving[one.split]
+        direction = rising.payload[COUNT]
+        falling = replace(rising, payload={COUNT: self.composer.column("falls")})
+        opposite = Item(falling.payload[COUNT], filled("-x", x=direction))
+        keys = map(Item.kept, rising.keys.values())
+        falling = falling.at(Projection(rising.rows, (*keys, opposite)))
+        # The light view, with the indicator as one more child.
+        view = one.light
+        wide = replace(view, children=(one.heavy, *view.children))
+        self.defined[wide] = self.defined[view]
+        made = self._inner(wide, [falling, *map(self._present, view.children)])
+        self._carry(view, self._assigned(view, made))
+        self._pass_on(one.heavy, rising)
+        self.degrees.settle(one.split)
+
+    def _carry(self, view: View, delta: Relation) -> None:
+        """Adds the change of a view to it, and carries it to the views above."""
+        self._pass_on(view, delta)
+        if view in self.states:
+            self._add(self.states[view], delta)
+
+    def _pass_on(self, view: View, delta: Relation) -> None:
+        for parent in self.parents.get(view, ()):
+            met = [delta if one == view else self._present(one) for one in parent.children]
+            place = parent.children.index(view)
+            if parent in self.light:
+                split = self.light[parent].split
+                met[place] = self.degrees.divided(split, delta, heavy=False)
+            self._carry(parent, self._assigned(parent, self._inner(parent, met, place)))

@@ -1,0 +1,39 @@
+-- Houses and what is around them, in a star on postcode, with the tables of papers/fivm.txt, section 9.
+--
+--   SET bench.postcodes = 25;
+--   SET bench.scale = 20;         rows of house, shop and restaurant for each postcode
+--   SET bench.seed = 1;
+--
+-- So the join has scale * scale * scale rows for each postcode, and the tables a few times scale.
+
+CREATE OR REPLACE FUNCTION pg_temp.some(n integer, place integer) RETURNS integer LANGUAGE sql IMMUTABLE
+    RETURN (hashint4extended(n, current_setting('bench.seed')::bigint + place) & 255)::integer;
+
+DO $$
+DECLARE
+    scale integer := current_setting('bench.scale')::integer;
+    postcodes integer := current_setting('bench.postcodes')::integer;
+    made record;
+BEGIN
+    -- A table, how many rows it has for a postcode, what tells these apart, and its other columns.
+    FOR made IN VALUES
+        ('house', scale, 'house_id', ARRAY['living_area', 'price', 'bedrooms', 'bathrooms', 'kitchen', 'detached',
+            'flat', 'unknown', 'garden', 'parking']),
+        ('shop', scale, 'shop_id', ARRAY['shop_hours', 'shop_prices', 'sainsburys', 'tesco', 'marks']),
+        ('restaurant', scale, 'restaurant_id', ARRAY['restaurant_hours', 'restaurant_prices']),
+        ('institution', 1, 'institution_id', ARRAY['education', 'institution_size']),
+        ('demographics', 1, NULL, ARRAY['salary', 'crimes', 'unemployment', 'hospitals']),
+        ('transport', 1, NULL, ARRAY['buses', 'trains', 'distance'])
+    LOOP
+        EXECUTE format('CREATE TABLE %I (postcode integer, %s%s, PRIMARY KEY (postcode%s))', made.column1,
+            coalesce(quote_ident(made.column3) || ' integer, ', ''),
+            (SELECT string_agg(format('%I integer NOT NULL', name), ', ') FROM unnest(made.column4) AS name),
+            coalesce(', ' || quote_ident(made.column3), ''));
+        EXECUTE format('INSERT INTO %I SELECT p, %s%s FROM generate_series(1, $1) AS p, generate_series(1, $2) AS i',
+            made.column1, CASE WHEN made.column3 IS NOT NULL THEN 'i, ' END,
+            (SELECT string_agg(format('pg_temp.some(p * 1000 + i, %s)', place), ', ')
+             FROM generate_subscripts(made.column4, 1) AS place))
+        USING postcodes, made.column2;
+    END LOOP;
+END
+$$;

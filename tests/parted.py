@@ -1,0 +1,91 @@
+"""What must hold of heavy and light parts, whatever has changed."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from psycopg.sql import SQL, Composable, Identifier
+
+from orchestrator.deltascript import steps
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import MaintenancePlan, Partition, StateTable
+from orchestrator.runtime import inspection
+
+
+def plan_of(orc, name: str) -> tuple[MaintenancePlan, Names]:
+    view = orc.view(name)
+    plan = inspection.installed_plan(orc.connection, view)
+    assert plan is not None
+    return plan, inspection.installed_names(orc.connection, view)
+
+
+def one(orc, query: Composable) -> tuple[object, ...]:
+    row = orc.connection.execute(query).fetchone()
+    assert row is not None
+    return row
+
+
+def require_invariants(orc, plan: MaintenancePlan, names: Names) -> None:
+    """The size invariant, the conditions of both parts, and that every state holds its query."""
+    known = plan.partitioning
+    assert known is not None
+    columns = [Identifier(one) for one in (known.base, known.size, known.threshold)]
+    base, size, threshold = one(
+        orc, SQL("SELECT {} FROM {}").format(SQL(", ").join(columns), names.state(known.state))
+    )
+    assert threshold == pytest.approx(base ** float(Fraction(known.epsilon)))
+    assert base // 4 <= size < base
+    tops = [p for p in known.partitions if not any(set(o.on) < set(p.on) for o in known.partitions)]
+    assert size == sum(sum(degrees_of(orc, names, part).values()) for part in tops)
+    for part in known.partitions:
+        require_parts(orc, names, part, threshold, known.epsilon == "0")
+    for state in plan.states:
+        if isinstance(state, StateTable) and not state.historic:
+            require_query(orc, names, state)
+
+
+def degrees_of(orc, names: Names, part: Partition) -> dict[tuple[object, ...], int]:
+    rows = orc.connection.execute(
+        SQL("SELECT {}, {} FROM {}").format(
+            SQL(", ").join(map(Identifier, part.values)),
+            Identifier(part.degree),
+            names.state(part.degrees),
+        )
+    ).fetchall()
+    return {tuple(row[:-1]): row[-1] for row in rows}
+
+
+def require_parts(orc, names: Names, part: Partition, threshold: float, all_heavy: bool) -> None:
+    value = SQL(", ").join(map(Identifier, part.values))
+    kept = degrees_of(orc, names, part)
+    heavy = set(
+        orc.connection.execute(
+            SQL("SELECT {} FROM {}").format(value, names.state(part.heavy_values))
+        ).fetchall()
+    )
+    assert heavy <= kept.keys()
+    assert all(kept[one] >= threshold / 2 for one in heavy)
+    assert all(degree < threshold * 3 / 2 for one, degree in kept.items() if one not in heavy)
+    assert not (all_heavy and kept.keys() - heavy)
+    if not part.parts:
+        return
+
+    def degrees(role: str) -> dict[tuple[object, ...], int]:
+        query = SQL("SELECT {0}, count(*) FROM {1} GROUP BY {0}").format(value, names.state(role))
+        return {tuple(row[:-1]): row[-1] for row in orc.connection.execute(query).fetchall()}
+
+    of_heavy, of_light = map(degrees, part.parts)
+    assert of_heavy.keys() == heavy
+    assert of_light.keys() == kept.keys() - heavy
+    assert of_heavy | of_light == kept
+
+
+def require_query(orc, names: Names, state: StateTable) -> None:
+    """That a state holds what its query says of the tables and of the other states."""
+    columns = SQL(", ").join(Identifier(column.name) for column in state.columns)
+    query = SQL("SELECT {} FROM {}").format(columns, names.state(state.role))
+    wanted = SQL("SELECT * FROM ({}) AS q").format(steps.query_text(state.query, names))
+    for left, right in ((query, wanted), (wanted, query)):
+        more = orc.connection.execute(SQL("{} EXCEPT ALL {}").format(left, right)).fetchall()
+        assert more == [], state.role
