@@ -270,6 +270,7 @@ class Unions(Propagation):
             met = [delta if one == view else self._present(one) for one in parent.children]
             place = parent.children.index(view)
             if parent in self.light:
+                # Apart, so that no heavy value is joined before it is left out.
                 split = self.light[parent].split
-                met[place] = self.degrees.divided(split, delta, heavy=False)
+                met[place] = self._assigned(view, self.degrees.divided(split, delta, heavy=False))
             self._carry(parent, self._assigned(parent, self._inner(parent, met, place)))
