@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any, TypeAlias
 
 from psycopg import Connection, IsolationLevel
-from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal, Placeholder
 
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Walk
@@ -91,8 +91,7 @@ def rows(
     given: dict[str, object] = {f"fixed_{n}": prefix[name] for n, name in enumerate(prefix)}
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     with connection.transaction():
-        for setting in _OFF:
-            connection.execute(SQL("SET LOCAL {} = off").format(Identifier(setting)))
+        by_lookups(connection)
         if not steps.walked:
             yield from connection.execute(steps.content(steps.fixed), given).fetchall()
             return
@@ -110,6 +109,17 @@ def rows(
                 return
             last = found[-1][1:width]
             page = min(2 * page, PAGE)
+
+
+def by_lookups(connection: Connection[Any]) -> None:
+    """Plans what follows in the open transaction as steps are to be planned."""
+    for setting in _OFF:
+        connection.execute(SQL("SET LOCAL {} = off").format(Identifier(setting)))
+
+
+def next_row(order: Order, last: Sequence[str]) -> Composed:
+    """The statement that finds the row behind one with these keys, written out."""
+    return _Steps(order, (), last).page(True, SQL("1"))
 
 
 def stored_rows(
@@ -158,8 +168,11 @@ class _Row:
 class _Steps:
     """Writes what finds the next row."""
 
-    def __init__(self, order: Order, fixed: Sequence[str]) -> None:
-        self.order = order
+    def __init__(
+        self, order: Order, fixed: Sequence[str], last: Sequence[str] | None = None
+    ) -> None:
+        """With the `last` row's key, or with parameters for it."""
+        self.order, self.last = order, last
         self.names = {variable: Identifier(f"v{n}") for n, variable in enumerate(order.keys)}
         self.walked = tuple(variable for variable in order.keys if variable not in fixed)
         self.fixed: Known = {v: self._given(f"fixed_{n}", v) for n, v in enumerate(fixed)}
@@ -169,14 +182,20 @@ class _Steps:
         # PostgreSQL itself wrote the type.
         return SQL("{}::{}").format(Placeholder(name), SQL(self.order.types[variable]))
 
+    def _last(self, number: int, variable: str) -> Composed:
+        if self.last is None:
+            return self._given(f"last_{number}", variable)
+        value, type_ = Literal(self.last[number]), SQL(self.order.types[variable])
+        return SQL("{}::{}").format(value, type_)
+
     # Statements
 
-    def page(self, goes_on: bool) -> Composed:
+    def page(self, goes_on: bool, rows: Composable | None = None) -> Composed:
         """Some rows from the first on, or behind the last one; each with its place and its key."""
         following = self._typed(self._any(self.fixed, self._of("last")), SQL("last.place + 1"))
         if goes_on:
             given = (
-                SQL("{} AS {}").format(self._given(f"last_{n}", v), self.names[v])
+                SQL("{} AS {}").format(self._last(n, v), self.names[v])
                 for n, v in enumerate(self.walked)
             )
             beginning = SQL(
@@ -193,7 +212,7 @@ class _Steps:
             named=SQL(", ").join(self.names[v] for v in self.walked),
             beginning=beginning,
             following=following,
-            page=Placeholder("page"),
+            page=rows or Placeholder("page"),
             texts=SQL(", ").join(SQL("w.{}::text").format(self.names[v]) for v in self.walked),
             content=self.content({**self.fixed, **self._of("w")}),
         )
