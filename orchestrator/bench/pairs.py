@@ -97,6 +97,8 @@ def measured(
             "with rebalancing": round(found[skew.label]["buffers"] + moved / between, 1),
         }
         require_equal(orchestrator, [names[skew.label]])
+        # What has gone is still on the way, until it is vacuumed.
+        vacuum(orchestrator)
         mean, most = delays(orchestrator, names[skew.label])
         found[skew.label] |= {"delay": round(mean, 1), "longest delay": most}
         for label, name in names.items():

@@ -44,7 +44,6 @@ FORMS: tuple[Form, ...] = (
     grouping_sets,
     scalar_aggregate,
     sums_of_products,
-    sums_of_products,
     stars,
     triangles,
     set_operation,
