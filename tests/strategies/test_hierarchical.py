@@ -92,7 +92,7 @@ def require_enumeration(orc, name: str) -> None:
     assert Counter(map(repr, orc.enumerate(name))) == Counter(map(repr, wanted)), name
     for column in LEADING.get(name, ()):
         place = columns.index(column)
-        for value in list({row[place] for row in wanted})[:5]:
+        for value in list({row[place] for row in wanted})[:2]:
             found = Counter(map(repr, orc.enumerate(name, {column: value})))
             like = Counter(repr(row) for row in wanted if row[place] == value)
             assert found == like, (name, column, value)
@@ -101,10 +101,10 @@ def require_enumeration(orc, name: str) -> None:
 @pytest.mark.parametrize(
     ("epsilon", "maintain", "names"),
     [
-        ("0", "deferred", ("one_side", "nested")),
+        ("0", "deferred", ("one_side", "apart")),
         ("1/4", "on_commit", ("pairs", "branches")),
-        ("0.5", "eager", tuple(VIEWS)),
-        ("3/4", "deferred", ("nested", "apart")),
+        ("0.5", "eager", ("pairs", "nested", "whole")),
+        ("3/4", "deferred", ("nested",)),
         ("1", "deferred", ("branches", "itself")),
     ],
 )
