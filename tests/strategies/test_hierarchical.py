@@ -170,7 +170,7 @@ def test_values_rise_and_fall_and_all_are_divided_anew(orc):
     assert known()[0] < 201
 
 
-def test_a_row_is_found_by_its_key_and_the_plan_says_what_it_costs(orc):
+def test_the_plan_says_what_is_stored_and_the_reason_what_it_costs(orc):
     orc.execute(TABLES)
     orc.execute(f"CREATE VIEW v WITH (strategy = skew, epsilon = 0.25) AS {VIEWS['pairs']}")
     explained = orc.explain("v")
@@ -178,6 +178,19 @@ def test_a_row_is_found_by_its_key_and_the_plan_says_what_it_costs(orc):
     assert "w = 2, δ = 1: a change of one row costs O(N^1/4) on average" in explained.why
     assert "the first content O(N^5/4), and a row is O(N^3/4) after" in explained.why
     assert "not a table, but a query over the others" in explained.plan
+
+
+def test_enumerating_says_by_what_rows_are_found(orc):
+    orc.execute(TABLES)
+    orc.create_view("v", VIEWS["branches"], strategy="skew")
+    with pytest.raises(UsageError, match="not found by d alone; give a value of a as well"):
+        list(orc.enumerate("v", {"d": "p"}))
+    with pytest.raises(UsageError, match="by n, which is no grouping column; those are a, d, f"):
+        list(orc.enumerate("v", {"n": 1}))
+    orc.execute("INSERT INTO r VALUES (1, 1, 1, 'p', 2); INSERT INTO s VALUES (1, 1, 5, 3)")
+    orc.execute("INSERT INTO t VALUES (1, 1, 1, 'f', 2); INSERT INTO u VALUES (1, 1, 5), (1, 1, 6)")
+    orc.refresh()
+    assert list(orc.enumerate("v", {"d": "p", "a": 1})) == [(1, "p", "f", 2, 11)]
 
 
 def test_a_view_above_it_is_computed_after_it_and_another_content_may_take_its_place(orc):
