@@ -10,19 +10,21 @@ DECLARE
     one record;
 BEGIN
     FOR one IN
-        SELECT c.oid::regclass AS name, v.definition, (
-                   SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum)
+        SELECT c.oid::regclass AS name, v.id IS NOT NULL AS kept, (
+                   SELECT string_agg(concat_ws(' ',
+                              'NULL::' || format_type(a.atttypid, a.atttypmod),
+                              'COLLATE ' || nullif(a.attcollation, 0)::regcollation,
+                              'AS ' || quote_ident(a.attname)), ', ' ORDER BY a.attnum)
                    FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0) AS columns
         FROM pg_class c
         LEFT JOIN idivm.views v ON v.id = view_id AND v.state = c.oid AND keep_content
         WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind = 'v'
           AND c.relname ~ ('_' || view_id || '$')
     LOOP
-        IF one.definition IS NULL THEN
-            EXECUTE format('DROP VIEW %s', one.name);
+        IF one.kept THEN
+            EXECUTE format('CREATE OR REPLACE VIEW %s AS SELECT %s WHERE false', one.name, one.columns);
         ELSE
-            EXECUTE format('CREATE OR REPLACE VIEW %s AS SELECT * FROM %s AS d (%s) WHERE false',
-                           one.name, one.definition, one.columns);
+            EXECUTE format('DROP VIEW %s', one.name);
         END IF;
     END LOOP;
     SELECT string_agg(c.oid::regclass::text, ', ') INTO found_tables

@@ -33,7 +33,17 @@ from orchestrator.frontend.statements import (
     parse_name,
     parse_script,
 )
-from orchestrator.runtime import catalog, check, doctor, install, migrate, modes, refresh, sources
+from orchestrator.runtime import (
+    catalog,
+    check,
+    doctor,
+    install,
+    migrate,
+    modes,
+    refresh,
+    sources,
+    walking,
+)
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.catalog_parts import Parts, parts_of
 from orchestrator.runtime.doctor import Finding
@@ -226,6 +236,27 @@ class Orchestrator:
         """The heavy and light parts that a view of the strategy `skew` keeps of its relations."""
         with explained(f"Looking at the parts of {view.name}"):
             return parts_of(self.connection, install.names_of(view), view.plan)
+
+    def enumerate(
+        self, name: str, prefix: Mapping[str, object] | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """The rows of a view as it is, one after the other, over a connection of its own.
+
+        With `prefix`, values of some columns, only the rows that have them. What no table holds is
+        found row by row; nothing is computed that is not asked for.
+        """
+        with explained(f"Enumerating {name}"):
+            view = catalog.view_named(self.connection, parse_name(name).identifier)
+            shown = catalog.relation_name(self.connection, view)
+            order = walking.order_of(self.connection, install.names_of(view), view.plan)
+            info = self.connection.info
+            with psycopg.connect(
+                make_conninfo(info.dsn, password=info.password or None), autocommit=True
+            ) as connection:
+                if order is None:
+                    yield from walking.stored_rows(connection, shown, prefix or {})
+                else:
+                    yield from walking.rows(connection, order, prefix or {})
 
     def explain(self, name: str) -> Explanation:
         """How a view is maintained: plan, script and reasons."""

@@ -107,6 +107,18 @@ def test_check_finds_a_difference(shop):
     assert "99" in out
 
 
+def test_enumerate_prints_rows_as_they_are_found(shop):
+    view = "CREATE VIEW n WITH (strategy = {}) AS SELECT p.n, q.id, count(*) AS m FROM t p JOIN t q USING (n) GROUP BY p.n, q.id"
+    for strategy in ("id", "skew"):
+        shop("sql", "-c", view.format(strategy))
+        assert sorted(shop("enumerate", "n")[1].splitlines()) == ["11\t1\t1", "20\t2\t1"]
+        assert shop("enumerate", "n", "--with", "n=20", "--json")[1] == "[20, 2, 1]\n"
+        assert shop("enumerate", "n", "--limit", "1")[1].count("\n") == 1
+        assert "names no value" in shop("enumerate", "n", "--with", "n")[2]
+        assert shop("enumerate", "n", "--with", "unknown=1")[0] == 2
+        shop("drop", "n")
+
+
 def test_drop(shop):
     assert shop("drop", "total")[0] == 0
     assert shop("drop", "total")[0] == 2

@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     )
     sub.add_argument("--seed", type=int, default=1, help="of the data")
 
-    sub = bench("skew", "triangles over heavy and light parts: one row of growing graphs")
+    sub = bench("skew", "triangles and pairs over heavy and light parts: one row of growing data")
     sub.add_argument("--sizes", type=int, nargs="+", metavar="N", help="rows of the relations")
     sub.add_argument(
         "--epsilon",
@@ -99,8 +99,8 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         "--graph",
         dest="shapes",
         nargs="+",
-        choices=("worst", "zipf"),
-        help="what is measured (default: both)",
+        choices=("worst", "zipf", "pairs"),
+        help="what is measured (default: all)",
     )
     sub.add_argument("--updates", type=int, default=60, help="changes of one row that count")
     sub.add_argument("--seed", type=int, default=1, help="of the data")

@@ -181,21 +181,22 @@ def draw_skew(report: Report, path: Path) -> Path | None:
     graphs = _in_order(row["graph"] for row in report.rows)
     if not graphs:
         return None
-    measures = {
-        "with rebalancing": "buffers touched by a change",
-        "ms": "ms of a change",
-        "stored": "rows stored",
-    }
+    measures = {"with rebalancing": "buffers touched by a change", "stored": "rows stored"}
 
     def draw(figure: Any) -> None:
-        figure.suptitle("Triangles over heavy and light parts", fontsize=13)
-        panels = figure.subplots(len(graphs), len(measures), squeeze=False)
+        figure.suptitle("Queries over heavy and light parts", fontsize=13)
+        panels = figure.subplots(len(graphs), len(measures) + 1, squeeze=False)
         for graph, line in zip(graphs, panels, strict=True):
-            for (measure, title), axes in zip(measures.items(), line, strict=True):
-                _draw_growth(axes, [r for r in report.rows if r["graph"] == graph], measure)
+            of_graph = [row for row in report.rows if row["graph"] == graph]
+            third = {"delay": "buffers to the next row"} if "delay" in of_graph[0] else _TIMES
+            for (measure, title), axes in zip((measures | third).items(), line, strict=True):
+                _draw_growth(axes, [row for row in of_graph if measure in row], measure)
                 axes.set_title(f"{title}, {graph}", fontsize=9, color="#444444")
 
     return _figure(path, (14, 4.2 * len(graphs) + 0.5), draw)
+
+
+_TIMES = {"ms": "ms of a change"}
 
 
 def _draw_growth(axes: Any, rows: Sequence[Row], measure: str) -> None:

@@ -1,4 +1,4 @@
-"""Triangles over heavy and light parts: what one changed row costs as the data grow.
+"""Triangles and pairs over heavy and light parts: what one changed row costs as the data grow.
 
 After papers/ivm-eps-counting-triangles.txt: a change of one row costs O(N^max(ε, 1-ε)) on average,
 rebalancing included, and O(N^(1 + min(ε, 1-ε))) rows are stored. What rebalancing adds to a change
@@ -20,6 +20,7 @@ from typing import Any
 from psycopg import sql
 
 from orchestrator.api import Orchestrator, connect
+from orchestrator.bench import pairs
 from orchestrator.bench.contenders import (
     TREE,
     TUPLE,
@@ -33,13 +34,13 @@ from orchestrator.bench.measure import STEADY, Execution, in_c_or_say, machine, 
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.errors import UsageError
-from orchestrator.runtime import install
 from orchestrator.runtime.catalog_parts import Parts
 
 GRAPH = Workload("graph")
 SIZES = (10_000, 31_623, 100_000, 316_228)
 EPSILONS = ("0", "1/4", "1/2", "3/4", "1")
-SHAPES = ("worst", "zipf")
+SHAPES = ("worst", "zipf", pairs.NAME)
+"""Graphs of triangles, and the pairs of another query."""
 CLASSICAL_AT_LEAST = 0.9
 SKEW_AT_MOST = 0.6
 HALF = "skew 1/2"
@@ -80,7 +81,7 @@ TABLES = {"r": ("a", "b"), "s": ("b", "c"), "t": ("c", "a")}
 def run(
     *,
     dsn: str | None = None,
-    sizes: Sequence[int] = SIZES,
+    sizes: Sequence[int] | None = None,
     epsilons: Sequence[str] = EPSILONS,
     shapes: Sequence[str] = SHAPES,
     updates: int = 60,
@@ -89,7 +90,7 @@ def run(
     say: Callable[[str], None] = progress,
 ) -> Report:
     """Measures on a server of its own, or in schema idivm_bench of the database at `dsn`."""
-    if updates < 6 or any(size < 1_000 for size in sizes):
+    if updates < 6 or any(size < 1_000 for size in sizes or ()):
         raise UsageError("The benchmark needs --updates of 6 or more, and sizes of 1,000 or more.")
     contenders = [
         *(Contender(f"skew {Fraction(one)}", "skew", (("epsilon", one),)) for one in epsilons),
@@ -100,13 +101,22 @@ def run(
     def on(at: str) -> Report:
         with connect(at) as orchestrator:
             described = machine(orchestrator.connection)
-            found = [
+            triangles = [
                 row
                 for shape in shapes
-                for size in sizes
+                if shape != pairs.NAME
+                for size in sizes or SIZES
                 for row in _measured(orchestrator, shape, size, contenders, updates, seed, say)
             ]
-            return Report("skew", described, tuple(found), tuple(_bars(found)))
+            met = [
+                row
+                for epsilon in epsilons
+                if pairs.NAME in shapes and Fraction(epsilon) <= pairs.MOST
+                for size in sizes or pairs.SIZES
+                for row in pairs.measured(orchestrator, size, epsilon, updates, say)
+            ]
+            found = (*_bars(triangles), *pairs.bars(met))
+            return Report("skew", described, (*triangles, *met), found)
 
     if dsn is not None:
         return on(dsn)
@@ -187,7 +197,7 @@ def _measured(
                 "with rebalancing": round(mean + more, 1),
                 "a value moves": extra[label].minor if label in extra else None,
                 "all are divided": extra[label].major if label in extra else None,
-                "stored": _stored(orchestrator, names[label]),
+                "stored": pairs.stored(orchestrator, names[label]),
             }
 
 
@@ -265,19 +275,6 @@ def _double(orchestrator: Orchestrator, views: Mapping[str, _Rebalancing]) -> No
     orchestrator.connection.execute("INSERT INTO r VALUES (49999999, 49999999)")
     for one in views.values():
         one.all_rows()
-
-
-def _stored(orchestrator: Orchestrator, name: str) -> int:
-    """How many rows a view stores."""
-    view = orchestrator.view(name)
-    names = install.names_of(view)
-    roles = [state["role"] for state in view.plan["states"] if "columns" in state]
-    counted = [sql.SQL("(SELECT count(*) FROM {})").format(names.state(role)) for role in roles]
-    row = orchestrator.connection.execute(
-        sql.SQL("SELECT {}").format(sql.SQL(" + ").join(counted))
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 def _bars(rows: Sequence[dict[str, Any]]) -> Iterator[Bar]:

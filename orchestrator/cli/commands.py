@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,23 @@ def check(options: argparse.Namespace) -> int:
                 for row in rows:
                     print(f"  {sign}  {row}")
     return 0 if all(report.equal for report in reports) else 1
+
+
+def enumerate_rows(options: argparse.Namespace) -> int:
+    """`idivm enumerate`."""
+    prefix = {}
+    for one in options.prefix:
+        column, sign, value = one.partition("=")
+        if not sign:
+            raise UsageError(f"{one!r} names no value; write COLUMN=VALUE.")
+        prefix[column] = value
+    with _open(options) as orchestrator:
+        for row in islice(orchestrator.enumerate(options.view, prefix), options.limit):
+            if options.json:
+                print(json.dumps(row, default=str, ensure_ascii=False))
+            else:
+                print("\t".join("" if value is None else str(value) for value in row))
+    return 0
 
 
 def drop(options: argparse.Namespace) -> int:

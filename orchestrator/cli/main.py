@@ -71,6 +71,22 @@ def build_parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("views", nargs="*", metavar="VIEW")
 
+    sub = verb(
+        "enumerate",
+        "print a view's rows one after the other, as they are found",
+        commands.enumerate_rows,
+    )
+    sub.add_argument("view", metavar="VIEW")
+    sub.add_argument(
+        "--with",
+        dest="prefix",
+        action="append",
+        default=[],
+        metavar="COLUMN=VALUE",
+        help="only rows that have this value",
+    )
+    sub.add_argument("--limit", type=int, metavar="N", help="no more than N rows")
+
     sub = verb("drop", "drop a maintained view", commands.drop)
     sub.add_argument("view", metavar="VIEW")
     sub.add_argument("--cascade", action="store_true", help="drop what reads it as well")

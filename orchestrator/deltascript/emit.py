@@ -60,6 +60,7 @@ def create_state_view(state: StateView, names: Names, relation: Composable) -> C
         SQL("q.{0}::{1} AS {0}").format(Identifier(column.name), SQL(column.type))
         for column in state.columns
     ]
+    columns += [SQL("q.{}").format(Identifier(name)) for name in state.keys]
     return SQL("CREATE OR REPLACE VIEW {} AS SELECT {} FROM (\n{}\n) AS q").format(
         relation, SQL(", ").join(columns), steps.query_text(state.query, names)
     )

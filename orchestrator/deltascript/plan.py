@@ -6,8 +6,8 @@ state tables by their role; `runtime` gives both their names when it installs th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from sqlglot import exp
@@ -173,8 +173,10 @@ class StateView:
 
     role: str
     columns: tuple[Column, ...]
+    keys: tuple[str, ...]
+    """Hidden columns behind them, which tell its rows apart."""
     query: Query
-    """Shows these columns, perhaps of types that have to be cast to theirs."""
+    """Shows all these columns; the others perhaps of types that have to be cast to theirs."""
 
 
 State: TypeAlias = BagTable | StateTable | Shape | StateView
@@ -352,6 +354,52 @@ class Partitioning:
 
 
 @dataclass(frozen=True)
+class Walk:
+    """The rows of a state, and those of others that extend each of them."""
+
+    state: str
+    columns: tuple[tuple[str, str], ...]
+    """Variables, and the columns that hold them."""
+    nullable: tuple[str, ...]
+    """The variables that may be NULL."""
+    below: tuple[Walk, ...]
+
+    @property
+    def own(self) -> frozenset[str]:
+        """The variables of the state."""
+        return frozenset(variable for variable, _ in self.columns)
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Its own and those below."""
+        return self.own.union(*(one.variables for one in self.below))
+
+    @property
+    def alone(self) -> Walk:
+        """The state by itself."""
+        return replace(self, below=())
+
+    def walk(self) -> Iterator[Walk]:
+        """Itself and those below."""
+        yield self
+        for one in self.below:
+            yield from one.walk()
+
+
+@dataclass(frozen=True)
+class Enumeration:
+    """How the rows of a content that no table holds are found one after the other."""
+
+    variables: tuple[str, ...]
+    """Those that tell rows apart, in the order in which they vary, the last one most often."""
+    shown: tuple[tuple[str, str], ...]
+    """The view's columns that show one."""
+    unions: tuple[tuple[Walk, ...], ...]
+    """The content is a sum, and each summand a product; where the variables of a state that others
+    extend are not all among these, what its rows have below may overlap."""
+
+
+@dataclass(frozen=True)
 class Reason:
     """Why a strategy was taken or not."""
 
@@ -436,6 +484,8 @@ class MaintenancePlan:
     """Of a plan over heavy and light parts of relations."""
     statistics: tuple[Statistics | None, ...] = ()
     """What was known of each source when this was planned; by it the same plan is found again."""
+    enumeration: Enumeration | None = None
+    """Of a content that no table holds."""
 
     def accesses(self, variable: str) -> float:
         """What a row of a variable that holds changes costs."""

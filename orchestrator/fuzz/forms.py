@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.fuzz.grammar import Form
-from orchestrator.fuzz.products import sums_of_products, triangles
+from orchestrator.fuzz.products import stars, sums_of_products, triangles
 from orchestrator.fuzz.selects import (
     distinct,
     distinct_on,
@@ -44,7 +44,7 @@ FORMS: tuple[Form, ...] = (
     grouping_sets,
     scalar_aggregate,
     sums_of_products,
-    sums_of_products,
+    stars,
     triangles,
     set_operation,
     set_operation,

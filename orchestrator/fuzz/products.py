@@ -59,6 +59,37 @@ def triangles(g: Grammar, depth: int) -> Query:
     return g.select([_total(g, sources) for _ in range(g.rng.choice((1, 2, 4)))], rest)
 
 
+def stars(g: Grammar, depth: int) -> Query:
+    """Two to four relations that meet in one column, some in another too; groups by what others show."""
+    taken: set[str] = set()
+    first = g.sources.pick(taken)
+    centres = [one for one in first.scope if one.family in _MEETING]
+    if not centres:
+        return sums_of_products(g, depth)
+    centre, further = g.rng.choice(centres), g.rng.choice(centres)
+    sources, conditions = [first], list[Composable]()
+    for _ in range(g.rng.choice((1, 1, 2, 3))):
+        again = first.relation if g.chance(0.15) else None
+        other = g.sources.pick(taken, 0, again)
+        met = [centre, further] if further is not centre and g.chance(0.4) else [centre]
+        for one in met:
+            pairs = comparable_pairs([one], other.scope)
+            if not pairs and one is centre:
+                return sums_of_products(g, depth)
+            if pairs:
+                a, b = g.rng.choice(pairs)
+                conditions.append(SQL("{} = {}").format(a.sql, b.sql))
+        sources.append(other)
+    conditions += [_where(g, source) for source in sources if g.chance(0.1)]
+    clause = From(listed([_aliased(source) for source in sources]), tuple(sources))
+    keys = g.some_keys(clause, g.rng.choice((1, 2, 2, 3)))
+    shown = [*keys, *(_total(g, sources) for _ in range(g.rng.choice((1, 2))))]
+    rest = SQL(" FROM {} WHERE {} GROUP BY {}").format(
+        clause.sql, SQL(" AND ").join(conditions), listed([key.sql for key in keys])
+    )
+    return g.select(shown, rest)
+
+
 def _joined(g: Grammar) -> From:
     taken: set[str] = set()
     first = g.sources.pick(taken)

@@ -196,6 +196,19 @@ def columns(connection: Connection[Any], table: Composable) -> list[tuple[str, s
     ).fetchall()
 
 
+def declared(connection: Connection[Any], relation: Composable) -> dict[str, str]:
+    """The types of a relation's columns with their collations, as a cast takes them."""
+    rows = connection.execute(
+        "SELECT a.attname, concat_ws(' COLLATE ', format_type(a.atttypid, a.atttypmod),"
+        " quote_ident(n.nspname) || '.' || quote_ident(c.collname))"
+        " FROM pg_attribute a LEFT JOIN pg_collation c ON c.oid = a.attcollation"
+        " LEFT JOIN pg_namespace n ON n.oid = c.collnamespace"
+        " WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0",
+        [relation.as_string(connection)],
+    )
+    return dict(rows.fetchall())
+
+
 def query_of(connection: Connection[Any], view: Composable) -> str:
     """The query of a view as PostgreSQL prints it."""
     row = connection.execute(

@@ -10,7 +10,9 @@ from orchestrator.errors import UsageError
 
 
 def test_every_side_is_measured_on_every_graph(dsn, tmp_path):
-    report = run(dsn=dsn, sizes=(1_000, 2_000), epsilons=("1/2",), updates=6)
+    report = run(
+        dsn=dsn, sizes=(1_000, 2_000), epsilons=("1/2",), updates=6, shapes=("worst", "zipf")
+    )
     measured = {(row["graph"], row["rows"], row["side"]) for row in report.rows}
     assert measured == {
         (graph, size, side)
@@ -26,6 +28,20 @@ def test_every_side_is_measured_on_every_graph(dsn, tmp_path):
         "tuple, slope of buffers touched by a change",
     ]
     assert draw_skew(report, tmp_path / "skew.png") in (None, tmp_path / "skew.png")
+
+
+def test_pairs_are_measured_beside_their_exponents(dsn):
+    report = run(dsn=dsn, sizes=(1_000, 2_000), epsilons=("1/2", "1"), updates=6, shapes=("pairs",))
+    assert [(row["rows"], row["side"]) for row in report.rows] == [
+        (size, side) for size in (1_000, 2_000) for side in ("skew 1/2", "tuple")
+    ]
+    assert all(row["delay"] > 0 for row in report.rows if row["side"] != "tuple")
+    limits = {bar.name: bar.limit for bar in report.bars}
+    assert limits == {
+        "pairs, skew 1/2, slope of buffers touched by a change": 0.62,
+        "pairs, skew 1/2, slope of buffers to the next row": 0.62,
+        "pairs, skew 1/2, slope of rows stored": 1.62,
+    }
 
 
 def test_too_little_to_measure_is_refused(dsn):

@@ -111,6 +111,8 @@ class UnionPlan:
     unions: tuple[tuple[Tree, ...], ...]
     """For each summand the trees whose product it is."""
     guarantee: Guarantee
+    variables: tuple[str, ...]
+    """The free ones, upper ones first: every tree has its rows in this order."""
 
     @cached_property
     def shown(self) -> frozenset[View]:
@@ -189,6 +191,7 @@ def union(graph: Hypergraph, epsilon: Fraction) -> UnionPlan | Unsupported:
         tuple(builder.divisions),
         tuple(product(*summands)),
         Guarantee(epsilon, *builder.widths, bool(builder.divisions)),
+        tuple(v for node in nodes for one in node.walk() if one.free for v in one.variables),
     )
 
 

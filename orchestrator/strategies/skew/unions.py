@@ -22,7 +22,15 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import Scalar, filled
-from orchestrator.deltascript.plan import Analyse, MaintenancePlan, Reason, StateTable
+from orchestrator.deltascript.leaves import StateScan
+from orchestrator.deltascript.plan import (
+    Analyse,
+    Enumeration,
+    MaintenancePlan,
+    Reason,
+    StateTable,
+    Walk,
+)
 from orchestrator.strategies.problem import Problem
 from orchestrator.strategies.skew.degrees import Degrees
 from orchestrator.strategies.skew.hierarchical import Division, Tree, UnionPlan, parents
@@ -64,7 +72,7 @@ class Unions(Propagation):
                 self.defined[view] = self._definition(view)
                 if view in made.stored:
                     self._store(view)
-        self._show(self._sum())
+        self._show(self._sum(), made.variables)
         self._follow()
         plan = self._planned(name)
         historic: set[str] = set()
@@ -84,6 +92,7 @@ class Unions(Propagation):
             algebra=f"{plan.algebra}\n\n{drawn(made)}",
             reasons=(Reason(name, True, f"it is hierarchical: {made.guarantee.described}"),),
             by_lookups=True,
+            enumeration=self._enumeration(),
         )
 
     # States
@@ -173,6 +182,32 @@ class Unions(Propagation):
             items.append(Item(payload[part], filled(f"x::{part.type}", x=product_of(factors))))
         return Relation(Projection(rows, tuple(dict.fromkeys(items))), keys, payload)
 
+    def _enumeration(self) -> Enumeration:
+        """How the rows are found one after the other."""
+        by_column = dict(reversed(self.form.groups))
+        shown = ((name, scalar.as_column) for name, scalar in self.form.shown)
+        return Enumeration(
+            self.made.variables,
+            tuple((name, by_column[c]) for name, c in shown if c is not None and c in by_column),
+            tuple(tuple(map(self._walk, trees)) for trees in self.made.unions),
+        )
+
+    def _walk(self, tree: Tree) -> Walk:
+        """A tree as what is walked: of a heavy one the heavy values, and what is below them."""
+        view, below = tree.root, tree.below
+        if tree.is_heavy:
+            view, below = below[0].root, below[1:]
+        relation = self._present(view)
+        scan = relation.rows
+        assert isinstance(scan, StateScan)
+        columns = {name: relation.keys[name] for name in sorted(view.keys)}
+        return Walk(
+            scan.role,
+            tuple((name, scan.called(column)) for name, column in columns.items()),
+            tuple(name for name, column in columns.items() if column not in scan.not_null),
+            tuple(map(self._walk, below)),
+        )
+
     # Deltas
 
     def _follow(self) -> None:
@@ -235,6 +270,7 @@ class Unions(Propagation):
             met = [delta if one == view else self._present(one) for one in parent.children]
             place = parent.children.index(view)
             if parent in self.light:
+                # Apart, so that no heavy value is joined before it is left out.
                 split = self.light[parent].split
-                met[place] = self.degrees.divided(split, delta, heavy=False)
+                met[place] = self._assigned(view, self.degrees.divided(split, delta, heavy=False))
             self._carry(parent, self._assigned(parent, self._inner(parent, met, place)))

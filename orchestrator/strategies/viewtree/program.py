@@ -86,7 +86,8 @@ class _Program(Propagation):
             if view in self.stored and (self.shown or view is not self.tree):
                 self._store(view)
         if self.shown:
-            self._show(self._result())
+            result = self._result()
+            self._show(result, tuple(result.keys))
         state = content.state if content else self.states.get(self.tree)
         delta = self._delta(self.tree)
         if delta is not None and state is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.algebra.columns import Column
+from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.ids import used_symbols
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.group import Aggregate, Grouping
@@ -304,8 +304,11 @@ class Propagation:
         }
         return values | {c: Scalar.column(root.keys[name]) for c, name in self.form.groups}
 
-    def _show(self, root: Relation) -> None:
-        """Has the view show what it computes from a root over states; nothing is stored of it."""
+    def _show(self, root: Relation, order: Sequence[str]) -> None:
+        """Has the view show what it computes from a root over states; nothing is stored of it.
+
+        Behind what users see there are the keys, in an order.
+        """
         values = self._values(root)
         having = self.form.having.substitute(values)
         root = root.at(Selection(root.rows, having)) if having != TRUE else root
@@ -313,13 +316,23 @@ class Propagation:
             Item(Column(self.composer.symbols.fresh(name)), scalar.substitute(values))
             for name, scalar in self.form.shown
         ]
-        rows = Projection(root.rows, tuple(shown))
+        keys = [
+            Item(self.composer.fresh(root.keys[name]), Scalar.column(root.keys[name]))
+            for name in order
+        ]
+        rows = Projection(root.rows, (*shown, *keys))
+        names = Symbols()
         called = [
-            (item.column, Column(column.name))
+            (item.column, Column(names.fresh(column.name)))
             for item, column in zip(shown, self.problem.columns, strict=True)
         ]
+        called += [
+            (item.column, Column(names.fresh(f"idivm_{name}")))
+            for item, name in zip(keys, order, strict=True)
+        ]
         query = self.composer.query(terms.renamed(rows, called), [new for _, new in called])
-        self.composer.states.append(StateView(CONTENT, self.problem.columns, query))
+        hidden = tuple(new.symbol for _, new in called[len(shown) :])
+        self.composer.states.append(StateView(CONTENT, self.problem.columns, hidden, query))
 
     def _content(self, root: Relation) -> Content:
         """Stores the root with what the view shows."""
