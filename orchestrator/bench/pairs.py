@@ -28,8 +28,7 @@ from orchestrator.bench.contenders import (
     require_equal,
     view_name,
 )
-from orchestrator.bench.measure import slope
-from orchestrator.bench.measure import Execution, explained
+from orchestrator.bench.measure import Execution, explained, slope
 from orchestrator.bench.report import Bar
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.errors import DatabaseError
