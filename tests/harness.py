@@ -36,8 +36,9 @@ _FAST = (
     "-c shared_buffers=64MB -c max_prepared_transactions=10 -c wal_level=minimal "
     "-c max_wal_senders=0 -c jit=off"
 )
-SURE = f"{_FAST} -c synchronous_commit=on"
-"""For servers that are killed: what was committed before is there afterwards."""
+SURE = f"{_FAST} -c synchronous_commit=on -c wal_level=replica"
+"""For servers that are killed: what was committed before is there afterwards. With wal_level=minimal
+PostgreSQL loses the indexes of unlogged tables in a database that was copied from a template."""
 
 # What runs below a folder is stopped and removed once the write end of this pipe is closed, in
 # whatever way the process that holds it came to its end.
