@@ -6,8 +6,6 @@ import pytest
 
 from orchestrator.errors import UnsupportedError, UsageError
 
-pytestmark = pytest.mark.integration
-
 TABLES = """
 CREATE TABLE r (a int, b int, x int, PRIMARY KEY (a, b));
 CREATE TABLE s (a int, c int, e int, y numeric, PRIMARY KEY (a, c, e));
@@ -47,6 +45,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("mode", ["deferred", "eager"])
 def test_what_is_read_follows_every_change(orc, mode, older):
     if older and mode != "deferred":

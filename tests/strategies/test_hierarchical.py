@@ -12,8 +12,6 @@ from psycopg.sql import SQL, Identifier
 
 from orchestrator.errors import UsageError
 
-pytestmark = pytest.mark.integration
-
 TABLES = """
 CREATE TABLE r (id int PRIMARY KEY, a int, b int, d text, x numeric);
 CREATE TABLE s (a int, b int, e bigint, y int);
@@ -98,6 +96,7 @@ def require_enumeration(orc, name: str) -> None:
             assert found == like, (name, column, value)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("epsilon", "maintain", "names"),
     [
@@ -193,6 +192,7 @@ def test_enumerating_says_by_what_rows_are_found(orc):
     assert list(orc.enumerate("v", {"d": "p", "a": 1})) == [(1, "p", "f", 2, 11)]
 
 
+@pytest.mark.integration
 def test_a_view_above_it_is_computed_after_it_and_another_content_may_take_its_place(orc):
     orc.execute(TABLES)
     orc.execute("INSERT INTO r VALUES (1, 1, 1, 'p', 2); INSERT INTO s VALUES (1, 1, 5, 3)")

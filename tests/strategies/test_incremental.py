@@ -7,8 +7,6 @@ import pytest
 from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.strategies.idiff import reach
 
-pytestmark = pytest.mark.integration
-
 TABLES = """
 CREATE TABLE parts (pid int PRIMARY KEY, price numeric, kind text);
 CREATE TABLE devices (did int PRIMARY KEY, category text, parent int);
@@ -234,14 +232,17 @@ CHANGES = (
 )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("strategy", "cache"), [("id", "on"), ("id", "off"), ("tuple", "off"), ("recursive", "off")]
 )
-def test_every_view_follows_every_change(orc, strategy, cache, older):
+def test_every_view_follows_every_change(orc, strategy, cache, older, pg_version):
     if cache == "off" and older:
         pytest.skip("older versions run one strategy, unless they are asked for")
     orc.execute(TABLES)
-    for name, query in VIEWS.items():
+    # Of two older versions each has half of the views.
+    views = list(VIEWS.items())[pg_version % 2 :: 2] if older else VIEWS.items()
+    for name, query in views:
         orc.create_view(name, query, strategy=strategy, cache=cache)
     for change in CHANGES:
         orc.execute(change)
@@ -249,6 +250,7 @@ def test_every_view_follows_every_change(orc, strategy, cache, older):
         assert different == {}, change
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("strategy", "cache"), [("id", "on"), ("tuple", "off")])
 def test_long_joins_follow_every_change_in_steps(orc, strategy, cache, older, monkeypatch):
     """As where each lookup finds many rows, so that every long join is cut."""
@@ -298,6 +300,7 @@ ABOVE = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("strategy", ["id", "tuple"])
 def test_views_above_maintained_views_follow_net_changes(orc, strategy):
     orc.execute(TABLES)

@@ -11,8 +11,6 @@ from psycopg.sql import SQL
 
 from orchestrator.errors import UnsupportedError, UsageError
 
-pytestmark = pytest.mark.integration
-
 TABLES = """
 CREATE TABLE r (id int PRIMARY KEY, a int, b int, x numeric);
 CREATE TABLE s (b int, c bigint, y int);
@@ -71,6 +69,7 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
         yield "; ".join(made)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("epsilon", "maintain"),
     [

@@ -6,8 +6,6 @@ import pytest
 
 from orchestrator.errors import UnsupportedError, UsageError
 
-pytestmark = pytest.mark.integration
-
 TABLES = """
 CREATE TABLE r (id int PRIMARY KEY, a int, b int, x numeric, f double precision);
 CREATE TABLE s (id int PRIMARY KEY, a int, c bigint, e numeric(8, 2), label text);
@@ -79,6 +77,7 @@ INDEXES = (
 )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("indexed", [False, True], ids=["stored leaves", "found leaves"])
 @pytest.mark.parametrize("maintain", ["deferred", "eager", "on_commit"])
 def test_every_view_follows_every_change(orc, maintain, indexed, older):
