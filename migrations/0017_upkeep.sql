@@ -151,6 +151,7 @@ BEGIN
         'whether what a view reads is no longer what it was planned for';
     COMMENT ON FUNCTION idivm.run_program(integer, idivm.watermark, boolean) IS
         'calls the refresh function of a view';
+    REVOKE EXECUTE ON FUNCTION idivm.run_program(integer, idivm.watermark, boolean) FROM PUBLIC;
 END
 $plain$;
 CALL idivm.plain_upkeep();

@@ -10,9 +10,12 @@
 
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
@@ -150,6 +153,29 @@ idivm_has_drifted(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(drifted);
 }
 
+/* The caller needs the rights that a statement with the function's name in it would need. */
+static void
+require_rights(const char *schema, Oid function, const char *name)
+{
+	Oid			namespace = get_namespace_oid(schema, false);
+	AclResult	may;
+
+#if PG_VERSION_NUM >= 160000
+	may = object_aclcheck(NamespaceRelationId, namespace, GetUserId(), ACL_USAGE);
+#else
+	may = pg_namespace_aclcheck(namespace, GetUserId(), ACL_USAGE);
+#endif
+	if (may != ACLCHECK_OK)
+		aclcheck_error(may, OBJECT_SCHEMA, schema);
+#if PG_VERSION_NUM >= 160000
+	may = object_aclcheck(ProcedureRelationId, function, GetUserId(), ACL_EXECUTE);
+#else
+	may = pg_proc_aclcheck(function, GetUserId(), ACL_EXECUTE);
+#endif
+	if (may != ACLCHECK_OK)
+		aclcheck_error(may, OBJECT_FUNCTION, name);
+}
+
 PG_FUNCTION_INFO_V1(idivm_run_program);
 
 /* Calls the refresh function of a view, whose name a statement would have to be parsed for. */
@@ -160,10 +186,13 @@ idivm_run_program(PG_FUNCTION_ARGS)
 	FmgrInfo	function;
 	char		name[NAMEDATALEN];
 	Oid			types[] = {get_fn_expr_argtype(fcinfo->flinfo, 1), BOOLOID};
+	Oid			program;
 	Datum		done;
 
 	snprintf(name, sizeof(name), "refresh_%d", PG_GETARG_INT32(0));
-	fmgr_info(function_named("idivm_state", name, types, lengthof(types)), &function);
+	program = function_named("idivm_state", name, types, lengthof(types));
+	require_rights("idivm_state", program, name);
+	fmgr_info(program, &function);
 	InitFunctionCallInfoData(*call, &function, 2, InvalidOid, NULL, NULL);
 	for (int i = 0; i < 2; i++)
 		call->args[i] = fcinfo->args[i + 1];

@@ -121,6 +121,7 @@ def test_nobody_writes_what_idivm_keeps(base: Orchestrator, role: psycopg.Connec
     assert right(base)
 
 
+@pytest.mark.parametrize("capture_form", ["plpgsql", "c"])
 def test_the_schema_alone_gives_no_power(base: Orchestrator, role: psycopg.Connection[Any]) -> None:
     base.connection.execute("CREATE TABLE secret AS SELECT 1 AS a")
     grant(base, role, "USAGE ON SCHEMA idivm")
@@ -130,6 +131,7 @@ def test_the_schema_alone_gives_no_power(base: Orchestrator, role: psycopg.Conne
         "SELECT idivm.sweep()",
         "SELECT idivm.set_mode(1, 'deferred')",
         "SELECT idivm.bring_up(1, false)",
+        "SELECT idivm.run_program(1, NULL, true)",
         "SELECT idivm.settle(1)",
         "SELECT idivm.mind_limits(1)",
         "INSERT INTO idivm.commits VALUES ('{1}', '{1}')",
@@ -138,6 +140,11 @@ def test_the_schema_alone_gives_no_power(base: Orchestrator, role: psycopg.Conne
         with pytest.raises(psycopg.Error) as refused:
             role.execute(statement)
         assert isinstance(refused.value, InsufficientPrivilege), (statement, refused.value)
+    # What calls a program asks for the right to the program itself.
+    calls = "idivm.run_program(integer, idivm.watermark, boolean)"
+    grant(base, role, f"EXECUTE ON FUNCTION {calls}")
+    with pytest.raises(InsufficientPrivilege):
+        role.execute("SELECT idivm.run_program(1, NULL, true)")
     assert base.connection.execute("TABLE secret").fetchall() == [(1,)]
     assert right(base)
 
