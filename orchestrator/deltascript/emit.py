@@ -221,13 +221,11 @@ def _in_a_comment(name: Composable) -> SQL:
     return SQL(" ".join(name.as_string(None).split()))
 
 
-def _steps(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
+def _steps(plan: MaintenancePlan, names: Names) -> Iterator[Composable]:
     yield steps.read_changes(plan, names)
-    yield steps.rebuild(plan, names)
-    for step in plan.script:
-        if not isinstance(step, ReadChanges):
-            yield _step(plan, names, step)
-    yield steps.note_cost(plan, names)
+    own = (_step(plan, names, step) for step in plan.script if not isinstance(step, ReadChanges))
+    attempt = [steps.rebuild(plan, names), *own, steps.note_cost(plan, names)]
+    yield steps.in_attempts(plan, SQL("").join(attempt))
 
 
 def _step(plan: MaintenancePlan, names: Names, step: Step) -> Composed:

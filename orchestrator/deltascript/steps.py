@@ -36,6 +36,11 @@ _NAMES_AND_STRINGS = (exp.Identifier, exp.Literal, exp.National, exp.RawString, 
 SMALL = 2000
 """Diffs up to so many rows share a plan."""
 
+_NOTHING = SQL("")
+
+LARGE = 4_000_000
+"""A diff of more rows is not held: what it would be applied to is computed anew."""
+
 CHEAP = 1000
 """A refresh of so few changed rows is not weighed against computing anew."""
 
@@ -266,13 +271,14 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
             step.needs,
             SQL(
                 "SELECT {rows}\n        INTO {variables}\n"
-                "        FROM (\n            {query}\n        ) AS d;\n{planned}"
+                "        FROM (SELECT * FROM (\n            {query}\n        ) AS d LIMIT {limit}) AS d;\n{planned}"
             ).format(
+                limit=Literal(LARGE + 1),
                 rows=_collected(step, names),
                 variables=_listed([step.variable, *(variable for variable, _ in step.apart)]),
                 query=query_text(step.query, names, indent="            "),
                 planned=_planned_for(
-                    plan, SQL("cardinality({})").format(Identifier(step.variable))
+                    plan, SQL("cardinality({})").format(Identifier(step.variable)), _given_up(step)
                 ),
             ),
         )
@@ -305,11 +311,27 @@ def _guarded(needs: Iterable[str], statement: Composable) -> Composed:
     return SQL("    IF {} THEN\n        {}    END IF;\n").format(SQL(" OR ").join(held), statement)
 
 
-def _planned_for(plan: MaintenancePlan, size: Composable) -> Composed:
+def _planned_for(plan: MaintenancePlan, size: Composable, then: Composable = _NOTHING) -> Composed:
     """From where a diff is large on, statements are planned for what their diffs are."""
-    return SQL("    IF {} > {} THEN\n        {}    END IF;\n").format(
-        size, Literal(SMALL), _plan_anew(plan)
+    return SQL("    IF {} > {} THEN\n        {}{}    END IF;\n").format(
+        size, Literal(SMALL), _plan_anew(plan), then
     )
+
+
+def _given_up(step: Assign) -> Composed:
+    """Begins once more, with a rebuild, where a diff is too large to be held."""
+    return SQL(
+        "        IF cardinality({}) > {} THEN\n"
+        "            rebuild := true;\n            kind := 'R';\n            changed := 0;\n"
+        "            CONTINUE;\n        END IF;\n"
+    ).format(Identifier(step.variable), Literal(LARGE))
+
+
+def in_attempts(plan: MaintenancePlan, attempt: Composable) -> Composable:
+    """What a program does after it has read the changes, once more if it is given up."""
+    if not any(isinstance(step, Assign) for step in plan.script):
+        return attempt
+    return SQL("    LOOP\n{}    RETURN;\n    END LOOP;\n").format(attempt)
 
 
 def read_changes(plan: MaintenancePlan, names: Names) -> Composed:

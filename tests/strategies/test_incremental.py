@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.deltascript import steps
 from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.strategies.idiff import reach
 
@@ -264,6 +265,28 @@ def test_long_joins_follow_every_change_in_steps(orc, strategy, cache, older, mo
     assert "reached" in orc.explain("round").script
     for change in CHANGES:
         orc.execute(change)
+        different = {r.view: (r.missing_rows, r.surplus_rows) for r in orc.check() if not r.equal}
+        assert different == {}, change
+
+
+@pytest.mark.parametrize(("strategy", "cache"), [("id", "on"), ("tuple", "off")])
+def test_a_diff_too_large_to_hold_has_the_rest_computed_anew(orc, strategy, cache, monkeypatch):
+    monkeypatch.setattr(steps, "SMALL", 1)
+    monkeypatch.setattr(steps, "LARGE", 2)
+    orc.execute(TABLES)
+    names = ("spj", "sums", "cycle", "cube", "distinct", "joined_groups", "above_average")
+    for name in names:
+        orc.create_view(f'"{name}"', VIEWS[name], strategy=strategy, cache=cache)
+    with orc.connection.transaction(force_rollback=True):
+        orc.connection.execute("UPDATE parts SET price = price + 1")
+        done = orc.connection.execute(
+            "SELECT p.kind FROM idivm.watermarks AS w, idivm.run_program(w.view, w.mark, false) AS p"
+            " JOIN idivm.views AS v ON v.relation = 'sums'::regclass WHERE w.view = v.id"
+        ).fetchall()
+    assert done == [("R",)]
+    for change in CHANGES:
+        orc.execute(change)
+        orc.refresh()
         different = {r.view: (r.missing_rows, r.surplus_rows) for r in orc.check() if not r.equal}
         assert different == {}, change
 
