@@ -122,31 +122,36 @@ watch(int32 view)
 	return true;
 }
 
+/* What can be seen in the catalogs alone. */
+static Datum
+looks_drifted(int32 view)
+{
+	return OidFunctionCall1(function_of_view("looks_drifted"), Int32GetDatum(view));
+}
+
 PG_FUNCTION_INFO_V1(idivm_has_drifted);
 
 Datum
 idivm_has_drifted(PG_FUNCTION_ARGS)
 {
 	int32		view = PG_GETARG_INT32(0);
-	Oid			in_full = InvalidOid;
 	uint64		begun;
 	bool		may_last;
 	bool		drifted;
 
 	/* A snapshot that lasts may be older than what this session has been told of. */
 	if (IsolationUsesXactSnapshot())
-		return OidFunctionCall1(function_of_view("looks_drifted"), Int32GetDatum(view));
+		return looks_drifted(view);
 
 	/* Who changes a table shows it first and tells it afterwards. */
 	AcceptInvalidationMessages();
 	if (look_up(view)->fits_in == generation)
 		PG_RETURN_BOOL(false);
 	begun = generation;
-	in_full = function_of_view("looks_drifted");
 	/* The snapshot is taken after the tables are watched, so what it misses is told. */
 	may_last = watch(view);
 	PushActiveSnapshot(GetLatestSnapshot());
-	drifted = DatumGetBool(OidFunctionCall1(in_full, Int32GetDatum(view)));
+	drifted = DatumGetBool(looks_drifted(view));
 	PopActiveSnapshot();
 	if (may_last && !drifted && begun == generation)
 		look_up(view)->fits_in = generation;

@@ -456,10 +456,6 @@ def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> 
 
 def _merged(step: Apply, table: Composable, query: Composable) -> Composed:
     """Adds rows to those that are there, or beside them; what is counted and becomes none goes."""
-    count = Identifier(step.counted) if step.counted else None
-    same = SQL(" AND ").join(
-        SQL("t.{0} = excluded.{0}").format(Identifier(name)) for name, _, _ in step.keys
-    )
     if any(nulls != "none" for _, _, nulls in step.keys):
         # No join looks for several columns that may be NULL; the unique index does.
         return SQL(
@@ -472,6 +468,10 @@ def _merged(step: Apply, table: Composable, query: Composable) -> Composed:
             key=_listed(name for name, _, _ in step.keys),
             sets=_assignments(step),
         )
+    count = Identifier(step.counted) if step.counted else None
+    same = SQL(" AND ").join(
+        SQL("t.{0} = excluded.{0}").format(Identifier(name)) for name, _, _ in step.keys
+    )
     return SQL(
         "MERGE INTO {table} AS t USING (\n            {query}\n        ) AS excluded ({columns})\n"
         "        ON {same}\n{goes}"

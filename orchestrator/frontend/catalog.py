@@ -33,13 +33,8 @@ _ATTNUM_OFFSET = -7
 """Column sets in stored query trees count from the first system column."""
 
 
-def maintained_views(connection: Connection[Any]) -> dict[int, tuple[int, bool]]:
-    """The relation of every maintained view with its number, and whether no table holds its rows.
-
-    Empty without idivm's schema.
-    """
-    if not _is_installed(connection):
-        return {}
+def _maintained_views(connection: Connection[Any]) -> dict[int, tuple[int, bool]]:
+    """The relation of every maintained view with its number, and whether no table holds its rows."""
     rows = connection.execute(
         "SELECT v.relation::oid, v.id, coalesce(c.relkind = 'v', false) FROM idivm.views v"
         " LEFT JOIN pg_class c ON c.oid = v.state WHERE v.relation IS NOT NULL"
@@ -49,8 +44,6 @@ def maintained_views(connection: Connection[Any]) -> dict[int, tuple[int, bool]]
 
 def _captured_keys(connection: Connection[Any], oids: list[int]) -> dict[int, frozenset[int]]:
     """The columns that the rows of captured relations are told apart by; none: by their content."""
-    if not _is_installed(connection):
-        return {}
     rows = connection.execute(
         "SELECT s.relation::oid, array_agg(c.attnum::integer) FILTER (WHERE s.keyed AND c.in_key)"
         " FROM idivm.sources s LEFT JOIN idivm.source_columns c ON c.source = s.id"
@@ -134,8 +127,9 @@ _PLAIN_TYPES = SQL("""
 def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, Relation]:
     """The facts about some relations."""
     wanted = sorted(oids)
-    maintained = maintained_views(connection)
-    captured = _captured_keys(connection, wanted)
+    installed = _is_installed(connection)
+    maintained = _maintained_views(connection) if installed else {}
+    captured = _captured_keys(connection, wanted) if installed else {}
     with empty_search_path(connection), connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(
             """

@@ -85,15 +85,7 @@ def plan_view(
         text = Literal(f"BEGIN RAISE NOTICE USING MESSAGE = {UNSORTED.as_string(connection)}; END")
         connection.execute(SQL("DO {}").format(text))
     analysis = _determined(connection, definition, analysis)
-    problem = _problem(connection, analysis, options)
-    if len(known) == len(problem.sources):
-        statistics = {
-            source.oid: Statistics.of_json(one)
-            for source, one in zip(problem.sources, known, strict=True)
-            if one is not None
-        }
-        problem = replace(problem, statistics=statistics)
-    return choose(problem, options.strategy)
+    return choose(_problem(connection, analysis, options, known), options.strategy)
 
 
 UNSORTED = Literal(
@@ -148,7 +140,12 @@ def _refuse(analysis: Analysis) -> None:
         )
 
 
-def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptions) -> Problem:
+def _problem(
+    connection: Connection[Any],
+    analysis: Analysis,
+    options: ViewOptions,
+    known: Sequence[Mapping[str, Any] | None],
+) -> Problem:
     used = {use.relation.oid: _source(connection, use) for use in analysis.sources}
     sources = tuple(source for source, _ in used.values())
     plan = None if analysis.plan is None else as_captured(analysis.plan, used)
@@ -181,7 +178,7 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         cache=options.cache != "off",
         cache_is_open=options.cache == "auto",
         minimise=options.minimise == "on",
-        statistics=_statistics(connection, [source.oid for source in sources]),
+        statistics=_statistics(connection, [source.oid for source in sources], known),
         static=_static(analysis, sources, options),
         factorized=options.representation == "factorized",
         variable_order=options.variable_order,
@@ -189,7 +186,15 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
     )
 
 
-def _statistics(connection: Connection[Any], tables: list[int]) -> dict[int, Statistics]:
+def _statistics(
+    connection: Connection[Any], tables: list[int], known: Sequence[Mapping[str, Any] | None]
+) -> dict[int, Statistics]:
+    if len(known) == len(tables):
+        return {
+            table: Statistics.of_json(one)
+            for table, one in zip(tables, known, strict=True)
+            if one is not None
+        }
     first = {(one.table, one.first_column) for one in indexes_on(connection, tables)}
     return {
         one.table: Statistics(

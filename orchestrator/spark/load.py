@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -294,9 +294,11 @@ class _Job:
         oids = [load.target.relation.oid for _, load, _ in loads if load.target.relation]
         if not loads:
             return Decision("leave", "nothing was loaded")
-        staged = sum(catalog_loads.progress(self.connection, load.id).rows for _, load, _ in loads)
-        self.say(f"moving {staged:,} rows into place")
-        changes = self._changes([load for _, load, _ in loads])
+        staged = [
+            (load, catalog_loads.progress(self.connection, load.id).rows) for _, load, _ in loads
+        ]
+        self.say(f"moving {sum(rows for _, rows in staged):,} rows into place")
+        changes = self._changes(staged)
         try:
             with (
                 self.clock.stage("moving into place"),
@@ -326,12 +328,11 @@ class _Job:
             reports.append(replace(report, rejected_rows=rejected_rows(self.connection, load.id)))
         return decision
 
-    def _changes(self, loads: Sequence[ledger.Load]) -> list[Change]:
-        """The tables that are about to change."""
+    def _changes(self, loads: Iterable[tuple[ledger.Load, int]]) -> list[Change]:
+        """The tables that are about to change, of loads and how many rows they brought."""
         changes = []
-        for load in loads:
+        for load, staged in loads:
             if (table := load.target.relation) is not None:
-                staged = catalog_loads.progress(self.connection, load.id).rows
                 keyed = compares(load) if load.mode == "replace" else True
                 rows = changed_rows(self.connection, table.oid, load.mode, staged, keyed)
                 changes.append(Change(load.id, table.oid, table.qualified, staged, rows))

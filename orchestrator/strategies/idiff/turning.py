@@ -40,6 +40,20 @@ class _Way:
     """How the value must have changed for the opposite."""
 
 
+@dataclass(frozen=True)
+class _Side:
+    """A comparison of something with a value that changed."""
+
+    way: _Way
+    x: Scalar
+    later: Scalar
+    earlier: Scalar
+
+    def turns(self, how: str) -> Scalar:
+        """Whether the value has changed in a way."""
+        return filled(how, later=self.later, earlier=self.earlier)
+
+
 _WAYS: dict[type, _Way] = {
     exp.GT: _Way(_SHRUNK, "x > later", "x <= earlier", _GROWN),
     exp.GTE: _Way(_SHRUNK, "x >= later", "x < earlier", _GROWN),
@@ -125,28 +139,23 @@ def turns(
     x > old AND x <= total
     x > old AND total IS NULL
     """
-    ways = [
-        _way(one, changed, ordered) for one in condition.conjuncts if one.references & set(changed)
-    ]
-    whens: list[tuple[Scalar, Scalar]] = []
-    among: tuple[tuple[Scalar, ...], ...] = ((TRUE,), (TRUE,))
-    for way in ways:
-        if way is None:
-            return ANY, ANY
-        kind, x, value = way
-        old = value.substitute(before)
-        whens.append(
-            (
-                filled(_WAYS[kind].how, later=value, earlier=old),
-                filled(_WAYS[kind].becomes_untrue, later=value, earlier=old),
-            )
-        )
-        among = _between(_WAYS[kind], x, value, old), _between(_WAYS[kind], x, old, value)
-    if len(ways) > 1:
-        among = ((TRUE,), (TRUE,))
-    comes, goes = (disjunction(dict.fromkeys(one)) for one in zip(*whens, strict=True))
-    by = ways[0][1].as_column if len(ways) == 1 and ways[0] else None
-    return Turn(comes, among[0], by), Turn(goes, among[1], by)
+    sides: list[_Side] = []
+    for conjunct in condition.conjuncts:
+        if conjunct.references & set(changed):
+            side = _side(conjunct, changed, before, ordered)
+            if side is None:
+                return ANY, ANY
+            sides.append(side)
+    comes = disjunction(dict.fromkeys(one.turns(one.way.how) for one in sides))
+    goes = disjunction(dict.fromkeys(one.turns(one.way.becomes_untrue) for one in sides))
+    if len(sides) != 1:
+        return Turn(comes), Turn(goes)
+    (one,) = sides
+    by = one.x.as_column
+    return (
+        Turn(comes, _between(one.way, one.x, one.later, one.earlier), by),
+        Turn(goes, _between(one.way, one.x, one.earlier, one.later), by),
+    )
 
 
 def _between(way: _Way, x: Scalar, later: Scalar, earlier: Scalar) -> tuple[Scalar, ...]:
@@ -159,10 +168,13 @@ def _between(way: _Way, x: Scalar, later: Scalar, earlier: Scalar) -> tuple[Scal
     )
 
 
-def _way(
-    conjunct: Scalar, changed: Collection[Column], ordered: Callable[[Column], bool]
-) -> tuple[type, Scalar, Scalar] | None:
-    """A comparison that reads changed columns on its right side alone: its kind, and the two sides."""
+def _side(
+    conjunct: Scalar,
+    changed: Collection[Column],
+    before: Mapping[Column, Scalar],
+    ordered: Callable[[Column], bool],
+) -> _Side | None:
+    """A comparison that reads changed columns on one side alone."""
     tree = unwrapped(conjunct.tree)
     kind = type(tree)
     if kind not in _WAYS:
@@ -176,4 +188,4 @@ def _way(
         return None
     if not all(isinstance(node, (*_ARITHMETIC, exp.Identifier)) for node in value.tree.walk()):
         return None
-    return kind, x, value
+    return _Side(_WAYS[kind], x, value, value.substitute(before))
