@@ -62,7 +62,8 @@ class Analysis:
     moving: tuple[str, ...]
     """What may give another result in the next statement although no table changed: `now()`."""
     settings: tuple[str, ...]
-    """Functions whose results depend on settings such as the time zone, and on nothing else."""
+    """What depends on settings such as the time zone, and on nothing else; a user's own function may,
+    whatever it says of itself."""
     plan: Plan | None
     unsupported: tuple[Unsupported, ...] = ()
     """Why there is no plan."""
@@ -99,7 +100,10 @@ def analyse(connection: Connection[Any], definition: int) -> Analysis:
         temporary=temporary,
         volatile=volatile,
         moving=(*_names(functions, Volatility.MOVING), *_system_columns(used, relations)),
-        settings=_names(functions, Volatility.SETTINGS),
+        settings=(
+            *_names(functions, Volatility.SETTINGS),
+            *_names([use for use in functions if use.schema != "pg_catalog"], Volatility.IMMUTABLE),
+        ),
         plan=plan,
         unsupported=unsupported,
     )

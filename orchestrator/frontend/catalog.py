@@ -421,10 +421,17 @@ def _functions(connection: Connection[Any], calls: Calls) -> tuple[FunctionUse, 
             [sorted(calls.operators)],
         ).fetchall()
         types = cursor.execute(
-            "SELECT oid, typinput::oid AS input, typoutput::oid AS output,"
+            "SELECT oid, typname AS name, typinput::oid AS input, typoutput::oid AS output,"
             "       typtype = 'c' OR oid = 'record'::regtype AS is_row FROM pg_type"
             " WHERE oid = ANY (%s::oid[])",
-            [sorted(calls.read_types | calls.written_types | {r for _, r in calls.results})],
+            [
+                sorted(
+                    calls.read_types
+                    | calls.written_types
+                    | calls.constants
+                    | {result for _, result in calls.results}
+                )
+            ],
         ).fetchall()
         wanted = (
             set(calls.functions)

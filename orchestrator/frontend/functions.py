@@ -23,6 +23,8 @@ class Calls:
     """Types whose values are turned into text by a cast."""
     read_types: frozenset[int]
     """Types whose values are read from text by a cast."""
+    constants: frozenset[int]
+    """Types whose values stand in the query, which are read from text when a program is compiled."""
     results: frozenset[tuple[int, int]]
     """Function and type of the result, of every plain call."""
     plain: tuple[FunctionUse, ...]
@@ -73,6 +75,7 @@ def calls_of(tree: str) -> Calls:
     operators: set[int] = set()
     written: set[int] = set()
     read: set[int] = set()
+    constants: set[int] = set()
     results: set[tuple[int, int]] = set()
     plain: dict[str, FunctionUse] = {}
     for node in node_tree.nodes(tree):
@@ -85,6 +88,8 @@ def calls_of(tree: str) -> Calls:
         elif node.tag == "COERCEVIAIO":
             read.add(node.oid("resulttype"))
             written.add(_type_of(node.child("arg")))
+        elif node.tag == "CONST":
+            constants.add(node.oid("consttype"))
         for use in _markers(node):
             plain[use.name] = use
     nothing = {0}
@@ -93,6 +98,7 @@ def calls_of(tree: str) -> Calls:
         frozenset(operators - nothing),
         frozenset(written - nothing),
         frozenset(read - nothing),
+        frozenset(constants - nothing),
         frozenset(results),
         tuple(plain.values()),
     )
@@ -176,6 +182,9 @@ def describe(
                 uses.append(
                     FunctionUse(name, volatility(row[kind]), code["schema"], code["name"], "cast")
                 )
+        if row["oid"] in calls.constants and volatility(row["input"]) != Volatility.IMMUTABLE:
+            # Read once it is the same for good, but how it is read depends on who reads it.
+            uses.append(FunctionUse(f"constants of {row['name']}", Volatility.SETTINGS, role="value"))
     return tuple(uses)
 
 

@@ -98,7 +98,8 @@ _VIEWS = SQL("""
 
 
 def _views(connection: Connection[Any], condition: Composable, *values: object) -> list[ViewInfo]:
-    with connection.cursor(row_factory=class_row(ViewInfo)) as cursor:
+    # Times as text are only read in some of the forms that a session may show them in.
+    with connection.cursor(row_factory=class_row(ViewInfo), binary=True) as cursor:
         return cursor.execute(_VIEWS.format(condition), values).fetchall()
 
 

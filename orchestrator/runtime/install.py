@@ -287,7 +287,8 @@ def plan_again(
     """
     known = view.plan.get("statistics", ()) if as_before else ()
     plan = planning.plan_view(connection, names_of(view).definition, options, known=known)
-    return replace(plan, settings=tuple(view.settings.items())) if view.settings else plan
+    # A view below it may have been replaced by one that depends on more of them.
+    return replace(plan, settings=tuple({**dict(plan.settings), **view.settings}.items()))
 
 
 def _layout(plan: Mapping[str, Any]) -> Any:

@@ -97,16 +97,22 @@ SETTINGS = {
     "SELECT concat(a, b) AS c, format('%s', a) AS f FROM t": {"concat()", "format()"},
     "SELECT jsonb_build_object('a', a) AS o FROM t": {"jsonb_build_object()"},
     "SELECT at + '1 day'::interval AS n FROM t": {
-        "operator + (function timestamptz_pl_interval())"
+        "operator + (function timestamptz_pl_interval())",
+        "constants of interval",
     },
     "SELECT id FROM t WHERE at > day": {"operator > (function timestamptz_gt_date())"},
     "SELECT json_agg(a) AS j FROM t": {"json_agg()"},
-    "SELECT sum(a) OVER (ORDER BY at RANGE '1 day' PRECEDING) AS s FROM t": {"in_range()"},
+    "SELECT sum(a) OVER (ORDER BY at RANGE '1 day' PRECEDING) AS s FROM t": {
+        "in_range()",
+        "constants of interval",
+    },
+    "SELECT id FROM t WHERE day > '2024-02-01'": {"constants of date"},
+    "SELECT public.steady(a) AS z FROM t": {"public.steady()"},
     "SELECT array_agg(at::date) AS d FROM t": {"date()"},
 }
 
 IMMUTABLE = (
-    "SELECT a + 1 AS x, upper(b) AS y, public.steady(a) AS z, a::numeric AS n, a::text AS s FROM t",
+    "SELECT a + 1 AS x, upper(b) AS y, a::numeric AS n, a::text AS s FROM t",
     "SELECT sum(a) AS s, count(DISTINCT b) AS c, max(at) AS m, string_agg(b, ',') AS g FROM t",
     "SELECT id, rank() OVER (ORDER BY a) AS r, day + 1 AS d, age(day::timestamp, day::timestamp) AS g FROM t",
     "SELECT b || 'x' AS c, b LIKE 'a%' AS l, j -> 'k' AS k, a::bigint AS g, '1'::integer AS o FROM t",

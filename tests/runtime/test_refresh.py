@@ -346,6 +346,43 @@ def test_settings_of_the_creator_hold_in_every_refresh(shop):
     assert {row[1:] for row in content(shop, "days")} == {content(shop, "days")[0][1:]}
 
 
+def test_constants_are_read_as_their_writer_meant_them(shop, connect):
+    shop.execute(
+        "CREATE TABLE days (id int PRIMARY KEY, day date); SET datestyle = 'SQL, DMY';"
+        "CREATE VIEW late AS SELECT id FROM days WHERE day >= '02/03/2026';"
+    )
+    other = connect()
+    other.execute("SET datestyle = 'SQL, MDY'; INSERT INTO days VALUES (1, '02-20-2026'), (2, '03-02-2026')")
+    other.execute("SELECT idivm.refresh('late')")
+    assert content(shop, "late") == [(2,)]
+
+
+def test_settings_are_taken_only_where_they_may_matter(orc):
+    orc.connection.execute(
+        "CREATE TABLE texts (id int PRIMARY KEY, x text, day date);"
+        "CREATE FUNCTION own(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1';"
+        "CREATE VIEW below AS SELECT id, x FROM texts;"
+    )
+    queries = {
+        "plain": "SELECT x, count(*) FROM texts WHERE x <> 'a' GROUP BY x",
+        "dated": "SELECT id FROM texts WHERE day > '2026-01-01'",
+        "of_users": "SELECT own(id) AS id FROM texts",
+        "now": "SELECT id FROM texts WHERE day < CURRENT_DATE",
+        "over": "SELECT id, x FROM below",
+    }
+    for name, query in queries.items():
+        orc.create_view(name, query)
+    taken = {one.name: "TimeZone" in one.settings for one in orc.views()}
+    assert taken == {"plain": False, "dated": True, "of_users": True, "now": True, "over": False}
+    # What is below a view may change what matters.
+    orc.connection.execute(
+        "CREATE OR REPLACE VIEW below AS SELECT id, to_char(day, 'DD') AS x FROM texts"
+    )
+    assert equal(orc)["over"]
+    (over,) = [one for one in orc.views() if one.name == "over"]
+    assert "TimeZone" in over.settings
+
+
 @pytest.mark.parametrize("created", ["on", "off"])
 @pytest.mark.parametrize("refreshed", ["on", "off"])
 @pytest.mark.parametrize("strategy", ["id", "recompute"])
