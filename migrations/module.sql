@@ -49,7 +49,9 @@ $module$;
 DO $module$
 DECLARE
     lost boolean := to_regprocedure('idivm.has_drifted(integer)') IS NULL
-        OR to_regprocedure('idivm.run_program(integer, idivm.watermark, boolean)') IS NULL;
+        OR to_regprocedure('idivm.run_program(integer, idivm.watermark, boolean)') IS NULL
+        OR to_regprocedure('idivm.has_entries(regclass, regclass)') IS NULL
+        OR to_regprocedure('idivm.end_statement(text, text)') IS NULL;
     wanted boolean := current_setting('idivm.accelerate', true) IS DISTINCT FROM 'off';
 BEGIN
     IF to_regprocedure('idivm.plain_upkeep()') IS NULL THEN
@@ -63,6 +65,12 @@ BEGIN
             CREATE OR REPLACE FUNCTION idivm.run_program(view_id integer, since idivm.watermark, rebuild boolean,
                                                          OUT changed bigint, OUT kind "char", OUT marks jsonb)
                 LANGUAGE c AS 'idivm_upkeep', 'idivm_run_program';
+            IF to_regprocedure('idivm.end_statement_in_full(integer[], integer[])') IS NOT NULL THEN
+                CREATE OR REPLACE FUNCTION idivm.has_entries(one regclass, other regclass) RETURNS boolean
+                    LANGUAGE c STRICT AS 'idivm_upkeep', 'idivm_has_entries';
+                CREATE OR REPLACE FUNCTION idivm.end_statement(due text, later text) RETURNS void
+                    LANGUAGE c STRICT AS 'idivm_upkeep', 'idivm_end_statement';
+            END IF;
         END IF;
     EXCEPTION WHEN undefined_file THEN
         wanted := false;

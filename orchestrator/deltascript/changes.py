@@ -84,7 +84,7 @@ def _of_source(step: ReadChanges | None, source: SourceNames, names: Names) -> C
         looked = _into(_COUNTED, _pending_rows(source, SQL("c.seq, c.xid, c.op")))
         further = SQL("").format() if step is None else _by_content(step, source, names)
     return SQL(
-        "        IF pg_relation_size({a}) > 0 OR pg_relation_size({b}) > 0 THEN\n"
+        "        IF idivm.has_entries({a}, {b}) THEN\n"
         "{looked}"
         "            IF taken > 0 THEN\n"
         "                due := due + taken;\n"
