@@ -112,3 +112,105 @@ BEGIN
 END
 $plain$;
 CALL idivm.plain_upkeep();
+
+-- Around a refresh -------------------------------------------------------------------------------
+
+-- Locks the views of a refresh that no writer keeps up to date, in an order that all have in common.
+CREATE FUNCTION idivm.lock_apart(view_ids integer[], kept integer[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    apart integer[] := view_ids;
+    view_id integer;
+    callers text;
+    locked boolean;
+BEGIN
+    IF kept <> '{}' OR cardinality(view_ids) > 1 THEN
+        apart := ARRAY(SELECT id FROM unnest(view_ids) AS id WHERE id <> ALL (kept) ORDER BY id);
+    END IF;
+    GET DIAGNOSTICS callers = PG_CONTEXT;
+    IF idivm.is_mid_statement(apart, callers) THEN
+        RAISE EXCEPTION 'a view cannot be refreshed by a statement that may have changed its tables'
+            USING ERRCODE = 'object_in_use',
+                  HINT = 'Refresh it after the statement; or create it WITH (maintain = eager), which shows '
+                         'each statement''s changes, or WITH (maintain = on_commit).';
+    END IF;
+    FOREACH view_id IN ARRAY apart LOOP
+        locked := pg_advisory_xact_lock(idivm.lock_class(), view_id) IS NOT NULL;
+    END LOOP;
+END
+$$;
+REVOKE EXECUTE ON FUNCTION idivm.lock_apart(integer[], integer[]) FROM PUBLIC;
+
+-- As before.
+CREATE OR REPLACE FUNCTION idivm.lock_views(view_ids integer[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    PERFORM idivm.lock_apart(ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id),
+                             ARRAY(SELECT id FROM idivm.kept_views() AS id));
+END
+$$;
+
+-- As before, but which views are concerned is asked once: those that are locked are those that are
+-- refreshed.
+CREATE OR REPLACE FUNCTION idivm.refresh_views(view_ids integer[])
+    RETURNS TABLE (view_id integer, changed bigint, seconds double precision)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    ordered integer[] := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id);
+    kept integer[] := ARRAY(SELECT id FROM idivm.kept_views() AS id);
+    behind boolean;
+    snapshot_is_fixed boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
+    one_cut boolean;
+    started timestamptz;
+    relation regclass;
+    done boolean;
+BEGIN
+    done := idivm.lock_apart(ordered, kept) IS NULL;
+    IF snapshot_is_fixed THEN
+        PERFORM idivm.refuse_recycled_log(ordered);
+    END IF;
+    behind := kept <> '{}' AND idivm.kept_are_behind(ordered);
+    IF behind THEN
+        -- What is mended below is to reach the kept views above.
+        ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids || kept) AS id);
+    END IF;
+    one_cut := snapshot_is_fixed AND NOT behind;
+
+    FOREACH view_id IN ARRAY ordered LOOP
+        started := clock_timestamp();
+        changed := 0;
+        IF behind OR view_id <> ALL (kept) THEN
+            IF NOT one_cut AND idivm.is_due(view_id) THEN
+                IF NOT snapshot_is_fixed THEN
+                    -- Each statement below would see a later state: hold the writers of all tables
+                    -- until this transaction ends, so that the group is one cut and no change is
+                    -- both in a state and still pending.
+                    FOR relation IN
+                        SELECT DISTINCT s.relation
+                        FROM idivm.view_sources vs
+                        JOIN idivm.sources s ON s.id = vs.source
+                        WHERE vs.view = ANY (ordered) AND vs.view <> ALL (kept)
+                          AND NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation)
+                        ORDER BY s.relation
+                    LOOP
+                        EXECUTE format('LOCK TABLE %s IN SHARE MODE', relation);
+                    END LOOP;
+                END IF;
+                IF kept <> '{}' THEN
+                    PERFORM pg_advisory_xact_lock(idivm.lock_class(), id)
+                    FROM (SELECT id FROM unnest(kept) AS id WHERE id = ANY (ordered) ORDER BY id) AS kept_ones;
+                END IF;
+                one_cut := true;
+            END IF;
+            IF one_cut THEN
+                changed := coalesce(idivm.bring_up(view_id, false), 0);
+            END IF;
+        END IF;
+        seconds := extract(epoch FROM clock_timestamp() - started);
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
