@@ -184,7 +184,9 @@ def describe(
                 )
         if row["oid"] in calls.constants and volatility(row["input"]) != Volatility.IMMUTABLE:
             # Read once it is the same for good, but how it is read depends on who reads it.
-            uses.append(FunctionUse(f"constants of {row['name']}", Volatility.SETTINGS, role="value"))
+            uses.append(
+                FunctionUse(f"constants of {row['name']}", Volatility.SETTINGS, role="value")
+            )
     return tuple(uses)
 
 

@@ -101,12 +101,14 @@ def _joined(g: Grammar) -> From:
         keen = [(a, b) for a, b in pairs if a.family in _MEETING] or pairs
         chosen = g.rng.sample(keen, min(len(keen), g.rng.choice((1, 1, 2))))
         conditions = [SQL("{} = {}").format(a.sql, b.sql) for a, b in chosen]
-        both = (*clause.sources, right)
-        if not conditions or g.chance(0.06):
-            clause = From(SQL("{} CROSS JOIN {}").format(clause.sql, _aliased(right)), both)
-        else:
+        if conditions and not g.chance(0.06):
             on = SQL(" AND ").join(conditions)
-            clause = From(SQL("{} JOIN {} ON {}").format(clause.sql, _aliased(right), on), both)
+            clause = clause.joined(
+                SQL("{} JOIN {} ON {}").format(clause.sql, _aliased(right), on), right
+            )
+        elif not clause.crossed:
+            sql = SQL("{} CROSS JOIN {}").format(clause.sql, _aliased(right))
+            clause = clause.joined(sql, right, crossed=True)
     return clause
 
 

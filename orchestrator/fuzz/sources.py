@@ -66,6 +66,12 @@ class From:
 
     sql: Composable
     sources: tuple[Source, ...]
+    crossed: bool = False
+    """Whether rows meet without any condition in it: once is enough, as a table may have hundreds."""
+
+    def joined(self, sql: Composable, right: Source, crossed: bool = False) -> From:
+        """The clause with another relation."""
+        return From(sql, (*self.sources, right), self.crossed or crossed)
 
     @property
     def scope(self) -> list[Expr]:
@@ -130,22 +136,24 @@ class Sources:
         pairs = self._pairs(left, right)
         roll = self.rng.random()
         shared = self._shared(left, right)
-        sources = (*left.sources, right)
-        if roll < 0.1 or not pairs:
-            return From(SQL("{} CROSS JOIN {}").format(left.sql, _aliased(right)), sources)
+        if not pairs and left.crossed:
+            return left
+        if not pairs or (roll < 0.1 and not left.crossed):
+            sql = SQL("{} CROSS JOIN {}").format(left.sql, _aliased(right))
+            return left.joined(sql, right, crossed=True)
         kinds = (" JOIN", " JOIN", " LEFT JOIN", " LEFT JOIN", " RIGHT JOIN", " FULL JOIN")
         kind = self.rng.choice(kinds[:4] if self.common else kinds)
         if shared and roll < 0.2:
             names = self.rng.sample(shared, min(len(shared), self.rng.choice((1, 1, 2))))
-            return From(
+            return left.joined(
                 SQL("{}{} {} USING ({})").format(
                     left.sql, SQL(kind), _aliased(right), listed([Identifier(n) for n in names])
                 ),
-                sources,
+                right,
             )
         if shared and roll < 0.3 and len(left.sources) == 1:
-            return From(
-                SQL("{} NATURAL{} {}").format(left.sql, SQL(kind), _aliased(right)), sources
+            return left.joined(
+                SQL("{} NATURAL{} {}").format(left.sql, SQL(kind), _aliased(right)), right
             )
         chosen = self.rng.sample(pairs, 1 if self.rng.random() < 0.9 else min(2, len(pairs)))
         conditions = [SQL("{} = {}").format(a.sql, b.sql) for a, b in chosen]
@@ -155,11 +163,11 @@ class Sources:
         # A full join takes nothing but equalities.
         if kind != " FULL JOIN" and self.rng.random() < 0.2:
             conditions.append(SQL("{}").format(self.make.condition([*left.scope, *right.scope], 0)))
-        return From(
+        return left.joined(
             SQL("{}{} {} ON {}").format(
                 left.sql, SQL(kind), _aliased(right), SQL(" AND ").join(conditions)
             ),
-            sources,
+            right,
         )
 
     def _pairs(self, left: From, right: Source) -> list[tuple[Expr, Expr]]:
@@ -213,9 +221,7 @@ class Sources:
                 alias,
             )
         joint = SQL("{} CROSS JOIN {}" if self.rng.random() < 0.6 else "{} LEFT JOIN {} ON true")
-        return From(
-            joint.format(left.sql, item), (*left.sources, Source(alias, Relation(alias, fields)))
-        )
+        return left.joined(joint.format(left.sql, item), Source(alias, Relation(alias, fields)))
 
 
 def _aliased(source: Source) -> Composed:

@@ -352,7 +352,9 @@ def test_constants_are_read_as_their_writer_meant_them(shop, connect):
         "CREATE VIEW late AS SELECT id FROM days WHERE day >= '02/03/2026';"
     )
     other = connect()
-    other.execute("SET datestyle = 'SQL, MDY'; INSERT INTO days VALUES (1, '02-20-2026'), (2, '03-02-2026')")
+    other.execute(
+        "SET datestyle = 'SQL, MDY'; INSERT INTO days VALUES (1, '02-20-2026'), (2, '03-02-2026')"
+    )
     other.execute("SELECT idivm.refresh('late')")
     assert content(shop, "late") == [(2,)]
 
