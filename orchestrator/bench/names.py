@@ -152,6 +152,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         "--strategy", dest="strategies", action="append", help="a strategy to test (default: all)"
     )
     sub.add_argument("--mode", dest="modes", action="append", help="a mode to test (default: all)")
+    sub.add_argument("--in-c", action="store_true", help="test what has a form in C in that form")
     sub.add_argument("--replay", type=Path, metavar="JSON", help="run this saved case instead")
     sub.add_argument("--save", type=Path, metavar="FOLDER", help="keep failing cases here")
 
@@ -210,7 +211,8 @@ def _measure(options: argparse.Namespace) -> int:
 
 def _fuzz(options: argparse.Namespace) -> int:
     from orchestrator.bench.fuzz import run
-    from orchestrator.bench.measure import durable_server
+    from orchestrator.bench.measure import own_server
+    from orchestrator.errors import UsageError
 
     def on(dsn: str) -> int:
         return run(
@@ -226,6 +228,12 @@ def _fuzz(options: argparse.Namespace) -> int:
         )
 
     if options.dsn:
+        if options.in_c:
+            raise UsageError("--in-c starts a server of its own: leave out --dsn.")
         return on(options.dsn)
-    with durable_server(options.pg) as dsn:
-        return on(dsn)
+    with own_server(options.pg) as server:
+        if options.in_c:
+            server.add_module()
+        # Who makes functions in C known must be a superuser.
+        endpoint = server.up()
+        return on(endpoint.superuser_dsn if options.in_c else endpoint.dsn)
