@@ -332,7 +332,7 @@ class Partition:
     """The column of a value's degree."""
     heavy_values: str
     parts: tuple[str, ...]
-    """The heavy and the light part, if they are stored apart."""
+    """The heavy and the light part, if these are what is stored."""
 
 
 @dataclass(frozen=True)
@@ -397,6 +397,9 @@ class Enumeration:
     unions: tuple[tuple[Walk, ...], ...]
     """The content is a sum, and each summand a product; where the variables of a state that others
     extend are not all among these, what its rows have below may overlap."""
+    streamed: bool = False
+    """Whether rows come in the order in which the states have them, one summand after the other; a
+    row that several have, or one more than once, is looked up in the others before it is shown."""
 
 
 @dataclass(frozen=True)
