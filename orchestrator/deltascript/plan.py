@@ -435,17 +435,21 @@ class Statistics:
     """Rows changed so far, by the kind of a diff."""
     indexed: frozenset[int] = frozenset()
     """Columns with which an index begins."""
+    common: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """The shares of rows that the most common values have, by column and by digest."""
 
     @staticmethod
     def of_json(value: Mapping[str, Any]) -> Statistics:
         """From the form that a plan has in the catalog.
 
-        >>> known = Statistics(3.0, {1: 2.0}, {"plus": 1.0}, frozenset({1}))
+        >>> known = Statistics(3.0, {1: 2.0}, {"plus": 1.0}, frozenset({1}), {1: {"-5": 0.5}})
         >>> Statistics.of_json(_plain(known)) == known
         True
         """
         distinct = {int(number): values for number, values in value["distinct"].items()}
-        return Statistics(value["rows"], distinct, value["changes"], frozenset(value["indexed"]))
+        common = {int(number): shares for number, shares in value.get("common", {}).items()}
+        indexed = frozenset(value["indexed"])
+        return Statistics(value["rows"], distinct, value["changes"], indexed, common)
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,12 @@ def rows(
             yield from cursor.execute(query, given)
 
 
-def stream(order: Order, fixed: Sequence[str] = ()) -> Composed:
-    """The query that finds the rows, or those with some variables `fixed_0` and so on."""
+def stream(
+    order: Order, fixed: Sequence[str] = (), places: Sequence[int] | None = None
+) -> Composed:
+    """The query that finds the rows, those with some variables `fixed_0` and so on, or of some summands."""
     writer = _Writer(order, {v: Placeholder(f"fixed_{n}") for n, v in enumerate(fixed)})
-    found = (writer.summand(place) for place in range(len(order.unions)))
+    found = map(writer.summand, range(len(order.unions)) if places is None else places)
     conditions = (
         SQL("c.{} = k.{}").format(Identifier(column), writer.names[v])
         for v, column in order.keys.items()

@@ -17,11 +17,15 @@ class Exponents:
     (Fraction(3, 4), Fraction(1, 4))
     >>> [str(one.space) for one in at], [str(one.delay) for one in at]
     (['5/4', '5/4', '5/4', '3/2'], ['0', '1/2', '1/4', '0'])
+    >>> [str(Exponents(Fraction(one), double=True).space) for one in ("1/4", "1/3", "1/2")]
+    ['5/4', '4/3', '1']
     """
 
     epsilon: Fraction
     free: int = 0
     """How many of the three variables are free."""
+    double: bool = False
+    """Whether all relations are divided by both of their variables (proposition 4)."""
 
     @property
     def light(self) -> Fraction:
@@ -46,6 +50,8 @@ class Exponents:
     @property
     def space(self) -> Fraction:
         """Of the number of rows that are stored."""
+        if self.double and not self.free:
+            return max(Fraction(1), min(1 + self.light, 2 * self.heavy))
         return Fraction(3, 2) if self.free == 3 else 1 + self.least
 
     @property

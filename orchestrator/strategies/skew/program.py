@@ -19,9 +19,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import filled
+from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.deltascript.plan import (
@@ -47,7 +49,8 @@ from orchestrator.strategies.skew.triangle import (
     triangle,
 )
 from orchestrator.strategies.skew.unions import Unions
-from orchestrator.strategies.viewtree.normal import COVARIANCE, NormalForm
+from orchestrator.strategies.skew.weigh import Weight, weight
+from orchestrator.strategies.viewtree.normal import COVARIANCE, NormalForm, normal_form
 from orchestrator.strategies.viewtree.propagation import (
     Content,
     Propagation,
@@ -73,12 +76,27 @@ def plan(problem: Problem) -> MaintenancePlan | Unsupported:
         found = union(form.graph, problem.epsilon)
         if isinstance(found, UnionPlan):
             return Unions(problem, form, found).plan(NAME)
-        parts = triangle(form.graph, Exponents(problem.epsilon))
+        parts = triangle(form.graph, Exponents(problem.epsilon, double=problem.double))
         if isinstance(parts, Unsupported):
             return found if form.graph.hierarchical else parts
         return _Program(problem, form, parts).plan()
 
     return planned(problem, made)
+
+
+def weighed(problem: Problem) -> Weight | None:
+    """What a change costs with parts and without, if the query is a triangle that shows one row.
+
+    Where more rows are shown, parts make reading dearer too: who wants that has to ask for it.
+    """
+    if problem.plan is None:
+        return None
+    scans = [one for one in walk(problem.plan.root) if isinstance(one, Scan)]
+    form = normal_form(problem.plan, problem.distinct, problem.types) if len(scans) == 3 else None
+    if not isinstance(form, NormalForm) or form.groups:
+        return None
+    made = triangle(form.graph, Exponents(problem.epsilon, double=problem.double))
+    return weight(problem, form, made) if isinstance(made, SkewPlan) else None
 
 
 class _Program(Propagation):

@@ -139,12 +139,8 @@ class SkewPlan:
         )
 
 
-def triangle(
-    graph: Hypergraph, exponents: Exponents, double: bool = False
-) -> SkewPlan | Unsupported:
+def triangle(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
     """The plan of a triangle query, or why a query is none.
-
-    If `double`, all atoms are divided twice, and less has to be stored (proposition 4).
 
     >>> from orchestrator.strategies.skew.show import shown
     >>> edges = {"R": "AB", "S": "BC", "T": "CA"}
@@ -191,7 +187,7 @@ def triangle(
     ring = _ring(graph)
     if isinstance(ring, Unsupported):
         return ring
-    return _Builder(graph, exponents, ring, double).plan()
+    return _Builder(graph, exponents, ring).plan()
 
 
 def _ring(graph: Hypergraph) -> tuple[Variables, ...] | Unsupported:
@@ -235,13 +231,9 @@ class _Builder:
     """Builds the plan for one way in which three atoms follow each other."""
 
     def __init__(
-        self,
-        graph: Hypergraph,
-        exponents: Exponents,
-        ring: tuple[Variables, ...],
-        double: bool,
+        self, graph: Hypergraph, exponents: Exponents, ring: tuple[Variables, ...]
     ) -> None:
-        self.graph, self.ring, self.double = graph, ring, double
+        self.graph, self.ring = graph, ring
         self.everywhere = frozenset.intersection(*ring)
         self.exponents = replace(exponents, free=sum(map(self._is_free, range(3))))
         twice = {place for number in range(3) for place in self._refined(number)}
@@ -279,7 +271,7 @@ class _Builder:
     def _refined(self, number: int) -> tuple[int, ...]:
         """The atoms that are divided twice for the case in which one is heavy and the next light."""
         first, second = number, (number + 1) % 3
-        if self.double:
+        if self.exponents.double:
             return first, second
         if not self._is_free(number + 1):
             return ()
