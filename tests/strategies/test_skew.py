@@ -83,22 +83,27 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    ("epsilon", "maintain", "names"),
+    ("epsilon", "maintain", "partition", "names"),
     [
-        ("0", "deferred", ("counted", "by_ab")),
-        ("1/4", "on_commit", ("summed", "by_b", "all")),
-        ("0.5", "eager", ("itself", "by_a", "by_ab", "listed")),
-        ("3/4", "deferred", ("by_ca", "of_c")),
-        ("1", "deferred", ("summed", "by_a")),
+        ("0", "deferred", "single", ("counted", "by_ab")),
+        ("1/4", "on_commit", "double", ("summed", "by_b")),
+        ("0.5", "eager", "single", ("itself", "by_a", "by_ab", "listed")),
+        ("3/4", "deferred", "single", ("by_ca", "of_c", "all")),
+        ("1", "deferred", "double", ("counted", "by_a")),
     ],
 )
-def test_content_and_parts_follow_every_change(orc, epsilon, maintain, names, older):
+def test_content_and_parts_follow_every_change(orc, epsilon, maintain, partition, names, older):
     if older and (maintain, epsilon) != ("eager", "0.5"):
         pytest.skip("older versions run one mode and one epsilon, unless they are asked for")
     orc.execute(TABLES)
     for name in names:
         made = orc.create_view(
-            name, VIEWS[name], strategy="skew", epsilon=epsilon, maintain=maintain
+            name,
+            VIEWS[name],
+            strategy="skew",
+            epsilon=epsilon,
+            maintain=maintain,
+            partition=partition,
         )
         assert made.strategy == "skew"
     plans = [plan_of(orc, name) for name in names]

@@ -254,7 +254,9 @@ class Propagation:
 
     def _summed(self, root: View, found: Sequence[Relation]) -> Relation:
         """The sum of relations with the keys and payloads of a root."""
+        known = self.defined.get(root)
         columns = tuple(self.composer.fresh(column) for column in columns_of(found[0]))
+        columns = columns_of(known) if known else columns
         branches = tuple(Branch(one.rows, columns_of(one)) for one in found)
         names = tuple(found[0].keys)
         keys = dict(zip(names, columns, strict=False))
