@@ -108,7 +108,7 @@ def test_content_and_parts_follow_every_change(orc, epsilon, maintain, partition
         assert made.strategy == "skew"
     plans = [plan_of(orc, name) for name in names]
     minor = major = 0
-    for change in batches(Random(f"{epsilon} {maintain}"), 12, 60):
+    for change in batches(Random(f"{epsilon} {maintain}"), 9, 60):
         orc.execute(change)
         if maintain == "deferred":
             orc.refresh()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.scan import Scan
@@ -286,54 +287,73 @@ class _Program(Propagation):
             return
         major = self.degrees.rebalance()
         for one in self.made.divisions:
-            for split in one.splits:
-                self._move(one, split)
-        for one, delta in deltas.items():
-            self._divided(one, delta)
+            self._bring_up(one, deltas.get(one))
+        for one in deltas:
             for split in one.splits:
                 self.degrees.forget(split)
         # N has doubled or halved: what PostgreSQL has planned for was another size.
         self.composer.steps.append(Analyse((major,)))
 
-    def _divided(self, one: Division, delta: Relation) -> None:
-        """A relation changes, and with it its parts."""
-        known = {one.whole: delta}
+    def _bring_up(self, one: Division, delta: Relation | None) -> None:
+        """The parts of a relation change, and then what joins them; all else stands still."""
+        moves = [self._move(one, split) for split in one.splits]
+        changes: dict[View, Relation] = {}
+        if delta is not None:
+            for part in one.parts:
+                changes[part] = self._assigned(part, self._part(one, part, delta))
+                self._add(self.states[part], changes[part])
 
-        def of(part: View) -> Relation:
-            if part not in known:
-                known[part] = self._assigned(part, self._part(one, part, delta))
-            return known[part]
+        def changing(part: View) -> Relation | None:
+            """What comes and goes, but does not move."""
+            if delta is None or part == one.whole:
+                return delta
+            return self._all(delta, [changes[some] for some in one.within(part)])
 
-        self._carry(one, of)
-        for part in one.parts:
-            self._add(self.states[part], of(part))
+        @cache
+        def every(part: View) -> Relation | None:
+            # What moves between the parts of one moves within it.
+            found = [
+                moved[some]
+                for place, moved in enumerate(moves)
+                if len(part.part) > place
+                for some in one.within(part)
+            ]
+            own = changing(part)
+            if not found:
+                return own
+            both = self._all(self.defined[one.whole], [*found, *([own] if own else [])])
+            return self._assigned(part, both)
 
-    def _carry(
-        self, one: Division, of: Callable[[View], Relation | None], *, listed: bool = True
-    ) -> None:
-        """Adds the change of an atom's parts to what is listed, and to the views that join them."""
+        # Where all cases are listed, their sum stays as it is when rows move.
+        self._list(one, every if self.made.factorized else changing)
+        self._join(one, every)
+
+    def _list(self, one: Division, of: Callable[[View], Relation | None]) -> None:
+        """Adds the change of an atom's parts to what is listed."""
         made = self.made
-        met = [(rule, of(rule.part)) for rule in made.rules[one.atom] if listed]
-        found = [self._met(rule, delta) for rule, delta in met if delta is not None]
+        deltas = [(rule, of(rule.part)) for rule in made.rules[one.atom]]
+        found = [self._met(rule, delta) for rule, delta in deltas if delta is not None]
         if found:
             delta = self._assigned(made.root, self._summed(made.root, found))
             state = self.content.state if self.content else self.states[made.root]
             self._add(state, delta, self.content)
+
+    def _join(self, one: Division, of: Callable[[View], Relation | None]) -> None:
+        """Adds it to the views that join them."""
         changed: dict[View, Relation] = {}
-        for view in made.views:
+        for view in self.made.views:
             for place, child in enumerate(view.children):
                 known = of(child) if child.atoms == (one.atom,) else changed.get(child)
-                if known is not None:
-                    inner = [
-                        known if at == place else self._present(other)
-                        for at, other in enumerate(view.children)
-                    ]
-                    changed[view] = self._assigned(view, self._inner(view, inner, place))
-        for view, delta in changed.items():
-            self._add(self.states[view], delta)
+                if known is None:
+                    continue
+                met = [
+                    known if n == place else self._present(v) for n, v in enumerate(view.children)
+                ]
+                changed[view] = self._assigned(view, self._inner(view, met, place))
+                self._add(self.states[view], changed[view])
 
-    def _move(self, one: Division, split: Split) -> None:
-        """Moves the rows of values that change their part by some variables; all rows together stay."""
+    def _move(self, one: Division, split: Split) -> dict[View, Relation]:
+        """Moves the rows of values that change their part by some variables: the changes of parts."""
         place, whole = one.splits.index(split), self.defined[one.whole]
         moved: dict[View, Relation] = {}
         for heavy in one.parts:
@@ -346,14 +366,7 @@ class _Program(Propagation):
             keys = map(Item.kept, whole.keys.values())
             rows = Projection(moved[heavy].rows, (*keys, *back))
             moved[light] = self._assigned(light, whole.at(rows))
-
-        def of(part: View) -> Relation | None:
-            if len(part.part) <= place:
-                return None
-            return self._all(whole, [moved[some] for some in one.within(part)])
-
-        # Where all cases are listed, their sum stays as it is.
-        self._carry(one, of, listed=bool(self.made.factorized))
         for part, delta in moved.items():
             self._add(self.states[part], delta)
         self.degrees.settle(split)
+        return moved
