@@ -115,7 +115,7 @@ def delay(orchestrator: Orchestrator, name: str) -> float:
     assert order is not None
     found = []
     for place in range(len(order.unions)):
-        rows = sql.SQL("SELECT count(*) FROM ({} LIMIT {}) AS some").format(
+        rows = sql.SQL("SELECT count(*) FROM ({} LIMIT {}) AS found").format(
             streaming.stream(order, places=[place]), sql.Literal(STREAMED)
         )
         with connection.transaction():
