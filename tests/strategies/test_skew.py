@@ -228,9 +228,30 @@ def test_epsilon_is_a_number_from_0_to_1(orc, epsilon):
         orc.create_view("v", "SELECT 1 AS one", epsilon=epsilon)
 
 
-def test_auto_does_not_take_it_yet(orc):
-    orc.execute(TABLES)
-    assert orc.create_view("v", VIEWS["counted"]).strategy != "skew"
+def test_auto_takes_it_where_common_values_say_that_it_pays(orc):
+    for name, columns in (("r", "a int, b int"), ("s", "b int, c int"), ("t", "c int, a int")):
+        orc.execute(f"CREATE TABLE {name} ({columns})")
+        orc.execute(f"INSERT INTO {name} SELECT g, g FROM generate_series(10, 1500) AS g")
+    orc.execute("ANALYZE r, s, t")
+    assert orc.create_view("flat", VIEWS["counted"]).strategy != "skew"
+    [reason] = [one for one in orc.explain("flat").why.splitlines() if one.startswith("- skew: ")]
+    assert "a change meets 1 rows on average, by the most common values" in reason
+    orc.drop_view("flat")
+    # Each row has a value that half of the rows have; which of its two that is, no plan knows.
+    for name in ("r", "s", "t"):
+        orc.execute(f"UPDATE {name} SET {'bca'['rst'.index(name)]} = 1")
+        orc.execute(f"INSERT INTO {name} SELECT 1, g FROM generate_series(10, 1500) AS g")
+    orc.execute("ANALYZE r, s, t")
+    assert orc.create_view("hubs", VIEWS["counted"]).strategy == "skew"
+    reason, *others = orc.explain("hubs").why.splitlines()
+    assert reason.startswith("+ skew: a change meets 74")
+    assert "with 3 of these heavy, at N^ε = 134; it is a triangle" in reason
+    assert any(one.startswith("- tuple: ") for one in others)
+    # Of rows that are shown, reading would be dearer.
+    grouped = f"SELECT r.a, count(*) AS n FROM {RST} GROUP BY r.a"
+    assert orc.create_view("grouped", grouped).strategy != "skew"
+    orc.execute("INSERT INTO r VALUES (1, 1); DELETE FROM s WHERE c > 1000")
+    assert all(report.equal for report in orc.check())
 
 
 def test_the_plan_shows_parts_views_and_rules_and_the_reason_the_exponents(orc):
