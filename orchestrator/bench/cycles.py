@@ -78,13 +78,12 @@ def measured(
         for label, runs in series.items():
             found[label]["buffers"] = round(statistics.mean(r.buffers for r in runs.runs), 1)
             found[label]["ms"] = round(statistics.mean(runs.times), 3)
-    stored = []
-    for kind in (BLOCKS, SQUARE) if name == "ternary" else (BLOCKS,):
-        with _views(orchestrator, name, size, share, kind, (skew,), say) as names:
-            stored.append(pairs.stored(orchestrator, names[skew.label]))
-            if kind == BLOCKS:
-                found[skew.label]["delay"] = round(delay(orchestrator, names[skew.label]), 1)
-    found[skew.label]["stored"] = max(stored)
+    with _views(orchestrator, name, size, share, BLOCKS, (skew,), say) as names:
+        found[skew.label]["delay"] = round(delay(orchestrator, names[skew.label]), 1)
+        found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
+    if name == "ternary":
+        with _views(orchestrator, name, size, share, SQUARE, (skew,), say) as names:
+            found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
     yield from found.values()
 
 

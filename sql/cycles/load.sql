@@ -9,8 +9,9 @@
 --    and of b somewhat more than N^ε. So a is heavy in r, b light in r and s, c heavy in s. The join of r
 --    and s is as large as can be, and so are the values of c, and the pairs (a, c), that a row has.
 -- 1: Stars. The row (1, 2) of r meets in t as many heavy values of c as there can be, and in s as many rows
---    as a light value may well have.
--- 2: One block, of each value with each: as many triangles as can be.
+--    as a light value may well have; another value of b there is heavy.
+-- 2: One block, of each value with each: as many triangles as so many rows can have. Three quarters of the
+--    rows are beside it, so that they still fit on a disk.
 
 CREATE TABLE made AS
 WITH sizes AS MATERIALIZED (
@@ -25,7 +26,7 @@ WITH sizes AS MATERIALIZED (
     SELECT many, greatest(1, 0.6 * threshold)::bigint AS light, greatest(1, rows * 4 / 5 / many) AS heavy
     FROM sizes WHERE kind = 1
 ), square AS (
-    SELECT sqrt(rows / 3)::bigint AS side FROM sizes WHERE kind = 2
+    SELECT sqrt(rows / 12)::bigint AS side, rows / 4 AS others FROM sizes WHERE kind = 2
 )
 SELECT relation, 1000000 + block * few + i AS a, 2000000 + block * many + j AS b
 FROM blocks, generate_series(0, 1) AS relation, generate_series(0, blocks - 1) AS block,
@@ -40,7 +41,11 @@ SELECT 2, 4000000 + i * many + j, 3000000 + i FROM stars, generate_series(1, hea
 UNION ALL
 SELECT 1, 5000000 + j, 2 FROM stars, generate_series(1, light) AS j
 UNION ALL
+SELECT 1, 5000000 + j, 3 FROM stars, generate_series(1, many) AS j
+UNION ALL
 SELECT 0, 1, 6000000 + j FROM stars, generate_series(1, many) AS j
+UNION ALL
+SELECT relation, 8000000 + i, 8000000 + i FROM square, generate_series(0, 2) AS relation, generate_series(1, others) AS i
 UNION ALL
 SELECT relation, i, j
 FROM square, generate_series(0, 2) AS relation, generate_series(1, side) AS i, generate_series(1, side) AS j;

@@ -26,6 +26,8 @@ class Exponents:
     """How many of the three variables are free."""
     double: bool = False
     """Whether all relations are divided by both of their variables (proposition 4)."""
+    linear: bool = False
+    """Whether no more rows are stored than the relations have."""
 
     @property
     def light(self) -> Fraction:
@@ -50,6 +52,8 @@ class Exponents:
     @property
     def space(self) -> Fraction:
         """Of the number of rows that are stored."""
+        if self.linear:
+            return Fraction(1)
         if self.double and not self.free:
             return max(Fraction(1), min(1 + self.light, 2 * self.heavy))
         return Fraction(3, 2) if self.free == 3 else 1 + self.least

@@ -36,6 +36,7 @@ from orchestrator.deltascript.plan import (
     Walk,
 )
 from orchestrator.strategies.problem import Problem
+from orchestrator.strategies.skew.counts import loomis_whitney, path
 from orchestrator.strategies.skew.degrees import Degrees, Split
 from orchestrator.strategies.skew.exponents import Exponents
 from orchestrator.strategies.skew.hierarchical import UnionPlan, union
@@ -51,6 +52,7 @@ from orchestrator.strategies.skew.triangle import (
 )
 from orchestrator.strategies.skew.unions import Unions
 from orchestrator.strategies.skew.weigh import Weight, weight
+from orchestrator.strategies.viewtree.hypergraph import Hypergraph
 from orchestrator.strategies.viewtree.normal import COVARIANCE, NormalForm, normal_form
 from orchestrator.strategies.viewtree.propagation import (
     Content,
@@ -77,12 +79,21 @@ def plan(problem: Problem) -> MaintenancePlan | Unsupported:
         found = union(form.graph, problem.epsilon)
         if isinstance(found, UnionPlan):
             return Unions(problem, form, found).plan(NAME)
-        parts = triangle(form.graph, Exponents(problem.epsilon, double=problem.double))
+        parts = _parted(form.graph, Exponents(problem.epsilon, double=problem.double))
         if isinstance(parts, Unsupported):
             return found if form.graph.hierarchical else parts
         return _Program(problem, form, parts).plan()
 
     return planned(problem, made)
+
+
+def _parted(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
+    """The plan over parts of atoms of a query that is not hierarchical, or why it has none."""
+    for make in (path,) if exponents.double else (path, loomis_whitney):
+        made = make(graph, exponents)
+        if isinstance(made, SkewPlan):
+            return made
+    return triangle(graph, exponents)
 
 
 def weighed(problem: Problem) -> Weight | None:
@@ -122,7 +133,7 @@ class _Program(Propagation):
             self.composer,
             made.exponents.epsilon,
             {split: self.defined[one.whole] for one in made.divisions for split in one.splits},
-            [one.splits[0] for one in made.divisions],
+            [one.splits[0] for one in made.divisions if one.splits],
         )
         for one in made.divisions:
             self._divide(one)
@@ -152,7 +163,7 @@ class _Program(Propagation):
                 for one in planned.states
             ),
             algebra=f"{planned.algebra}\n\n{shown(made)}",
-            reasons=(Reason(NAME, True, f"it is a triangle: {made.exponents.described}"),),
+            reasons=(Reason(NAME, True, f"it is {made.kind}: {made.exponents.described}"),),
             by_lookups=True,
             partitioning=known,
             enumeration=self._enumeration() if made.factorized else None,
@@ -300,7 +311,8 @@ class _Program(Propagation):
         changes: dict[View, Relation] = {}
         if delta is not None:
             for part in one.parts:
-                changes[part] = self._assigned(part, self._part(one, part, delta))
+                rows = self._part(one, part, delta)
+                changes[part] = delta if part == one.whole else self._assigned(part, rows)
                 self._add(self.states[part], changes[part])
 
         def changing(part: View) -> Relation | None:
@@ -349,7 +361,8 @@ class _Program(Propagation):
                 met = [
                     known if n == place else self._present(v) for n, v in enumerate(view.children)
                 ]
-                changed[view] = self._assigned(view, self._inner(view, met, place))
+                rows = self._inner(view, met, place, as_listed=True)
+                changed[view] = self._assigned(view, rows)
                 self._add(self.states[view], changed[view])
 
     def _move(self, one: Division, split: Split) -> dict[View, Relation]:

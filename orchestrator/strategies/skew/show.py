@@ -53,9 +53,10 @@ def _below(view: View, plan: UnionPlan) -> Iterator[str]:
 
 def _lines(plan: SkewPlan) -> Iterator[str]:
     yield f"divided at {written(plan.exponents.epsilon)}, the rows of heavy values and those of light ones:"
-    for one in plan.divisions:
+    for one in sorted(plan.divisions, key=lambda one: not one.on):
         by = ", ".join(sorted(frozenset[str]().union(*one.on)))
-        yield f"  {one.atom} by {by}: {', '.join(f'{part.label} *' for part in one.parts)}"
+        how = f"by {by}" if by else "whole"
+        yield f"  {one.atom} {how}: {', '.join(f'{part.label} *' for part in one.parts)}"
     yield "stored besides:"
     for view in plan.views:
         costs = [(one, power(plan.upkeep[view, one])) for one in view.children]

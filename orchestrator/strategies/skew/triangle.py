@@ -42,7 +42,7 @@ class Division:
     atom: str
     schema: Variables
     on: tuple[Variables, ...]
-    """One, or both of those that it shares with others; a part says of each what its values are."""
+    """None, one, or both of those that it shares with others; a part says of each what its values are."""
 
     @property
     def splits(self) -> tuple[Split, ...]:
@@ -77,12 +77,12 @@ class Division:
 
 @dataclass(frozen=True)
 class Case:
-    """Parts of all three atoms whose join is listed."""
+    """Parts of all atoms whose join is listed."""
 
     parts: tuple[View, ...]
     """In the order of the atoms."""
     through: View | None = None
-    """The stored join of two of them, which has no variable that is not a key of the third or free."""
+    """The stored join of all but one of them, without the variables that this one lacks."""
 
     @property
     def name(self) -> str:
@@ -114,8 +114,10 @@ class Factorized:
 
 @dataclass(frozen=True)
 class SkewPlan:
-    """A triangle over parts of atoms: what is divided, listed, stored, and done for changes."""
+    """A query over parts of atoms: what is divided, listed, stored, and done for changes."""
 
+    kind: str
+    """What the query is."""
     exponents: Exponents
     divisions: tuple[Division, ...]
     root: View
@@ -227,6 +229,13 @@ def _refused(where: str) -> Unsupported:
     return Unsupported("heavy and light parts are for triangles R(A, B), S(B, C), T(C, A)", where)
 
 
+def joined(graph: Hypergraph, keys: Variables, children: tuple[View, ...], at: Variables) -> View:
+    """A stored join of parts."""
+    under = {child.atoms[0] for child in children}
+    over = tuple(name for name, _ in graph.edges if name in under)
+    return View(keys, over, children, "_".join(sorted(at)))
+
+
 class _Builder:
     """Builds the plan for one way in which three atoms follow each other."""
 
@@ -252,6 +261,7 @@ class _Builder:
             cases += self._mixed(number)
         names = tuple(one.atom for one in self.divisions)
         return SkewPlan(
+            "a triangle",
             self.exponents,
             self.divisions,
             View(self.graph.free, names, tuple(one.whole for one in self.divisions)),
@@ -292,18 +302,18 @@ class _Builder:
         if first in refined:
             found.append(self._case(number, HEAVY + HEAVY, light))
             heavy = HEAVY + LIGHT
-        joined = self._joined(number, heavy, light)
+        view = self._joined(number, heavy, light)
         if not self._is_free(number + 1):
-            return [*found, self._case(number, heavy, light, joined)]
+            return [*found, self._case(number, heavy, light, view)]
         whole = self.divisions[number - 1].whole
         inner = self.ring[number] | self.ring[number - 1]
-        total = View(inner, joined.atoms, (joined,), joined.at, part="sum")
+        total = View(inner, view.atoms, (view,), view.at, part="sum")
         names = tuple(one.atom for one in self.divisions)
-        known = View(inner, names, (total, whole), joined.at, part="all")
-        for child, parent in ((joined, total), (total, known), (whole, known)):
+        known = View(inner, names, (total, whole), view.at, part="all")
+        for child, parent in ((view, total), (total, known), (whole, known)):
             self.upkeep[parent, child] = Fraction(0)
         self.views += [total, known]
-        self.factorized.append(Factorized(joined, known, whole))
+        self.factorized.append(Factorized(view, known, whole))
         return found
 
     def _case(self, number: int, heavy: str, light: str, through: View | None = None) -> Case:
@@ -317,13 +327,12 @@ class _Builder:
         between = self.ring[(number + 1) % 3] - self.everywhere
         keys = (first.schema | second.schema) - (between - self.graph.free)
         children = (first.part(heavy), second.part(light))
-        over = tuple(name for name, _ in self.graph.edges if name in (first.atom, second.atom))
-        joined = View(keys, over, children, "_".join(sorted(between)))
-        self.views.append(joined)
+        view = joined(self.graph, keys, children, between)
+        self.views.append(view)
         # A row of the heavy part meets the rows of a light value, one of the light part heavy values.
-        self.upkeep[joined, children[0]] = self.exponents.light
-        self.upkeep[joined, children[1]] = self.exponents.heavy
-        return joined
+        self.upkeep[view, children[0]] = self.exponents.light
+        self.upkeep[view, children[1]] = self.exponents.heavy
+        return view
 
     def _rule(self, case: Case, number: int) -> Rule:
         """What is cheapest to meet first: the next atom by its first variable, or the one before."""
