@@ -30,6 +30,8 @@ class Weight:
 
     plain: float
     """Rows, without parts."""
+    most: float
+    """Those that one change may meet."""
     parted: float
     """Lookups and rows, with parts."""
     threshold: float
@@ -45,14 +47,14 @@ class Weight:
     def described(self) -> str:
         """In words, with the numbers.
 
-        >>> Weight(5000.0, 620.0, 447.2, 12).described
-        'a change meets 5,000 rows on average, by the most common values, and costs about 620 lookups and \
-rows with 12 of these heavy, at N^ε = 447'
+        >>> Weight(5000.0, 90000.0, 620.0, 447.2, 12).described
+        'a change meets 5,000 rows on average, by the most common values, and up to 90,000; with 12 of these \
+heavy, at N^ε = 447, it costs about 620 lookups and rows'
         """
         return (
-            f"a change meets {self.plain:,.0f} rows on average, by the most common values, and costs"
-            f" about {self.parted:,.0f} lookups and rows with {self.heavy} of these heavy,"
-            f" at N^ε = {self.threshold:,.0f}"
+            f"a change meets {self.plain:,.0f} rows on average, by the most common values, and up to"
+            f" {self.most:,.0f}; with {self.heavy} of these heavy, at N^ε = {self.threshold:,.0f}, it"
+            f" costs about {self.parted:,.0f} lookups and rows"
         )
 
 
@@ -73,7 +75,7 @@ class _Degrees:
     def weight(self) -> Weight:
         """The averages over all relations."""
         divisions = self.plan.divisions
-        plain = parted = 0.0
+        plain = parted = most = 0.0
         for place, one in enumerate(divisions):
             before, after = divisions[place - 1], divisions[(place + 1) % 3]
             share = self._rows(one.atom) / max(1.0, self.size)
@@ -82,12 +84,13 @@ class _Degrees:
             plain += share * min(
                 self._meeting(one, after, second), self._meeting(one, before, first)
             )
+            most = max(most, min(self._most(after, second), self._most(before, first)))
             light = self._meeting(one, after, second, at_most=self.threshold)
             heavy = min(float(self._heavy(before)), self._meeting(one, before, first))
             # What is listed, and the join of the row's part with the light or the heavy one.
             parted += share * (light + heavy + WRITING * max(light, heavy))
         heavy_values = sum(self._heavy(one) for one in divisions)
-        return Weight(plain, OVERHEAD + parted, self.threshold, heavy_values)
+        return Weight(plain, most, OVERHEAD + parted, self.threshold, heavy_values)
 
     def _heavy(self, one: Division) -> int:
         return sum(1 for n in self._common(one.atom, one.on[0]).values() if n >= self.threshold)
@@ -105,6 +108,10 @@ class _Degrees:
             left -= number
             found += number * degree if degree < at_most else 0.0
         return (found + max(0.0, left) * min(rest, at_most)) / max(1.0, rows)
+
+    def _most(self, one: Division, on: Variables) -> float:
+        """How many rows the most common value has."""
+        return max([self._others(one.atom, on), *self._common(one.atom, on).values()])
 
     def _others(self, name: str, on: Variables) -> float:
         """How many rows a value has that is not among the most common ones."""
