@@ -87,10 +87,10 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
     ("epsilon", "maintain", "partition", "names"),
     [
         ("0", "deferred", "single", ("counted", "all", "in_a_row")),
-        ("1/4", "on_commit", "double", ("counted", "by_b")),
-        ("0.5", "eager", "single", ("by_a", "by_ca", "listed", "in_a_row")),
+        ("1/4", "on_commit", "double", ("itself", "by_b")),
+        ("0.5", "eager", "single", ("by_a", "by_ca")),
         ("3/4", "deferred", "single", ("by_ab", "of_c")),
-        ("1", "deferred", "single", ("summed", "itself")),
+        ("1", "deferred", "single", ("summed", "listed")),
     ],
 )
 def test_content_and_parts_follow_every_change(orc, epsilon, maintain, partition, names, older):
