@@ -42,6 +42,7 @@ from orchestrator.runtime import (
     modes,
     refresh,
     sources,
+    streaming,
     walking,
 )
 from orchestrator.runtime.catalog import ViewInfo
@@ -256,7 +257,8 @@ class Orchestrator:
                 if order is None:
                     yield from walking.stored_rows(connection, shown, prefix or {})
                 else:
-                    yield from walking.rows(connection, order, prefix or {})
+                    rows = streaming.rows if order.streamed else walking.rows
+                    yield from rows(connection, order, prefix or {})
 
     def explain(self, name: str) -> Explanation:
         """How a view is maintained: plan, script and reasons."""

@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         "--graph",
         dest="shapes",
         nargs="+",
-        choices=("worst", "zipf", "pairs"),
+        choices=("worst", "zipf", "pairs", "unary", "binary", "ternary"),
         help="what is measured (default: all)",
     )
     sub.add_argument("--updates", type=int, default=60, help="changes of one row that count")

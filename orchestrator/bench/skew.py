@@ -20,7 +20,7 @@ from typing import Any
 from psycopg import sql
 
 from orchestrator.api import Orchestrator, connect
-from orchestrator.bench import pairs
+from orchestrator.bench import cycles, pairs
 from orchestrator.bench.contenders import (
     TREE,
     TUPLE,
@@ -39,8 +39,10 @@ from orchestrator.runtime.catalog_parts import Parts
 GRAPH = Workload("graph")
 SIZES = (10_000, 31_623, 100_000, 316_228)
 EPSILONS = ("0", "1/4", "1/2", "3/4", "1")
-SHAPES = ("worst", "zipf", pairs.NAME)
-"""Graphs of triangles, and the pairs of another query."""
+GRAPHS = ("worst", "zipf")
+"""Graphs whose triangles are counted."""
+SHAPES = (*GRAPHS, pairs.NAME, *cycles.NAMES)
+"""These, the pairs of another query, and triangle queries with free variables."""
 CLASSICAL_AT_LEAST = 0.9
 SKEW_AT_MOST = 0.6
 HALF = "skew 1/2"
@@ -104,7 +106,7 @@ def run(
             triangles = [
                 row
                 for shape in shapes
-                if shape != pairs.NAME
+                if shape in GRAPHS
                 for size in sizes or SIZES
                 for row in _measured(orchestrator, shape, size, contenders, updates, seed, say)
             ]
@@ -115,8 +117,17 @@ def run(
                 for size in sizes or pairs.SIZES
                 for row in pairs.measured(orchestrator, size, epsilon, updates, say)
             ]
-            found = (*_bars(triangles), *pairs.bars(met))
-            return Report("skew", described, (*triangles, *met), found)
+            grouped = [
+                row
+                for name in shapes
+                if name in cycles.NAMES
+                for epsilon in epsilons
+                if epsilon in cycles.EPSILONS
+                for size in sizes or cycles.SIZES
+                for row in cycles.measured(orchestrator, name, size, epsilon, updates, say)
+            ]
+            found = (*_bars(triangles), *pairs.bars(met), *cycles.bars(grouped))
+            return Report("skew", described, (*triangles, *met, *grouped), found)
 
     if dsn is not None:
         return on(dsn)

@@ -332,7 +332,7 @@ class Partition:
     """The column of a value's degree."""
     heavy_values: str
     parts: tuple[str, ...]
-    """The heavy and the light part, if they are stored apart."""
+    """The heavy and the light part, if these are what is stored."""
 
 
 @dataclass(frozen=True)
@@ -397,6 +397,9 @@ class Enumeration:
     unions: tuple[tuple[Walk, ...], ...]
     """The content is a sum, and each summand a product; where the variables of a state that others
     extend are not all among these, what its rows have below may overlap."""
+    streamed: bool = False
+    """Whether rows come in the order in which the states have them, one summand after the other; a
+    row that several have, or one more than once, is looked up in the others before it is shown."""
 
 
 @dataclass(frozen=True)
@@ -432,17 +435,21 @@ class Statistics:
     """Rows changed so far, by the kind of a diff."""
     indexed: frozenset[int] = frozenset()
     """Columns with which an index begins."""
+    common: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """The shares of rows that the most common values have, by column and by digest."""
 
     @staticmethod
     def of_json(value: Mapping[str, Any]) -> Statistics:
         """From the form that a plan has in the catalog.
 
-        >>> known = Statistics(3.0, {1: 2.0}, {"plus": 1.0}, frozenset({1}))
+        >>> known = Statistics(3.0, {1: 2.0}, {"plus": 1.0}, frozenset({1}), {1: {"-5": 0.5}})
         >>> Statistics.of_json(_plain(known)) == known
         True
         """
         distinct = {int(number): values for number, values in value["distinct"].items()}
-        return Statistics(value["rows"], distinct, value["changes"], frozenset(value["indexed"]))
+        common = {int(number): shares for number, shares in value.get("common", {}).items()}
+        indexed = frozenset(value["indexed"])
+        return Statistics(value["rows"], distinct, value["changes"], indexed, common)
 
 
 @dataclass(frozen=True)

@@ -285,11 +285,15 @@ def indexes_on(connection: Connection[Any], tables: Collection[int]) -> list[Ind
         ).fetchall()
 
 
+COMMON = 50
+"""Rows that have a value for which its share is of interest."""
+
+
 def statistics(connection: Connection[Any], tables: Collection[int]) -> list[TableStatistics]:
     """What is known of the sizes of tables, of their columns' values, and of their changes.
 
     A table that was never analysed is as large as its file says. Its rows are taken to have been
-    loaded, so that only further insertions count as changes.
+    loaded, so that only further insertions count as changes. Common values are named by digests.
     """
     with connection.cursor(row_factory=class_row(TableStatistics)) as cursor:
         return cursor.execute(
@@ -315,10 +319,20 @@ def statistics(connection: Connection[Any], tables: Collection[int]) -> list[Tab
                     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                     JOIN pg_stats p ON p.schemaname = n.nspname AND p.tablename = c.relname
                     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = p.attname
-                    WHERE c.oid = s.root AND p.n_distinct <> 0) AS distinct_values
+                    WHERE c.oid = s.root AND p.n_distinct <> 0) AS distinct_values,
+                   (SELECT coalesce(jsonb_object_agg(a.attnum, v.shares ORDER BY p.inherited), '{}')
+                    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                    JOIN pg_stats p ON p.schemaname = n.nspname AND p.tablename = c.relname
+                    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = p.attname
+                    CROSS JOIN LATERAL (
+                        SELECT jsonb_object_agg(hashtext(value), share) AS shares
+                        FROM unnest(p.most_common_vals::text::text[], p.most_common_freqs) AS m(value, share)
+                        WHERE share * s.rows >= %s
+                    ) AS v
+                    WHERE c.oid = s.root AND v.shares IS NOT NULL) AS common_values
             FROM sizes s
             """,
-            [sorted(tables)],
+            [sorted(tables), COMMON],
         ).fetchall()
 
 

@@ -67,6 +67,8 @@ class TableStatistics:
     inserted: float
     distinct_values: dict[str, float]
     """Column numbers, and how many values they have."""
+    common_values: dict[str, dict[str, float]]
+    """Column numbers, and the shares of rows that their most common values have, by digest."""
 
 
 @dataclass(frozen=True)

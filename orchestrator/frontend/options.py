@@ -25,6 +25,7 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
     "representation": ("listing", "factorized"),
     "variable_order": (),
     "epsilon": (),
+    "partition": ("single", "double"),
     "static": (),
     "initialise": ("postgresql", "spark"),
 }
@@ -62,6 +63,8 @@ class ViewOptions:
     """The order that a view tree follows, as in a - { b, c - d }."""
     epsilon: str = "0.5"
     """Of the strategy `skew`: values with N^epsilon rows or more are heavy."""
+    partition: str = "single"
+    """Of triangles: whether all tables are divided by two columns, or only where that is needed."""
     static: str | None = None
     """Tables that hardly change, as in item, census: a change there computes the view anew."""
 

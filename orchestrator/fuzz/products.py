@@ -35,14 +35,14 @@ def sums_of_products(g: Grammar, depth: int) -> Query:
 
 
 def triangles(g: Grammar, depth: int) -> Query:
-    """Three relations, each two of which meet in equal columns of their own; sums without groups."""
+    """Three relations, each two of which meet in equal columns of their own; perhaps grouped by these."""
     taken: set[str] = set()
     first = g.sources.pick(taken)
     # A table that meets itself is a graph.
     again = first.relation if g.chance(0.15) else None
     sources = (first, g.sources.pick(taken, 0, again), g.sources.pick(taken, 0, again))
     free = [[e for e in source.scope if e.family in _MEETING] for source in sources]
-    conditions: list[Composable] = []
+    conditions, met = list[Composable](), list[Expr]()
     for one, other in ((0, 1), (1, 2), (2, 0)):
         pairs = comparable_pairs(free[one], free[other])
         if not pairs:
@@ -51,12 +51,18 @@ def triangles(g: Grammar, depth: int) -> Query:
         # Else all three might meet in the same column.
         free[one].remove(a)
         free[other].remove(b)
+        met.append(g.rng.choice((a, b)))
         conditions.append(SQL("{} = {}").format(a.sql, b.sql))
     conditions += [_where(g, source) for source in sources if g.chance(0.15)]
     rest = SQL(" FROM {} WHERE {}").format(
         listed([_aliased(source) for source in sources]), SQL(" AND ").join(conditions)
     )
-    return g.select([_total(g, sources) for _ in range(g.rng.choice((1, 2, 4)))], rest)
+    keys = g.rng.sample(met, g.rng.choice((0, 1, 2, 3)))
+    if keys and g.chance(0.2):
+        return g.select(keys, rest, SQL("DISTINCT "))
+    if keys:
+        rest = SQL("{} GROUP BY {}").format(rest, listed([key.sql for key in keys]))
+    return g.select([*keys, *(_total(g, sources) for _ in range(g.rng.choice((1, 2, 4))))], rest)
 
 
 def stars(g: Grammar, depth: int) -> Query:

@@ -178,30 +178,40 @@ def _problem(
         cache=options.cache != "off",
         cache_is_open=options.cache == "auto",
         minimise=options.minimise == "on",
-        statistics=_statistics(connection, [source.oid for source in sources], known),
+        statistics=_statistics(connection, sources, known),
         static=_static(analysis, sources, options),
         factorized=options.representation == "factorized",
         variable_order=options.variable_order,
         epsilon=fraction(options.epsilon),
+        double=options.partition == "double",
     )
 
 
 def _statistics(
-    connection: Connection[Any], tables: list[int], known: Sequence[Mapping[str, Any] | None]
+    connection: Connection[Any],
+    sources: Sequence[Source],
+    known: Sequence[Mapping[str, Any] | None],
 ) -> dict[int, Statistics]:
-    if len(known) == len(tables):
+    if len(known) == len(sources):
         return {
-            table: Statistics.of_json(one)
-            for table, one in zip(tables, known, strict=True)
+            source.oid: Statistics.of_json(one)
+            for source, one in zip(sources, known, strict=True)
             if one is not None
         }
+    tables = [source.oid for source in sources]
     first = {(one.table, one.first_column) for one in indexes_on(connection, tables)}
+    read = {source.oid: {column.attnum for column in source.columns} for source in sources}
     return {
         one.table: Statistics(
             one.rows,
             {int(number): values for number, values in one.distinct_values.items()},
             {"update": one.updated, "minus": one.deleted, "plus": one.inserted},
             frozenset(column for table, column in first if table == one.table),
+            {
+                int(number): shares
+                for number, shares in one.common_values.items()
+                if int(number) in read[one.table]
+            },
         )
         for one in statistics(connection, tables)
     }

@@ -46,6 +46,8 @@ class Order:
     """The view's columns that show a free variable."""
     types: Mapping[str, str]
     unions: tuple[tuple[Walk, ...], ...]
+    streamed: bool = False
+    """Whether the rows come as the states have them (`streaming`)."""
 
     @property
     def walks(self) -> Iterator[Walk]:
@@ -80,6 +82,7 @@ def order_of(connection: Connection[Any], names: Names, plan: Mapping[str, Any])
         dict(found["shown"]),
         {variable: declared[column] for variable, column in keys.items()},
         tuple(tuple(map(walk, trees)) for trees in found["unions"]),
+        bool(found.get("streamed")),
     )
 
 
@@ -136,15 +139,20 @@ def stored_rows(
         yield from cursor.execute(query, given)
 
 
-def _fixed(order: Order, prefix: Mapping[str, object]) -> tuple[str, ...]:
-    """The variables that a prefix fixes."""
+def variables_of(order: Order, prefix: Mapping[str, object]) -> tuple[str, ...]:
+    """The variables that the columns of a prefix show."""
     unknown = [name for name in prefix if name not in order.columns]
     if unknown:
         known = ", ".join(order.columns)
         raise UsageError(
             f"Rows cannot be enumerated by {unknown[0]}, which is no grouping column; those are {known}."
         )
-    fixed = tuple(order.columns[name] for name in prefix)
+    return tuple(order.columns[name] for name in prefix)
+
+
+def _fixed(order: Order, prefix: Mapping[str, object]) -> tuple[str, ...]:
+    """The variables that a prefix fixes."""
+    fixed = variables_of(order, prefix)
     for walk in order.walks:
         free = [v for v, _ in walk.columns if v in order.keys and v not in fixed]
         below = walk.variables - walk.own

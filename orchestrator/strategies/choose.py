@@ -2,7 +2,8 @@
 
 Between ID-based diffs, with and without a cache, and whole tuples, what a change costs decides
 (papers/idivm.txt, section 6). A table is taken to change as often as PostgreSQL has counted, and a
-little in every other way: what was never seen may come.
+little in every other way: what was never seen may come. A triangle is kept in heavy and light parts if
+that pays by the degrees of its most common values.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ STRATEGIES: dict[str, Planner] = {
 """Every strategy by its name, the preferred ones first."""
 
 ASKED_FOR = (skew.NAME,)
-"""Strategies that `auto` does not take by itself."""
+"""Strategies that `auto` takes for what the degrees of values say, or not by itself."""
 
 MARGIN = 0.8
 """A plan is taken in place of a preferred one if it costs at most so much of it."""
@@ -107,6 +108,15 @@ def _compared(problem: Problem) -> MaintenancePlan | None:
     reasons += [
         Reason(name, False, str(one)) for name, one in variants if isinstance(one, Unsupported)
     ]
+    parted = skew.weighed(problem)
+    if parted is not None:
+        by_parts = skew.plan(problem) if parted.pays else None
+        if isinstance(by_parts, MaintenancePlan):
+            because = "; ".join([parted.described, *(one.because for one in by_parts.reasons)])
+            reasons = [replace(one, taken=False) for one in reasons]
+            return replace(by_parts, reasons=(Reason(skew.NAME, True, because), *reasons))
+        refused = isinstance(by_parts, Unsupported)
+        reasons.append(Reason(skew.NAME, False, str(by_parts) if refused else parted.described))
     return replace(plan, reasons=tuple(reasons))
 
 

@@ -71,6 +71,8 @@ class Problem:
     """The order that the user wants a view tree to follow."""
     epsilon: Fraction = Fraction(1, 2)
     """Where heavy values begin: at N^ε rows."""
+    double: bool = False
+    """Whether the relations of a triangle are all divided by both of their variables."""
 
     def maintained_by(
         self,

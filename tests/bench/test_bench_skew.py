@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.bench import cycles
 from orchestrator.bench.plot import draw_skew
 from orchestrator.bench.skew import run
 from orchestrator.errors import UsageError
@@ -42,6 +43,19 @@ def test_pairs_are_measured_beside_their_exponents(dsn):
         "pairs, skew 1/2, slope of buffers to the next row": 0.62,
         "pairs, skew 1/2, slope of rows stored": 1.62,
     }
+
+
+def test_triangles_with_free_variables_are_measured_beside_their_exponents(dsn):
+    report = run(dsn=dsn, sizes=(1_000,), epsilons=("1/2",), updates=6, shapes=("unary",))
+    parted, plain = report.rows
+    assert [row["side"] for row in report.rows] == ["skew 1/2", "tuple"]
+    assert all(parted[one] > 0 for one in ("buffers", "ms", "delay", "stored"))
+    grown = [row | {"rows": 10_000, "delay": 10 * parted["delay"]} for row in (parted, plain)]
+    assert [(bar.name, bar.value, bar.limit) for bar in cycles.bars([*report.rows, *grown])] == [
+        ("unary, skew 1/2, slope of buffers touched by a change", 0, 0.62),
+        ("unary, skew 1/2, slope of rows stored", 0, 1.62),
+        ("unary, skew 1/2, slope of buffers to the next row", 1, 1.12),
+    ]
 
 
 def test_too_little_to_measure_is_refused(dsn):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from parted import plan_of, require_invariants
+from parted import plan_of, require_enumeration, require_invariants
 from psycopg.sql import SQL
 
 from orchestrator.errors import UnsupportedError, UsageError
@@ -24,7 +24,20 @@ VIEWS = {
     "summed": "SELECT sum(r.x * s.y * t.z) AS xyz, sum(s.y) AS y, count(t.z) AS zs, avg(r.x * t.z) AS xz,"
     f" sum(r.x) FILTER (WHERE t.z > 2) AS big FROM {RST} WHERE s.y <> 7 AND t.label IS NOT NULL",
     "itself": "SELECT count(*) AS n FROM r p JOIN r q ON q.a = p.b JOIN r o ON o.a = q.b AND o.b = p.a",
+    "in_a_row": "SELECT count(*) AS n, sum(r.x * s.y) AS xy FROM t JOIN s ON s.c = t.c JOIN r ON r.b = s.b",
+    "by_a": f"SELECT t.a, count(*) AS n, sum(s.y) AS y FROM {RST} GROUP BY t.a",
+    "by_b": f"SELECT r.b, count(t.z) AS z FROM {RST} WHERE s.y <> 7 GROUP BY r.b HAVING count(*) > 1",
+    "by_ab": f"SELECT r.a, s.b, count(*) AS n, sum(r.x * t.z) AS xz FROM {RST} GROUP BY r.a, s.b",
+    "by_ca": f"SELECT t.c, r.a, avg(s.y) AS y FROM {RST} GROUP BY t.c, r.a",
+    "all": f"SELECT s.c, r.a, r.b, count(*) AS n, sum(s.y) AS y FROM {RST} GROUP BY r.a, r.b, s.c",
+    "listed": "SELECT DISTINCT p.a, p.b, q.b AS c FROM r p JOIN r q ON q.a = p.b"
+    " JOIN r o ON o.a = q.b AND o.b = p.a",
+    "of_c": "SELECT o.a AS c, count(*) AS n FROM r p JOIN r q ON q.a = p.b"
+    " JOIN r o ON o.a = q.b AND o.b = p.a GROUP BY o.a",
 }
+
+LEADING = {"by_ab": ("a", "b"), "by_ca": ("a",), "all": ("b",)}
+"""Columns by which rows are found."""
 
 
 def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
@@ -71,25 +84,32 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    ("epsilon", "maintain"),
+    ("epsilon", "maintain", "partition", "names"),
     [
-        ("0", "deferred"),
-        ("1/4", "on_commit"),
-        ("0.5", "eager"),
-        ("3/4", "deferred"),
-        ("1", "deferred"),
+        ("0", "deferred", "single", ("counted", "all", "in_a_row")),
+        ("1/4", "on_commit", "double", ("itself", "by_b")),
+        ("0.5", "eager", "single", ("by_a", "by_ca")),
+        ("3/4", "deferred", "single", ("by_ab", "of_c")),
+        ("1", "deferred", "single", ("summed", "listed")),
     ],
 )
-def test_content_and_parts_follow_every_change(orc, epsilon, maintain, older):
+def test_content_and_parts_follow_every_change(orc, epsilon, maintain, partition, names, older):
     if older and (maintain, epsilon) != ("eager", "0.5"):
         pytest.skip("older versions run one mode and one epsilon, unless they are asked for")
     orc.execute(TABLES)
-    for name, query in VIEWS.items():
-        made = orc.create_view(name, query, strategy="skew", epsilon=epsilon, maintain=maintain)
+    for name in names:
+        made = orc.create_view(
+            name,
+            VIEWS[name],
+            strategy="skew",
+            epsilon=epsilon,
+            maintain=maintain,
+            partition=partition,
+        )
         assert made.strategy == "skew"
-    plans = [plan_of(orc, name) for name in VIEWS]
+    plans = [plan_of(orc, name) for name in names]
     minor = major = 0
-    for change in batches(Random(f"{epsilon} {maintain}"), 12, 60):
+    for change in batches(Random(f"{epsilon} {maintain}"), 9, 60):
         orc.execute(change)
         if maintain == "deferred":
             orc.refresh()
@@ -97,11 +117,14 @@ def test_content_and_parts_follow_every_change(orc, epsilon, maintain, older):
             require_invariants(orc, *plan)
         different = {r.view: (r.missing_rows, r.surplus_rows) for r in orc.check() if not r.equal}
         assert different == {}, change
-        known = [orc.parts(orc.view(name)) for name in VIEWS]
+        known = [orc.parts(orc.view(name)) for name in names]
         minor, major = minor + sum(p.minor for p in known), major + sum(p.major for p in known)
     assert major > 0
     # Few values get beyond larger thresholds one by one.
     assert minor > 0 or epsilon not in ("1/4", "0.5")
+    for name in names:
+        if orc.view(name).plan["enumeration"]:
+            require_enumeration(orc, name, LEADING.get(name, ()))
 
 
 def test_a_value_rises_and_falls_and_all_are_divided_anew(orc):
@@ -172,15 +195,49 @@ def test_variables_may_be_several_columns_or_in_every_table(orc):
     assert orc.parts(orc.view("v")).relations[0].on == ["a", "a2", "d"]
 
 
+def test_loomis_whitney_counts_of_degree_four_follow_every_change(orc):
+    orc.execute("CREATE TABLE e (a int, b int, c int, x int)")
+    orc.create_view(
+        "v",
+        "SELECT count(*) AS n, sum(p.x * o.x) AS xx FROM e AS p, e AS q, e AS o, e AS l"
+        " WHERE q.a = p.b AND q.b = p.c AND o.a = p.c AND o.a = q.b AND o.b = q.c AND o.c = p.a"
+        " AND l.a = q.c AND l.a = o.b AND l.b = p.a AND l.b = o.c AND l.c = p.b AND l.c = q.a",
+        strategy="skew",
+        epsilon="1/3",
+    )
+    assert "a Loomis-Whitney count of degree 4" in orc.explain("v").why
+    plan = plan_of(orc, "v")
+    rng, counts = Random(4), set()
+    for turn in range(10):
+        first = str(turn % 3) if turn else "i % 40"
+        orc.execute(
+            f"INSERT INTO e SELECT {first}, hashint4(i) & 1, hashint4(-i) & 1, i % 5"
+            f" FROM generate_series({100 * turn}, {100 * turn + (6 if turn else 80)}) AS i"
+        )
+        if turn % 3 == 2:
+            orc.execute(f"DELETE FROM e WHERE {rng.choice('abc')} = {rng.randrange(3)} AND x < 3")
+        orc.refresh()
+        require_invariants(orc, *plan)
+        assert orc.check("v")[0].equal
+        counts |= set(orc.connection.execute("SELECT n FROM v").fetchall())
+    minor = orc.parts(orc.view("v")).minor
+    assert minor > 0
+    assert len(counts) > 5
+
+
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        (f"SELECT r.a, count(*) AS n FROM {RST} GROUP BY r.a", "GROUP BY"),
-        ("SELECT count(*) AS n FROM r JOIN s ON s.b = r.b", "has nothing to divide"),
+        (f"SELECT r.id, count(*) AS n FROM {RST} GROUP BY r.id", "by id, which only r has"),
         (
-            "SELECT count(*) AS n FROM r JOIN s ON s.b = r.b JOIN t ON t.c = s.c",
-            "are for triangles",
+            f"SELECT r.a, count(*) AS n FROM {RST} AND t.id = r.id GROUP BY r.a",
+            "by some of them alone",
         ),
+        (
+            f"SELECT r.a, count(*) AS n FROM {RST} AND s.y = r.id AND t.id = r.id GROUP BY r.a",
+            "not grouped by id, which all three tables have",
+        ),
+        ("SELECT count(*) AS n FROM r JOIN s ON s.b = r.b", "has nothing to divide"),
         (f"SELECT max(r.x) AS m FROM {RST}", "not a sum of products"),
         (f"SELECT idivm.covar(r.x, t.z) AS c FROM {RST}", "covariance"),
         (f"SELECT count(*) AS n FROM {RST} JOIN r AS q ON q.a = t.a", "are for triangles"),
@@ -198,9 +255,32 @@ def test_epsilon_is_a_number_from_0_to_1(orc, epsilon):
         orc.create_view("v", "SELECT 1 AS one", epsilon=epsilon)
 
 
-def test_auto_does_not_take_it_yet(orc):
-    orc.execute(TABLES)
-    assert orc.create_view("v", VIEWS["counted"]).strategy != "skew"
+def test_auto_takes_it_where_common_values_say_that_it_pays(orc):
+    for name, columns in (("r", "a int, b int"), ("s", "b int, c int"), ("t", "c int, a int")):
+        orc.execute(f"CREATE TABLE {name} ({columns})")
+        orc.execute(f"INSERT INTO {name} SELECT g, g FROM generate_series(10, 1500) AS g")
+    orc.execute("ANALYZE r, s, t")
+    assert orc.create_view("flat", VIEWS["counted"]).strategy != "skew"
+    [reason] = [one for one in orc.explain("flat").why.splitlines() if one.startswith("- skew: ")]
+    assert "a change meets 1 rows on average, by the most common values" in reason
+    orc.drop_view("flat")
+    # Each row has a value that half of the rows have; which of its two that is, no plan knows.
+    for name in ("r", "s", "t"):
+        orc.execute(f"UPDATE {name} SET {'bca'['rst'.index(name)]} = 1")
+        orc.execute(f"INSERT INTO {name} SELECT 1, g FROM generate_series(10, 1500) AS g")
+    orc.execute("ANALYZE r, s, t")
+    assert orc.create_view("hubs", VIEWS["counted"]).strategy == "skew"
+    reason, *others = orc.explain("hubs").why.splitlines()
+    assert reason.startswith("+ skew: a change meets 74")
+    assert "by the most common values, and up to 1,4" in reason
+    assert "with 3 of these heavy, at N^ε = 134, it costs about 4" in reason
+    assert "; it is a triangle: a change of one row costs O(N^1/2) on average" in reason
+    assert any(one.startswith("- tuple: ") for one in others)
+    # Of rows that are shown, reading would be dearer.
+    grouped = f"SELECT r.a, count(*) AS n FROM {RST} GROUP BY r.a"
+    assert orc.create_view("grouped", grouped).strategy != "skew"
+    orc.execute("INSERT INTO r VALUES (1, 1); DELETE FROM s WHERE c > 1000")
+    assert all(report.equal for report in orc.check())
 
 
 def test_the_plan_shows_parts_views_and_rules_and_the_reason_the_exponents(orc):
@@ -209,8 +289,8 @@ def test_the_plan_shows_parts_views_and_rules_and_the_reason_the_exponents(orc):
     explained = orc.explain("v")
     assert "divided at N^1/4" in explained.plan
     assert "r by a: r_h[a, b] *, r_l[a, b] *" in explained.plan
-    assert "hl: δr ⋈ V@c(s_h, t_l)[a, b] in O(1)" in explained.plan
-    assert "lh: δr ⋈ s_l[b, c] ⋈ t_h[a, c] in O(N^1/4)" in explained.plan
+    assert "- h l: δr ⋈ V@c(s_h, t_l)[a, b] in O(1)" in explained.plan
+    assert "- l -: δr ⋈ s_l[b, c] ⋈ t[a, c] in O(N^1/4)" in explained.plan
     assert "a change of one row costs O(N^3/4) on average, and O(N^5/4) rows" in explained.why
     assert "threshold_base" in explained.script
 

@@ -1,7 +1,7 @@
 """The partition manager: degrees of values, the threshold, and which values are heavy.
 
-Relations are divided on some of their variables. The degree of a value is how many keys, or rows,
-have it. At the threshold N^ε, heavy values have a degree of at least N^ε / 2 and light ones one below
+Relations are divided on some of their variables. The degree of a value is how many rows have
+it. At the threshold N^ε, heavy values have a degree of at least N^ε / 2 and light ones one below
 3 N^ε / 2; after a change of the threshold base N it is N^ε for both (definition 6 of
 papers/ivm-eps-counting-triangles.txt). Where ε is 0, every value is heavy.
 """
@@ -68,8 +68,7 @@ class Degrees:
     ) -> None:
         """Stores degrees, threshold and heavy values as they are at first: strictly divided.
 
-        N is about as large as what is `sized`. Keys count as often as their payload says, but once
-        where that is 1 by definition.
+        N is about as large as what is `sized`. Keys count as often as their payload says.
         """
         self.composer, self.epsilon, self.sized = composer, epsilon, sized
         counted = {one: self._counted(one, relation) for one, relation in relations.items()}
@@ -99,8 +98,7 @@ class Degrees:
         columns = tuple(relation.keys[name] for name in sorted(one.on))
         degree = Column(self.composer.symbols.fresh("degree"), "bigint")
         times = filled("sum(x)::bigint", x=relation.payload[COUNT])
-        call = Scalar.read("count(*)") if relation.exists else times
-        rows = Grouping(relation.rows, columns, (Aggregate(degree, call),))
+        rows = Grouping(relation.rows, columns, (Aggregate(degree, times),))
         role = self.composer.name(f"{one.name}_degrees")
         return columns, degree, store(role, rows, columns, self.composer, followed=False)
 
@@ -165,39 +163,23 @@ class Degrees:
 
     # Steps
 
-    def count(self, one: Split, delta: Relation, parts: Sequence[StateScan]) -> None:
-        """Follows the keys that come and those that are there no more."""
-        composer, values = self.composer, self.values[one]
-        rows, stored = delta.rows, []
-        for part in parts:
-            beside, equal, new = self._beside(part, tuple(delta.keys.values()))
-            rows = LeftJoin(rows, beside, equal)
-            stored.append(new[delta.payload[COUNT]])
-        heavy, light = stored
-        was = filled("coalesce(x, y, 0)", x=heavy, y=light)
-        sign = composer.column("sign")
-        text = "CASE WHEN was = 0 AND more > 0 THEN 1 WHEN was > 0 AND was + more = 0 THEN -1 ELSE 0 END"
-        item = Item(sign, filled(text, was=was, more=delta.payload[COUNT]))
-        self._follow(one, Projection(rows, (*map(Item.kept, values.columns), item)), sign)
-
     def add(self, one: Split, deltas: Sequence[Relation]) -> None:
         """Follows the rows that come and go."""
-        more = self.composer.column("more")
-        names, columns = sorted(one.on), (*self.values[one].columns, more)
+        composer, values = self.composer, self.values[one]
+        more = composer.column("more")
+        names, columns = sorted(one.on), (*values.columns, more)
         branches = [
             Branch(delta.rows, (*(delta.keys[name] for name in names), delta.payload[COUNT]))
             for delta in deltas
         ]
-        self._follow(one, UnionAll(tuple(branches), columns), more)
-
-    def _follow(self, one: Split, rows: Operator, more: Column) -> None:
-        composer, values = self.composer, self.values[one]
+        rows = UnionAll(tuple(branches), columns)
         net = Aggregate(values.degree, filled("sum(x)::bigint", x=more))
         changed = Selection(
             Grouping(rows, values.columns, (net,)), filled("x <> 0", x=values.degree)
         )
-        columns = (*values.columns, values.degree)
-        self.changes[one] = composer.assign(f"{one.name}_degree_change", changed, columns)
+        self.changes[one] = composer.assign(
+            f"{one.name}_degree_change", changed, (*values.columns, values.degree)
+        )
         upkeep = Upkeep(values.degrees, composer)
         grown = filled("x + y", x=upkeep.stored(values.degree), y=values.degree)
         upkeep.merge(self.changes[one], [(values.degree, grown)])
@@ -337,8 +319,8 @@ class Degrees:
         fewer = Selection(self.changes[one], filled("x < 0", x=values.degree))
         upkeep.delete(fewer, values.columns, filled("x = 0", x=upkeep.stored(values.degree)))
 
-    def described(self, parts: Mapping[Split, tuple[StateScan, StateScan]]) -> Partitioning:
-        """Where what is kept lies, and where the heavy and the light part if they are stored."""
+    def described(self, parts: Mapping[Split, tuple[StateScan, ...]]) -> Partitioning:
+        """Where what is kept lies, and where the heavy and the light part if those are stored."""
         called = self.state.called
         return Partitioning(
             epsilon=str(self.epsilon),

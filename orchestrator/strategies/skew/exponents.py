@@ -10,14 +10,24 @@ from orchestrator.strategies.viewtree.classes import power
 
 @dataclass(frozen=True)
 class Exponents:
-    """Theorem 3 of papers/ivm-eps-counting-triangles.txt: the exponents that ε gives.
+    """Theorem 3 of papers/ivm-eps-triangle-queries.txt: the exponents that ε gives for triangles.
 
-    >>> at = Exponents(Fraction(1, 4))
-    >>> at.update, at.space, at.least
-    (Fraction(3, 4), Fraction(5, 4), Fraction(1, 4))
+    >>> at = [Exponents(Fraction(1, 4), free) for free in range(4)]
+    >>> at[0].update, at[0].least
+    (Fraction(3, 4), Fraction(1, 4))
+    >>> [str(one.space) for one in at], [str(one.delay) for one in at]
+    (['5/4', '5/4', '5/4', '3/2'], ['0', '1/2', '1/4', '0'])
+    >>> [str(Exponents(Fraction(one), double=True).space) for one in ("1/4", "1/3", "1/2")]
+    ['5/4', '4/3', '1']
     """
 
     epsilon: Fraction
+    free: int = 0
+    """How many of the three variables are free."""
+    double: bool = False
+    """Whether all relations are divided by both of their variables (proposition 4)."""
+    linear: bool = False
+    """Whether no more rows are stored than the relations have."""
 
     @property
     def light(self) -> Fraction:
@@ -42,7 +52,16 @@ class Exponents:
     @property
     def space(self) -> Fraction:
         """Of the number of rows that are stored."""
-        return 1 + self.least
+        if self.linear:
+            return Fraction(1)
+        if self.double and not self.free:
+            return max(Fraction(1), min(1 + self.light, 2 * self.heavy))
+        return Fraction(3, 2) if self.free == 3 else 1 + self.least
+
+    @property
+    def delay(self) -> Fraction:
+        """Of the time from one row of the result to the next."""
+        return {1: 2 * self.least, 2: self.least}.get(self.free, Fraction(0))
 
     @property
     def described(self) -> str:
@@ -50,9 +69,15 @@ class Exponents:
 
         >>> Exponents(Fraction(1, 2)).described
         'a change of one row costs O(N^1/2) on average, and O(N^3/2) rows are stored'
+        >>> Exponents(Fraction(1, 4), 2).described.partition("average, ")[-1]
+        'O(N^5/4) rows are stored, and a row is O(N^1/4) after the one before'
         """
         update, space = power(self.update), power(self.space)
-        return f"a change of one row costs {update} on average, and {space} rows are stored"
+        costs = f"a change of one row costs {update} on average"
+        if not self.free:
+            return f"{costs}, and {space} rows are stored"
+        row = f"a row is {power(self.delay)} after the one before"
+        return f"{costs}, {space} rows are stored, and {row}"
 
 
 @dataclass(frozen=True)

@@ -2,41 +2,66 @@
 
 A batch is a set of changes of each relation, and goes through statements over sets:
 
-1. the change of each relation is summed up; what comes and goes changes the degrees of values;
+1. the change of each relation is summed up, and with it the degrees of values change;
 2. the threshold base N follows the size; if it changes, everything is partitioned anew
    (major rebalancing), else the values are whose degree has left the bounds (minor rebalancing);
-3. each relation's change is divided by the heavy values, and adds to the result, to the views
+3. each relation's change is divided by the heavy values, and adds to what is listed, to the views
    that are stored, and to its parts.
 
 So values change their part before the change is applied, by the degrees that they have afterwards,
 and no row is put into one part to be moved to the other. Of a batch of one row that is the procedure
-of figure 4 in papers/ivm-eps-counting-triangles.txt, with its last two steps in turn.
+of figure 17 in papers/ivm-eps-triangle-queries.txt, with its last two steps in turn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 
 from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.scan import Scan
+from orchestrator.algebra.operators.set_operation import Branch
+from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import filled
+from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan
-from orchestrator.deltascript.plan import Analyse, MaintenancePlan, Reason, StateTable
+from orchestrator.deltascript.plan import (
+    Analyse,
+    Enumeration,
+    MaintenancePlan,
+    Reason,
+    StateTable,
+    Walk,
+)
 from orchestrator.strategies.problem import Problem
-from orchestrator.strategies.skew.degrees import Degrees
+from orchestrator.strategies.skew.counts import loomis_whitney, path
+from orchestrator.strategies.skew.degrees import Degrees, Split
 from orchestrator.strategies.skew.exponents import Exponents
 from orchestrator.strategies.skew.hierarchical import UnionPlan, union
 from orchestrator.strategies.skew.show import shown
-from orchestrator.strategies.skew.triangle import Division, SkewPlan, triangle
+from orchestrator.strategies.skew.triangle import (
+    HEAVY,
+    LIGHT,
+    Division,
+    Factorized,
+    Rule,
+    SkewPlan,
+    triangle,
+)
 from orchestrator.strategies.skew.unions import Unions
-from orchestrator.strategies.viewtree.normal import COVARIANCE, NormalForm
+from orchestrator.strategies.skew.weigh import Weight, weight
+from orchestrator.strategies.viewtree.hypergraph import Hypergraph
+from orchestrator.strategies.viewtree.normal import COVARIANCE, NormalForm, normal_form
 from orchestrator.strategies.viewtree.propagation import (
+    Content,
     Propagation,
     Relation,
-    called,
     columns_of,
     planned,
 )
+from orchestrator.strategies.viewtree.sums import COUNT, Payload
 from orchestrator.strategies.viewtree.tree import View
 
 NAME = "skew"
@@ -54,7 +79,7 @@ def plan(problem: Problem) -> MaintenancePlan | Unsupported:
         found = union(form.graph, problem.epsilon)
         if isinstance(found, UnionPlan):
             return Unions(problem, form, found).plan(NAME)
-        parts = triangle(form.graph, Exponents(problem.epsilon))
+        parts = _parted(form.graph, Exponents(problem.epsilon, double=problem.double))
         if isinstance(parts, Unsupported):
             return found if form.graph.hierarchical else parts
         return _Program(problem, form, parts).plan()
@@ -62,140 +87,299 @@ def plan(problem: Problem) -> MaintenancePlan | Unsupported:
     return planned(problem, made)
 
 
+def _parted(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
+    """The plan over parts of atoms of a query that is not hierarchical, or why it has none."""
+    for make in (path,) if exponents.double else (path, loomis_whitney):
+        made = make(graph, exponents)
+        if isinstance(made, SkewPlan):
+            return made
+    return triangle(graph, exponents)
+
+
+def weighed(problem: Problem) -> Weight | None:
+    """What a change costs with parts and without, if the query is a triangle that shows one row.
+
+    Where more rows are shown, parts make reading dearer too: who wants that has to ask for it.
+    """
+    if problem.plan is None:
+        return None
+    scans = [one for one in walk(problem.plan.root) if isinstance(one, Scan)]
+    form = normal_form(problem.plan, problem.distinct, problem.types) if len(scans) == 3 else None
+    if not isinstance(form, NormalForm) or form.groups:
+        return None
+    made = triangle(form.graph, Exponents(problem.epsilon, double=problem.double))
+    return weight(problem, form, made) if isinstance(made, SkewPlan) else None
+
+
 class _Program(Propagation):
     """View trees over parts being turned into states and steps."""
 
-    def __init__(self, problem: Problem, form: NormalForm, parts: SkewPlan) -> None:
+    def __init__(self, problem: Problem, form: NormalForm, made: SkewPlan) -> None:
         super().__init__(problem, form)
-        self.parts = parts
-        self._take_products([one.atom for one in parts.divisions])
+        self.made = made
+        self.division = {one.atom: one for one in made.divisions}
+        self._take_products([one.atom for one in made.divisions])
+        self.content: Content | None = None
+        """The root, where nothing has to be added to what it lists."""
 
     def plan(self) -> MaintenancePlan:
         """The states, and the steps that keep them."""
-        parts = self.parts
-        for one in parts.divisions:
+        made = self.made
+        for one in made.divisions:
             atom = self.atoms[one.atom]
             self.defined[one.whole] = self._leaf(one.whole, atom, atom.rows(atom.scan), None)
         self._comparable()
         self.degrees = Degrees(
             self.composer,
-            parts.exponents.epsilon,
-            {one.split: replace(self.defined[one.whole], exists=True) for one in parts.divisions},
-            [one.split for one in parts.divisions],
+            made.exponents.epsilon,
+            {split: self.defined[one.whole] for one in made.divisions for split in one.splits},
+            [one.splits[0] for one in made.divisions if one.splits],
         )
-        for one in parts.divisions:
+        for one in made.divisions:
             self._divide(one)
-        for view in parts.views:
+        for view in made.views:
             self.defined[view] = self._inner(view, [*map(self._present, view.children)])
             self._store(view)
-        self.content = self._content(self._result())
+        listed = self._listed()
+        if made.factorized:
+            self._store(made.root)
+            self._show(self._sum(), sorted(made.root.keys))
+            self._look_by_keys()
+        else:
+            self.content = self._content(listed)
         self._follow()
-        made = self._planned(NAME)
-        known = self.degrees.described({one.split: self._parts(one) for one in parts.divisions})
+        planned = self._planned(NAME)
+        parts = {
+            one.splits[0]: self._stored(one.parts) for one in made.divisions if len(one.on) == 1
+        }
+        known = self.degrees.described(parts)
         historic = {known.state, *(one.heavy_values for one in known.partitions)}
         return replace(
-            made,
+            planned,
             states=tuple(
                 replace(one, historic=True)
                 if isinstance(one, StateTable) and one.role in historic
                 else one
-                for one in made.states
+                for one in planned.states
             ),
-            algebra=f"{made.algebra}\n\n{shown(parts)}",
-            reasons=(Reason(NAME, True, f"it is a triangle: {parts.exponents.described}"),),
+            algebra=f"{planned.algebra}\n\n{shown(made)}",
+            reasons=(Reason(NAME, True, f"it is {made.kind}: {made.exponents.described}"),),
             by_lookups=True,
             partitioning=known,
+            enumeration=self._enumeration() if made.factorized else None,
         )
 
     # States
 
     def _divide(self, one: Division) -> None:
         """Stores the parts of a relation."""
-        whole = self.defined[one.whole]
         for part in one.parts:
-            self.defined[part] = self.degrees.divided(one.split, whole, heavy=part == one.heavy)
+            self.defined[part] = self._part(one, part, self.defined[one.whole])
             self._store(part)
 
-    def _parts(self, one: Division) -> tuple[StateScan, StateScan]:
-        return self.states[one.heavy], self.states[one.light]
+    def _part(self, one: Division, part: View, relation: Relation) -> Relation:
+        """The rows of a part."""
+        for split, mark in zip(one.splits, part.part, strict=False):
+            relation = self.degrees.divided(split, relation, heavy=mark == HEAVY)
+        return relation
+
+    def _stored(self, views: Iterable[View]) -> tuple[StateScan, ...]:
+        return tuple(self.states[view] for view in views)
 
     def _present(self, view: View) -> Relation:
-        """A view as it is stored."""
-        return self.defined[view].at(self.states[view])
+        """A view as it is stored, or what is stored of it."""
+        if view in self.states:
+            return self.defined[view].at(self.states[view])
+        one = self.division[view.atoms[0]]
+        whole = self.defined[one.whole]
+        return self._all(whole, [whole.at(scan) for scan in self._stored(one.within(view))])
 
-    def _result(self) -> Relation:
-        """The sum over all choices of parts; each is met as a change of the first atom's part is."""
-        first, root = self.parts.divisions[0], self.parts.root
-        found = [
-            made for part in first.parts for made in self._met(first, self._present(part), part)
-        ]
+    def _all(self, like: Relation, found: Sequence[Relation]) -> Relation:
+        """The rows of several relations with the same columns, no two of which have a key."""
+        if len(found) == 1:
+            return found[0]
+        columns = columns_of(like)
+        return like.at(UnionAll(tuple(Branch(one.rows, columns) for one in found), columns))
+
+    def _payload_of(self, view: View) -> tuple[Payload, ...]:
+        """What a view holds: only a count where it but says whether there are rows."""
+        return (COUNT,) if view in self.made.counting else super()._payload_of(view)
+
+    def _listed(self) -> Relation:
+        """What is listed; the parts are met as a change of the first atom's are."""
+        root = self.made.root
+        rules = self.made.rules[self.made.divisions[0].atom]
+        found = [self._met(rule, self._present(rule.part)) for rule in rules]
         self.defined[root] = self._summed(root, found)
         return self.defined[root]
 
-    def _met(self, one: Division, delta: Relation, view: View) -> list[Relation]:
-        """What rows of a relation, with what they meet of the others, add to the result."""
-        keys, atoms = self.parts.root.keys, self.parts.root.atoms
-        return [
-            self._inner(
-                View(keys, atoms, (view, *rule.met)),
-                [delta, *map(self._present, rule.met)],
-                as_listed=True,
-            )
-            for rule in self.parts.rules[one.atom]
-        ]
+    def _met(self, rule: Rule, delta: Relation) -> Relation:
+        """What rows of a part, with what they meet of the others, add to what is listed."""
+        root = self.made.root
+        view = View(root.keys, root.atoms, (rule.part, *rule.met))
+        return self._inner(view, [delta, *map(self._present, rule.met)], as_listed=True)
+
+    # Content
+
+    def _sum(self) -> Relation:
+        """The query: what is listed, and the joins of what is not."""
+        made, listed = self.made, self._present(self.made.root)
+        found = [listed, *map(self._product, made.factorized)]
+        if made.exponents.free < 3:
+            return self._summed(made.root, found)
+        # No row is in two of them.
+        columns = tuple(self.composer.fresh(column) for column in columns_of(listed))
+        rows = UnionAll(tuple(Branch(one.rows, columns_of(one)) for one in found), columns)
+        count = len(listed.keys)
+        return Relation(
+            rows,
+            dict(zip(listed.keys, columns, strict=False)),
+            dict(zip(listed.payload, columns[count:], strict=True)),
+        )
+
+    def _product(self, one: Factorized) -> Relation:
+        """The rows of a case that is not listed, each for a way in which it comes about."""
+        joined, whole = self._present(one.joined), self._present(one.whole)
+        rows, bound = self._joined([self._copy(one.known), joined, whole])
+        keys = {name: bound[name] for name in sorted(self.made.root.keys)}
+        payload = {part: self._column(part) for part in self._payload_of(self.made.root)}
+        both = ((one.joined, joined), (one.whole, whole))
+        products = []
+        for part, column in payload.items():
+            parts = [(part.within(view.atoms), relation) for view, relation in both]
+            factors = [(within, relation.payload[within]) for within, relation in parts]
+            products.append(Item(column, part.multiplied(factors)))
+        return Relation(
+            Projection(rows, (*map(Item.kept, keys.values()), *products)), keys, payload
+        )
+
+    def _look_by_keys(self) -> None:
+        """Has rows of the joins found by what a row of the result has of them."""
+        for one in self.made.factorized:
+            keys = self.defined[one.joined].keys
+            names = self.made.root.keys & keys.keys()
+            self._probe(self.states[one.joined], (keys[name] for name in names))
+
+    def _enumeration(self) -> Enumeration:
+        """How the rows are found: those that are listed, then those of each other case."""
+        by_column = dict(reversed(self.form.groups))
+        columns = ((name, scalar.as_column) for name, scalar in self.form.shown)
+        return Enumeration(
+            tuple(sorted(self.made.root.keys)),
+            tuple((name, by_column[c]) for name, c in columns if c is not None and c in by_column),
+            (
+                (self._walk(self.made.root),),
+                *((self._walk(one.known), self._walk(one.joined)) for one in self.made.factorized),
+            ),
+            streamed=True,
+        )
+
+    def _walk(self, view: View) -> Walk:
+        scan = self.states[view]
+        keys = self.defined[view].keys
+        return Walk(
+            scan.role, tuple((name, scan.called(keys[name])) for name in sorted(keys)), (), ()
+        )
 
     # Deltas
 
     def _follow(self) -> None:
         """The steps that bring all states up."""
-        changing = [one for one in self.parts.divisions if one.atom not in self.static]
+        changing = [one for one in self.made.divisions if one.atom not in self.static]
         deltas: dict[Division, Relation] = {}
         for one in changing:
             atom = self.atoms[one.atom]
             bag = self._change(atom)
             changed = self._leaf(one.whole, atom, atom.rows(bag.plan), bag.sign)
             deltas[one] = self._assigned(one.whole, changed)
-            self.degrees.count(one.split, deltas[one], self._parts(one))
+            for split in one.splits:
+                self.degrees.add(split, [deltas[one]])
         if not deltas:
             return
         major = self.degrees.rebalance()
-        for one in self.parts.divisions:
-            self._move(one)
-        for one, delta in deltas.items():
-            root = self.parts.root
-            self._add(
-                self.content.state,
-                self._assigned(root, self._summed(root, self._met(one, delta, one.whole))),
-                self.content,
-            )
-            for part in one.parts:
-                rows = self.degrees.divided(one.split, delta, heavy=part == one.heavy)
-                self._apply(part, self._assigned(part, rows))
-            self.degrees.forget(one.split)
+        for one in self.made.divisions:
+            self._bring_up(one, deltas.get(one))
+        for one in deltas:
+            for split in one.splits:
+                self.degrees.forget(split)
         # N has doubled or halved: what PostgreSQL has planned for was another size.
         self.composer.steps.append(Analyse((major,)))
 
-    def _move(self, one: Division) -> None:
-        """Moves the rows of values that change their part; the result stays as it is."""
-        whole, columns = self.defined[one.whole], columns_of(self.defined[one.whole])
-        rows = self.degrees.moved(one.split, whole, self._parts(one))
-        comes = self._assigned(one.heavy, whole.at(rows))
-        back = [Item(column, filled("-x", x=column)) for column in whole.payload.values()]
-        keys = map(Item.kept, whole.keys.values())
-        goes = whole.at(
-            self.composer.assign(
-                f"{called(one.light)}_change", Projection(comes.rows, (*keys, *back)), columns
-            )
-        )
-        self._apply(one.heavy, comes)
-        self._apply(one.light, goes)
-        self.degrees.settle(one.split)
+    def _bring_up(self, one: Division, delta: Relation | None) -> None:
+        """The parts of a relation change, and then what joins them; all else stands still."""
+        moves = [self._move(one, split) for split in one.splits]
+        changes: dict[View, Relation] = {}
+        if delta is not None:
+            for part in one.parts:
+                rows = self._part(one, part, delta)
+                changes[part] = delta if part == one.whole else self._assigned(part, rows)
+                self._add(self.states[part], changes[part])
 
-    def _apply(self, part: View, delta: Relation) -> None:
-        """Adds the change of a part to the views that join it, and to itself."""
-        for view in self.parts.views:
-            if part in view.children:
-                met = [delta if one == part else self._present(one) for one in view.children]
-                made = self._inner(view, met, view.children.index(part))
-                self._add(self.states[view], self._assigned(view, made))
-        self._add(self.states[part], delta)
+        def changing(part: View) -> Relation | None:
+            """What comes and goes, but does not move."""
+            if delta is None or part == one.whole:
+                return delta
+            return self._all(delta, [changes[some] for some in one.within(part)])
+
+        @cache
+        def every(part: View) -> Relation | None:
+            # What moves between the parts of one moves within it.
+            found = [
+                moved[some]
+                for place, moved in enumerate(moves)
+                if len(part.part) > place
+                for some in one.within(part)
+            ]
+            own = changing(part)
+            if not found:
+                return own
+            both = self._all(self.defined[one.whole], [*found, *([own] if own else [])])
+            return self._assigned(part, both)
+
+        # Where all cases are listed, their sum stays as it is when rows move.
+        self._list(one, every if self.made.factorized else changing)
+        self._join(one, every)
+
+    def _list(self, one: Division, of: Callable[[View], Relation | None]) -> None:
+        """Adds the change of an atom's parts to what is listed."""
+        made = self.made
+        deltas = [(rule, of(rule.part)) for rule in made.rules[one.atom]]
+        found = [self._met(rule, delta) for rule, delta in deltas if delta is not None]
+        if found:
+            delta = self._assigned(made.root, self._summed(made.root, found))
+            state = self.content.state if self.content else self.states[made.root]
+            self._add(state, delta, self.content)
+
+    def _join(self, one: Division, of: Callable[[View], Relation | None]) -> None:
+        """Adds it to the views that join them."""
+        changed: dict[View, Relation] = {}
+        for view in self.made.views:
+            for place, child in enumerate(view.children):
+                known = of(child) if child.atoms == (one.atom,) else changed.get(child)
+                if known is None:
+                    continue
+                met = [
+                    known if n == place else self._present(v) for n, v in enumerate(view.children)
+                ]
+                rows = self._inner(view, met, place, as_listed=True)
+                changed[view] = self._assigned(view, rows)
+                self._add(self.states[view], changed[view])
+
+    def _move(self, one: Division, split: Split) -> dict[View, Relation]:
+        """Moves the rows of values that change their part by some variables: the changes of parts."""
+        place, whole = one.splits.index(split), self.defined[one.whole]
+        moved: dict[View, Relation] = {}
+        for heavy in one.parts:
+            if heavy.part[place] != HEAVY:
+                continue
+            light = one.part(f"{heavy.part[:place]}{LIGHT}{heavy.part[place + 1 :]}")
+            rows = self.degrees.moved(split, whole, (self.states[heavy], self.states[light]))
+            moved[heavy] = self._assigned(heavy, whole.at(rows))
+            back = [Item(column, filled("-x", x=column)) for column in whole.payload.values()]
+            keys = map(Item.kept, whole.keys.values())
+            rows = Projection(moved[heavy].rows, (*keys, *back))
+            moved[light] = self._assigned(light, whole.at(rows))
+        for part, delta in moved.items():
+            self._add(self.states[part], delta)
+        self.degrees.settle(split)
+        return moved

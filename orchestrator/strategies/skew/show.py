@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from orchestrator.strategies.skew.exponents import written
 from orchestrator.strategies.skew.hierarchical import UnionPlan
-from orchestrator.strategies.skew.triangle import SkewPlan
+from orchestrator.strategies.skew.triangle import Rule, SkewPlan
 from orchestrator.strategies.viewtree.classes import power
 from orchestrator.strategies.viewtree.tree import View
 
@@ -52,20 +52,28 @@ def _below(view: View, plan: UnionPlan) -> Iterator[str]:
 
 
 def _lines(plan: SkewPlan) -> Iterator[str]:
-    space = power(plan.exponents.space)
     yield f"divided at {written(plan.exponents.epsilon)}, the rows of heavy values and those of light ones:"
-    for one in plan.divisions:
-        heavy, light = (f"{part.label} *" for part in one.parts)
-        yield f"  {one.atom} by {', '.join(sorted(one.on))}: {heavy}, {light}"
+    for one in sorted(plan.divisions, key=lambda one: not one.on):
+        by = ", ".join(sorted(frozenset[str]().union(*one.on)))
+        how = f"by {by}" if by else "whole"
+        yield f"  {one.atom} {how}: {', '.join(f'{part.label} *' for part in one.parts)}"
     yield "stored besides:"
     for view in plan.views:
-        heavy, light = (f"{one.name} in {power(plan.upkeep[view, one])}" for one in view.children)
-        yield f"  {view.label} *, {space} rows, kept after a change of {heavy}, of {light}"
+        costs = [(one, power(plan.upkeep[view, one])) for one in view.children]
+        kept = ", of ".join(f"{_short(one)} in {cost}" for one, cost in costs)
+        yield f"  {view.label} *, kept after a change of {kept}"
     for atom, rules in plan.rules.items():
         yield f"a change of {atom} adds to {plan.root.label} *:"
         for rule in rules:
-            yield f"  {rule.case}: {_joined(atom, rule.met)} in {power(rule.exponent)}"
+            yield f"  {rule.case.name}: {_joined(rule)} in {power(rule.exponent)}"
+    for tree in plan.factorized:
+        beside = f"{tree.joined.label} ⋈ {tree.whole.label}"
+        yield f"and to this is added {beside}, found from {tree.known.label}"
 
 
-def _joined(atom: str, met: tuple[View, ...]) -> str:
-    return " ⋈ ".join([f"δ{atom}", *(view.label for view in met)])
+def _short(view: View) -> str:
+    return view.label if view.children else view.name
+
+
+def _joined(rule: Rule) -> str:
+    return " ⋈ ".join([f"δ{rule.part.name}", *(view.label for view in rule.met)])

@@ -1,20 +1,29 @@
-"""The triangle query over heavy and light parts (papers/ivm-eps-counting-triangles.txt, section 3).
+"""Triangle queries over heavy and light parts (papers/ivm-eps-triangle-queries.txt, sections 3 to 6).
 
-R(A, B), S(B, C) and T(C, A) are partitioned on A, B and C. The query is the sum of eight, one for
-each choice of parts. A change of R meets S and T in four of them, each in its own way (figure 3):
+R(A, B), S(B, C) and T(C, A) are divided on A, B and C, and the query with them. Where all three parts
+are heavy, or all light, and in three mixed cases of a heavy part, the light part that follows, and all
+of the third:
 
-    S_h T_h   through the heavy values of C that T has with the row's A
-    S_h T_l   by one lookup in V_ST, which is stored
-    S_l T_h   through the rows of S_l with the row's B, or as in the first case: whichever are fewer
-    S_l T_l   through the rows of S_l with the row's B
+    R_h S_l T      S_h T_l R      T_h R_l S
+
+The join of the two parts is stored for the third's changes to look into. Whatever is free, the cost of
+a change and the space follow one rule: the variable between the two parts (B of the first case) is
+
+- bound: the stored join sums it out, and the case is listed, that is added to one table with the
+  free variables as its key;
+- free: the stored join keeps it. The values around it (A and C) for which there are rows are kept
+  beside it, and the case is found from these and the join (figures 10, 12 and 14). Of values around it
+  that are bound there may be many for a row. So the parts are divided once more (definition 8) and
+  what can be listed is: the rows of S_l where C is light, if C is bound; and those of R_h where B is
+  heavy, if A is bound. In what remains, a row has O(N^min(ε, 1-ε)) of these values.
 
 Variables that are in the same two atoms count as one, and one that is in all three belongs to each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from orchestrator.algebra.unsupported import Unsupported
@@ -28,155 +37,319 @@ HEAVY, LIGHT = "h", "l"
 
 @dataclass(frozen=True)
 class Division:
-    """An atom in two parts, by how many of its rows share the values of some variables."""
+    """An atom in parts, by how many of its rows share the values of some of its variables."""
 
     atom: str
-    on: Variables
-    heavy: View
-    light: View
+    schema: Variables
+    on: tuple[Variables, ...]
+    """None, one, or both of those that it shares with others; a part says of each what its values are."""
 
     @property
-    def split(self) -> Split:
+    def splits(self) -> tuple[Split, ...]:
         """What is divided."""
-        return Split(self.atom, (self.atom,), self.on)
+        single = len(self.on) == 1
+        return tuple(
+            Split(self.atom if single else f"{self.atom}_{'_'.join(sorted(on))}", (self.atom,), on)
+            for on in self.on
+        )
 
     @property
-    def parts(self) -> tuple[View, View]:
-        """Both parts."""
-        return self.heavy, self.light
+    def parts(self) -> tuple[View, ...]:
+        """All parts, which are stored."""
+        marks = [""]
+        for _ in self.on:
+            marks = [mark + own for mark in marks for own in (HEAVY, LIGHT)]
+        return tuple(map(self.part, marks))
+
+    def part(self, marks: str) -> View:
+        """The rows that are heavy or light by the first variables, whatever they are by the others."""
+        return View(self.schema, (self.atom,), part=marks)
 
     @property
     def whole(self) -> View:
         """The atom."""
-        return View(self.heavy.keys, (self.atom,))
+        return self.part("")
+
+    def within(self, part: View) -> tuple[View, ...]:
+        """The stored parts that make up one."""
+        return tuple(one for one in self.parts if one.part.startswith(part.part))
+
+
+@dataclass(frozen=True)
+class Case:
+    """Parts of all atoms whose join is listed."""
+
+    parts: tuple[View, ...]
+    """In the order of the atoms."""
+    through: View | None = None
+    """The stored join of all but one of them, without the variables that this one lacks."""
+
+    @property
+    def name(self) -> str:
+        """The marks of its parts; a dash stands for the whole."""
+        return " ".join(part.part or "-" for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a change of an atom meets in one case, in the order in which it is joined."""
+    """What a change of an atom's part meets in one case, in the order in which it is joined."""
 
-    case: str
+    case: Case
+    part: View
     met: tuple[View, ...]
     exponent: Fraction
     """Of what that costs."""
 
 
 @dataclass(frozen=True)
-class SkewPlan:
-    """View trees over parts of atoms: what is divided, stored, and done for changes."""
+class Factorized:
+    """A case that is not listed: it is the join of a view with the whole of an atom."""
 
+    joined: View
+    """The join of the parts of the two others."""
+    known: View
+    """What that has in common with the third, if there are rows."""
+    whole: View
+
+
+@dataclass(frozen=True)
+class SkewPlan:
+    """A query over parts of atoms: what is divided, listed, stored, and done for changes."""
+
+    kind: str
+    """What the query is."""
     exponents: Exponents
     divisions: tuple[Division, ...]
-    views: tuple[View, ...]
-    """The views that are stored beside the parts and the result."""
-    upkeep: Mapping[tuple[View, View], Fraction]
-    """For a view and a part that it joins: the exponent of what a row of the part costs it."""
-    rules: Mapping[str, tuple[Rule, ...]]
-    """For each atom, how its change adds to the result."""
     root: View
+    """What is listed."""
+    rules: Mapping[str, tuple[Rule, ...]]
+    """For each atom, how its change adds to that."""
+    views: tuple[View, ...]
+    """The views that are stored beside the parts and the root, lower ones first."""
+    upkeep: Mapping[tuple[View, View], Fraction]
+    """For a view and one that it joins: the exponent of what a change of the latter costs it."""
+    factorized: tuple[Factorized, ...]
+
+    @property
+    def counting(self) -> frozenset[View]:
+        """The views of which it only matters whether they have rows."""
+        return frozenset(
+            view
+            for one in self.factorized
+            for view in one.known.walk()
+            if view.children and view != one.joined
+        )
 
 
 def triangle(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
-    """The plan of a triangle count, or why a query is none.
+    """The plan of a triangle query, or why a query is none.
 
     >>> from orchestrator.strategies.skew.show import shown
-    >>> graph = Hypergraph.of({"R": "AB", "S": "BC", "T": "CA"})
-    >>> print(shown(triangle(graph, Exponents(Fraction(1, 2)))))
+    >>> edges = {"R": "AB", "S": "BC", "T": "CA"}
+    >>> print(shown(triangle(Hypergraph.of(edges), Exponents(Fraction(1, 2)))))
     divided at N^1/2, the rows of heavy values and those of light ones:
       R by A: R_h[A, B] *, R_l[A, B] *
       S by B: S_h[B, C] *, S_l[B, C] *
       T by C: T_h[A, C] *, T_l[A, C] *
     stored besides:
-      V@B(R_h, S_l)[A, C] *, O(N^3/2) rows, kept after a change of R_h in O(N^1/2), of S_l in O(N^1/2)
-      V@C(S_h, T_l)[A, B] *, O(N^3/2) rows, kept after a change of S_h in O(N^1/2), of T_l in O(N^1/2)
-      V@A(R_l, T_h)[B, C] *, O(N^3/2) rows, kept after a change of T_h in O(N^1/2), of R_l in O(N^1/2)
+      V@B(R_h, S_l)[A, C] *, kept after a change of R_h in O(N^1/2), of S_l in O(N^1/2)
+      V@C(S_h, T_l)[A, B] *, kept after a change of S_h in O(N^1/2), of T_l in O(N^1/2)
+      V@A(R_l, T_h)[B, C] *, kept after a change of T_h in O(N^1/2), of R_l in O(N^1/2)
     a change of R adds to V(R, S, T)[] *:
-      hh: δR ⋈ T_h[A, C] ⋈ S_h[B, C] in O(N^1/2)
-      hl: δR ⋈ V@C(S_h, T_l)[A, B] in O(1)
-      lh: δR ⋈ S_l[B, C] ⋈ T_h[A, C] in O(N^1/2)
-      ll: δR ⋈ S_l[B, C] ⋈ T_l[A, C] in O(N^1/2)
+      h h h: δR_h ⋈ T_h[A, C] ⋈ S_h[B, C] in O(N^1/2)
+      l l l: δR_l ⋈ S_l[B, C] ⋈ T_l[A, C] in O(N^1/2)
+      h l -: δR_h ⋈ S_l[B, C] ⋈ T[A, C] in O(N^1/2)
+      - h l: δR ⋈ V@C(S_h, T_l)[A, B] in O(1)
+      l - h: δR_l ⋈ T_h[A, C] ⋈ S[B, C] in O(N^1/2)
     a change of S adds to V(R, S, T)[] *:
-      hh: δS ⋈ R_h[A, B] ⋈ T_h[A, C] in O(N^1/2)
-      hl: δS ⋈ V@A(R_l, T_h)[B, C] in O(1)
-      lh: δS ⋈ T_l[A, C] ⋈ R_h[A, B] in O(N^1/2)
-      ll: δS ⋈ T_l[A, C] ⋈ R_l[A, B] in O(N^1/2)
+      h h h: δS_h ⋈ R_h[A, B] ⋈ T_h[A, C] in O(N^1/2)
+      l l l: δS_l ⋈ T_l[A, C] ⋈ R_l[A, B] in O(N^1/2)
+      h l -: δS_l ⋈ R_h[A, B] ⋈ T[A, C] in O(N^1/2)
+      - h l: δS_h ⋈ T_l[A, C] ⋈ R[A, B] in O(N^1/2)
+      l - h: δS ⋈ V@A(R_l, T_h)[B, C] in O(1)
     a change of T adds to V(R, S, T)[] *:
-      hh: δT ⋈ S_h[B, C] ⋈ R_h[A, B] in O(N^1/2)
-      hl: δT ⋈ V@B(R_h, S_l)[A, C] in O(1)
-      lh: δT ⋈ R_l[A, B] ⋈ S_h[B, C] in O(N^1/2)
-      ll: δT ⋈ R_l[A, B] ⋈ S_l[B, C] in O(N^1/2)
+      h h h: δT_h ⋈ S_h[B, C] ⋈ R_h[A, B] in O(N^1/2)
+      l l l: δT_l ⋈ R_l[A, B] ⋈ S_l[B, C] in O(N^1/2)
+      h l -: δT ⋈ V@B(R_h, S_l)[A, C] in O(1)
+      - h l: δT_l ⋈ S_h[B, C] ⋈ R[A, B] in O(N^1/2)
+      l - h: δT_h ⋈ R_l[A, B] ⋈ S[B, C] in O(N^1/2)
+
+    With free variables, here in the paper's figures 10, 12 and 14, some cases are not listed:
+
+    >>> for free in ("ABC", "AB", "A"):
+    ...     made = triangle(Hypergraph.of(edges, free), Exponents(Fraction(1, 2)))
+    ...     listed = dict.fromkeys(rule.case.name for rule in made.rules["R"])
+    ...     print(", ".join(listed), *(one.known.label for one in made.factorized), sep="; ")
+    h h h, l l l; V@B_all(R_h, S_l, T)[A, C]; V@C_all(R, S_h, T_l)[A, B]; V@A_all(R_l, S, T_h)[B, C]
+    h h h, l l l, h ll -, - h l, l - hh; V@B_all(R_h, S_lh, T)[A, C]; V@A_all(R_l, S, T_hl)[B, C]
+    h h h, l l l, h l -, - h l, ll - h, lh - hh; V@A_all(R_lh, S, T_hl)[B, C]
     >>> triangle(Hypergraph.of({"R": "AB", "S": "BC"}), Exponents(Fraction(1, 2))).reason
     'heavy and light parts are for triangles R(A, B), S(B, C), T(C, A)'
     """
-    on = _cycle(graph)
-    if isinstance(on, Unsupported):
-        return on
-    divisions = [_division(name, schema, on[name]) for name, schema in graph.edges]
-    atoms = tuple(one.atom for one in divisions)
-    ring = [(one, divisions[n - 2], divisions[n - 1]) for n, one in enumerate(divisions)]
-    views = {one.atom: _joining(one, second, atoms) for one, second, _ in ring}
-    upkeep: dict[tuple[View, View], Fraction] = {}
-    for one, second, _ in ring:
-        # A row of the heavy part meets the rows of a light value, one of the light part heavy values.
-        upkeep[views[one.atom], one.heavy] = exponents.light
-        upkeep[views[one.atom], second.light] = exponents.heavy
-    return SkewPlan(
-        exponents,
-        tuple(divisions),
-        tuple(views.values()),
-        upkeep,
-        {
-            one.atom: _rules(second, third, views[second.atom], exponents)
-            for one, second, third in ring
-        },
-        View(graph.free, atoms, tuple(one.whole for one in divisions)),
-    )
+    ring = _ring(graph)
+    if isinstance(ring, Unsupported):
+        return ring
+    return _Builder(graph, exponents, ring).plan()
 
 
-def _cycle(graph: Hypergraph) -> Mapping[str, Variables] | Unsupported:
-    """For each atom the variables that it is divided on: those that it shares with the one before.
+def _ring(graph: Hypergraph) -> tuple[Variables, ...] | Unsupported:
+    """For each atom the variables that it shares with the one before; or why that is no triangle.
 
     So each two that follow each other share the second's.
     """
     schemas = [schema for _, schema in graph.edges]
     where = ", ".join(f"{name}({', '.join(sorted(schema))})" for name, schema in graph.edges)
-    if graph.free:
-        return Unsupported("triangles with GROUP BY are not kept in heavy and light parts", where)
-    refused = Unsupported(
-        "heavy and light parts are for triangles R(A, B), S(B, C), T(C, A)", where
-    )
     if len(schemas) != 3:
-        return refused
+        return _refused(where)
     everywhere = frozenset.intersection(*schemas)
-    shared = {
-        name: schema & schemas[number - 1] for number, (name, schema) in enumerate(graph.edges)
-    }
-    if any(not one - everywhere for one in shared.values()):
-        return refused
-    return shared
+    ring = tuple(schema & schemas[number - 1] for number, schema in enumerate(schemas))
+    if any(not one - everywhere for one in ring):
+        return _refused(where)
+    for (name, schema), before, after in zip(graph.edges, ring, (*ring[1:], ring[0]), strict=True):
+        if schema - before - after:
+            only = ", ".join(sorted(schema - before - after))
+            return Unsupported(f"a triangle is grouped by {only}, which only {name} has", where)
+    for some in (everywhere, *(one - everywhere for one in ring)):
+        if some & graph.free and some - graph.free:
+            names = ", ".join(sorted(some))
+            return Unsupported(
+                f"{names} join the same tables, and a triangle is grouped by some of them alone",
+                where,
+            )
+    if graph.free and everywhere - graph.free:
+        names = ", ".join(sorted(everywhere))
+        return Unsupported(
+            f"a triangle with GROUP BY is not grouped by {names}, which all three tables have",
+            where,
+        )
+    return ring
 
 
-def _division(name: str, schema: Variables, on: Variables) -> Division:
-    heavy, light = (View(schema, (name,), part=part) for part in (HEAVY, LIGHT))
-    return Division(name, on, heavy, light)
+def _refused(where: str) -> Unsupported:
+    return Unsupported("heavy and light parts are for triangles R(A, B), S(B, C), T(C, A)", where)
 
 
-def _joining(one: Division, other: Division, atoms: tuple[str, ...]) -> View:
-    """V_RS: the heavy part of R with the light part of S, without what they alone have."""
-    both = one.heavy.keys & other.light.keys
-    everywhere = one.on & both
-    keys = (one.heavy.keys | other.light.keys) - (both - everywhere)
-    over = tuple(name for name in atoms if name in (one.atom, other.atom))
-    at = "_".join(sorted(both - everywhere))
-    return View(keys, over, (one.heavy, other.light), at)
+def joined(graph: Hypergraph, keys: Variables, children: tuple[View, ...], at: Variables) -> View:
+    """A stored join of parts."""
+    under = {child.atoms[0] for child in children}
+    over = tuple(name for name, _ in graph.edges if name in under)
+    return View(keys, over, children, "_".join(sorted(at)))
 
 
-def _rules(second: Division, third: Division, view: View, exponents: Exponents) -> tuple[Rule, ...]:
-    """Lines 3 to 6 of figure 3, for a change of the atom before the second."""
-    by_light, by_heavy = (second.light, third.heavy), (third.heavy, second.light)
-    return (
-        Rule("hh", (third.heavy, second.heavy), exponents.heavy),
-        Rule("hl", (view,), Fraction(0)),
-        Rule("lh", by_light if exponents.light <= exponents.heavy else by_heavy, exponents.least),
-        Rule("ll", (second.light, third.light), exponents.light),
-    )
+class _Builder:
+    """Builds the plan for one way in which three atoms follow each other."""
+
+    def __init__(
+        self, graph: Hypergraph, exponents: Exponents, ring: tuple[Variables, ...]
+    ) -> None:
+        self.graph, self.ring = graph, ring
+        self.everywhere = frozenset.intersection(*ring)
+        self.exponents = replace(exponents, free=sum(map(self._is_free, range(3))))
+        twice = {place for number in range(3) for place in self._refined(number)}
+        self.divisions = tuple(
+            Division(name, schema, (ring[n], ring[n - 2]) if n in twice else (ring[n],))
+            for n, (name, schema) in enumerate(graph.edges)
+        )
+        self.views: list[View] = []
+        self.upkeep: dict[tuple[View, View], Fraction] = {}
+        self.factorized: list[Factorized] = []
+
+    def plan(self) -> SkewPlan:
+        """The plan."""
+        cases = [Case(tuple(one.part(mark) for one in self.divisions)) for mark in (HEAVY, LIGHT)]
+        for number in range(3):
+            cases += self._mixed(number)
+        names = tuple(one.atom for one in self.divisions)
+        return SkewPlan(
+            "a triangle",
+            self.exponents,
+            self.divisions,
+            View(self.graph.free, names, tuple(one.whole for one in self.divisions)),
+            {
+                one.atom: tuple(self._rule(case, number) for case in cases)
+                for number, one in enumerate(self.divisions)
+            },
+            tuple(self.views),
+            self.upkeep,
+            tuple(self.factorized),
+        )
+
+    def _is_free(self, number: int) -> bool:
+        """Whether the variables on which an atom is divided first are."""
+        return self.ring[number % 3] - self.everywhere <= self.graph.free
+
+    def _refined(self, number: int) -> tuple[int, ...]:
+        """The atoms that are divided twice for the case in which one is heavy and the next light."""
+        first, second = number, (number + 1) % 3
+        if self.exponents.double:
+            return first, second
+        if not self._is_free(number + 1):
+            return ()
+        return tuple(
+            place
+            for place, around in ((first, number), (second, number + 2))
+            if not self._is_free(around)
+        )
+
+    def _mixed(self, number: int) -> list[Case]:
+        """The cases that are listed of those in which an atom is heavy and the next one light."""
+        first, second = number, (number + 1) % 3
+        refined, found = self._refined(number), []
+        heavy, light = HEAVY, LIGHT
+        if second in refined:
+            found.append(self._case(number, heavy, LIGHT + LIGHT))
+            light = LIGHT + HEAVY
+        if first in refined:
+            found.append(self._case(number, HEAVY + HEAVY, light))
+            heavy = HEAVY + LIGHT
+        view = self._joined(number, heavy, light)
+        if not self._is_free(number + 1):
+            return [*found, self._case(number, heavy, light, view)]
+        whole = self.divisions[number - 1].whole
+        inner = self.ring[number] | self.ring[number - 1]
+        total = View(inner, view.atoms, (view,), view.at, part="sum")
+        names = tuple(one.atom for one in self.divisions)
+        known = View(inner, names, (total, whole), view.at, part="all")
+        for child, parent in ((view, total), (total, known), (whole, known)):
+            self.upkeep[parent, child] = Fraction(0)
+        self.views += [total, known]
+        self.factorized.append(Factorized(view, known, whole))
+        return found
+
+    def _case(self, number: int, heavy: str, light: str, through: View | None = None) -> Case:
+        marks = {number: heavy, (number + 1) % 3: light}
+        parts = (one.part(marks.get(n, "")) for n, one in enumerate(self.divisions))
+        return Case(tuple(parts), through)
+
+    def _joined(self, number: int, heavy: str, light: str) -> View:
+        """The stored join of a heavy part with a light one."""
+        first, second = self.divisions[number], self.divisions[(number + 1) % 3]
+        between = self.ring[(number + 1) % 3] - self.everywhere
+        keys = (first.schema | second.schema) - (between - self.graph.free)
+        children = (first.part(heavy), second.part(light))
+        view = joined(self.graph, keys, children, between)
+        self.views.append(view)
+        # A row of the heavy part meets the rows of a light value, one of the light part heavy values.
+        self.upkeep[view, children[0]] = self.exponents.light
+        self.upkeep[view, children[1]] = self.exponents.heavy
+        return view
+
+    def _rule(self, case: Case, number: int) -> Rule:
+        """What is cheapest to meet first: the next atom by its first variable, or the one before."""
+        part, after, before = (case.parts[(number + n) % 3] for n in range(3))
+        if case.through is not None and part not in case.through.children:
+            return Rule(case, part, (case.through,), Fraction(0))
+        ways = [
+            (self._cost(after.part[:1] == LIGHT, after.part[1:] == HEAVY), (after, before)),
+            (self._cost(before.part[1:] == LIGHT, before.part[:1] == HEAVY), (before, after)),
+        ]
+        exponent, met = min(ways, key=lambda way: way[0])
+        return Rule(case, part, met, exponent)
+
+    def _cost(self, few_rows: bool, few_values: bool) -> Fraction:
+        """Of looking up the rows of a value, which is light or whose partners are heavy."""
+        known: Sequence[Fraction] = (
+            *((self.exponents.light,) if few_rows else ()),
+            *((self.exponents.heavy,) if few_values else ()),
+        )
+        return min(known, default=Fraction(1))

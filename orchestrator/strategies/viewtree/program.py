@@ -144,16 +144,6 @@ class _Program(Propagation):
             Projection(rows, (*map(Item.kept, keys.values()), *products)), keys, payload
         )
 
-    def _copy(self, view: View) -> Relation:
-        """A stored view under names of its own."""
-        known, state = self.defined[view], self.states[view]
-        new = {column: self.composer.fresh(column) for column in state.columns}
-        return Relation(
-            terms.renamed(state, new.items()),
-            {name: new[column] for name, column in known.keys.items()},
-            {part: new[column] for part, column in known.payload.items()},
-        )
-
     def _found(self, updatable: Collection[str]) -> frozenset[View]:
         """Leaves that need no storage: each row is a key, and an index finds it in its table.
 

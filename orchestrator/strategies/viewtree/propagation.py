@@ -7,7 +7,7 @@ a child's delta and what is stored of the other children, and added to what is s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.algebra.columns import Column, Symbols
@@ -242,15 +242,21 @@ class Propagation:
             shared = sorted(following.keys.keys() & bound.keys())
             equal = (filled("x = y", x=bound[name], y=following.keys[name]) for name in shared)
             rows = Join(rows, following.rows, conjunction(equal))
-            if isinstance(following.rows, StateScan):
-                names = (following.rows.called(following.keys[name]) for name in shared)
-                self.probes.setdefault(following.rows.role, []).append(frozenset(names))
+            for scan in _scans(following.rows):
+                self._probe(scan, (following.keys[name] for name in shared))
             bound = {**following.keys, **bound}
         return rows, bound
 
+    def _probe(self, scan: StateScan, columns: Iterable[Column]) -> None:
+        """Notes that rows of a state are looked for by some columns."""
+        names = frozenset(map(scan.called, columns))
+        self.probes.setdefault(scan.role, []).append(names)
+
     def _summed(self, root: View, found: Sequence[Relation]) -> Relation:
         """The sum of relations with the keys and payloads of a root."""
+        known = self.defined.get(root)
         columns = tuple(self.composer.fresh(column) for column in columns_of(found[0]))
+        columns = columns_of(known) if known else columns
         branches = tuple(Branch(one.rows, columns_of(one)) for one in found)
         names = tuple(found[0].keys)
         keys = dict(zip(names, columns, strict=False))
@@ -295,6 +301,16 @@ class Propagation:
         made = self.defined[view]
         role = self.composer.name(called(view))
         self.states[view] = store(role, made.rows, _ids(made), self.composer, followed=False)
+
+    def _copy(self, view: View) -> Relation:
+        """A stored view under names of its own."""
+        known, state = self.defined[view], self.states[view]
+        new = {column: self.composer.fresh(column) for column in state.columns}
+        return Relation(
+            terms.renamed(state, new.items()),
+            {name: new[column] for name, column in known.keys.items()},
+            {part: new[column] for part, column in known.payload.items()},
+        )
 
     def _values(self, root: Relation) -> dict[Column, Scalar]:
         """What the aggregates and grouping columns of the query are in terms of a root's columns."""
@@ -402,6 +418,16 @@ class Propagation:
             return
         rows = content.shown(delta.rows) if content else delta.rows
         upkeep.merge(rows, values, delta.payload[COUNT])
+
+
+def _scans(rows: Operator) -> Iterator[StateScan]:
+    """The states, if rows are those of a state, or of several with the same columns."""
+    if isinstance(rows, StateScan):
+        yield rows
+    elif isinstance(rows, UnionAll):
+        for branch in rows.branches:
+            if branch.columns == rows.outputs:
+                yield from _scans(branch.input)
 
 
 def columns_of(relation: Relation) -> tuple[Column, ...]:

@@ -1,0 +1,156 @@
+"""Triangle queries with free variables over heavy and light parts: what a change, a row and the rows
+that are stored cost as the data grow.
+
+After theorem 3 of papers/ivm-eps-triangle-queries.txt. Each measure is taken where it is largest, on
+data of its own.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from itertools import cycle
+from typing import Any
+
+from psycopg import sql
+
+from orchestrator.api import Orchestrator
+from orchestrator.bench import pairs
+from orchestrator.bench.contenders import (
+    TUPLE,
+    Contender,
+    in_turn,
+    refreshing,
+    require,
+    require_equal,
+)
+from orchestrator.bench.measure import explained, slope
+from orchestrator.bench.report import Bar
+from orchestrator.bench.workload import Workload, vacuum
+from orchestrator.runtime import install, streaming, walking
+
+CYCLES = Workload("cycles")
+NAMES = ("unary", "binary", "ternary")
+"""Triangle queries by how many variables are free."""
+SIZES = (10_000, 31_623, 100_000)
+EPSILONS = ("1/4", "1/2", "3/4")
+BLOCKS, STARS, SQUARE = range(3)
+"""What of the data is largest."""
+STREAMED = 1_000
+"""Rows of a summand that are found one after the other."""
+
+_CALLED = {
+    "buffers": "buffers touched by a change",
+    "stored": "rows stored",
+    "delay": "buffers to the next row",
+}
+
+Growth = dict[str, Any]
+
+
+def measured(
+    orchestrator: Orchestrator,
+    name: str,
+    size: int,
+    epsilon: str,
+    updates: int,
+    say: Callable[[str], None],
+) -> Iterator[Growth]:
+    """A row of the report for `skew` at an ε, and one for `tuple`, of what a change costs, beside it."""
+    share = Fraction(epsilon)
+    skew = Contender(f"skew {share}", "skew", (("epsilon", epsilon),))
+    sides = (skew, TUPLE)
+    found: dict[str, Growth] = {
+        one.label: {"graph": name, "rows": size, "epsilon": str(share), "side": one.label}
+        for one in sides
+    }
+    with _views(orchestrator, name, size, share, STARS, sides, say) as names:
+        turns = cycle(("INSERT INTO r VALUES (1, 2)", "DELETE FROM r WHERE a = 1 AND b = 2"))
+        refreshes = {
+            label: refreshing(orchestrator.connection, [view]) for label, view in names.items()
+        }
+        series = in_turn(
+            refreshes, lambda: pairs.run(orchestrator, sql.SQL(next(turns)).format()), updates, 6
+        )
+        require_equal(orchestrator, list(names.values()))
+        for label, runs in series.items():
+            found[label]["buffers"] = round(statistics.mean(r.buffers for r in runs.runs), 1)
+            found[label]["ms"] = round(statistics.mean(runs.times), 3)
+    with _views(orchestrator, name, size, share, BLOCKS, (skew,), say) as names:
+        found[skew.label]["delay"] = round(delay(orchestrator, names[skew.label]), 1)
+        found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
+    if name == "ternary":
+        with _views(orchestrator, name, size, share, SQUARE, (skew,), say) as names:
+            found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
+    yield from found.values()
+
+
+@contextmanager
+def _views(
+    orchestrator: Orchestrator,
+    name: str,
+    size: int,
+    epsilon: Fraction,
+    kind: int,
+    sides: Sequence[Contender],
+    say: Callable[[str], None],
+) -> Iterator[dict[str, str]]:
+    """Views over data of a kind, by their labels."""
+    settings = {"rows": size, "epsilon": int(epsilon * 1000), "kind": kind}
+    with CYCLES.tables(orchestrator, settings):
+        say(f"{name}, {size:,} rows: creating views for ε = {epsilon}")
+        names = {one.label: require(orchestrator, "v", CYCLES.text(name), one) for one in sides}
+        vacuum(orchestrator)
+        yield names
+
+
+def delay(orchestrator: Orchestrator, name: str) -> float:
+    """The buffers touched from one row to the next, on average, in the summand where these are most."""
+    connection, view = orchestrator.connection, orchestrator.view(name)
+    order = walking.order_of(connection, install.names_of(view), view.plan)
+    assert order is not None
+    found = []
+    for place in range(len(order.unions)):
+        rows = sql.SQL("SELECT count(*) FROM ({} LIMIT {}) AS found").format(
+            streaming.stream(order, places=[place]), sql.Literal(STREAMED)
+        )
+        with connection.transaction():
+            walking.by_lookups(connection)
+            counted = connection.execute(rows).fetchone()
+            assert counted is not None
+            if counted[0]:
+                found.append(explained(connection, rows.as_string(connection)).buffers / counted[0])
+    return max(found, default=0.0)
+
+
+def _exponents(name: str, epsilon: Fraction) -> dict[str, Fraction]:
+    """What theorem 3 and table 1 say that each measure grows with."""
+    least = min(epsilon, 1 - epsilon)
+    return {
+        "buffers": 1 - least,
+        "stored": Fraction(3, 2) if name == "ternary" else 1 + least,
+        "delay": {"unary": 2 * least, "binary": least}.get(name, Fraction(0)),
+    }
+
+
+def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
+    """How each measure grows beside its exponent."""
+    kinds = dict.fromkeys(
+        (row["graph"], row["epsilon"]) for row in rows if row["side"] != TUPLE.label
+    )
+    for name, epsilon in kinds:
+        for measure, exponent in _exponents(name, Fraction(epsilon)).items():
+            points = [
+                (row["rows"], row[measure])
+                for row in rows
+                if (row["graph"], row["side"], row["epsilon"]) == (name, f"skew {epsilon}", epsilon)
+            ]
+            if len(points) > 1:
+                yield Bar(
+                    f"{name}, skew {epsilon}, slope of {_CALLED[measure]}",
+                    slope(points),
+                    "<=",
+                    round(float(exponent) + pairs.MARGIN, 4),
+                )

@@ -1,0 +1,199 @@
+"""Counts without free variables over heavy and light parts (papers/ivm-eps-counting-triangles.txt).
+
+Each change fixes the values of all variables but one, and goes through those of it that it may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from orchestrator.algebra.unsupported import Unsupported
+from orchestrator.strategies.skew.exponents import Exponents
+from orchestrator.strategies.skew.triangle import (
+    HEAVY,
+    LIGHT,
+    Case,
+    Division,
+    Rule,
+    SkewPlan,
+    joined,
+)
+from orchestrator.strategies.viewtree.hypergraph import Hypergraph, Variables
+from orchestrator.strategies.viewtree.tree import View
+
+
+def loomis_whitney(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
+    """The plan of a Loomis-Whitney count (appendix F): each atom lacks one variable, which all others have.
+
+    An atom is divided on the variable that the next one lacks. A change of R1 leaves open the one that
+    R1 lacks, on which the last atom is divided. If an atom in between is light, its rows that fit are
+    few; if all are heavy, so are the values of the last one's heavy part; and with the light part of the
+    last one the join is stored. (The paper defines that join twice; only the second one serves.)
+
+    >>> from orchestrator.strategies.skew.show import shown
+    >>> edges = {"R": "ABC", "S": "BCD", "T": "CDA", "U": "DAB"}
+    >>> made = loomis_whitney(Hypergraph.of(edges), Exponents(Fraction(1, 2)))
+    >>> for line in shown(made).splitlines()[:13]:
+    ...     print(line)
+    divided at N^1/2, the rows of heavy values and those of light ones:
+      R by A: R_h[A, B, C] *, R_l[A, B, C] *
+      S by B: S_h[B, C, D] *, S_l[B, C, D] *
+      T by C: T_h[A, C, D] *, T_l[A, C, D] *
+      U by D: U_h[A, B, D] *, U_l[A, B, D] *
+    stored besides:
+      V@D(S_h, T_h, U_l)[A, B, C] *, kept after a change of U_l in O(N^1/2), of T_h in O(N^1/2), of S_h in O(N^1/2)
+      V@A(R_l, T_h, U_h)[B, C, D] *, kept after a change of R_l in O(N^1/2), of U_h in O(N^1/2), of T_h in O(N^1/2)
+      V@B(R_h, S_l, U_h)[A, C, D] *, kept after a change of S_l in O(N^1/2), of R_h in O(N^1/2), of U_h in O(N^1/2)
+      V@C(R_h, S_h, T_l)[A, B, D] *, kept after a change of T_l in O(N^1/2), of S_h in O(N^1/2), of R_h in O(N^1/2)
+    a change of R adds to V(R, S, T, U)[] *:
+      - l - -: δR ⋈ S_l[B, C, D] ⋈ T[A, C, D] ⋈ U[A, B, D] in O(N^1/2)
+      - h l -: δR ⋈ T_l[A, C, D] ⋈ S_h[B, C, D] ⋈ U[A, B, D] in O(N^1/2)
+    """
+    schemas = [schema for _, schema in graph.edges]
+    many = len(schemas)
+    every = frozenset[str]().union(*schemas)
+    everywhere = frozenset.intersection(*schemas) if schemas else every
+    lacking = [every - schema for schema in schemas]
+    apart = sum(map(len, lacking)) == len(every - everywhere)
+    if many < 3 or not all(lacking) or not apart or graph.free - everywhere:
+        return Unsupported("it is no Loomis-Whitney count", _where(graph))
+    divisions = [
+        Division(name, schema, (lacking[(n + 1) % many] | everywhere,))
+        for n, (name, schema) in enumerate(graph.edges)
+    ]
+    views: list[View] = []
+    upkeep: dict[tuple[View, View], Fraction] = {}
+    rules: dict[str, tuple[Rule, ...]] = {}
+    for n, one in enumerate(divisions):
+        others = [divisions[(n + step) % many] for step in range(1, many)]
+        *between, last = others
+        # First those through which the view's changes go.
+        met = (last.part(LIGHT), *(other.part(HEAVY) for other in reversed(between)))
+        view = joined(graph, one.schema, met, lacking[n])
+        views.append(view)
+        upkeep |= {(view, part): exponents.light for part in met} | {
+            (view, met[0]): exponents.heavy
+        }
+        found: list[Rule] = []
+        for place, other in enumerate(between):
+            light, before, after = other.part(LIGHT), between[:place], others[place + 1 :]
+            looked_up = [b.part(HEAVY) for b in before] + [a.whole for a in after]
+            found.append(_rule(divisions, one, (light, *looked_up), exponents.light))
+        heavy = (last.part(HEAVY), *(other.part(HEAVY) for other in between))
+        found.append(_rule(divisions, one, heavy, exponents.heavy))
+        found.append(Rule(_case(divisions, one, met, view), one.whole, (view,), Fraction(0)))
+        rules[one.atom] = tuple(found)
+    kind = "a triangle" if many == 3 else f"a Loomis-Whitney count of degree {many}"
+    return _plan(graph, exponents, kind, divisions, rules, views, upkeep)
+
+
+def path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
+    """The plan of R(A), S(A, B), T(B): the one count over three atoms, beside the triangle, that is not
+    hierarchical (appendix H).
+
+    S is divided on A. A change of R meets few rows of S if its A is light; for heavy values what S and T
+    make is stored, as there are few of these for a change of T to go through. For light ones what R and S
+    make is stored.
+
+    >>> from orchestrator.strategies.skew.show import shown
+    >>> print(shown(path(Hypergraph.of({"R": "A", "S": "AB", "T": "B"}), Exponents(Fraction(1, 4)))))
+    divided at N^1/4, the rows of heavy values and those of light ones:
+      S by A: S_h[A, B] *, S_l[A, B] *
+      R whole: R[A] *
+      T whole: T[B] *
+    stored besides:
+      V@B(S_h, T)[A] *, kept after a change of S_h in O(1), of T in O(N^3/4)
+      V@A(R, S_l)[B] *, kept after a change of S_l in O(1), of R in O(N^1/4)
+    a change of R adds to V(R, S, T)[] *:
+      - h -: δR ⋈ V@B(S_h, T)[A] in O(1)
+      - l -: δR ⋈ S_l[A, B] ⋈ T[B] in O(N^1/4)
+    a change of S adds to V(R, S, T)[] *:
+      - - -: δS ⋈ R[A] ⋈ T[B] in O(1)
+    a change of T adds to V(R, S, T)[] *:
+      - h -: δT ⋈ S_h[A, B] ⋈ R[A] in O(N^3/4)
+      - l -: δT ⋈ V@A(R, S_l)[B] in O(1)
+    """
+    refused = Unsupported("it is no count over three tables in a row", _where(graph))
+    if len(graph.edges) != 3:
+        return refused
+    everywhere = frozenset.intersection(*(schema for _, schema in graph.edges))
+    places = [n for n, (_, schema) in enumerate(graph.edges) if schema == _around(graph, n)]
+    if len(places) != 1 or graph.free - everywhere:
+        return refused
+    [middle] = places
+    name, schema = graph.edges[middle]
+    (first, start), (last, end) = (one for n, one in enumerate(graph.edges) if n != middle)
+    if start & end != everywhere or start == everywhere or end == everywhere:
+        return refused
+    across = Division(name, schema, (start,))
+    one, other = Division(first, start, ()), Division(last, end, ())
+    heavy, light = across.part(HEAVY), across.part(LIGHT)
+    above = joined(graph, start, (heavy, other.whole), end - everywhere)
+    below = joined(graph, end, (light, one.whole), start - everywhere)
+    none = Fraction(0)
+    divisions = [Division(n, s, (start,) if n == name else ()) for n, s in graph.edges]
+
+    def rule(of: Division, *met: View, exponent: Fraction = none) -> Rule:
+        return _rule(divisions, of, met, exponent)
+
+    def through(of: Division, view: View) -> Rule:
+        return Rule(_case(divisions, of, view.children, view), of.whole, (view,), none)
+
+    rules = {
+        first: (
+            through(one, above),
+            rule(one, light, other.whole, exponent=exponents.light),
+        ),
+        name: (rule(across, one.whole, other.whole),),
+        last: (
+            rule(other, heavy, one.whole, exponent=exponents.heavy),
+            through(other, below),
+        ),
+    }
+    upkeep = {
+        (above, heavy): none,
+        (above, other.whole): exponents.heavy,
+        (below, light): none,
+        (below, one.whole): exponents.light,
+    }
+    ordered = {division.atom: rules[division.atom] for division in divisions}
+    linear = replace(exponents, linear=True)
+    kind = "a count over three tables in a row"
+    return _plan(graph, linear, kind, divisions, ordered, [above, below], upkeep)
+
+
+def _around(graph: Hypergraph, place: int) -> Variables:
+    return frozenset[str]().union(*(s for n, (_, s) in enumerate(graph.edges) if n != place))
+
+
+def _rule(
+    divisions: Sequence[Division], one: Division, met: tuple[View, ...], exponent: Fraction
+) -> Rule:
+    return Rule(_case(divisions, one, met), one.whole, met, exponent)
+
+
+def _case(
+    divisions: Sequence[Division], one: Division, met: Sequence[View], through: View | None = None
+) -> Case:
+    parts = {view.atoms[0]: view for view in met} | {one.atom: one.whole}
+    return Case(tuple(parts[division.atom] for division in divisions), through)
+
+
+def _plan(
+    graph: Hypergraph,
+    exponents: Exponents,
+    kind: str,
+    divisions: Sequence[Division],
+    rules: dict[str, tuple[Rule, ...]],
+    views: Sequence[View],
+    upkeep: dict[tuple[View, View], Fraction],
+) -> SkewPlan:
+    names = tuple(one.atom for one in divisions)
+    root = View(graph.free, names, tuple(one.whole for one in divisions))
+    return SkewPlan(kind, exponents, tuple(divisions), root, rules, tuple(views), upkeep, ())
+
+
+def _where(graph: Hypergraph) -> str:
+    return ", ".join(f"{name}({', '.join(sorted(schema))})" for name, schema in graph.edges)
