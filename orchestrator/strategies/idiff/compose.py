@@ -17,7 +17,6 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.ids import ids_of, infer_ids, used_symbols
 from orchestrator.algebra.lowering import lower
 from orchestrator.algebra.operators.base import Operator
-from orchestrator.algebra.operators.group import Grouping
 from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.plan import Plan
@@ -262,9 +261,8 @@ class _Composition:
         """A cache, of the IDs and what anything above reads: what conditions compared is not kept."""
         rows = self._linear(operator, as_bag=False)
         readers = [reader, *(one for one in walk(self.root) if operator in one.children)]
-        if all(isinstance(one, Grouping) for one in readers):
-            read = frozenset(ids_of(rows)).union(*(one.references for one in readers))
-            rows = shown(rows, (column for column in rows.columns if column in read))
+        read = frozenset(ids_of(rows)).union(*(_read(one, operator) for one in readers))
+        rows = shown(rows, (column for column in rows.columns if column in read))
         return self._store(rows, self.composer.name(CACHE))
 
     def _store(self, operator: Operator, role: str) -> StateScan:
@@ -280,6 +278,16 @@ class _Composition:
         state = store(role, operator, ids, self.composer)
         Upkeep(state, self.composer).apply(found)
         return state
+
+
+def _read(reader: Operator, rows: Operator) -> frozenset[Column]:
+    """The columns of an input that an operator asks for: all, if it shows some that it does not read."""
+    columns = frozenset(rows.columns)
+    return (
+        columns & reader.references
+        if columns & set(reader.columns) <= reader.references
+        else columns
+    )
 
 
 def _is_whole(operator: Operator) -> bool:

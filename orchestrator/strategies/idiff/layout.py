@@ -42,11 +42,11 @@ def laid_out(
     found = [
         (is_update, model.fanout(scan, frozenset(columns[name] for name in by)), by)
         for is_update, by in ways
+        if not set(state.key) <= set(by)
     ]
-    several = [way for way in found if way[1] > 1]
     # A lookup may go by a part of the key.
     otherwise = (False, 1.0, state.key[1:] and state.key)
-    is_update, rows, together = max(several, default=otherwise, key=lambda way: way[:2])
+    is_update, rows, together = max(found, default=otherwise, key=lambda way: way[:2])
     return replace(
         state,
         probes=_probes(state, script, own, composer),
