@@ -30,7 +30,7 @@ def laid_out(
     scan = composer.scans[state.role]
     columns = {name: column for column, name in scan.outputs}
     own = [
-        tuple(scan.called(mine) for mine in _compared(one, composer))
+        tuple(_compared(one.rows, one.by, composer))
         for one in lookups
         if isinstance(one.rows, StateScan) and one.rows.role == state.role
     ]
@@ -55,12 +55,12 @@ def laid_out(
     )
 
 
-def _compared(lookup: Lookup, composer: Composer) -> Iterator[Column]:
+def _compared(rows: StateScan, by: Iterable[Column], composer: Composer) -> Iterator[str]:
     """The columns of a lookup that an index can hold."""
-    for column in lookup.by:
+    for column in by:
         known = composer.types.get(column.symbol)
         if known is None or known.comparable:
-            yield column
+            yield rows.called(column)
 
 
 def _probes(
