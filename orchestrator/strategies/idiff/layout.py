@@ -34,11 +34,11 @@ def laid_out(
         for one in lookups
         if isinstance(one.rows, StateScan) and one.rows.role == state.role
     ]
-    # Updates, which leave rows where they are, come before what finds them or takes them away.
     ways = [(False, by) for by in own if by]
     for step in script:
         if isinstance(step, Apply) and step.state == state.role and step.keys:
             ways.append((step.kind == "update", tuple(name for name, _, _ in step.keys)))
+    total = model.rows(scan)
     found = [
         (is_update, model.fanout(scan, frozenset(columns[name] for name in by)), by)
         for is_update, by in ways
@@ -46,13 +46,37 @@ def laid_out(
     ]
     # A lookup may go by a part of the key.
     otherwise = (False, 1.0, state.key[1:] and state.key)
-    is_update, rows, together = max(found, default=otherwise, key=lambda way: way[:2])
+    # Updates, which leave rows where they are, come before what finds them or takes them away.
+    is_update, rows, together = max(
+        found, default=otherwise, key=lambda way: (way[0], _spared(total, way[1]))
+    )
     return replace(
         state,
         probes=_probes(state, script, own, composer),
         together=together,
-        at_once=rows if is_update else 1.0,
+        at_once=rows if is_update and rows <= _MANY else 1.0,
     )
+
+
+_ON_A_PAGE = 100
+"""Rows, about."""
+
+_MANY = 4 * _ON_A_PAGE
+"""More rows than these change at once too rarely for room to be left for it."""
+
+
+def _spared(rows: float, together: float) -> float:
+    """How many pages fewer are touched where rows that are found together lie together, if all rows
+    are found once.
+
+    What finds thousands at a time finds them on every page, and does so a few times; what finds a
+    single row has nothing to gain.
+
+    >>> [round(_spared(20_000, together)) for together in (1, 5, 100, 1_000)]
+    [0, 16000, 19800, 3800]
+    """
+    scattered, near = min(together, rows / _ON_A_PAGE), max(1.0, together / _ON_A_PAGE)
+    return rows / max(together, 1.0) * max(scattered - near, 0.0)
 
 
 def _compared(rows: StateScan, by: Iterable[Column], composer: Composer) -> Iterator[str]:
