@@ -35,6 +35,7 @@ from orchestrator.bench.measure import (
     STEADY,
     Execution,
     geometric_mean,
+    in_c_or_say,
     machine,
     own_server,
     require_durable_commits,
@@ -183,6 +184,7 @@ def run(
         return on(dsn, None)
     memory = COLD_MEMORY if cold else WARM_MEMORY
     with own_server(pg, {**STEADY, "shared_buffers": memory}) as server:
+        in_c_or_say(server, "So capture is measured in plpgsql.", say)
         return on(server.up().dsn, server if cold else None)
 
 
@@ -333,7 +335,7 @@ def _bars(found: Sequence[Measured], cold: bool) -> tuple[Bar, ...]:
     """The limits on tuple to ID; none while one of the two is not there."""
     labels = {label for one in found for label in (*one.series, *one.refused)}
     if not {ID.label, TUPLE.label} <= labels:
-        return ()
+        return tuple(_minimisation(found))
     both = [one for one in found if {ID.label, TUPLE.label} <= set(one.series)]
     bars = [Bar("views that both id and tuple maintain", len(both), "=", len(found))]
     if not both:
@@ -359,4 +361,11 @@ def _bars(found: Sequence[Measured], cold: bool) -> tuple[Bar, ...]:
     auto = [one.ratio(TUPLE.label, AUTO.label) for one in both]
     if known := [ratio for ratio in auto if ratio is not None]:
         bars.append(Bar("tuple / auto, time, smallest", min(known), ">=", 1.0))
-    return tuple(bars)
+    return (*bars, *_minimisation(found))
+
+
+def _minimisation(found: Sequence[Measured]) -> Iterator[Bar]:
+    ratios = [one.ratio(UNMINIMISED.label, ID.label, buffers=True) for one in found]
+    if known := [ratio for ratio in ratios if ratio is not None]:
+        name = "share of the buffers that minimisation saves, geometric mean"
+        yield Bar(name, 1 - 1 / geometric_mean(known), ">=", 0.0)

@@ -67,6 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument(
         "--check", action="store_true", help="compare the views after every round, measure nothing"
     )
+    sub.add_argument(
+        "--minimisation", action="store_true", help="also measure what minimised scripts save"
+    )
     sub.add_argument("--maintain", default="deferred", help="the mode of the views")
     sub.add_argument("--strategy", default="auto", help="of all views (default: auto)")
     _add_plot(sub)

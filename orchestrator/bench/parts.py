@@ -31,7 +31,13 @@ from orchestrator.bench.contenders import (
     sdbt_fixed,
     view_name,
 )
-from orchestrator.bench.measure import STEADY, machine, own_server, require_durable_commits
+from orchestrator.bench.measure import (
+    STEADY,
+    in_c_or_say,
+    machine,
+    own_server,
+    require_durable_commits,
+)
 from orchestrator.bench.parts_data import FILES, WORKLOAD, Dataset, Prices, query
 from orchestrator.bench.parts_report import (
     D,
@@ -106,6 +112,7 @@ def run(
     _require_sense(axes, parts, repeat)
     if dsn is None:
         with own_server(pg, {**STEADY, "shared_buffers": SHARED_BUFFERS}) as server:
+            in_c_or_say(server, "So capture is measured in plpgsql.", say)
             return run(
                 dsn=server.up().dsn,
                 scale=scale,

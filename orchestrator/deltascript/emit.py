@@ -49,8 +49,8 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
         yield SQL("CREATE TABLE {} AS {} WITH NO DATA").format(names.state(state.role), query)
         if isinstance(state, StateTable) and state.arrays:
             yield _in_line(state, names)
-        elif _changes_in_place(plan, state):
-            yield _filled(state, names, FILLED_FIRST)
+        elif isinstance(state, StateTable) and _changes_in_place(plan, state):
+            yield _filled(state, names, _filled_first(state))
 
 
 def create_state_view(state: StateView, names: Names, relation: Composable) -> Composed:
@@ -69,6 +69,9 @@ def create_state_view(state: StateView, names: Names, relation: Composable) -> C
 FILLED_FIRST: Final = 80
 """Per cent of a page that the first rows of a table fill whose rows are changed in place."""
 
+HALF_FILLED: Final = 50
+"""The same where one change is of all rows of a page: each finds room for its next version."""
+
 LONG_FILLED_FIRST: Final = 55
 """The same of rows with long values: a page has few of them, and each change is a long version."""
 
@@ -76,6 +79,25 @@ FILLED_LATER: Final = 90
 """The same for rows that come later. PostgreSQL prunes a page when less than a tenth of it, or of
 what this leaves, is free: so the room between the two is where a page's rows find their next
 versions, without another entry in an index and without pruning at each change."""
+
+
+_PAGE = 8192
+_ROW, _VALUE = 28, 8
+"""Bytes of a row, and of a value as far as one can tell without looking."""
+
+
+def _filled_first(state: StateTable) -> int:
+    """How far to fill the pages of rows that are changed in place.
+
+    >>> from sqlglot import exp
+    >>> from orchestrator.deltascript.plan import Query, StateColumn
+    >>> columns = tuple(StateColumn(name, hidden=False) for name in "abcd")
+    >>> state = StateTable("s", columns, ("a",), (), Query(exp.select()), at_once=1)
+    >>> [_filled_first(replace(state, at_once=rows)) for rows in (1, 30, 60, 900)]
+    [80, 78, 56, 50]
+    """
+    wanted = state.at_once * (_ROW + _VALUE * len(state.columns)) / _PAGE
+    return max(HALF_FILLED, min(FILLED_FIRST, round(100 - 100 * wanted)))
 
 
 def _changes_in_place(plan: MaintenancePlan, state: State) -> bool:

@@ -151,6 +151,10 @@ class StateTable:
     """What it holds, in the order of its columns."""
     probes: tuple[tuple[str, ...], ...] = ()
     """Sets of columns by which the script looks for rows."""
+    together: tuple[str, ...] = ()
+    """Columns by which the first rows are put in order, so that those with equal values lie together."""
+    at_once: float = 1.0
+    """How many of these one changed row has updated, about."""
     not_null: tuple[str, ...] = ()
     """Columns that never hold NULL."""
     arrays: tuple[str, ...] = ()
@@ -257,6 +261,8 @@ class Apply:
     needs: tuple[str, ...]
     fields: tuple[tuple[str, str], ...] = ()
     """What is kept of a row that changed, as the shape has it: `old` or `new`, and the column."""
+    before: tuple[tuple[str, str], ...] = ()
+    """Columns that an update changes, and what holds their stored values in the diff."""
     counted: str | None = None
     """Of a merge that adds: the column that counts what a row stands for. At 0 the row goes."""
 

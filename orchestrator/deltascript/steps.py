@@ -210,16 +210,21 @@ def _rebuilt(
     query = query or query_text(state.query, names, indent="            ")
     columns = [column.name for column in state.columns]
     rest = [column for column in columns if column not in state.key]
+    first: Composable = query
+    if state.together:
+        first = SQL("SELECT * FROM (\n            {}\n            ) AS q ({}) ORDER BY {}").format(
+            query, _listed(columns), _listed(state.together, "q")
+        )
     if state.nullable:
         # No join finds NULLs by their equality, whatever the collation: all rows anew.
         return SQL(
             "        DELETE FROM {table};\n"
-            "        INSERT INTO {table} ({columns})\n            {query};\n"
+            "        INSERT INTO {table} ({columns})\n            {first};\n"
             "        GET DIAGNOSTICS applied = ROW_COUNT;\n{counted}"
         ).format(
             table=table,
             columns=_listed(columns),
-            query=query,
+            first=first,
             counted=SQL("        changed := changed + applied;\n") if counts else SQL(""),
         )
     same: Composable = SQL("true")
@@ -241,7 +246,7 @@ def _rebuilt(
         )
     return SQL(
         "        IF NOT EXISTS (SELECT FROM {table}) THEN\n"
-        "            INSERT INTO {table} ({columns})\n            {query};\n"
+        "            INSERT INTO {table} ({columns})\n            {first};\n"
         "            GET DIAGNOSTICS applied = ROW_COUNT;\n"
         "        ELSE\n"
         "        WITH fresh ({columns}) AS MATERIALIZED (\n            {query}\n"
@@ -256,6 +261,7 @@ def _rebuilt(
     ).format(
         table=table,
         columns=_listed(columns),
+        first=first,
         query=query,
         same=same,
         altered=altered,
@@ -495,13 +501,16 @@ def _kept(step: Apply, side: str, name: str) -> Composable:
     """A column of a changed row, before or after."""
     if (step.kind, side) in (("insert", "old"), ("delete", "new")):
         return SQL("NULL")
+    if side == "old" and name in dict(step.before):
+        return SQL("d.{}").format(Identifier(dict(step.before)[name]))
     table = "b" if _is_overwritten(step, side, name) else "t"
     return SQL("{}.{}").format(SQL(table), Identifier(name))
 
 
 def _is_overwritten(step: Apply, side: str, name: str) -> bool:
-    """Whether a column before the change is not as it is afterwards."""
-    return step.kind == "update" and side == "old" and name in dict(step.sets)
+    """Whether a column before the change is neither as it is afterwards nor in the diff."""
+    changed = dict(step.sets).keys() - dict(step.before).keys()
+    return step.kind == "update" and side == "old" and name in changed
 
 
 def _assignments(step: Apply) -> Composed:

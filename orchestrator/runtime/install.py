@@ -296,7 +296,8 @@ def _layout(plan: Mapping[str, Any]) -> Any:
     if not plan:
         return None
     [state] = [state for state in plan["states"] if state["role"] == plan["content"]]
-    return {key: value for key, value in state.items() if key not in ("query", "probes")}
+    aside = ("query", "probes", "together", "at_once")
+    return {key: value for key, value in state.items() if key not in aside}
 
 
 def _restate(

@@ -15,7 +15,14 @@ from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.traversal import rewrite, walk
-from orchestrator.deltascript.plan import Apply, Column, ReadChanges, Source, SourceColumn
+from orchestrator.deltascript.plan import (
+    Apply,
+    Column,
+    ReadChanges,
+    Source,
+    SourceColumn,
+    StateTable,
+)
 from orchestrator.strategies.idiff import compose, rules
 from orchestrator.strategies.idiff.leaves import relevant
 from orchestrator.strategies.idiff.rules.base import propagate
@@ -131,6 +138,18 @@ def test_a_scan_without_a_condition_needs_every_change() -> None:
 def test_a_cache_feeds_the_groups() -> None:
     assert {state for _, state, _ in applied(extended_example())} == {"cache", "content"}
     assert {state for _, state, _ in applied(extended_example(), cache=False)} == {"content"}
+
+
+def test_a_cache_holds_ids_and_what_is_read_and_lies_as_it_changes() -> None:
+    made = compose.plan(problem(extended_example()))
+    assert not isinstance(made, Unsupported)
+    [cache] = (one for one in made.states if isinstance(one, StateTable) and one.role == "cache")
+    # No category, which a condition has compared, and each equal column once.
+    assert [column.name for column in cache.columns] == ["pid", "price", "device", "did"]
+    assert cache.together == ("pid",)
+    [update] = (s for s in made.script if isinstance(s, Apply) and s.kind == "update" and s.collect)
+    # What was stored is in the diff, and the row need not be looked at twice.
+    assert [name for name, _ in update.before] == ["price"]
 
 
 @dataclass(frozen=True)

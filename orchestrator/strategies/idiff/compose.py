@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from orchestrator.algebra.columns import Column
@@ -26,17 +26,16 @@ from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan, captured
 from orchestrator.deltascript.plan import (
     CONTENT,
-    Apply,
     MaintenancePlan,
-    Probe,
     StateTable,
     Step,
 )
 from orchestrator.strategies.idiff import rules
-from orchestrator.strategies.idiff.access import Lookup, probes
+from orchestrator.strategies.idiff.access import probes
 from orchestrator.strategies.idiff.bags import numbered, unnumbered
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.cost import Model, costs
+from orchestrator.strategies.idiff.layout import laid_out, table_probes
 from orchestrator.strategies.idiff.leaves import constant, reads, relevant
 from orchestrator.strategies.idiff.reach import in_steps
 from orchestrator.strategies.idiff.recursive import change_of_join
@@ -144,7 +143,7 @@ class _Composition:
         found = (lookup for one in self.composer.loops.values() for lookup in probes(one))
         lookups = list(dict.fromkeys((*found, *self.composer.lookups)))
         states = [
-            replace(state, probes=_probes(state, script, lookups, self.composer))
+            laid_out(state, script, lookups, self.composer, self.model)
             if isinstance(state, StateTable)
             else state
             for state in self.composer.states
@@ -220,7 +219,7 @@ class _Composition:
         rows = self._unnumbered(child)
         if rows is not None and operator.with_children((rows,)).columns == operator.columns:
             return operator.with_children((self._linear(rows, as_bag=True),))
-        return operator.with_children((self._below(child),))
+        return operator.with_children((self._below(child, operator),))
 
     def _unnumbered(self, plan: Operator) -> Operator | None:
         """The plan without numbers, unless joins of it are stored, whose rows are told apart."""
@@ -252,14 +251,19 @@ class _Composition:
             return made
         return self._store(made, self.composer.name("shared"))
 
-    def _below(self, operator: Operator) -> Operator:
+    def _below(self, operator: Operator, reader: Operator) -> Operator:
         """The input of an operator whose result is stored: a cache, or a plan of bags."""
         if self.problem.cache and _joins(operator):
-            return self._once(operator, self._cached)
+            return self._once(operator, lambda one: self._cached(one, reader))
         return self._linear(operator, as_bag=True)
 
-    def _cached(self, operator: Operator) -> Operator:
-        return self._store(self._linear(operator, as_bag=False), self.composer.name(CACHE))
+    def _cached(self, operator: Operator, reader: Operator) -> Operator:
+        """A cache, of the IDs and what anything above reads: what conditions compared is not kept."""
+        rows = self._linear(operator, as_bag=False)
+        readers = [reader, *(one for one in walk(self.root) if operator in one.children)]
+        read = frozenset(ids_of(rows)).union(*(_read(one, operator) for one in readers))
+        rows = shown(rows, (column for column in rows.columns if column in read))
+        return self._store(rows, self.composer.name(CACHE))
 
     def _store(self, operator: Operator, role: str) -> StateScan:
         ids = ids_of(operator)
@@ -274,6 +278,16 @@ class _Composition:
         state = store(role, operator, ids, self.composer)
         Upkeep(state, self.composer).apply(found)
         return state
+
+
+def _read(reader: Operator, rows: Operator) -> frozenset[Column]:
+    """The columns of an input that an operator asks for: all, if it shows some that it does not read."""
+    columns = frozenset(rows.columns)
+    return (
+        columns & reader.references
+        if columns & set(reader.columns) <= reader.references
+        else columns
+    )
 
 
 def _is_whole(operator: Operator) -> bool:
@@ -342,43 +356,3 @@ def _conditional(plan: Operator) -> dict[Operator, list[frozenset[Column]]]:
             groups = [*apart, merged]
         found[leaf] = groups
     return found
-
-
-def _probes(
-    state: StateTable, script: tuple[Step, ...], lookups: Iterable[Lookup], composer: Composer
-) -> tuple[tuple[str, ...], ...]:
-    """The sets of columns to index beside the key, whose first columns need no other index."""
-    types = composer.types
-    nullable = set(state.nullable)
-    wanted = [
-        {name for name, _, _ in step.keys}
-        for step in script
-        if isinstance(step, Apply) and step.state == state.role and step.keys
-    ]
-    for lookup in lookups:
-        if isinstance(lookup.rows, StateScan) and lookup.rows.role == state.role:
-            by = [c for c in lookup.by if c.symbol not in types or types[c.symbol].comparable]
-            wanted.append({lookup.rows.called(column) for column in by})
-    found: list[tuple[str, ...]] = []
-    wanted += [set(names) for names in composer.probes.get(state.role, ())]
-    for names in sorted(filter(None, wanted), key=len, reverse=True):
-        place = {name: n for n, name in enumerate(state.key)}
-        ordered = tuple(sorted(names, key=lambda n: (n in nullable, place.get(n, 0), n)))
-        indexes = [state.key, *found]
-        if not any(set(one[: len(names)]) == names for one in indexes):
-            found.append(ordered)
-    return tuple(found)
-
-
-def table_probes(lookups: Iterable[Lookup]) -> tuple[Probe, ...]:
-    """The columns by which rows of tables are looked up; fewer columns of the same stand for more."""
-    found = {
-        (one.rows.table.oid, frozenset(o.attnum for o in one.rows.outputs if o.column in one.by))
-        for one in lookups
-        if isinstance(one.rows, Scan)
-    }
-    return tuple(Probe(oid, tuple(sorted(by))) for oid, by in sorted(found, key=_in_order))
-
-
-def _in_order(probe: tuple[int, frozenset[int]]) -> tuple[int, list[int]]:
-    return probe[0], sorted(probe[1])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Literal
 
 from sqlglot import exp
@@ -15,6 +16,7 @@ from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import FALSE, Scalar, filled
 from orchestrator.algebra.traversal import walk
@@ -142,14 +144,21 @@ class Upkeep:
         return self._before[column]
 
     def apply(self, diffs: Sequence[Diff]) -> None:
-        """Applies diffs: deletions first, then updates, then insertions."""
+        """Applies diffs: deletions first, then updates, then insertions.
+
+        A column of a table is stored as it was before the change, which an update's diff tells.
+        """
+        plan = self.composer.stored[self.state.role]
+        own = {c for one in walk(plan) if isinstance(one, Scan) for c in one.columns}
         for diff in diffs:
             if isinstance(diff, Minus):
                 self.delete(diff.plan, diff.ids)
         for diff in diffs:
             if isinstance(diff, Update) and diff.touched:
                 touched = [column for column in self.state.columns if column in diff.touched]
-                self.update(diff.plan, diff.ids, [(c, Scalar.column(c)) for c in touched])
+                sets = [(column, Scalar.column(column)) for column in touched]
+                before = {c: old for c, old in diff.before.items() if c in touched and c in own}
+                self.update(diff.plan, diff.ids, sets, before=before)
         for diff in diffs:
             if isinstance(diff, Plus):
                 self.insert(diff.plan)
@@ -213,12 +222,14 @@ class Upkeep:
         ids: Sequence[Column],
         sets: Sequence[tuple[Column, Scalar]],
         where: Scalar | None = None,
+        before: Mapping[Column, Column] = MappingProxyType({}),
     ) -> None:
         """Changes the rows that a diff names.
 
-        The expressions are over the columns of the diff and, by `stored`, those of the row.
+        The expressions are over the columns of the diff and, by `stored`, those of the row. Of some
+        columns the diff may hold what the row has `before` the change.
         """
-        self._apply("update", plan, ids, sets, where)
+        self._apply("update", plan, ids, sets, where, before=before)
 
     def replace(self, plan: Operator, ids: Sequence[Column]) -> None:
         """Changes the rows that a diff holds whole, where they differ from what is stored."""
@@ -272,17 +283,20 @@ class Upkeep:
         where: Scalar | None = None,
         needs: Iterable[str] | None = None,
         count: Column | None = None,
+        before: Mapping[Column, Column] = MappingProxyType({}),
     ) -> None:
         state, composer = self.state, self.composer
+        held = composer.changes.get(state.role)
+        before = before if held is not None else {}
         composer.comparable(ids)
         plan = composer.prepared(plan)
         columns = list(state.columns)
         if kind in ("delete", "update"):
             read = frozenset[Column]().union(*(value.references for _, value in sets))
             read |= where.references if where else frozenset()
+            read |= frozenset(before.values())
             columns = list(dict.fromkeys([*ids, *(c for c in plan.columns if c in read)]))
         plan = pruned(plan, columns)
-        held = composer.changes.get(state.role)
         collect = None
         if held is not None:
             assert kind != "merge"
@@ -306,6 +320,7 @@ class Upkeep:
                 collect=collect,
                 shape=held.shape if held else None,
                 fields=both(name for _, name in state.outputs) if held else (),
+                before=tuple((state.called(c), old.symbol) for c, old in before.items()),
                 needs=tuple(sorted(variables(plan) if needs is None else needs)),
                 counted=state.called(count) if count else None,
             ),

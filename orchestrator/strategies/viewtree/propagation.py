@@ -27,9 +27,9 @@ from orchestrator.deltascript.leaves import StateScan, captured
 from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, StateTable, StateView
 from orchestrator.strategies.idiff import terms
 from orchestrator.strategies.idiff.access import probes
-from orchestrator.strategies.idiff.compose import table_probes
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag
+from orchestrator.strategies.idiff.layout import table_probes
 from orchestrator.strategies.idiff.leaves import bag_of, reads
 from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.problem import ColumnType, Problem

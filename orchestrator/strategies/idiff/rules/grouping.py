@@ -15,6 +15,7 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.predicates import never_null
 from orchestrator.algebra.scalar import Scalar, disjunction, filled
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.strategies.idiff.again import again
@@ -95,7 +96,8 @@ def _(operator: Grouping, composer: Composer, role: str) -> StateScan:
     rows = Aggregate(
         Column(composer.symbols.fresh("idivm_rows"), "bigint"), Scalar.read("count(*)")
     )
-    kept = [_kept(aggregate, rows.column, composer) for aggregate in operator.aggregates]
+    not_null = operator.input.not_null
+    kept = [_kept(one, rows.column, not_null, composer) for one in operator.aggregates]
     found = [one for one in kept if one is not None]
     if len(found) < len(kept):
         state = store(role, operator, operator.by, composer)
@@ -132,7 +134,9 @@ def _add(upkeep: Upkeep, operator: Grouping, changed: Bag, rows: Column, kept: l
         upkeep.insert(Projection(apart[1], (*map(Item.kept, (*operator.by, *numbers)), *values)))
 
 
-def _kept(aggregate: Aggregate, rows: Column, composer: Composer) -> Kept | None:
+def _kept(
+    aggregate: Aggregate, rows: Column, not_null: frozenset[Column], composer: Composer
+) -> Kept | None:
     """How an aggregate is kept by arithmetic, if it can be; the count of `rows` is kept anyway."""
     if aggregate.distinct or aggregate.ordered or aggregate.call.subqueries:
         return None
@@ -147,7 +151,7 @@ def _kept(aggregate: Aggregate, rows: Column, composer: Composer) -> Kept | None
     argument = arguments[0] if arguments else Scalar.read("true")
     if aggregate.filter is not None:
         argument = filled("CASE WHEN c THEN a END", a=argument, c=aggregate.filter)
-    if not arguments and aggregate.filter is None:
+    if never_null(argument, not_null):
         count = Part("n", "count(*)", f"{_grown('s')}::bigint", rows)
     else:
         count = part("n", "count(a)", f"{_grown('s', 'a IS NOT NULL')}::bigint", "bigint")
