@@ -9,7 +9,7 @@ papers/ivm-eps-counting-triangles.txt). Where ε is 0, every value is heavy.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from orchestrator.algebra.columns import Column
@@ -25,12 +25,19 @@ from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import Scalar, conjunction, filled
 from orchestrator.deltascript.leaves import DiffScan, StateScan
-from orchestrator.deltascript.plan import Partition, Partitioning, PlanAnew
+from orchestrator.deltascript.plan import (
+    Analyse,
+    MaintenancePlan,
+    Partition,
+    Partitioning,
+    PlanAnew,
+    StateTable,
+)
 from orchestrator.strategies.idiff import terms
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.viewtree.hypergraph import Variables
-from orchestrator.strategies.viewtree.propagation import Relation
+from orchestrator.strategies.viewtree.propagation import Relation, columns_of
 from orchestrator.strategies.viewtree.sums import COUNT
 
 RISES, FALLS = 1, -1
@@ -291,7 +298,7 @@ class Degrees:
 
     def moved(self, one: Split, relation: Relation, parts: tuple[StateScan, StateScan]) -> Operator:
         """The change of the heavy part: the rows of values that rise, and, less, of those that fall."""
-        columns = (*relation.keys.values(), *relation.payload.values())
+        columns = columns_of(relation)
         branches = []
         for way, part, sign in ((RISES, parts[1], "x"), (FALLS, parts[0], "-x")):
             stored, equal, new = self._beside(part, self.values[one].columns)
@@ -312,14 +319,34 @@ class Degrees:
         upkeep.insert(terms.shown(self._moving(one, RISES), values.columns))
         upkeep.delete(self._moving(one, FALLS), values.columns)
 
-    def forget(self, one: Split) -> None:
-        """Values that no row has any more go."""
+    def end(self, major: str) -> None:
+        """Values that no row has any more go; and PostgreSQL plans anew where `major` holds something."""
+        for one in self.changes:
+            self._forget(one)
+        # N has doubled or halved: what was planned for was another size.
+        self.composer.steps.append(Analyse((major,)))
+
+    def _forget(self, one: Split) -> None:
         values = self.values[one]
         upkeep = Upkeep(values.degrees, self.composer)
         fewer = Selection(self.changes[one], filled("x < 0", x=values.degree))
         upkeep.delete(fewer, values.columns, filled("x = 0", x=upkeep.stored(values.degree)))
 
-    def described(self, parts: Mapping[Split, tuple[StateScan, ...]]) -> Partitioning:
+    def shown(
+        self, plan: MaintenancePlan, parts: Mapping[Split, tuple[StateScan, ...]]
+    ) -> MaintenancePlan:
+        """A plan that says where all of this is kept, and that it follows from what was."""
+        known = self._described(parts)
+        historic = {known.state, *(one.heavy_values for one in known.partitions)}
+        states = (
+            replace(one, historic=True)
+            if isinstance(one, StateTable) and one.role in historic
+            else one
+            for one in plan.states
+        )
+        return replace(plan, states=tuple(states), partitioning=known)
+
+    def _described(self, parts: Mapping[Split, tuple[StateScan, ...]]) -> Partitioning:
         """Where what is kept lies, and where the heavy and the light part if those are stored."""
         called = self.state.called
         return Partitioning(

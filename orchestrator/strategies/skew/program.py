@@ -28,11 +28,9 @@ from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.deltascript.plan import (
-    Analyse,
     Enumeration,
     MaintenancePlan,
     Reason,
-    StateTable,
     Walk,
 )
 from orchestrator.strategies.problem import Problem
@@ -152,20 +150,11 @@ class _Program(Propagation):
         parts = {
             one.splits[0]: self._stored(one.parts) for one in made.divisions if len(one.on) == 1
         }
-        known = self.degrees.described(parts)
-        historic = {known.state, *(one.heavy_values for one in known.partitions)}
         return replace(
-            planned,
-            states=tuple(
-                replace(one, historic=True)
-                if isinstance(one, StateTable) and one.role in historic
-                else one
-                for one in planned.states
-            ),
+            self.degrees.shown(planned, parts),
             algebra=f"{planned.algebra}\n\n{shown(made)}",
             reasons=(Reason(NAME, True, f"it is {made.kind}: {made.exponents.described}"),),
             by_lookups=True,
-            partitioning=known,
             enumeration=self._enumeration() if made.factorized else None,
         )
 
@@ -299,11 +288,7 @@ class _Program(Propagation):
         major = self.degrees.rebalance()
         for one in self.made.divisions:
             self._bring_up(one, deltas.get(one))
-        for one in deltas:
-            for split in one.splits:
-                self.degrees.forget(split)
-        # N has doubled or halved: what PostgreSQL has planned for was another size.
-        self.composer.steps.append(Analyse((major,)))
+        self.degrees.end(major)
 
     def _bring_up(self, one: Division, delta: Relation | None) -> None:
         """The parts of a relation change, and then what joins them; all else stands still."""

@@ -21,14 +21,12 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
-from orchestrator.algebra.scalar import Scalar, filled
+from orchestrator.algebra.scalar import filled
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.deltascript.plan import (
-    Analyse,
     Enumeration,
     MaintenancePlan,
     Reason,
-    StateTable,
     Walk,
 )
 from orchestrator.strategies.problem import Problem
@@ -37,7 +35,7 @@ from orchestrator.strategies.skew.hierarchical import Division, Tree, UnionPlan,
 from orchestrator.strategies.skew.show import drawn
 from orchestrator.strategies.viewtree.normal import NormalForm
 from orchestrator.strategies.viewtree.propagation import Propagation, Relation
-from orchestrator.strategies.viewtree.sums import COUNT, Payload, Total, product_of
+from orchestrator.strategies.viewtree.sums import COUNT, Payload
 from orchestrator.strategies.viewtree.tree import View
 
 
@@ -75,20 +73,10 @@ class Unions(Propagation):
         self._show(self._sum(), made.variables)
         self._follow()
         plan = self._planned(name)
-        historic: set[str] = set()
         if made.divisions:
-            partitioning = self.degrees.described({})
-            historic = {partitioning.state}
-            historic |= {one.heavy_values for one in partitioning.partitions}
-            plan = replace(plan, partitioning=partitioning)
+            plan = self.degrees.shown(plan, {})
         return replace(
             plan,
-            states=tuple(
-                replace(one, historic=True)
-                if isinstance(one, StateTable) and one.role in historic
-                else one
-                for one in plan.states
-            ),
             algebra=f"{plan.algebra}\n\n{drawn(made)}",
             reasons=(Reason(name, True, f"it is hierarchical: {made.guarantee.described}"),),
             by_lookups=True,
@@ -172,14 +160,12 @@ class Unions(Propagation):
         payload: dict[Payload, Column] = {}
         items = [Item.kept(column) for column in keys.values()]
         for part in self._payload_of(View(frozenset(keys), tuple(self.atoms))):
-            assert isinstance(part, Total)
-            factors = [
-                Scalar.column(relation.payload[part.within(view.atoms)])
-                for view, relation in zip(views, relations, strict=True)
-                if not relation.exists
-            ]
+            held = (
+                (part.within(view.atoms), one) for view, one in zip(views, relations, strict=True)
+            )
+            factors = [(own, one.payload[own]) for own, one in held if not one.exists]
             payload[part] = self._column(part)
-            items.append(Item(payload[part], filled(f"x::{part.type}", x=product_of(factors))))
+            items.append(Item(payload[part], part.multiplied(factors)))
         return Relation(Projection(rows, tuple(dict.fromkeys(items))), keys, payload)
 
     def _enumeration(self) -> Enumeration:
@@ -224,10 +210,7 @@ class Unions(Propagation):
         for leaf, delta in deltas.items():
             self._carry(leaf, delta)
         if major is not None:
-            for split in self.degrees.changes:
-                self.degrees.forget(split)
-            # N has doubled or halved: what PostgreSQL has planned for was another size.
-            self.composer.steps.append(Analyse((major,)))
+            self.degrees.end(major)
 
     def _rebalance(self, deltas: Mapping[View, Relation]) -> str | None:
         """Values become heavy or light; gives the variable that holds something if N changes."""

@@ -371,7 +371,7 @@ class Propagation:
                 visible.append((name, item.column))
                 computed.append(item)
         self.composer.visible = tuple(visible)
-        kept = (*root.keys.values(), *root.payload.values())
+        kept = columns_of(root)
         rows = Projection(root.rows, (*map(Item.kept, kept), *computed))
         state = store(CONTENT, rows, _ids(root), self.composer)
         return Content(state, kept, tuple(computed))
