@@ -47,20 +47,6 @@ LESS_SPACE_AT_LEAST = 50
 FASTER_AT_LEAST = 20
 
 
-def row(
-    name: str, size: int, side: str, series: Series, stored: int | None = None
-) -> dict[str, Any]:
-    """What the report says of one side."""
-    return {
-        "name": name,
-        "rows": size,
-        "side": side,
-        "milliseconds": round(series.milliseconds, 3),
-        "buffers": round(series.buffers),
-        "stored kB": None if stored is None else round(stored / 1024),
-    }
-
-
 def measure(
     orchestrator: Orchestrator,
     scales: Sequence[int],
@@ -109,8 +95,8 @@ def _at(
     stored = {label: _stored(orchestrator, view) for label, view in views.items()}
     found = []
     for label in views:
-        found.append(row("housing, a batch", size, label, kept[label], stored[label]))
-        found.append(row("housing, reading all", size, label, read[label], stored[label]))
+        found.append(row("housing, a batch", size, label, kept[label], stored=stored[label]))
+        found.append(row("housing, reading all", size, label, read[label], stored=stored[label]))
     if scale < BARS_FROM:
         return found, []
     space = round(stored[LIST.label] / stored[FACT.label], 1)

@@ -5,7 +5,7 @@ view whose children change, one child after the other: its delta joins what is s
 (papers/fivm.txt, section 5), and is then added to what is stored of itself. So the children before
 it are met as they are afterwards and those after it as they were, and every pair of changes once.
 Leaves with a sibling that may change are stored too, but for those that are no more than an indexed
-table, which are read there.
+table, which are read there, and taken back what came since where they are met as they were.
 """
 
 from __future__ import annotations
@@ -158,10 +158,11 @@ class _Program(Propagation):
         """Leaves that need no storage: each row is a key, and an index finds it in its table.
 
         A table is only there as it is afterwards. So the leaf's delta must be the first of those
-        that join, and of the children of a view one leaf of a table that changes can be such.
+        that join; of two such leaves of a view, the first one meets the other less its change.
         """
         found: list[View] = []
         for parent in self.tree.walk():
+            changing = 0
             for view in parent.children:
                 if view not in self.stored or view.children or view.indicator or view in self.shown:
                     continue
@@ -170,10 +171,10 @@ class _Program(Propagation):
                     for one in parent.children
                     if one is not view and one.leaves & set(updatable)
                 ]
-                if all(self._finds(view, keys) for keys in others):
+                changes = view.leaves <= set(updatable)
+                if changing + changes <= 2 and all(self._finds(view, keys) for keys in others):
                     found.append(view)
-                    if view.leaves <= set(updatable):
-                        break
+                    changing += changes
         return frozenset(found)
 
     def _finds(self, view: View, keys: Variables) -> bool:
@@ -227,6 +228,15 @@ class _Program(Propagation):
         payload = [Item(c, part.of_row(atom.name, one)) for part, c in known.payload.items()]
         return known.at(Projection(rows, (*map(Item.kept, known.keys.values()), *payload)))
 
+    def _taken_back(self, view: View) -> Relation:
+        """The change of a found leaf with its signs turned."""
+        atom = self.atoms[view.atoms[0]]
+        bag = self._change(atom)
+        turned = replace(bag.sign, symbol=self.composer.symbols.fresh("sign"))
+        rows = atom.rows(bag.plan)
+        items = (*map(Item.kept, rows.columns), Item(turned, filled("-x", x=bag.sign)))
+        return self._each(view, atom, Projection(rows, items), turned)
+
     # Deltas
 
     def _delta(self, view: View) -> Relation | None:
@@ -243,13 +253,18 @@ class _Program(Propagation):
         deltas = [self._delta(child) for child in view.children]
         terms: list[Relation] = []
         first = [child in self.found for child in view.children]
-        for number in sorted(range(len(first)), key=lambda one: not first[one]):
+        order = sorted(range(len(first)), key=lambda one: not first[one])
+        for number in order:
             child, delta = view.children[number], deltas[number]
             if delta is None:
                 continue
             if view in self.wanted:
                 others = [delta if one is child else self._present(one) for one in view.children]
                 terms.append(self._assigned(view, self._inner(view, others, number)))
+                for later in order[order.index(number) + 1 :]:
+                    if first[later] and deltas[later] is not None:
+                        others[later] = self._taken_back(view.children[later])
+                        terms.append(self._assigned(view, self._inner(view, others, number)))
             if child in self.states:
                 self._add(self.states[child], self.counts.get(child, delta))
         if len(terms) < 2:
