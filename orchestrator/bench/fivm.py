@@ -1,4 +1,4 @@
-"""View trees: one row of growing data, a covariance matrix over a join, a join kept factorized, paths.
+"""View trees: one row of growing data, a covariance matrix over a join, a join kept factorized, paths, matrices.
 
 After papers/fivm.txt, sections 7.2 and 9: updates of a q-hierarchical query and the way to its next row
 take constant time, and one tree with the covariance ring takes the place of a scalar aggregate for each
@@ -14,7 +14,7 @@ from typing import Any
 from psycopg import sql
 
 from orchestrator.api import Orchestrator, connect
-from orchestrator.bench import housing, paths, retailer
+from orchestrator.bench import housing, matrices, paths, retailer
 from orchestrator.bench.contenders import (
     SETTLE,
     TREE,
@@ -25,7 +25,6 @@ from orchestrator.bench.contenders import (
     require,
     require_equal,
     row,
-    view_name,
 )
 from orchestrator.bench.measure import (
     STEADY,
@@ -45,7 +44,7 @@ STAR = Workload("star")
 ROWS = Contender("factorized", "viewtree", (("representation", "factorized"),))
 
 SIZES = (10_000, 100_000, 1_000_000)
-PARTS = ("updates", "covariance", "sum", "housing", "paths")
+PARTS = ("updates", "covariance", "sum", "housing", "paths", "matrices")
 READ = 1_000
 """Rows of a result that are read to see what one takes."""
 
@@ -66,6 +65,7 @@ def run(
     postcodes: int = housing.POSTCODES,
     lengths: Sequence[int] = paths.LENGTHS,
     seconds: float = 10,
+    matrix_sizes: Sequence[int] = matrices.SIZES,
     repeat: int = 5,
     limit: float = 300,
     seed: int = 1,
@@ -89,7 +89,9 @@ def run(
             return retailer.total(orchestrator, rows, repeat, seed, say)
         if part == "housing":
             return housing.measure(orchestrator, scales, postcodes, repeat, seed, say)
-        return paths.measure(orchestrator, lengths, seconds, limit, seed, say)
+        if part == "paths":
+            return paths.measure(orchestrator, lengths, seconds, limit, seed, say)
+        return matrices.measure(orchestrator, matrix_sizes, repeat, limit, seed, say)
 
     def on(at: str) -> Report:
         with connect(at) as orchestrator:

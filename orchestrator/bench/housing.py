@@ -22,6 +22,7 @@ from orchestrator.bench.contenders import (
     in_turn,
     refreshing,
     require_equal,
+    row,
     statement,
     view_name,
 )

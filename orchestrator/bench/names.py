@@ -70,14 +70,13 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--maintain", default="deferred", help="the mode of the views")
     sub.add_argument("--strategy", default="auto", help="of all views (default: auto)")
     _add_plot(sub)
-    sub = bench("fivm", "view trees: one row of growing data, covariances, factorized joins, paths")
+    sub = bench("fivm", "view trees: one row of growing data, covariances, factorized joins")
     sub.add_argument(
         "--part",
         dest="parts",
         action="append",
-        metavar="NAME",
-        choices=("updates", "covariance", "sum", "housing", "paths"),
-        help="updates, covariance, sum, housing or paths (default: all)",
+        choices=("updates", "covariance", "sum", "housing", "paths", "matrices"),
+        help="what is measured (default: all)",
     )
     sub.add_argument(
         "--sizes", type=int, nargs="+", metavar="N", help="rows of the tables for updates of one"
@@ -89,13 +88,25 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     )
     sub.add_argument("--postcodes", type=int, help="that the houses lie in")
     sub.add_argument(
-        "--batches", type=int, nargs="*", metavar="N", help="further sizes of the retailer's batches"
+        "--batches",
+        type=int,
+        nargs="*",
+        metavar="N",
+        help="further sizes of the retailer's batches",
     )
     sub.add_argument(
         "--lengths", type=int, nargs="+", metavar="N", help="of paths (default: 2 to 20)"
     )
     sub.add_argument(
         "--seconds", type=float, default=10, help="of refreshes that each path is given"
+    )
+    sub.add_argument(
+        "--matrices",
+        dest="matrix_sizes",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="rows of matrices that are multiplied",
     )
     sub.add_argument("--repeat", type=int, default=5, help="runs of each refresh that count")
     sub.add_argument(

@@ -108,7 +108,8 @@ def query(length: int) -> str:
     product = " * ".join(f"e{n}.w" for n in tables)
     source = " ".join(f"JOIN e{n} ON e{n}.a = e{n - 1}.b" for n in tables[1:])
     ends = f"e1.a, e{length}.b"
-    return f"SELECT {ends}, sum({product}) AS total FROM e1 {source} GROUP BY {ends}"
+    shown = f"SELECT {ends}, sum({product}) AS total"
+    return f"{shown} FROM e1 {source} GROUP BY {ends}"
 
 
 def _rounds(

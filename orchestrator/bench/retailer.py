@@ -8,6 +8,7 @@ its measurement, in its favour.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from time import monotonic
 from typing import Any
@@ -90,7 +91,7 @@ def covariance(
             orchestrator.refresh(*tree, *(view for views, _ in flat.values() for view in views))
             inserts.append(_insert(orchestrator, next(starts), size))
 
-        series = in_turn(sides, lambda: batch(starts, BATCH), repeat, SETTLE)
+        series = in_turn(sides, partial(batch, starts, BATCH), repeat, SETTLE)
         inserted = Series(tuple(inserts[-repeat:]))
         require_equal(orchestrator, tree)
         name = f"covariance of {len(features)} features, batches of"
@@ -105,9 +106,7 @@ def covariance(
             found.append(row(f"{name} {BATCH:,}", rows, called[side], one, batch=BATCH))
         first = next(starts)
         for size in batches:
-            some = in_turn(
-                sides, lambda s=count(first, size), n=size: batch(s, n), min(repeat, 3), 1
-            )
+            some = in_turn(sides, partial(batch, count(first, size), size), min(repeat, 3), 1)
             first += size * (min(repeat, 3) + 1)
             for side, one in some.items():
                 found.append(row(f"{name} {size:,}", rows, called[side], one, batch=size))

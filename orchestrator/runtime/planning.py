@@ -183,6 +183,7 @@ def _problem(connection: Connection[Any], analysis: Analysis, options: ViewOptio
         minimise=options.minimise == "on",
         statistics=_statistics(connection, [source.oid for source in sources]),
         static=_static(analysis, sources, options),
+        factorizable=_named(analysis, sources, "factorizable", options.factorizable),
         factorized=options.representation == "factorized",
         variable_order=options.variable_order,
         epsilon=fraction(options.epsilon),

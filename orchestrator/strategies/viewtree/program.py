@@ -20,16 +20,16 @@ from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
-from orchestrator.algebra.unsupported import Unsupported
+from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.plan import MaintenancePlan, Reason, Statistics
 from orchestrator.errors import UsageError
 from orchestrator.strategies.idiff import terms
 from orchestrator.strategies.problem import Problem
-from orchestrator.strategies.viewtree import classes, orders, search, sums
+from orchestrator.strategies.viewtree import classes, factors, orders, search, sums
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph, Variables
 from orchestrator.strategies.viewtree.normal import Atom, NormalForm
 from orchestrator.strategies.viewtree.propagation import Propagation, Relation, called, planned
-from orchestrator.strategies.viewtree.sums import COUNT
+from orchestrator.strategies.viewtree.sums import COUNT, Total
 from orchestrator.strategies.viewtree.tree import (
     View,
     composed,
@@ -75,6 +75,10 @@ class _Program(Propagation):
         self.stored -= self.found
         self.read = {view: self._read(view) for view in self.tree.walk() if not view.children}
         self.counts: dict[View, Relation] = {}
+        """What is added to states of leaves, where another delta goes up."""
+        self.outers: dict[View, list[factors.Outer]] = {}
+        """Deltas of views in factors, beside those that are listed."""
+        self.apart = self._apart(updatable)
         self.wanted = self._wanted(self.tree, False)
 
     def plan(self) -> MaintenancePlan:
@@ -92,6 +96,9 @@ class _Program(Propagation):
         delta = self._delta(self.tree)
         if delta is not None and state is not None:
             self._add(state, delta, content, whole=True)
+            for outer in self.outers.get(self.tree, ()):
+                product = factors.multiplied(self, self.tree, outer)
+                self._add(state, product, content, whole=True)
         made = self._planned(NAME)
         return replace(made, algebra=f"{made.algebra}\n\n{self._drawn()}", reasons=self._why())
 
@@ -188,6 +195,23 @@ class _Program(Propagation):
             for output in atom.scan.outputs
         )
 
+    def _apart(self, updatable: Collection[str]) -> frozenset[View]:
+        """The leaves whose deltas are taken apart into factors."""
+        wanted = {
+            name
+            for name in updatable
+            if self.atoms[name].scan.table.oid in self.problem.factorizable
+        }
+        paths = [path for path in factors.paths_of(self.tree) if path[-1].atoms[0] in wanted]
+        found = {path[-1] for path in paths if factors.gains(path)}
+        for name in sorted(wanted - {view.atoms[0] for view in found}):
+            raise NotModelledError(
+                "factors of a table's changes meet no other table, each on its side", name
+            )
+        if found and not all(isinstance(total, Total) for total in self.totals):
+            raise NotModelledError("only sums and counts are kept up in factors", "idivm.covar")
+        return frozenset(found)
+
     # Definitions
 
     def _definition(self, view: View) -> Relation:
@@ -246,9 +270,13 @@ class _Program(Propagation):
             if atom.name in self.static:
                 return None
             bag = self._change(atom)
-            if view in self.found:
+            if view in self.found and view not in self.apart:
                 return self._each(view, atom, atom.rows(bag.plan), bag.sign)
             made = self._assigned(view, self._leaf(view, atom, atom.rows(bag.plan), bag.sign))
+            if view in self.apart:
+                listed, outer = factors.taken_apart(made, called(view), self.composer)
+                self.counts[view], self.outers[view] = made, [outer]
+                return listed
             return self._appearing(view, made) if view.indicator else made
         deltas = [self._delta(child) for child in view.children]
         terms: list[Relation] = []
@@ -260,16 +288,35 @@ class _Program(Propagation):
                 continue
             if view in self.wanted:
                 others = [delta if one is child else self._present(one) for one in view.children]
-                terms.append(self._assigned(view, self._inner(view, others, number)))
+                terms += self._terms(view, number, others)
                 for later in order[order.index(number) + 1 :]:
                     if first[later] and deltas[later] is not None:
                         others[later] = self._taken_back(view.children[later])
-                        terms.append(self._assigned(view, self._inner(view, others, number)))
+                        terms += self._terms(view, number, others)
             if child in self.states:
                 self._add(self.states[child], self.counts.get(child, delta))
+                for outer in self.outers.get(child, ()) if child.children else ():
+                    self._add(self.states[child], factors.multiplied(self, child, outer))
         if len(terms) < 2:
             return terms[0] if terms else None
         return self._united(view, tuple(terms))
+
+    def _terms(self, view: View, number: int, others: list[Relation]) -> list[Relation]:
+        """What the delta of a child adds to a view's, beside what is carried on in factors."""
+        child = view.children[number]
+        listed = [others[number]]
+        for outer in self.outers.get(child, ()):
+            made = factors.carried(self, view, child, outer, others)
+            if made is None:
+                listed.append(self._assigned(child, factors.multiplied(self, child, outer)))
+            else:
+                self.outers.setdefault(view, []).append(made)
+        return [
+            self._assigned(
+                view, self._inner(view, [*others[:number], one, *others[number + 1 :]], number)
+            )
+            for one in listed
+        ]
 
     def _present(self, view: View) -> Relation:
         """A view as it is stored, or found in its table."""
