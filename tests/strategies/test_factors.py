@@ -59,7 +59,7 @@ def test_every_change_arrives_in_factors_or_not(orc, middle, monkeypatch):
     orc.execute(TABLES)
     orc.execute(VECTORS)
     for name, options in (
-        ("v", {}),
+        ("plain", {}),
         ("kept", {"variable_order": "j - { i, k - l }"}),
         ("eager", {"maintain": "eager", "variable_order": "k - { l, j - i }"}),
         ("fixed", {"static": "a1, a3"}),
@@ -86,7 +86,7 @@ def test_a_delta_that_is_few_products_is_taken_apart(orc, connect, monkeypatch, 
     monkeypatch.setattr("orchestrator.strategies.viewtree.factors.MANY", 8)
     orc.execute(TABLES)
     orc.execute(VECTORS)
-    made = orc.create_view("v", product(), strategy="viewtree", factorizable="a2", static="a1, a3")
+    made = orc.create_view("made", product(), strategy="viewtree", factorizable="a2", static="a1, a3")
     orc.execute(change)
     program = f"idivm_state.refresh_{made.id}"
     [[body]] = orc.connection.execute(
@@ -98,7 +98,7 @@ def test_a_delta_that_is_few_products_is_taken_apart(orc, connect, monkeypatch, 
     )
     assert variable
     told = body.replace(
-        "RETURN", f"RAISE NOTICE 'listed %', coalesce(cardinality({variable}), 0); RETURN"
+        "RETURN;", f"RAISE NOTICE 'listed %', coalesce(cardinality({variable}), 0); RETURN;"
     )
     assert told != body
     notices = []
@@ -107,7 +107,7 @@ def test_a_delta_that_is_few_products_is_taken_apart(orc, connect, monkeypatch, 
         "SELECT pg_get_functiondef(%s::regproc)", [program]
     ).fetchall()
     orc.connection.execute(source.replace(body, told).encode())
-    orc.refresh("v")
+    orc.refresh("made")
     [listed] = [int(one.split()[1]) for one in notices if one.startswith("listed")]
     assert (listed == 0) == taken
 
@@ -170,6 +170,6 @@ def test_an_outer_product_is_added_to_a_matrix(orc, connect):
 def test_what_has_no_factors_is_refused(orc):
     orc.execute(TABLES)
     with pytest.raises(UnsupportedError, match="meet no other table"):
-        orc.create_view("v", product(), strategy="viewtree", factorizable="a1")
+        orc.create_view("made", product(), strategy="viewtree", factorizable="a1")
     with pytest.raises(UsageError, match="factorizable names 'b2'"):
-        orc.create_view("v", product(), strategy="viewtree", factorizable="b2")
+        orc.create_view("made", product(), strategy="viewtree", factorizable="b2")

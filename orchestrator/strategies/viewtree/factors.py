@@ -133,8 +133,8 @@ def taken_apart(delta: Relation, name: str, composer: Composer) -> tuple[Relatio
     way = composer.column("way")
     # By rows or columns, if there are few beside what they hold; else as one product, if all are there.
     text = (
-        f"CASE WHEN n < {MANY} THEN NULL WHEN x * x <= n AND x <= y THEN {_BY_FIRST}"
-        f" WHEN y * y <= n THEN {_BY_SECOND} WHEN x * y = n THEN {_WHOLE} END"
+        f"CASE WHEN n < {MANY} THEN NULL WHEN 4 * x * x <= n AND x <= y THEN {_BY_FIRST}"
+        f" WHEN 4 * y * y <= n THEN {_BY_SECOND} WHEN x * y = n THEN {_WHOLE} END"
     )
     ways = Projection(counted, (Item(way, filled(text, n=size, x=last, y=other)), Item.kept(last)))
     shape = composer.assign(
