@@ -28,11 +28,9 @@ BEGIN
     factors := ARRAY(
         SELECT div(x * ('1e' || places)::numeric, line[pivot]) * ('1e-' || places)::numeric
         FROM unnest(entries) WITH ORDINALITY AS e (x, n) WHERE (n - 1) % wide + 1 = pivot ORDER BY n);
-    IF EXISTS (
-        SELECT FROM unnest(entries) WITH ORDINALITY AS e (x, n)
-        JOIN unnest(factors) WITH ORDINALITY AS f (x, i) ON i = (n - 1) / wide + 1
-        JOIN unnest(line) WITH ORDINALITY AS l (x, j) ON j = (n - 1) % wide + 1
-        WHERE e.x <> f.x * l.x
+    IF entries <> ARRAY(
+        SELECT f.x * l.x FROM unnest(factors) WITH ORDINALITY AS f (x, i), unnest(line) WITH ORDINALITY AS l (x, j)
+        ORDER BY i, j
     ) THEN
         RETURN NULL;
     END IF;

@@ -68,10 +68,11 @@ def measure(
                 name = f"matrices of {size:,}, a row"
                 label = one.label if len(runs) > 1 else f"{one.label}, more than {limit:g} s"
                 found.append(row(name, size * size, label, taken[one.label]))
-                if one is FACTORS:
+                if one is not TUPLE:
                     outer = _refreshed(orchestrator, one, "outer", size, size, limit)
                     name = f"matrices of {size:,}, an outer product"
                     held = Series((outer,)) if outer else None
+                    label = one.label if outer else f"{one.label}, more than {limit:g} s"
                     found.append(row(name, size * size, label, held))
                 if size <= CHECKED:
                     require_equal(orchestrator, [view])

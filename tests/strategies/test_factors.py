@@ -10,9 +10,7 @@ import pytest
 
 from orchestrator.errors import UnsupportedError, UsageError
 
-pytestmark = pytest.mark.integration
-
-SIZE = 12
+SIZE = 8
 TABLES = "".join(
     f"CREATE TABLE {name} ({one} int, {other} int, p {kind}, PRIMARY KEY ({one}, {other}));"
     f"INSERT INTO {name} SELECT x, y, (x * {factor} + y * y) % 9 - 4"
@@ -41,7 +39,7 @@ def product(middle="a2"):
 
 CHANGES = {
     "a row": "UPDATE {m} SET p = p + k WHERE j = 4",
-    "columns": "UPDATE {m} SET p = p * 2 - j WHERE k IN (2, 9)",
+    "columns": "UPDATE {m} SET p = p * 2 - j WHERE k IN (2, 8)",
     "a row that goes": "DELETE FROM {m} WHERE j = 7",
     "an outer product": "SELECT idivm.apply_outer('{m}', 'u', 'v')",
     "all at once": "UPDATE {m} SET p = p + j * k % 7",
@@ -53,17 +51,20 @@ CHANGES = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("middle", ["a2", "b2"])
-def test_every_change_arrives_in_factors_or_not(orc, middle, monkeypatch):
+def test_every_change_arrives_in_factors_or_not(orc, middle, monkeypatch, older):
+    if older and middle == "a2":
+        pytest.skip("older versions run the wider one")
     monkeypatch.setattr("orchestrator.strategies.viewtree.factors.MANY", 8)
     orc.execute(TABLES)
     orc.execute(VECTORS)
-    for name, options in (
-        ("plain", {}),
-        ("kept", {"variable_order": "j - { i, k - l }"}),
-        ("eager", {"maintain": "eager", "variable_order": "k - { l, j - i }"}),
-        ("fixed", {"static": "a1, a3"}),
-    ):
+    kinds = {
+        "kept": {"variable_order": "j - { i, k - l }"},
+        "eager": {"maintain": "eager", "variable_order": "k - { l, j - i }"},
+        "fixed": {"static": "a1, a3"},
+    }
+    for name, options in kinds.items() if middle == "a2" else [("plain", {})]:
         orc.create_view(name, product(middle), strategy="viewtree", factorizable=middle, **options)
     for what, change in CHANGES.items():
         orc.execute(change.format(m=middle))
@@ -77,7 +78,7 @@ def test_every_change_arrives_in_factors_or_not(orc, middle, monkeypatch):
     [
         ("UPDATE a2 SET p = p + 1 + k % 3 WHERE j = 4", True),
         ("UPDATE a2 SET p = p + 1 + j % 3 WHERE k = 4", True),
-        ("SELECT idivm.apply_outer('a2', 'v', 'v')", True),
+        ("SELECT idivm.apply_outer('a2', 'u', 'u')", True),
         ("UPDATE a2 SET p = p + j * j + k", False),
     ],
     ids=["row", "column", "outer product", "neither"],
@@ -86,7 +87,9 @@ def test_a_delta_that_is_few_products_is_taken_apart(orc, connect, monkeypatch, 
     monkeypatch.setattr("orchestrator.strategies.viewtree.factors.MANY", 8)
     orc.execute(TABLES)
     orc.execute(VECTORS)
-    made = orc.create_view("made", product(), strategy="viewtree", factorizable="a2", static="a1, a3")
+    made = orc.create_view(
+        "made", product(), strategy="viewtree", factorizable="a2", static="a1, a3"
+    )
     orc.execute(change)
     program = f"idivm_state.refresh_{made.id}"
     [[body]] = orc.connection.execute(

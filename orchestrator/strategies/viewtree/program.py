@@ -100,6 +100,8 @@ class _Program(Propagation):
                 product = factors.multiplied(self, self.tree, outer)
                 self._add(state, product, content, whole=True)
         made = self._planned(NAME)
+        # The size of a change says nothing of what it costs in factors.
+        made = replace(made, applied=tuple(sorted(self.problem.factorizable)))
         return replace(made, algebra=f"{made.algebra}\n\n{self._drawn()}", reasons=self._why())
 
     def _drawn(self) -> str:
