@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from itertools import chain, combinations
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
@@ -21,12 +22,13 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
-from orchestrator.deltascript.plan import MaintenancePlan, Reason, Statistics
+from orchestrator.deltascript.plan import MaintenancePlan, Reason
 from orchestrator.errors import UsageError
 from orchestrator.strategies.idiff import terms
+from orchestrator.strategies.idiff.diffs import variables
 from orchestrator.strategies.problem import Problem
-from orchestrator.strategies.viewtree import classes, factors, orders, search, sums
-from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph, Variables
+from orchestrator.strategies.viewtree import classes, factors, levels, orders, search, sums
+from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
 from orchestrator.strategies.viewtree.normal import Atom, NormalForm
 from orchestrator.strategies.viewtree.propagation import Propagation, Relation, called, planned
 from orchestrator.strategies.viewtree.sums import COUNT, Total
@@ -42,6 +44,9 @@ from orchestrator.strategies.viewtree.tree import (
 
 NAME = "viewtree"
 
+FOUND = 3
+"""Leaves of one view that change and are read in their tables: their changes meet each other in 2^n ways."""
+
 
 def plan(problem: Problem) -> MaintenancePlan | Unsupported:
     """The maintenance plan by a view tree, or why there is none."""
@@ -56,11 +61,14 @@ class _Program(Propagation):
         graph = form.graph
         self.forest = _order(graph, form.fds, problem.variable_order, problem.factorized)
         tree = (nu if problem.factorized else tau)(self.forest, graph)
+        updatable = self.atoms.keys() - self.static
+        self.known = levels.Known(self.atoms, problem.statistics)
         self.tree = with_indicators(composed(tree, graph.free), graph)
+        if not (problem.factorized or problem.factorizable):
+            self.tree = self._flattened(self.tree, updatable)
         self._take_products(
             [v.atoms[0] for v in self.tree.walk() if not v.children and not v.indicator]
         )
-        updatable = self.atoms.keys() - self.static
         # How often a key is there tells whether it comes or goes.
         counted = {v for v in self.tree.walk() if v.indicator and v.leaves <= updatable}
         self.stored = materialised(self.tree, updatable) | counted
@@ -167,7 +175,7 @@ class _Program(Propagation):
         """Leaves that need no storage: each row is a key, and an index finds it in its table.
 
         A table is only there as it is afterwards. So the leaf's delta must be the first of those
-        that join; of two such leaves of a view, the first one meets the other less its change.
+        that join; of several such leaves of a view, one meets those behind it less their changes.
         """
         found: list[View] = []
         for parent in self.tree.walk():
@@ -175,27 +183,33 @@ class _Program(Propagation):
             for view in parent.children:
                 if view not in self.stored or view.children or view.indicator or view in self.shown:
                     continue
-                others = [
-                    one.keys & view.keys
+                ways = [
+                    levels.met(parent.children, one)[view]
                     for one in parent.children
                     if one is not view and one.leaves & set(updatable)
                 ]
                 changes = view.leaves <= set(updatable)
-                if changing + changes <= 2 and all(self._finds(view, keys) for keys in others):
+                if changing + changes <= FOUND and all(
+                    self.known.is_found(view, keys) for keys in ways
+                ):
                     found.append(view)
                     changing += changes
         return frozenset(found)
 
-    def _finds(self, view: View, keys: Variables) -> bool:
-        """Whether a leaf's rows are all apart, and found by some of its keys."""
-        atom = self.atoms[view.atoms[0]]
-        oid = atom.scan.table.oid
-        columns = {s.as_column: v for v, s in atom.binds if v in view.keys}
-        known = self.problem.statistics.get(oid, Statistics(0))
-        return any(key <= columns.keys() for key in atom.scan.keys) and any(
-            columns.get(output.column) in keys and output.attnum in known.indexed
-            for output in atom.scan.outputs
-        )
+    def _flattened(self, tree: View, updatable: Collection[str]) -> View:
+        """The tree without views that cost more than they save."""
+
+        def changing(view: View) -> bool:
+            return bool(view.leaves & set(updatable))
+
+        def drops(parent: View, child: View) -> bool:
+            leaves = sum(map(changing, (*parent.children, *child.children))) - 1
+            return leaves <= FOUND and levels.is_dear(parent, child, self.known, changing)
+
+        made, graph, fds = levels.flattened(tree, drops), self.form.graph, self.form.fds
+        # What is promised of every change comes before what most of them cost.
+        before, after = (search.cost(one, graph, fds).update for one in (tree, made))
+        return made if after <= before else tree
 
     def _apart(self, updatable: Collection[str]) -> frozenset[View]:
         """The leaves whose deltas are taken apart into factors."""
@@ -289,12 +303,19 @@ class _Program(Propagation):
             if delta is None:
                 continue
             if view in self.wanted:
-                others = [delta if one is child else self._present(one) for one in view.children]
-                terms += self._terms(view, number, others)
-                for later in order[order.index(number) + 1 :]:
-                    if first[later] and deltas[later] is not None:
+                behind = [
+                    later
+                    for later in order[order.index(number) + 1 :]
+                    if first[later] and deltas[later] is not None
+                ]
+                for some in chain(*(combinations(behind, n) for n in range(len(behind) + 1))):
+                    others = [
+                        delta if one is child else self._present(one) for one in view.children
+                    ]
+                    for later in some:
                         others[later] = self._taken_back(view.children[later])
-                        terms += self._terms(view, number, others)
+                    needs = variables(others[some[0]].rows) if some else None
+                    terms += self._terms(view, number, others, needs)
             if child in self.states:
                 self._add(self.states[child], self.counts.get(child, delta))
                 for outer in self.outers.get(child, ()) if child.children else ():
@@ -303,7 +324,13 @@ class _Program(Propagation):
             return terms[0] if terms else None
         return self._united(view, tuple(terms))
 
-    def _terms(self, view: View, number: int, others: list[Relation]) -> list[Relation]:
+    def _terms(
+        self,
+        view: View,
+        number: int,
+        others: list[Relation],
+        needs: Collection[str] | None,
+    ) -> list[Relation]:
         """What the delta of a child adds to a view's, beside what is carried on in factors."""
         child = view.children[number]
         listed = [others[number]]
@@ -315,7 +342,9 @@ class _Program(Propagation):
                 self.outers.setdefault(view, []).append(made)
         return [
             self._assigned(
-                view, self._inner(view, [*others[:number], one, *others[number + 1 :]], number)
+                view,
+                self._inner(view, [*others[:number], one, *others[number + 1 :]], number),
+                needs,
             )
             for one in listed
         ]

@@ -370,10 +370,10 @@ class Propagation:
         branches = tuple(Branch(term.rows, columns) for term in terms)
         return replace(made, rows=UnionAll(branches, columns), terms=terms)
 
-    def _assigned(self, view: View, made: Relation) -> Relation:
-        """A delta computed once."""
-        rows = self.without_zeros(made).rows
-        return made.at(self.composer.assign(f"{called(view)}_change", rows, columns_of(made)))
+    def _assigned(self, view: View, made: Relation, needs: Iterable[str] | None = None) -> Relation:
+        """A delta computed once; `needs` is as in `Composer.assign`."""
+        rows, name = self.without_zeros(made).rows, f"{called(view)}_change"
+        return made.at(self.composer.assign(name, rows, columns_of(made), needs))
 
     def without_zeros(self, made: Relation) -> Relation:
         """A delta without what adds nothing, where that is soon said."""
