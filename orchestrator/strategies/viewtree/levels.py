@@ -40,9 +40,9 @@ class Known:
         )
 
     def changes(self, view: View) -> float:
-        """Rows changed so far in the tables below a view."""
+        """Rows changed so far in the tables below a view; each row has come once."""
         known = (self.statistics.get(self.atoms[name].scan.table.oid) for name in view.atoms)
-        return sum(sum(one.changes.values()) for one in known if one)
+        return sum(one.rows + sum(one.changes.values()) for one in known if one)
 
     def rows(self, leaf: View, keys: Variables) -> float:
         """How many rows of a leaf have the values of some keys, on average."""
