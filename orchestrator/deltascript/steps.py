@@ -373,7 +373,7 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
         "{planned}"
     ).format(
         looked=looked,
-        accesses=SQL(" + ").join(accesses or [SQL("0")]),
+        accesses=SQL(" + ").join(accesses) if accesses else SQL("0"),
         size=SQL(" + ").join(sizes) or SQL("0"),
         cheap=Literal(CHEAP),
         view=Literal(names.id),
