@@ -98,7 +98,10 @@ def is_dear(parent: View, child: View, known: Known, changing: Callable[[View], 
     """Whether keeping a view over tables costs more than joining them when a sibling changes."""
     siblings = [one for one in parent.children if one.atoms != child.atoms]
     merged = (*siblings, *child.children)
-    if any(one.indicator for one in siblings):
+    if not any(map(changing, siblings)) or any(one.indicator for one in siblings):
+        return False
+    # Where a key meets many rows, summing up before they are joined is worth the most.
+    if any(one.children or known.rows(one, one.keys & child.keys) > 2 for one in siblings):
         return False
     extra = 0.0
     for sibling in filter(changing, siblings):
