@@ -255,7 +255,8 @@ class Orchestrator:
                 make_conninfo(info.dsn, password=info.password or None), autocommit=True
             ) as connection:
                 if order is None:
-                    yield from walking.stored_rows(connection, shown, prefix or {})
+                    joined = view.options.get("representation") == "factorized"
+                    yield from walking.stored_rows(connection, shown, prefix or {}, joined)
                 else:
                     rows = streaming.rows if order.streamed else walking.rows
                     yield from rows(connection, order, prefix or {})

@@ -196,3 +196,31 @@ def in_turn(
             if number >= warm_up:
                 runs[label].append(run)
     return {label: Series(tuple(found)) for label, found in runs.items()}
+
+
+def row(
+    name: str,
+    size: int,
+    side: str,
+    series: Series | None,
+    *,
+    stored: int | None = None,
+    batch: int | None = None,
+    rounds: float | None = None,
+) -> dict[str, Any]:
+    """What a report of several measurements says of one side.
+
+    >>> row("sum", 10, "tuple", Series((Execution(4.0, 2, 0, 0, 0, 0),)), batch=1000)["rows/s"]
+    250000
+    """
+    milliseconds = None if series is None else round(series.milliseconds, 3)
+    return {
+        "name": name,
+        "rows": size,
+        "side": side,
+        "milliseconds": milliseconds,
+        "buffers": None if series is None else round(series.buffers),
+        "stored kB": None if stored is None else round(stored / 1024),
+        "rows/s": round(batch / milliseconds * 1000) if batch and milliseconds else None,
+        "rounds": rounds,
+    }

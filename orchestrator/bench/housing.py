@@ -22,6 +22,7 @@ from orchestrator.bench.contenders import (
     in_turn,
     refreshing,
     require_equal,
+    row,
     statement,
     view_name,
 )
@@ -45,20 +46,6 @@ BARS_FROM = 20
 """The scale from which on the bars are meant."""
 LESS_SPACE_AT_LEAST = 50
 FASTER_AT_LEAST = 20
-
-
-def row(
-    name: str, size: int, side: str, series: Series, stored: int | None = None
-) -> dict[str, Any]:
-    """What the report says of one side."""
-    return {
-        "name": name,
-        "rows": size,
-        "side": side,
-        "milliseconds": round(series.milliseconds, 3),
-        "buffers": round(series.buffers),
-        "stored kB": None if stored is None else round(stored / 1024),
-    }
 
 
 def measure(
@@ -109,8 +96,8 @@ def _at(
     stored = {label: _stored(orchestrator, view) for label, view in views.items()}
     found = []
     for label in views:
-        found.append(row("housing, a batch", size, label, kept[label], stored[label]))
-        found.append(row("housing, reading all", size, label, read[label], stored[label]))
+        found.append(row("housing, a batch", size, label, kept[label], stored=stored[label]))
+        found.append(row("housing, reading all", size, label, read[label], stored=stored[label]))
     if scale < BARS_FROM:
         return found, []
     space = round(stored[LIST.label] / stored[FACT.label], 1)

@@ -75,6 +75,13 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     _add_plot(sub)
     sub = bench("fivm", "view trees: one row of growing data, covariances, factorized joins")
     sub.add_argument(
+        "--part",
+        dest="parts",
+        action="append",
+        choices=("updates", "covariance", "sum", "housing", "paths", "matrices"),
+        help="what is measured (default: all)",
+    )
+    sub.add_argument(
         "--sizes", type=int, nargs="+", metavar="N", help="rows of the tables for updates of one"
     )
     sub.add_argument("--rows", type=int, default=100_000, help="rows of the retailer's inventory")
@@ -83,6 +90,27 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         "--scales", type=int, nargs="+", metavar="N", help="of the houses that are joined"
     )
     sub.add_argument("--postcodes", type=int, help="that the houses lie in")
+    sub.add_argument(
+        "--batches",
+        type=int,
+        nargs="*",
+        metavar="N",
+        help="further sizes of the retailer's batches",
+    )
+    sub.add_argument(
+        "--lengths", type=int, nargs="+", metavar="N", help="of paths (default: 2 to 20)"
+    )
+    sub.add_argument(
+        "--seconds", type=float, default=10, help="of refreshes that each path is given"
+    )
+    sub.add_argument(
+        "--matrices",
+        dest="matrix_sizes",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="rows of matrices that are multiplied",
+    )
     sub.add_argument("--repeat", type=int, default=5, help="runs of each refresh that count")
     sub.add_argument(
         "--limit", type=float, default=300, metavar="SECONDS", help="for each baseline's creation"

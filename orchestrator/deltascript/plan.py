@@ -499,6 +499,8 @@ class MaintenancePlan:
     """What was known of each source when this was planned; by it the same plan is found again."""
     enumeration: Enumeration | None = None
     """Of a content that no table holds."""
+    applied: tuple[int, ...] = ()
+    """The sources, by oid, whose changes are applied however many they are."""
 
     def accesses(self, variable: str) -> float:
         """What a row of a variable that holds changes costs."""

@@ -363,11 +363,12 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
         return SQL(
             "{}    IF kind = 'C' AND idivm.pending_cancels({}) THEN\n        RETURN;\n    END IF;\n"
         ).format(looked, Literal(names.id))
-    variables = [one.variable for step in reads for one in step.classes]
-    sizes = [SQL("coalesce(cardinality({}), 0)").format(Identifier(one)) for one in variables]
+    variables = [(step.source.oid, one.variable) for step in reads for one in step.classes]
+    sizes = [SQL("coalesce(cardinality({}), 0)").format(Identifier(one)) for _, one in variables]
     accesses = [
         SQL("{} * {}").format(Literal(round(plan.accesses(one), 1)), size)
-        for one, size in zip(variables, sizes, strict=True)
+        for (oid, one), size in zip(variables, sizes, strict=True)
+        if oid not in plan.applied
     ]
     return SQL(
         "{looked}"
@@ -378,7 +379,7 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
         "{planned}"
     ).format(
         looked=looked,
-        accesses=SQL(" + ").join(accesses) or SQL("0"),
+        accesses=SQL(" + ").join(accesses) if accesses else SQL("0"),
         size=SQL(" + ").join(sizes) or SQL("0"),
         cheap=Literal(CHEAP),
         view=Literal(names.id),

@@ -27,10 +27,11 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
     "epsilon": (),
     "partition": ("single", "double"),
     "static": (),
+    "factorizable": (),
     "initialise": ("postgresql", "spark"),
 }
 
-_FREE = ("updatable", "variable_order", "static")
+_FREE = ("updatable", "variable_order", "static", "factorizable")
 """Options whose values name columns and tables: what they say is seen when the view is planned."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -67,6 +68,8 @@ class ViewOptions:
     """Of triangles: whether all tables are divided by two columns, or only where that is needed."""
     static: str | None = None
     """Tables that hardly change, as in item, census: a change there computes the view anew."""
+    factorizable: str | None = None
+    """Matrices that change by whole rows or outer products, which a view tree keeps in factors."""
 
     initialise: str = "postgresql"
     """Where the first content is computed, as far as that gives the same to the bit."""

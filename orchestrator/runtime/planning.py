@@ -180,6 +180,7 @@ def _problem(
         minimise=options.minimise == "on",
         statistics=_statistics(connection, sources, known),
         static=_static(analysis, sources, options),
+        factorizable=_named(analysis, sources, "factorizable", options.factorizable),
         factorized=options.representation == "factorized",
         variable_order=options.variable_order,
         epsilon=fraction(options.epsilon),

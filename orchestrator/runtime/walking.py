@@ -126,15 +126,24 @@ def next_row(order: Order, last: Sequence[str]) -> Composed:
 
 
 def stored_rows(
-    connection: Connection[Any], relation: Composable, prefix: Mapping[str, object]
+    connection: Connection[Any],
+    relation: Composable,
+    prefix: Mapping[str, object],
+    joined: bool = False,
 ) -> Iterator[tuple[Any, ...]]:
-    """The rows of a relation that PostgreSQL finds by itself, as they are asked for."""
+    """The rows of a relation that PostgreSQL finds by itself, as they are asked for.
+
+    Where they are `joined` as they are read, the next one is a few lookups away, and no table is to
+    be hashed before the first.
+    """
     conditions = [
         SQL("{} IS NULL" if value is None else "{} = %s").format(Identifier(name))
         for name, value in prefix.items()
     ]
     given = [value for value in prefix.values() if value is not None]
     with connection.transaction(), connection.cursor("idivm_rows") as cursor:
+        if joined:
+            by_lookups(connection)
         query = SQL("SELECT * FROM {} WHERE {}").format(relation, _all(conditions))
         yield from cursor.execute(query, given)
 

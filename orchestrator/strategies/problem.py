@@ -59,6 +59,8 @@ class Problem:
     """Of the sources, by oid."""
     static: frozenset[int] = frozenset()
     """The tables, by oid, that the user says hardly ever change."""
+    factorizable: frozenset[int] = frozenset()
+    """Those whose changes are often products, as of whole rows of a matrix."""
     cache: bool = True
     """Whether the input of an aggregation is stored where joins make it."""
     cache_is_open: bool = False

@@ -190,9 +190,9 @@ class _Program(Propagation):
         columns = columns_of(like)
         return like.at(UnionAll(tuple(Branch(one.rows, columns) for one in found), columns))
 
-    def _payload_of(self, view: View) -> tuple[Payload, ...]:
+    def payload_of(self, view: View) -> tuple[Payload, ...]:
         """What a view holds: only a count where it but says whether there are rows."""
-        return (COUNT,) if view in self.made.counting else super()._payload_of(view)
+        return (COUNT,) if view in self.made.counting else super().payload_of(view)
 
     def _listed(self) -> Relation:
         """What is listed; the parts are met as a change of the first atom's are."""
@@ -229,9 +229,9 @@ class _Program(Propagation):
     def _product(self, one: Factorized) -> Relation:
         """The rows of a case that is not listed, each for a way in which it comes about."""
         joined, whole = self._present(one.joined), self._present(one.whole)
-        rows, bound = self._joined([self._copy(one.known), joined, whole])
+        rows, bound = self.joined([self._copy(one.known), joined, whole])
         keys = {name: bound[name] for name in sorted(self.made.root.keys)}
-        payload = {part: self._column(part) for part in self._payload_of(self.made.root)}
+        payload = {part: self._column(part) for part in self.payload_of(self.made.root)}
         both = ((one.joined, joined), (one.whole, whole))
         products = []
         for part, column in payload.items():

@@ -135,9 +135,9 @@ class Unions(Propagation):
         known = self.defined[view]
         return known.at(self.states[view]) if view in self.states else known
 
-    def _payload_of(self, view: View) -> tuple[Payload, ...]:
+    def payload_of(self, view: View) -> tuple[Payload, ...]:
         """What a view holds: only a count where it but says whether there are rows."""
-        return (COUNT,) if view in self.made.counting else super()._payload_of(view)
+        return (COUNT,) if view in self.made.counting else super().payload_of(view)
 
     # Content
 
@@ -155,11 +155,11 @@ class Unions(Propagation):
         """The rows of a summand, each for a way in which it comes about."""
         views = [view for tree in trees for view in tree.frontier]
         relations = [self._present(view) for view in views]
-        rows, bound = self._joined(relations)
+        rows, bound = self.joined(relations)
         keys = {name: bound[name] for name in sorted({name for _, name in self.form.groups})}
         payload: dict[Payload, Column] = {}
         items = [Item.kept(column) for column in keys.values()]
-        for part in self._payload_of(View(frozenset(keys), tuple(self.atoms))):
+        for part in self.payload_of(View(frozenset(keys), tuple(self.atoms))):
             held = (
                 (part.within(view.atoms), one) for view, one in zip(views, relations, strict=True)
             )

@@ -5,13 +5,14 @@ view whose children change, one child after the other: its delta joins what is s
 (papers/fivm.txt, section 5), and is then added to what is stored of itself. So the children before
 it are met as they are afterwards and those after it as they were, and every pair of changes once.
 Leaves with a sibling that may change are stored too, but for those that are no more than an indexed
-table, which are read there.
+table, which are read there, and taken back what came since where they are met as they were.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from itertools import chain, combinations
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
@@ -20,16 +21,17 @@ from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
-from orchestrator.algebra.unsupported import Unsupported
-from orchestrator.deltascript.plan import MaintenancePlan, Reason, Statistics
+from orchestrator.algebra.unsupported import NotModelledError, Unsupported
+from orchestrator.deltascript.plan import MaintenancePlan, Reason
 from orchestrator.errors import UsageError
 from orchestrator.strategies.idiff import terms
+from orchestrator.strategies.idiff.diffs import variables
 from orchestrator.strategies.problem import Problem
-from orchestrator.strategies.viewtree import classes, orders, search, sums
-from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph, Variables
+from orchestrator.strategies.viewtree import classes, factors, levels, orders, search, sums
+from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
 from orchestrator.strategies.viewtree.normal import Atom, NormalForm
 from orchestrator.strategies.viewtree.propagation import Propagation, Relation, called, planned
-from orchestrator.strategies.viewtree.sums import COUNT
+from orchestrator.strategies.viewtree.sums import COUNT, Total
 from orchestrator.strategies.viewtree.tree import (
     View,
     composed,
@@ -41,6 +43,9 @@ from orchestrator.strategies.viewtree.tree import (
 )
 
 NAME = "viewtree"
+
+FOUND = 3
+"""Leaves of one view that change and are read in their tables: their changes meet each other in 2^n ways."""
 
 
 def plan(problem: Problem) -> MaintenancePlan | Unsupported:
@@ -56,11 +61,14 @@ class _Program(Propagation):
         graph = form.graph
         self.forest = _order(graph, form.fds, problem.variable_order, problem.factorized)
         tree = (nu if problem.factorized else tau)(self.forest, graph)
+        updatable = self.atoms.keys() - self.static
+        self.known = levels.Known(self.atoms, problem.statistics)
         self.tree = with_indicators(composed(tree, graph.free), graph)
+        if not (problem.factorized or problem.factorizable):
+            self.tree = self._flattened(self.tree, updatable)
         self._take_products(
             [v.atoms[0] for v in self.tree.walk() if not v.children and not v.indicator]
         )
-        updatable = self.atoms.keys() - self.static
         # How often a key is there tells whether it comes or goes.
         counted = {v for v in self.tree.walk() if v.indicator and v.leaves <= updatable}
         self.stored = materialised(self.tree, updatable) | counted
@@ -75,6 +83,10 @@ class _Program(Propagation):
         self.stored -= self.found
         self.read = {view: self._read(view) for view in self.tree.walk() if not view.children}
         self.counts: dict[View, Relation] = {}
+        """What is added to states of leaves, where another delta goes up."""
+        self.outers: dict[View, list[factors.Outer]] = {}
+        """Deltas of views in factors, beside those that are listed."""
+        self.apart = self._apart(updatable)
         self.wanted = self._wanted(self.tree, False)
 
     def plan(self) -> MaintenancePlan:
@@ -92,7 +104,12 @@ class _Program(Propagation):
         delta = self._delta(self.tree)
         if delta is not None and state is not None:
             self._add(state, delta, content, whole=True)
+            for outer in self.outers.get(self.tree, ()):
+                product = factors.multiplied(self, self.tree, outer)
+                self._add(state, product, content, whole=True)
         made = self._planned(NAME)
+        # The size of a change says nothing of what it costs in factors.
+        made = replace(made, applied=tuple(sorted(self.problem.factorizable)))
         return replace(made, algebra=f"{made.algebra}\n\n{self._drawn()}", reasons=self._why())
 
     def _drawn(self) -> str:
@@ -148,34 +165,58 @@ class _Program(Propagation):
         """Leaves that need no storage: each row is a key, and an index finds it in its table.
 
         A table is only there as it is afterwards. So the leaf's delta must be the first of those
-        that join, and of the children of a view one leaf of a table that changes can be such.
+        that join; of several such leaves of a view, one meets those behind it less their changes.
         """
         found: list[View] = []
         for parent in self.tree.walk():
+            changing = 0
             for view in parent.children:
                 if view not in self.stored or view.children or view.indicator or view in self.shown:
                     continue
-                others = [
-                    one.keys & view.keys
+                ways = [
+                    levels.met(parent.children, one)[view]
                     for one in parent.children
                     if one is not view and one.leaves & set(updatable)
                 ]
-                if all(self._finds(view, keys) for keys in others):
+                changes = view.leaves <= set(updatable)
+                if changing + changes <= FOUND and all(
+                    self.known.is_found(view, keys) for keys in ways
+                ):
                     found.append(view)
-                    if view.leaves <= set(updatable):
-                        break
+                    changing += changes
         return frozenset(found)
 
-    def _finds(self, view: View, keys: Variables) -> bool:
-        """Whether a leaf's rows are all apart, and found by some of its keys."""
-        atom = self.atoms[view.atoms[0]]
-        oid = atom.scan.table.oid
-        columns = {s.as_column: v for v, s in atom.binds if v in view.keys}
-        known = self.problem.statistics.get(oid, Statistics(0))
-        return any(key <= columns.keys() for key in atom.scan.keys) and any(
-            columns.get(output.column) in keys and output.attnum in known.indexed
-            for output in atom.scan.outputs
-        )
+    def _flattened(self, tree: View, updatable: Collection[str]) -> View:
+        """The tree without views that cost more than they save."""
+
+        def changing(view: View) -> bool:
+            return bool(view.leaves & set(updatable))
+
+        def drops(parent: View, child: View) -> bool:
+            leaves = sum(map(changing, (*parent.children, *child.children))) - 1
+            return leaves <= FOUND and levels.is_dear(parent, child, self.known, changing)
+
+        made, graph, fds = levels.flattened(tree, drops), self.form.graph, self.form.fds
+        # What is promised of every change comes before what most of them cost.
+        before, after = (search.cost(one, graph, fds).update for one in (tree, made))
+        return made if after <= before else tree
+
+    def _apart(self, updatable: Collection[str]) -> frozenset[View]:
+        """The leaves whose deltas are taken apart into factors."""
+        wanted = {
+            name
+            for name in updatable
+            if self.atoms[name].scan.table.oid in self.problem.factorizable
+        }
+        paths = [path for path in factors.paths_of(self.tree) if path[-1].atoms[0] in wanted]
+        found = {path[-1] for path in paths if factors.gains(path)}
+        for name in sorted(wanted - {view.atoms[0] for view in found}):
+            raise NotModelledError(
+                "factors of a table's changes meet no other table, each on its side", name
+            )
+        if found and not all(isinstance(total, Total) for total in self.totals):
+            raise NotModelledError("only sums and counts are kept up in factors", "idivm.covar")
+        return frozenset(found)
 
     # Definitions
 
@@ -217,6 +258,15 @@ class _Program(Propagation):
         payload = [Item(c, part.of_row(atom.name, one)) for part, c in known.payload.items()]
         return known.at(Projection(rows, (*map(Item.kept, known.keys.values()), *payload)))
 
+    def _taken_back(self, view: View) -> Relation:
+        """The change of a found leaf with its signs turned."""
+        atom = self.atoms[view.atoms[0]]
+        bag = self._change(atom)
+        turned = replace(bag.sign, symbol=self.composer.symbols.fresh("sign"))
+        rows = atom.rows(bag.plan)
+        items = (*map(Item.kept, rows.columns), Item(turned, filled("-x", x=bag.sign)))
+        return self._each(view, atom, Projection(rows, items), turned)
+
     # Deltas
 
     def _delta(self, view: View) -> Relation | None:
@@ -226,25 +276,68 @@ class _Program(Propagation):
             if atom.name in self.static:
                 return None
             bag = self._change(atom)
-            if view in self.found:
+            if view in self.found and view not in self.apart:
                 return self._each(view, atom, atom.rows(bag.plan), bag.sign)
             made = self._assigned(view, self._leaf(view, atom, atom.rows(bag.plan), bag.sign))
+            if view in self.apart:
+                listed, outer = factors.taken_apart(made, called(view), self.composer)
+                self.counts[view], self.outers[view] = made, [outer]
+                return listed
             return self._appearing(view, made) if view.indicator else made
         deltas = [self._delta(child) for child in view.children]
         terms: list[Relation] = []
         first = [child in self.found for child in view.children]
-        for number in sorted(range(len(first)), key=lambda one: not first[one]):
+        order = sorted(range(len(first)), key=lambda one: not first[one])
+        for number in order:
             child, delta = view.children[number], deltas[number]
             if delta is None:
                 continue
             if view in self.wanted:
-                others = [delta if one is child else self._present(one) for one in view.children]
-                terms.append(self._assigned(view, self._inner(view, others, number)))
+                behind = [
+                    later
+                    for later in order[order.index(number) + 1 :]
+                    if first[later] and deltas[later] is not None
+                ]
+                for some in chain(*(combinations(behind, n) for n in range(len(behind) + 1))):
+                    others = [
+                        delta if one is child else self._present(one) for one in view.children
+                    ]
+                    for later in some:
+                        others[later] = self._taken_back(view.children[later])
+                    needs = variables(others[some[0]].rows) if some else None
+                    terms += self._terms(view, number, others, needs)
             if child in self.states:
                 self._add(self.states[child], self.counts.get(child, delta))
+                for outer in self.outers.get(child, ()) if child.children else ():
+                    self._add(self.states[child], factors.multiplied(self, child, outer))
         if len(terms) < 2:
             return terms[0] if terms else None
         return self._united(view, tuple(terms))
+
+    def _terms(
+        self,
+        view: View,
+        number: int,
+        others: list[Relation],
+        needs: Collection[str] | None,
+    ) -> list[Relation]:
+        """What the delta of a child adds to a view's, beside what is carried on in factors."""
+        child = view.children[number]
+        listed = [others[number]]
+        for outer in self.outers.get(child, ()):
+            made = factors.carried(self, view, child, outer, others)
+            if made is None:
+                listed.append(self._assigned(child, factors.multiplied(self, child, outer)))
+            else:
+                self.outers.setdefault(view, []).append(made)
+        return [
+            self._assigned(
+                view,
+                self._inner(view, [*others[:number], one, *others[number + 1 :]], number),
+                needs,
+            )
+            for one in listed
+        ]
 
     def _present(self, view: View) -> Relation:
         """A view as it is stored, or found in its table."""

@@ -182,7 +182,7 @@ class Propagation:
         """An atom's rows, or those of its change with their signs, summed up by the keys."""
         rows, keys = self._keyed(view, atom, rows)
         one = Scalar.read("1") if sign is None else Scalar.column(sign)
-        return self._grouped(view, rows, keys, lambda payload: payload.lifted(atom.name, one))
+        return self.grouped(view, rows, keys, lambda payload: payload.lifted(atom.name, one))
 
     def _keyed(self, view: View, atom: Atom, rows: Operator) -> tuple[Operator, dict[str, Column]]:
         """An atom's rows with the keys of its view."""
@@ -213,7 +213,7 @@ class Propagation:
         before is one relation to the planner: it would look up rows by a part of what is known of
         them, if values had few rows on average.
         """
-        rows, bound = self._joined(children, first, as_listed=as_listed)
+        rows, bound = self.joined(children, first, as_listed=as_listed)
         known = self.defined.get(view)
         keys = known.keys if known else {name: bound[name] for name in sorted(view.keys)}
 
@@ -225,9 +225,9 @@ class Propagation:
             ]
             return payload.joined([(part, relation.payload[part]) for part, relation in parts])
 
-        return self._grouped(view, rows, keys, joined)
+        return self.grouped(view, rows, keys, joined)
 
-    def _joined(
+    def joined(
         self, children: Sequence[Relation], first: int = 0, *, as_listed: bool = False
     ) -> tuple[Operator, dict[str, Column]]:
         """The join of relations, in the order of `_inner`, and the columns of its variables."""
@@ -261,22 +261,23 @@ class Propagation:
         names = tuple(found[0].keys)
         keys = dict(zip(names, columns, strict=False))
         payload = dict(zip(found[0].payload, columns[len(names) :], strict=True))
-        return self._grouped(
+        return self.grouped(
             root,
             UnionAll(branches, columns),
             keys,
             lambda part: part.joined([(part, payload[part])]),
         )
 
-    def _grouped(
+    def grouped(
         self,
         view: View,
         rows: Operator,
         keys: Mapping[str, Column],
         call: Callable[[Payload], Scalar],
     ) -> Relation:
+        """Rows summed up by a view's keys, each part of the payload as its call says."""
         known = self.defined.get(view)
-        totals = self._payload_of(view)
+        totals = self.payload_of(view)
         payload = known.payload if known else {total: self._column(total) for total in totals}
         aggregates = tuple(Aggregate(column, call(part)) for part, column in payload.items())
         by = tuple(keys[name] for name in sorted(view.keys))
@@ -286,7 +287,7 @@ class Propagation:
             payload,
         )
 
-    def _payload_of(self, view: View) -> tuple[Payload, ...]:
+    def payload_of(self, view: View) -> tuple[Payload, ...]:
         """What a view holds for each of its keys."""
         return sums.parts(self.totals, summed_atoms(view))
 
@@ -385,13 +386,18 @@ class Propagation:
         branches = tuple(Branch(term.rows, columns) for term in terms)
         return replace(made, rows=UnionAll(branches, columns), terms=terms)
 
-    def _assigned(self, view: View, made: Relation) -> Relation:
-        """A delta computed once, without what adds nothing where that is soon said."""
-        rows, payload = made.rows, made.payload.values()
-        if len(payload) <= FEW and all(isinstance(part, Total) for part in made.payload):
-            rows = Selection(rows, disjunction(filled("x <> 0", x=column) for column in payload))
-        columns = (*made.keys.values(), *payload)
-        return made.at(self.composer.assign(f"{called(view)}_change", rows, columns))
+    def _assigned(self, view: View, made: Relation, needs: Iterable[str] | None = None) -> Relation:
+        """A delta computed once; `needs` is as in `Composer.assign`."""
+        rows, name = self.without_zeros(made).rows, f"{called(view)}_change"
+        return made.at(self.composer.assign(name, rows, columns_of(made), needs))
+
+    def without_zeros(self, made: Relation) -> Relation:
+        """A delta without what adds nothing, where that is soon said."""
+        payload = made.payload.values()
+        if len(payload) > FEW or not all(isinstance(part, Total) for part in made.payload):
+            return made
+        some = disjunction(filled("x <> 0", x=column) for column in payload)
+        return made.at(Selection(made.rows, some))
 
     def _add(
         self,

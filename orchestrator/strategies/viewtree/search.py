@@ -104,7 +104,9 @@ def best(graph: Hypergraph, fds: tuple[Fd, ...] = (), free_top: bool = False) ->
         if len(part) <= _ALL:
             return ranked
         divides = [v for v in ranked if len(graph.components(part - {v})) > 1]
-        return divides or ranked[:1]
+        # Of a path, next to what is joined already: the left-deep orders.
+        near = [v for v in ranked if graph.neighbours(frozenset({v})) - part]
+        return list(dict.fromkeys([*divides, *near[:1]])) or ranked[:1]
 
     def rooted(name: str, part: Variables) -> tuple[Cost, Order]:
         bag = {name} | graph.neighbours(part)

@@ -1,0 +1,110 @@
+"""A chain of three matrices of which the middle one changes (papers/fivm.txt, section 9.7).
+
+A row that is added to the middle matrix changes every entry of the product. Kept up in factors that is two
+products of a matrix and a vector and one of two vectors; entry by entry it is one of two matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+from psycopg import errors, sql
+
+from orchestrator.api import Orchestrator
+from orchestrator.bench.contenders import (
+    TUPLE,
+    Contender,
+    Series,
+    refreshing,
+    require,
+    require_equal,
+    row,
+    view_name,
+)
+from orchestrator.bench.measure import Execution
+from orchestrator.bench.report import Bar
+from orchestrator.bench.workload import Workload, configure, vacuum
+from orchestrator.errors import DatabaseError
+
+MATRICES = Workload("matrices")
+STATIC = ("static", "a1, a3")
+FACTORS = Contender("factors", "viewtree", (STATIC, ("factorizable", "a2")))
+LISTED = Contender("listed", "viewtree", (STATIC,))
+
+SIZES = (256, 512, 1_024)
+CHECKED = 64
+"""Up to this size the query itself, a join of three matrices, is computed too."""
+TIMES_AT_LEAST = 10
+
+
+def measure(
+    orchestrator: Orchestrator,
+    sizes: Sequence[int],
+    repeat: int,
+    limit: float,
+    seed: int,
+    say: Callable[[str], None],
+) -> tuple[list[dict[str, Any]], list[Bar]]:
+    """One-row updates at each size by each side, and an outer product over all entries in factors."""
+    found: list[dict[str, Any]] = []
+    ratios: list[float] = []
+    for size in sizes:
+        taken: dict[str, Series | None] = {}
+        for one in (FACTORS, LISTED, TUPLE):
+            with MATRICES.tables(orchestrator, {"size": size, "seed": seed}):
+                say(f"matrices of {size:,} by {one.label}")
+                view = require(orchestrator, "product", MATRICES.text("product"), one)
+                vacuum(orchestrator)
+                numbers = count(1)
+                runs = []
+                for _ in range(1 + repeat if one is FACTORS else 2):
+                    run = _refreshed(orchestrator, one, "row", next(numbers), size, limit)
+                    if run is None:
+                        break
+                    runs.append(run)
+                taken[one.label] = Series(tuple(runs[1:])) if len(runs) > 1 else None
+                name = f"matrices of {size:,}, a row"
+                label = one.label if len(runs) > 1 else f"{one.label}, more than {limit:g} s"
+                found.append(row(name, size * size, label, taken[one.label]))
+                if one is not TUPLE:
+                    outer = _refreshed(orchestrator, one, "outer", size, size, limit)
+                    name = f"matrices of {size:,}, an outer product"
+                    held = Series((outer,)) if outer else None
+                    label = one.label if outer else f"{one.label}, more than {limit:g} s"
+                    found.append(row(name, size * size, label, held))
+                if size <= CHECKED:
+                    require_equal(orchestrator, [view])
+        ours, theirs = taken[FACTORS.label], taken[TUPLE.label]
+        if ours is None:
+            raise DatabaseError(f"Matrices of {size} take more than {limit:g} s in factors.")
+        least = limit * 1000 if theirs is None else theirs.milliseconds
+        ratios.append(round(least / ours.milliseconds, 1))
+    bars = [
+        Bar(f"matrices of {sizes[-1]:,}, times faster than tuple", ratios[-1], ">=", TIMES_AT_LEAST)
+    ]
+    if len(ratios) > 1:
+        growth = round(ratios[-1] / ratios[0], 2)
+        bars.append(Bar(f"the same beside matrices of {sizes[0]:,}", growth, ">", 1))
+    return found, bars
+
+
+def _refreshed(
+    orchestrator: Orchestrator,
+    contender: Contender,
+    change: str,
+    number: int,
+    size: int,
+    limit: float,
+) -> Execution | None:
+    """What a refresh after a change takes; None if more than the limit."""
+    text = sql.SQL(MATRICES.text(change)).format(number=sql.Literal(number), size=sql.Literal(size))
+    orchestrator.connection.execute(text)
+    configure(orchestrator, "statement_timeout", int(limit * 1000))
+    try:
+        return refreshing(orchestrator.connection, [view_name("product", contender)])()
+    except errors.QueryCanceled:
+        return None
+    finally:
+        configure(orchestrator, "statement_timeout", 0)

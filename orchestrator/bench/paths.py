@@ -1,0 +1,151 @@
+"""Path queries over more and more copies of a skewed graph (papers/fivm.txt, section 9.5).
+
+The edges come in batches: a round is the next batch for every copy, with a refresh after each. What
+counts is how many rounds are done in a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from time import monotonic
+from typing import Any
+
+from psycopg import errors, sql
+
+from orchestrator.api import Orchestrator
+from orchestrator.bench.contenders import (
+    SDBT_STREAMS,
+    TREE,
+    TUPLE,
+    Contender,
+    Series,
+    create,
+    refreshing,
+    row,
+    view_name,
+)
+from orchestrator.bench.measure import Execution
+from orchestrator.bench.report import Bar
+from orchestrator.bench.workload import Workload, configure, vacuum
+
+PATHS = Workload("paths")
+CONTENDERS = (TREE, TUPLE, SDBT_STREAMS)
+LENGTHS = tuple(range(2, 21))
+BATCH = 1_000
+VERTICES, SKEW = 20_000, 3
+"""Vertex numbers are so much times u to the power of the skew, for u between 0 and 1."""
+GROWTH = 4
+"""The power of the number of copies with which the compilation of a baseline is taken to grow."""
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How far a strategy came."""
+
+    batches: int
+    tables: int
+    runs: tuple[Execution, ...]
+
+    @property
+    def number(self) -> float:
+        """Rounds, and the part of the last one that was done."""
+        return round(self.batches / self.tables, 2)
+
+
+def measure(
+    orchestrator: Orchestrator,
+    lengths: Sequence[int],
+    seconds: float,
+    limit: float,
+    seed: int,
+    say: Callable[[str], None],
+) -> tuple[list[dict[str, Any]], list[Bar]]:
+    """Every length by every strategy, from empty tables for so many seconds of refreshes."""
+    found: list[dict[str, Any]] = []
+    least: dict[str, float] = {}
+    compiled: dict[str, tuple[int, float]] = {}
+    for length in sorted(lengths):
+        ours = 0.0
+        for one in CONTENDERS:
+            say(f"a path of {length} by {one.label}")
+            before = compiled.get(one.label)
+            made: Rounds | str
+            if before and before[1] * (length / before[0]) ** GROWTH > limit:
+                made = f"not created in {limit:g} s"
+            else:
+                started = monotonic()
+                with PATHS.tables(orchestrator, {"tables": length}):
+                    refused = create(orchestrator, "path", query(length), one)
+                    compiled[one.label] = (length, monotonic() - started)
+                    made = refused or _rounds(orchestrator, one, length, seconds, seed)
+            name = f"path of {length}, {seconds:g} s"
+            if isinstance(made, str):
+                found.append(row(name, 0, f"{one.label}, {made}", None, rounds=0.0))
+                continue
+            rows = made.batches * BATCH
+            series = Series(made.runs) if made.runs else None
+            found.append(row(name, rows, one.label, series, rounds=made.number))
+            if one is TREE:
+                ours = made.number
+            else:
+                times = ours / (max(made.batches, 1) / made.tables)
+                least[one.label] = min(times, least.get(one.label, times))
+    return found, [
+        Bar(f"paths, least times the rounds of {label}", round(times, 2), ">", 1)
+        for label, times in least.items()
+    ]
+
+
+def query(length: int) -> str:
+    """The ends of paths, and the sums of the products of what lies on them.
+
+    >>> query(2)
+    'SELECT e1.a, e2.b, sum(e1.w * e2.w) AS total FROM e1 JOIN e2 ON e2.a = e1.b GROUP BY e1.a, e2.b'
+    """
+    tables = range(1, length + 1)
+    product = " * ".join(f"e{n}.w" for n in tables)
+    source = " ".join(f"JOIN e{n} ON e{n}.a = e{n - 1}.b" for n in tables[1:])
+    ends = f"e1.a, e{length}.b"
+    shown = f"SELECT {ends}, sum({product}) AS total"
+    return f"{shown} FROM e1 {source} GROUP BY {ends}"
+
+
+def _rounds(
+    orchestrator: Orchestrator, contender: Contender, tables: int, seconds: float, seed: int
+) -> Rounds:
+    """Batches until the time is up; the one during which it is up does not count."""
+    connection = orchestrator.connection
+    view = view_name("path", contender)
+    refresh = refreshing(connection, [view])
+    vacuum(orchestrator)
+    batch = sql.SQL(PATHS.text("change"))
+    runs: list[Execution] = []
+    left = seconds * 1000
+    for number in count():
+        first = number // tables * BATCH
+        connection.execute(
+            batch.format(
+                table=sql.Identifier(f"e{number % tables + 1}"),
+                first=sql.Literal(first),
+                last=sql.Literal(first + BATCH - 1),
+                seed=sql.Literal(seed),
+                skew=sql.Literal(SKEW),
+                vertices=sql.Literal(VERTICES),
+            )
+        )
+        configure(orchestrator, "statement_timeout", max(1, int(left)))
+        try:
+            runs.append(refresh())
+        except errors.QueryCanceled:
+            break
+        finally:
+            configure(orchestrator, "statement_timeout", 0)
+        left -= runs[-1].milliseconds
+        if left <= 0:
+            runs.pop()
+            break
+    else:
+        raise AssertionError
+    return Rounds(len(runs), tables, tuple(runs))

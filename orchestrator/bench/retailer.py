@@ -1,0 +1,209 @@
+"""A retailer's covariance matrix and sum (papers/fivm.txt, sections 9.2 and 9.6) in batches.
+
+The baselines share what a view's aggregates have in common, which the paper's do not: as many scalar
+aggregates as a table can hold are one view. What a baseline cannot create in its time is left out of
+its measurement, in its favour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import count
+from time import monotonic
+from typing import Any
+
+from psycopg import sql
+
+from orchestrator.api import Orchestrator
+from orchestrator.bench.contenders import (
+    RECOMPUTE,
+    SDBT_STREAMS,
+    SETTLE,
+    TREE,
+    TUPLE,
+    Contender,
+    Series,
+    in_turn,
+    refreshing,
+    require,
+    require_equal,
+    row,
+    statement,
+    view_name,
+)
+from orchestrator.bench.measure import Execution
+from orchestrator.bench.report import Bar
+from orchestrator.bench.workload import Workload, vacuum
+
+RETAILER = Workload("retailer")
+
+BATCH = 1_000
+BATCHES = (100, 10_000, 100_000)
+"""Other sizes at which the same is measured."""
+BASELINES = ((TUPLE, 200), (SDBT_STREAMS, 20))
+"""With how many scalar aggregates are in one view. A table has at most 1,600 columns, and each
+aggregate needs several; the recursive one's plans grow with the square."""
+
+TIMES_AT_LEAST = 10
+VIEWS_AT_MOST = 10
+REFRESH_AT_MOST = 1
+"""Times what it took to insert the batch."""
+
+
+def covariance(
+    orchestrator: Orchestrator,
+    rows: int,
+    most: int | None,
+    batches: Sequence[int],
+    repeat: int,
+    limit: float,
+    seed: int,
+    say: Callable[[str], None],
+) -> tuple[list[dict[str, Any]], list[Bar]]:
+    """Batches of new inventory: the covariance of all features, and a scalar aggregate for each."""
+    with RETAILER.tables(orchestrator, {"rows": rows, "seed": seed}):
+        features = _features(orchestrator)[:most]
+        source = RETAILER.text("from")
+        say(f"creating the covariance of {len(features)} features")
+        require(
+            orchestrator, "covar", f"SELECT idivm.covar({', '.join(features)}) AS c {source}", TREE
+        )
+        scalars = _scalars(features)
+        tree = [view_name("covar", TREE)]
+        flat = {
+            contender.label: _chunks(orchestrator, scalars, source, contender, size, limit, say)
+            for contender, size in BASELINES
+        }
+        vacuum(orchestrator)
+        connection = orchestrator.connection
+        sides = {"viewtree": refreshing(connection, tree)}
+        sides |= {
+            label: refreshing(connection, views) for label, (views, _) in flat.items() if views
+        }
+        inserts: list[Execution] = []
+        found: list[dict[str, Any]] = []
+        series: dict[str, Series] = {}
+        starts = count(rows, BATCH)
+
+        def batch(starts: Iterator[int], size: int) -> None:
+            say(f"refreshing after a batch of {size:,}")
+            orchestrator.refresh(*tree, *(view for views, _ in flat.values() for view in views))
+            inserts.append(_insert(orchestrator, next(starts), size))
+
+        series = in_turn(sides, partial(batch, starts, BATCH), repeat, SETTLE)
+        inserted = Series(tuple(inserts[-repeat:]))
+        require_equal(orchestrator, tree)
+        name = f"covariance of {len(features)} features, batches of"
+        found.append(row(f"{name} {BATCH:,}", rows, "insert, captured", inserted, batch=BATCH))
+        called = {
+            side: f"{side}, {flat[side][1]} of {len(scalars)} aggregates"
+            if side in flat and flat[side][1] < len(scalars)
+            else side
+            for side in sides
+        }
+        for side, one in series.items():
+            found.append(row(f"{name} {BATCH:,}", rows, called[side], one, batch=BATCH))
+        first = next(starts)
+        for size in batches:
+            some = in_turn(sides, partial(batch, count(first, size), size), min(repeat, 3), 1)
+            first += size * (min(repeat, 3) + 1)
+            for side, one in some.items():
+                found.append(row(f"{name} {size:,}", rows, called[side], one, batch=size))
+        states = orchestrator.explain(tree[0]).details["states"]
+        views = sum("key" in state for state in states)
+    bars = [
+        Bar(
+            f"covariance, times the throughput of {side}",
+            round(one.times_slower_than(series["viewtree"]), 1),
+            ">=",
+            TIMES_AT_LEAST,
+        )
+        for side, one in series.items()
+        if side != "viewtree"
+    ]
+    cost = series["viewtree"].times_slower_than(inserted)
+    return found, [
+        *bars,
+        Bar("covariance, stored views", views, "<=", VIEWS_AT_MOST),
+        Bar("covariance, times the insert of the batch", round(cost, 2), "<=", REFRESH_AT_MOST),
+    ]
+
+
+def total(
+    orchestrator: Orchestrator, rows: int, repeat: int, seed: int, say: Callable[[str], None]
+) -> tuple[list[dict[str, Any]], list[Bar]]:
+    """The sum of all units, when rows come into every table."""
+    contenders = (TREE, TUPLE, SDBT_STREAMS, RECOMPUTE)
+    with RETAILER.tables(orchestrator, {"rows": rows, "seed": seed}):
+        query = f"SELECT sum(units) AS total {RETAILER.text('from')}"
+        views = {}
+        for one in contenders:
+            say(f"creating the sum of units ({one.label})")
+            views[one.label] = require(orchestrator, "total", query, one)
+        vacuum(orchestrator)
+        numbers = count(1_000)
+
+        def arrive() -> None:
+            orchestrator.refresh(*views.values())
+            text = sql.SQL(RETAILER.text("arrivals")).format(number=sql.Literal(next(numbers)))
+            orchestrator.connection.execute(text)
+
+        sides = {label: refreshing(orchestrator.connection, [v]) for label, v in views.items()}
+        series = in_turn(sides, arrive, repeat, SETTLE)
+        require_equal(orchestrator, list(views.values()))
+    name = f"sum over the retailer, {BATCH:,} rows into all tables"
+    return [row(name, rows, side, one, batch=BATCH) for side, one in series.items()], []
+
+
+def _insert(orchestrator: Orchestrator, first: int, size: int) -> Execution:
+    text = sql.SQL(RETAILER.text("change")).format(
+        first=sql.Literal(first), last=sql.Literal(first + size - 1)
+    )
+    return statement(orchestrator.connection, text)()
+
+
+def _chunks(
+    orchestrator: Orchestrator,
+    scalars: Sequence[str],
+    source: str,
+    contender: Contender,
+    size: int,
+    limit: float,
+    say: Callable[[str], None],
+) -> tuple[list[str], int]:
+    """Views of scalar aggregates, as many as are created in so many seconds, and their number."""
+    made: list[str] = []
+    until = monotonic() + limit
+    for start in range(0, len(scalars), size):
+        if monotonic() > until:
+            say(f"{contender.label}: the time is up after {start} of {len(scalars)} aggregates")
+            return made, start
+        say(f"creating scalar aggregates {start + 1:,} to {start + size:,} ({contender.label})")
+        listed = ", ".join(
+            f"{text} AS s{n}" for n, text in enumerate(scalars[start : start + size])
+        )
+        name = f"scalar{len(made)}"
+        require(orchestrator, name, f"SELECT {listed} {source}", contender)
+        made.append(view_name(name, contender))
+    return made, len(scalars)
+
+
+def _features(orchestrator: Orchestrator) -> list[str]:
+    """Every column of the retailer's tables that is no join column."""
+    found: list[str] = []
+    for table in ("inventory", "item", "weather", "location", "census"):
+        query = sql.SQL("SELECT * FROM {} LIMIT 0").format(sql.Identifier(table))
+        described = orchestrator.connection.execute(query).description or ()
+        found += [column.name for column in described]
+    return [name for name in found if name not in ("locn", "dateid", "ksn", "zip")]
+
+
+def _scalars(features: Sequence[str]) -> list[str]:
+    """The entries of the covariance matrix as aggregates of their own.
+
+    >>> _scalars(["a", "b"])
+    ['sum(a)', 'sum(b)', 'sum(a * a)', 'sum(a * b)', 'sum(b * b)']
+    """
+    pairs = [(a, b) for i, a in enumerate(features) for b in features[i:]]
+    return [*(f"sum({a})" for a in features), *(f"sum({a} * {b})" for a, b in pairs)]

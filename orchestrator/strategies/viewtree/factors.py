@@ -1,0 +1,290 @@
+"""Deltas in factors (papers/fivm.txt, section 6, and the matrix chain of section 8.4).
+
+A delta over two variables may be the sum of a few products u ⊗ v, each of a vector over one variable
+and one over the other: of whole rows, one for each row; of an outer product, one. It is then held as two
+relations with one more key, the number of the term. At a view above, what joins the one side leaves the
+other alone, and both are only multiplied where a stored view needs their product.
+
+What a delta is the sum of is read off the delta itself, so it does not matter by which statement a table
+was changed, and nothing is approximated. One that is no sum of few products goes up as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.antisemijoin import Antisemijoin
+from orchestrator.algebra.operators.base import Operator, SortKey
+from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.window import Window
+from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
+from orchestrator.deltascript.leaves import DiffScan
+from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.strategies.viewtree.propagation import (
+    Propagation,
+    Relation,
+    called,
+    summed_atoms,
+)
+from orchestrator.strategies.viewtree.sums import Payload
+from orchestrator.strategies.viewtree.tree import View
+
+MANY = 64
+"""Keys of a delta from which on it may be worth taking apart."""
+
+_BY_FIRST, _BY_SECOND, _WHOLE = "1", "2", "3"
+"""How a delta falls into terms: by the values of one variable, or as one product."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """The vectors over some of the variables, told apart by their term."""
+
+    rows: Operator
+    term: Column
+    keys: Mapping[str, Column]
+    payload: Mapping[Payload, Column]
+
+
+Outer = tuple[Side, Side]
+"""The sum, over their terms, of the products of the vectors of two sides."""
+
+
+def gains(path: Sequence[View]) -> bool:
+    """Whether vectors that go up from the last view of a path meet others on both sides.
+
+    >>> from orchestrator.strategies.viewtree.hypergraph import Hypergraph
+    >>> from orchestrator.strategies.viewtree.orders import parsed
+    >>> from orchestrator.strategies.viewtree.tree import composed, tau
+    >>> graph = Hypergraph.of({"A1": "IJ", "A2": "JK", "A3": "KL"}, "IL")
+    >>> tree = composed(tau(parsed("J - { I, K - L }"), graph), graph.free)
+    >>> [paths[-1].name for paths in paths_of(tree) if gains(paths)]
+    ['A2']
+    """
+    sides = [{key} for key in sorted(path[-1].keys)]
+    met = [False, False]
+    if len(sides) != 2 or path[-1].indicator:
+        return False
+    for view, child in zip(reversed(path[:-1]), reversed(path), strict=False):
+        found = _divided(sides, [one.keys for one in view.children if one is not child])
+        if found is None:
+            return False
+        for number, members in enumerate(found):
+            met[number] |= bool(members)
+        if all(met):
+            return True
+    return False
+
+
+def paths_of(view: View, above: tuple[View, ...] = ()) -> list[tuple[View, ...]]:
+    """The path from a tree's root to each of its leaves."""
+    path = (*above, view)
+    if not view.children:
+        return [path]
+    return [found for child in view.children for found in paths_of(child, path)]
+
+
+def _divided(
+    sides: list[set[str]], schemas: Sequence[frozenset[str]]
+) -> tuple[list[int], list[int]] | None:
+    """Which relations join which side, by their places; None if one joins both."""
+    members: tuple[list[int], list[int]] = ([], [])
+    rest = list(range(len(schemas)))
+    while rest:
+        place, side = next(
+            ((p, n) for p in rest for n in (0, 1) if schemas[p] & sides[n]), (rest[0], 0)
+        )
+        rest.remove(place)
+        members[side].append(place)
+        sides[side] |= schemas[place]
+        if sides[0] & sides[1]:
+            return None
+    return members
+
+
+def taken_apart(delta: Relation, name: str, composer: Composer) -> tuple[Relation, Outer]:
+    """A delta over two variables in factors, and the same delta if it is not held in factors."""
+    first, second = (delta.keys[variable] for variable in sorted(delta.keys))
+    parts = tuple(delta.payload.items())
+    values = tuple(column for _, column in parts)
+    ranks = composer.column("rank"), composer.column("rank")
+    ranked = delta.rows
+    for key, rank in zip((first, second), ranks, strict=True):
+        ranked = Window(
+            ranked, (Aggregate(rank, Scalar.read("dense_rank()")),), (), (SortKey(key),)
+        )
+    rows = composer.assign(f"{name}_ranked", ranked, (first, second, *values, *ranks))
+
+    size, last, other = (composer.column(one) for one in ("size", "last", "other"))
+    counted = Grouping(
+        rows,
+        (),
+        (
+            Aggregate(size, Scalar.read("count(*)")),
+            Aggregate(last, filled("max(x)", x=ranks[0])),
+            Aggregate(other, filled("max(x)", x=ranks[1])),
+        ),
+    )
+    way = composer.column("way")
+    # By rows or columns, if there are few beside what they hold; else as one product, if all are there.
+    text = (
+        f"CASE WHEN n < {MANY} THEN NULL WHEN 4 * x * x <= n AND x <= y THEN {_BY_FIRST}"
+        f" WHEN 4 * y * y <= n THEN {_BY_SECOND} WHEN x * y = n THEN {_WHOLE} END"
+    )
+    ways = Projection(counted, (Item(way, filled(text, n=size, x=last, y=other)), Item.kept(last)))
+    shape = composer.assign(
+        f"{name}_shape", Selection(ways, filled("x IS NOT NULL", x=way)), (way, last)
+    )
+    factors = {part: composer.column("factors") for part, _ in parts}
+    text = (
+        f"idivm.rank_one(array_agg(v::numeric ORDER BY x, y) FILTER (WHERE w = {_WHOLE}),"
+        " max(m)::integer)"
+    )
+    found = Grouping(
+        Join(rows, shape, TRUE),
+        (way, last),
+        tuple(
+            Aggregate(factors[part], filled(text, v=v, x=ranks[0], y=ranks[1], w=way, m=last))
+            for part, v in parts
+        ),
+    )
+    known = conjunction(filled("x IS NOT NULL", x=column) for column in factors.values())
+    product = Selection(found, filled(f"w <> {_WHOLE} OR known", w=way, known=known))
+    how = composer.assign(f"{name}_factors", product, (way, last, *factors.values()))
+
+    def side(number: int) -> Side:
+        key, rank = (first, second)[number], ranks[number]
+        own, other_way = (_BY_FIRST, _BY_SECOND) if number == 0 else (_BY_SECOND, _BY_FIRST)
+        term = composer.column("term")
+        text = f"CASE w WHEN {_BY_FIRST} THEN x WHEN {_BY_SECOND} THEN y ELSE 1 END"
+        numbered = Projection(
+            Join(rows, how, TRUE),
+            (
+                *map(Item.kept, (key, rank, *values)),
+                Item(term, filled(text, w=way, x=ranks[0], y=ranks[1])),
+            ),
+        )
+        place = composer.column("place")
+        most = {part: composer.column("most") for part, _ in parts}
+        vectors = Grouping(
+            numbered,
+            (term, key),
+            (
+                Aggregate(place, filled("min(x)", x=rank)),
+                *(Aggregate(most[part], filled("max(x)", x=value)) for part, value in parts),
+            ),
+        )
+        again, new = _copy(how, composer)
+        payload = {part: Column(composer.symbols.fresh("factor"), part.type) for part, _ in parts}
+        behind = "place" if number == 0 else "last + place"
+        items = [
+            Item(
+                column,
+                filled(
+                    f"(CASE way WHEN {own} THEN 1 WHEN {other_way} THEN held"
+                    f" ELSE factors[{behind}] END)::{part.type}",
+                    way=new[way],
+                    held=most[part],
+                    factors=new[factors[part]],
+                    place=place,
+                    **({"last": new[last]} if number else {}),
+                ),
+            )
+            for part, column in payload.items()
+        ]
+        made = Projection(Join(vectors, again, TRUE), (*map(Item.kept, (term, key)), *items))
+        variable = sorted(delta.keys)[number]
+        held = composer.assign(f"{name}_{variable}"[:24], made, made.columns)
+        return Side(held, term, {variable: key}, payload)
+
+    outer = side(0), side(1)
+    columns = (first, second, *values)
+    assert isinstance(delta.rows, DiffScan)
+    rest = Antisemijoin(delta.rows, _copy(how, composer)[0], TRUE)
+    listed = composer.assign(f"{name}_rest", rest, columns, {delta.rows.variable})
+    return delta.at(listed), outer
+
+
+def _copy(scan: DiffScan, composer: Composer) -> tuple[DiffScan, dict[Column, Column]]:
+    """A variable read once more in the same query."""
+    new = {column: composer.fresh(column) for column, _ in scan.outputs}
+    outputs = tuple((new[column], field) for column, field in scan.outputs)
+    return replace(scan, alias=composer.symbols.fresh("d"), outputs=outputs), new
+
+
+def carried(
+    made: Propagation, view: View, child: View, outer: Outer, others: Sequence[Relation]
+) -> Outer | None:
+    """The delta of a view that a child's delta in factors makes, in factors; None if they meet."""
+    beside = [
+        (one, relation)
+        for one, relation in zip(view.children, others, strict=True)
+        if one is not child
+    ]
+    divided = _divided(
+        [set(side.keys) for side in outer], [frozenset(relation.keys) for _, relation in beside]
+    )
+    if divided is None:
+        return None
+    first, second = (
+        _side(made, view, child, side, [beside[place] for place in places])
+        for side, places in zip(outer, divided, strict=True)
+    )
+    return first, second
+
+
+def _side(
+    made: Propagation,
+    view: View,
+    child: View,
+    side: Side,
+    beside: Sequence[tuple[View, Relation]],
+) -> Side:
+    wanted = {
+        part: side.payload[part.within(summed_atoms(child))] for part in made.payload_of(view)
+    }
+    if not beside and side.keys.keys() <= view.keys:
+        return replace(side, payload=wanted)
+    start = Relation(side.rows, side.keys, side.payload)
+    rows, bound = made.joined([start, *(relation for _, relation in beside)])
+    keys = {name: made.defined[view].keys[name] for name in sorted(bound.keys() & view.keys)}
+    payload = {part: Column(made.composer.symbols.fresh("factor"), part.type) for part in wanted}
+    sums = [
+        Aggregate(
+            column,
+            part.joined(
+                [
+                    (part, wanted[part]),
+                    *(
+                        (inner, relation.payload[inner])
+                        for one, relation in beside
+                        if not relation.exists
+                        for inner in [part.within(summed_atoms(one))]
+                    ),
+                ]
+            ),
+        )
+        for part, column in payload.items()
+    ]
+    grouped = Grouping(rows, (side.term, *keys.values()), tuple(sums))
+    held = made.composer.assign(f"{called(view)}_side", grouped, grouped.columns)
+    return Side(held, side.term, keys, payload)
+
+
+def multiplied(made: Propagation, view: View, outer: Outer) -> Relation:
+    """A view's delta in factors, multiplied out."""
+    first, second = outer
+    rows = Join(first.rows, second.rows, filled("x = y", x=first.term, y=second.term))
+    return made.without_zeros(
+        made.grouped(
+            view,
+            rows,
+            made.defined[view].keys,
+            lambda part: part.joined([(part, first.payload[part]), (part, second.payload[part])]),
+        )
+    )

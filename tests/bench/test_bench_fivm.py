@@ -1,0 +1,54 @@
+"""The measurements of view trees, over little data."""
+
+from __future__ import annotations
+
+from orchestrator.bench.fivm import run
+
+
+def test_growing_data_sums_paths_and_matrices_are_measured(dsn):
+    report = run(
+        dsn=dsn,
+        parts=("updates", "sum", "paths", "matrices"),
+        sizes=(1_000,),
+        rows=1_000,
+        lengths=(2,),
+        seconds=0.2,
+        matrix_sizes=(4, 8),
+        repeat=1,
+    )
+    assert {(row["name"], row["side"]) for row in report.rows} == {
+        ("one row", "viewtree"),
+        ("one row", "factorized"),
+        ("the first row", "factorized"),
+        ("1,000 rows more", "factorized"),
+        *(
+            ("sum over the retailer, 1,000 rows into all tables", side)
+            for side in ("viewtree", "tuple", "SDBT-streams", "recompute")
+        ),
+        *(("path of 2, 0.2 s", side) for side in ("viewtree", "tuple", "SDBT-streams")),
+        *(
+            (f"matrices of {size}, {change}", side)
+            for size in (4, 8)
+            for change in ("a row", "an outer product")
+            for side in ("factors", "listed", "tuple")
+            if (change, side) != ("an outer product", "tuple")
+        ),
+    }
+    assert [bar.name for bar in report.bars] == [
+        "paths, least times the rounds of tuple",
+        "paths, least times the rounds of SDBT-streams",
+        "matrices of 8, times faster than tuple",
+        "the same beside matrices of 4",
+    ]
+
+
+def test_a_retailer_s_covariance_is_measured_at_several_batch_sizes(dsn):
+    report = run(dsn=dsn, parts=("covariance",), rows=1_000, features=2, batches=(10,), repeat=1)
+    name = "covariance of 2 features, batches of"
+    assert [(row["name"], row["side"]) for row in report.rows] == [
+        *(
+            (f"{name} {1000:,}", s)
+            for s in ("insert, captured", "viewtree", "tuple", "SDBT-streams")
+        ),
+        *((f"{name} 10", s) for s in ("viewtree", "tuple", "SDBT-streams")),
+    ]
