@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -252,3 +253,17 @@ def test_the_migrations_of_the_product_are_fit_to_be_run() -> None:
         # Read in whatever encoding a database has, and as a part of another transaction.
         assert migration.text.isascii(), migration.name
         assert not re.search(r"^(BEGIN;|COMMIT;|ROLLBACK;)", migration.text, re.MULTILINE)
+
+
+def test_functions_that_idivm_made_are_as_the_newest_migration_has_them(orc, tmp_path):
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE VIEW v AS SELECT count(*) AS n FROM t")
+    look = "SELECT prosrc FROM pg_proc WHERE proname = 's1_any'"
+    [made] = orc.connection.execute(look).fetchone()
+    orc.connection.execute(
+        "CREATE OR REPLACE FUNCTION idivm_log.s1_any(since idivm.watermark) RETURNS boolean"
+        " LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS 'BEGIN RETURN true; END'"
+    )
+    shutil.copytree(resource_folder("migrations"), tmp_path, dirs_exist_ok=True)
+    (tmp_path / f"{len(shipped_migrations()) + 1:04}_more.sql").write_text("SELECT 1")
+    assert len(migrate(orc.connection, tmp_path)) == 1
+    assert orc.connection.execute(look).fetchone() == (made,)

@@ -87,11 +87,13 @@ def migrate(connection: Connection[Any], folder: Path | None = None) -> list[str
     if not missing:
         return []
     if catalog.extension is not None:
-        return _update_extension(connection, catalog.extension, missing)
-    applied: list[str] = []
-    while migration := _apply_next(connection, shipped, folder):
-        applied.append(migration.name)
-    take_module(connection)
+        applied = _update_extension(connection, catalog.extension, missing)
+    else:
+        applied = []
+        while migration := _apply_next(connection, shipped, folder):
+            applied.append(migration.name)
+        take_module(connection)
+    _bring_up_functions(connection)
     return applied
 
 
@@ -101,6 +103,15 @@ def take_module(connection: Connection[Any]) -> None:
     with connection.transaction():
         _prepare(connection)
         connection.execute(_encoded(connection, path.read_text(encoding="utf-8")))
+
+
+def _bring_up_functions(connection: Connection[Any]) -> None:
+    """Makes the function of each log anew, which a migration may have another text for."""
+    with connection.transaction():
+        _prepare(connection)
+        row = connection.execute("SELECT to_regproc('idivm.create_due') IS NOT NULL").fetchone()
+        if row is not None and row[0]:
+            connection.execute("SELECT idivm.create_due(id) FROM idivm.sources")
 
 
 def _read(connection: Connection[Any]) -> _Catalog:
