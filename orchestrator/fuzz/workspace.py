@@ -23,7 +23,7 @@ from orchestrator.runtime.check import compare
 _PATIENCE = 30
 """A statement that takes more seconds hangs, unless PostgreSQL itself is as slow."""
 
-_SLOW = "300ms"
+SLOW = "300ms"
 """A query that takes longer by itself is left to PostgreSQL: views over it may take any time."""
 
 PREPARED = "idivm fuzz"
@@ -163,7 +163,7 @@ class Workspace:
     def need_answers(self, names: Iterable[str]) -> None:
         """Raises `NoAnswerError` if the query of a view raises an error by itself, or takes long."""
         with self.connection() as connection:
-            connection.execute(SQL("SET statement_timeout = {}").format(Literal(_SLOW)))
+            connection.execute(SQL("SET statement_timeout = {}").format(Literal(SLOW)))
             for name in names:
                 definition, _ = self._definition(name)
                 try:

@@ -14,7 +14,7 @@ from psycopg.sql import SQL, Identifier
 
 from orchestrator.fuzz.case import Case, View, from_json, to_json
 from orchestrator.fuzz.generate import generate
-from orchestrator.fuzz.runner import plain_view
+from orchestrator.fuzz.plainly import plain_view
 
 SEEDS = range(300)
 

@@ -1,0 +1,93 @@
+"""What PostgreSQL itself makes of a case: its views as plain ones, and nothing of idivm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.sql import SQL, Composed, Identifier, Literal
+
+from orchestrator.fuzz.case import (
+    Alone,
+    Case,
+    Late,
+    Recreate,
+    Replace,
+    Statement,
+    Step,
+    Storm,
+    Transaction,
+    View,
+)
+
+
+def plain_view(view: View) -> Composed:
+    """A view as PostgreSQL's own."""
+    columns = SQL(" ({})").format(SQL(", ").join(map(Identifier, view.columns or ())))
+    return SQL("CREATE OR REPLACE VIEW {}{} AS {}").format(
+        SQL(view.name), columns if view.columns is not None else SQL(""), SQL(view.query)
+    )
+
+
+def takes_long(connection: Connection[Any], case: Case, until: int | None, patience: str) -> bool:
+    """Whether a view takes PostgreSQL longer than that, after any statement up to a step.
+
+    A few equal rows, joined with each other time and again, are soon millions. It leaves nothing behind.
+    """
+    with connection.transaction(force_rollback=True):
+        for schema in case.schemas:
+            _try(connection, SQL("CREATE SCHEMA {}").format(Identifier(schema)))
+        for text in (*case.types, *(ddl for table in case.tables for ddl in table.ddl)):
+            _try(connection, SQL(text))
+        for table in case.tables:
+            if table.rows:
+                rows = SQL(", ").join(map(SQL, table.rows))
+                _try(connection, SQL("{} {}").format(SQL(table.insert), rows))
+        for view in case.views:
+            _try(connection, plain_view(view))
+        steps = case.steps if until is None else case.steps[: until + 1]
+        for change in chain.from_iterable(map(_changes, steps)):
+            _try(connection, change)
+            if any(_is_slow(connection, view, patience) for view in case.views):
+                return True
+    return False
+
+
+def _changes(step: Step) -> Iterator[SQL | Composed]:
+    """What a step does to the tables and plain views, one after the other."""
+    if isinstance(step, Transaction | Late):
+        yield from _texts(step.statements)
+    elif isinstance(step, Alone):
+        yield from _texts([step.statement])
+    elif isinstance(step, Replace | Recreate):
+        yield plain_view(step.view)
+    elif isinstance(step, Storm):
+        for transactions in step.writers:
+            for one in transactions:
+                yield from _texts(one.statements)
+
+
+def _texts(statements: Iterable[Statement]) -> Iterator[SQL | Composed]:
+    return (SQL(one.sql) for one in statements if one.copy is None and one.refreshes is None)
+
+
+def _try(connection: Connection[Any], statement: SQL | Composed) -> None:
+    """What PostgreSQL refuses, also because it is no part of a transaction, is left out."""
+    with suppress(psycopg.Error), connection.transaction():
+        connection.execute(statement)
+
+
+def _is_slow(connection: Connection[Any], view: View, patience: str) -> bool:
+    try:
+        with connection.transaction(force_rollback=True):
+            connection.execute(SQL("SET LOCAL statement_timeout = {}").format(Literal(patience)))
+            connection.execute(SQL("SELECT v::text FROM {} AS v").format(SQL(view.name)))
+    except psycopg.errors.QueryCanceled:
+        return True
+    except psycopg.Error:
+        return False
+    return False
