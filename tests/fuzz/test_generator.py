@@ -16,7 +16,7 @@ from orchestrator.fuzz.case import Case, View, from_json, to_json
 from orchestrator.fuzz.generate import generate
 from orchestrator.fuzz.plainly import plain_view
 
-SEEDS = range(300)
+SEEDS = range(360)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ CASE = Case(
     tables=(Table("s.t", ("CREATE TABLE s.t (n int)",), "INSERT INTO s.t (n) VALUES", ("(0)",)),),
     views=(
         View("s.below", "SELECT n FROM s.t", plain=True),
-        View("s.v", "SELECT pg_sleep(n) FROM s.below"),
+        View("s.v", "SELECT pg_sleep(n)::text AS slept FROM s.below"),
     ),
     steps=(
         Transaction((Statement("no statement"), Statement("UPDATE s.t SET n = 0"))),
