@@ -78,8 +78,11 @@ INDEXES = (
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("indexed", [False, True], ids=["stored leaves", "found leaves"])
-@pytest.mark.parametrize("maintain", ["deferred", "eager", "on_commit"])
+@pytest.mark.parametrize(
+    ("maintain", "indexed"),
+    [("deferred", True), ("deferred", False), ("eager", True), ("on_commit", False)],
+    ids=["deferred, found leaves", "deferred, stored leaves", "eager", "on_commit"],
+)
 def test_every_view_follows_every_change(orc, maintain, indexed, older):
     if older and (maintain, indexed) != ("deferred", True):
         pytest.skip("older versions run one mode, unless they are asked for")
