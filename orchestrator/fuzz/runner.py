@@ -262,6 +262,12 @@ class Runner(Acts):
                 self.space.writer.execute("SELECT pg_terminate_backend(%s)", [pid])
                 thread.join()
         self.space.await_end(pid)
+        if step.view is not None and step.view.name in self.views:
+            # It may have come to its end, and then the view is kept in another way.
+            made = self.space.orc.view(step.view.name).maintain
+            before = self.views[step.view.name]
+            options = {**dict(before.options), "maintain": made}
+            self.views[before.name] = dataclasses.replace(before, options=tuple(options.items()))
 
     def _cut(self, step: Crash, victim: Orchestrator) -> None:
         with suppress(IdivmError, psycopg.Error):
