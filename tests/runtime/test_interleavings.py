@@ -353,3 +353,24 @@ def test_a_writer_that_is_terminated(eager, session):
     with pytest.raises(psycopg.OperationalError):
         first("SELECT 1")
     assert right(eager)
+
+
+def test_a_view_that_is_whole_by_the_time_it_is_locked_is_not_swept(base, session):
+    base.create_view("made", "SELECT k, m FROM b")
+    base.create_view("v", QUERY, maintain="eager")
+    watcher = base.connection
+    # As while its creator is at it; what was taken apart comes first, and waits for the reader.
+    watcher.execute("UPDATE idivm.views SET status = 'building' WHERE relation = 'made'::regclass")
+    [definition] = watcher.execute(
+        "SELECT definition::text FROM idivm.views WHERE relation = 'v'::regclass"
+    ).fetchone()
+    watcher.execute(f"DROP VIEW {definition} CASCADE")
+    reader, sweeper = session(), session()
+    reader("SELECT count(*) FROM a")
+    sweeper.starts("SELECT idivm.sweep()", watcher)
+    watcher.execute("UPDATE idivm.views SET status = 'ready' WHERE relation = 'made'::regclass")
+    reader.commit()
+    assert sweeper.ends() is None
+    sweeper.commit()
+    assert [view.name for view in base.views()] == ["made"]
+    assert base.check("made")[0].equal
