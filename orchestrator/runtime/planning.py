@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -150,6 +150,8 @@ def _problem(
     sources = tuple(source for source, _ in used.values())
     plan = None if analysis.plan is None else as_captured(analysis.plan, used)
     lowered = None if plan is None else lower(plan)
+    # Recomputation asks for none, and each operator costs a query.
+    types = {} if options.strategy == recompute.NAME else _types(connection, lowered)
     if lowered is not None:
         algebra, tree = printer.print_plan(lowered), printer.to_json(lowered)
     else:
@@ -168,13 +170,12 @@ def _problem(
             ),
         ),
         distinct=analysis.distinct,
-        settings=_settings(connection, PINNED if analysis.settings or analysis.moving else ()),
+        settings=_settings(connection, PINNED if _depends(analysis, sources, types) else ()),
         algebra=algebra,
         algebra_tree=tree,
         maintain=options.maintain,
         plan=plan,
-        # Recomputation asks for none, and each operator costs a query.
-        types={} if options.strategy == recompute.NAME else _types(connection, lowered),
+        types=types,
         cache=options.cache != "off",
         cache_is_open=options.cache == "auto",
         minimise=options.minimise == "on",
@@ -332,6 +333,37 @@ def _source(connection: Connection[Any], use: SourceUse) -> tuple[Source, frozen
 def _column(column: RelationColumn, in_key: bool) -> SourceColumn:
     equality = ("exact" if column.exact else "coarse") if column.builtin_equality else ""
     return SourceColumn(column.attnum, column.name, in_key, column.plain_type, equality)
+
+
+_SHOWN_ALIKE = frozenset(
+    {
+        *(
+            "smallint",
+            "integer",
+            "bigint",
+            "numeric",
+            "real",
+            "double precision",
+            "boolean",
+            "uuid",
+        ),
+        *("text", "character varying", "character"),
+    }
+)
+"""Types whose values are written in one way, given all digits of floats."""
+
+
+def _depends(
+    analysis: Analysis, sources: Iterable[Source], types: Mapping[str, ColumnType]
+) -> bool:
+    """Whether what is stored may depend on settings: results, and images that rows are told apart by."""
+    names = [
+        *(column.type for column in analysis.columns),
+        *(column.plain_type for source in sources for column in source.columns),
+        *(column.name for column in types.values()),
+    ]
+    shown = {"" if name.endswith("]") else name.partition("(")[0] for name in names}
+    return bool(analysis.settings or analysis.moving) or not shown <= _SHOWN_ALIKE
 
 
 def _settings(connection: Connection[Any], pinned: Sequence[str]) -> tuple[tuple[str, str], ...]:

@@ -232,3 +232,23 @@ def test_the_doctor_finds_it_whole_mends_it_and_nothing_is_left_when_it_goes(orc
         "SELECT relname FROM pg_class WHERE relnamespace = 'idivm_state'::regnamespace"
     ).fetchall()
     assert left == []
+
+
+@pytest.mark.parametrize("maintain", ["deferred", "eager"])
+def test_what_is_joined_with_nothing_is_nothing(orc, maintain):
+    orc.execute(TABLES)
+    orc.execute("TRUNCATE u")
+    crossed = "SELECT r.d, count(*) AS n, sum(u.w) AS w FROM r CROSS JOIN u GROUP BY r.d"
+    orc.create_view("v", crossed, strategy="skew", maintain=maintain)
+    for change in (
+        "UPDATE r SET d = 'z' WHERE id % 2 = 0",
+        "INSERT INTO u VALUES (1, 1, 2)",
+        "DELETE FROM r WHERE d = 'z'",
+        "DELETE FROM u",
+        "INSERT INTO u VALUES (1, 1, 2), (2, 2, 0)",
+        "TRUNCATE u",
+    ):
+        orc.execute(change)
+        assert orc.check("v")[0].equal, change
+        shown = orc.connection.execute("TABLE v").fetchall()
+        assert sorted(map(str, orc.enumerate("v"))) == sorted(map(str, shown)), change

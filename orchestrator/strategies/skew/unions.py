@@ -58,7 +58,7 @@ class Unions(Propagation):
         made = self.made
         for leaf in self.leaves:
             atom = self.atoms[leaf.atoms[0]]
-            self.defined[leaf] = self._leaf(leaf, atom, atom.rows(atom.scan), None)
+            self.defined[leaf] = _some(self._leaf(leaf, atom, atom.rows(atom.scan), None))
         self._comparable()
         for leaf in self.leaves:
             if leaf in made.stored:
@@ -118,11 +118,7 @@ class Unions(Propagation):
     def _definition(self, view: View) -> Relation:
         """A view over what is below it."""
         below = [self._met(child, view) for child in view.children]
-        made = self._inner(view, below)
-        if not made.keys:
-            # Without groups there is a row even of nothing, which no join may meet.
-            made = made.at(Selection(made.rows, filled("x > 0", x=made.payload[COUNT])))
-        return made
+        return _some(self._inner(view, below))
 
     def _met(self, view: View, parent: View) -> Relation:
         """A view as it is, where its parent is first computed."""
@@ -257,3 +253,10 @@ class Unions(Propagation):
                 split = self.light[parent].split
                 met[place] = self._assigned(view, self.degrees.divided(split, delta, heavy=False))
             self._carry(parent, self._assigned(parent, self._inner(parent, met, place)))
+
+
+def _some(made: Relation) -> Relation:
+    """Without groups there is a row even of nothing, which no join may meet."""
+    if made.keys:
+        return made
+    return made.at(Selection(made.rows, filled("x > 0", x=made.payload[COUNT])))
