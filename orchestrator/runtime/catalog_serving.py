@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection
+from psycopg.errors import InternalError_
 
 from orchestrator.frontend.options import seconds
 
@@ -91,7 +92,11 @@ def served_views(connection: Connection[Any], bound: float) -> list[Served]:
 
 def look(connection: Connection[Any]) -> Look:
     """What has happened: one short query over all logs."""
-    rows = connection.execute(_LOOK).fetchall()
+    try:
+        rows = connection.execute(_LOOK).fetchall()
+    except InternalError_:
+        # A log was found, and dropped while this waited for it; now it is not found.
+        rows = connection.execute(_LOOK).fetchall()
     logs = {row[1]: (row[2], frozenset(row[3])) for row in rows if row[1] is not None}
     return Look(rows[0][0], logs)
 

@@ -6,6 +6,8 @@ from psycopg import IsolationLevel
 from psycopg.errors import LockNotAvailable, SerializationFailure
 from stepping import Session, differences
 
+from orchestrator.runtime.catalog_serving import look
+
 pytestmark = pytest.mark.integration
 
 READ_COMMITTED = IsolationLevel.READ_COMMITTED
@@ -287,6 +289,21 @@ class Changer(Session):
         super().starts(self.statement, watcher)
 
 
+class Looker(Session):
+    """A session that looks at the logs as one does that keeps views fresh."""
+
+    def __init__(self, connection):
+        super().__init__(connection)
+        self.connection.autocommit = True
+        self.found = None
+
+    def starts(self, watcher):
+        def action():
+            self.found = look(self.connection)
+
+        self._begin(action, watcher)
+
+
 @pytest.mark.parametrize("mode", ["eager", "on_commit"])
 def test_a_snapshot_older_than_the_view(base, strategy, session, mode):
     old = session(IsolationLevel.REPEATABLE_READ)
@@ -374,3 +391,30 @@ def test_a_view_that_is_whole_by_the_time_it_is_locked_is_not_swept(base, sessio
     sweeper.commit()
     assert [view.name for view in base.views()] == ["made"]
     assert base.check("made")[0].equal
+
+
+def test_logs_are_dropped_when_nobody_collects_them(base, session):
+    base.create_view("v", QUERY)
+    sources = [source for (source,) in base.connection.execute("SELECT id FROM idivm.sources")]
+    collector, dropper = session(), Changer(session().connection, "DROP VIEW v; SELECT idivm.sweep()")
+    for source in sources:
+        collector(f"SELECT idivm.collect_source({source})")
+    dropper.starts(base.connection)
+    for source in sources:
+        collector(f"SELECT idivm.collect_source({source})")
+    collector.commit()
+    assert dropper.ends() is None
+    for source in sources:
+        assert collector(f"SELECT idivm.collect_source({source})") == [(0,)]
+
+
+def test_a_look_at_logs_that_are_dropped_meanwhile(base, session, connect):
+    base.create_view("v", QUERY)
+    base.create_view("w", "SELECT k, m FROM b")
+    dropper, looker = session(), Looker(connect())
+    dropper("DROP VIEW v")
+    dropper("SELECT idivm.sweep()")
+    looker.starts(base.connection)
+    dropper.commit()
+    assert looker.ends() is None
+    assert len(looker.found.logs) == 1
