@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.interpreted import prefer_sources
+
 if TYPE_CHECKING:
     from orchestrator.api import CheckReport, Orchestrator, StatementResult, connect
     from orchestrator.errors import IdivmError
@@ -33,6 +35,9 @@ __all__ = [
     "ViewInfo",
     "connect",
 ]
+
+
+prefer_sources()
 
 
 def __getattr__(name: str) -> Any:

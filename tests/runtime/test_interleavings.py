@@ -396,7 +396,10 @@ def test_a_view_that_is_whole_by_the_time_it_is_locked_is_not_swept(base, sessio
 def test_logs_are_dropped_when_nobody_collects_them(base, session):
     base.create_view("v", QUERY)
     sources = [source for (source,) in base.connection.execute("SELECT id FROM idivm.sources")]
-    collector, dropper = session(), Changer(session().connection, "DROP VIEW v; SELECT idivm.sweep()")
+    collector, dropper = (
+        session(),
+        Changer(session().connection, "DROP VIEW v; SELECT idivm.sweep()"),
+    )
     for source in sources:
         collector(f"SELECT idivm.collect_source({source})")
     dropper.starts(base.connection)
