@@ -216,7 +216,9 @@ class Model:
         if not by:
             return total
         if has_key(rows.keys, rows.dependencies, by):
-            return min(total, 1.0)
+            # What is compared beside a key holds for some of the rows only.
+            beside = min((by - key for key in rows.keys if key <= by), key=len, default=frozenset())
+            return min(total, 1.0) / max((self.distinct(one) for one in beside), default=1.0)
         return max(1.0, total / max(self.distinct(column) for column in by)) if total else 0.0
 
     def rows(self, plan: Operator) -> float:
