@@ -258,6 +258,13 @@ _HASHED = frozenset(
 )
 """Types whose values have hashes, which are equal where the values are."""
 
+_INTEGERS = {
+    "smallint": "hashint2extended",
+    "integer": "hashint4extended",
+    "bigint": "hashint8extended",
+}
+"""What makes hashes of numbers, one after the other, without a row around them."""
+
 
 def _told_apart(key: Sequence[Composable], columns: Sequence[SourceColumn]) -> Composable:
     """A value that keys which are equal share.
@@ -267,7 +274,13 @@ def _told_apart(key: Sequence[Composable], columns: Sequence[SourceColumn]) -> C
     if len(key) == 1:
         return key[0]
     row = SQL("ROW({})").format(_listed(key))
-    if all(one.plain_type.partition("(")[0].strip() in _HASHED for one in columns):
+    types = [one.plain_type.partition("(")[0].strip() for one in columns]
+    if all(one in _INTEGERS for one in types):
+        number: Composable = SQL("0")
+        for part, type_ in zip(key, types, strict=True):
+            number = SQL("{}({}, {})").format(SQL(_INTEGERS[type_]), part, number)
+        return number
+    if all(one in _HASHED for one in types):
         return SQL("hash_record_extended({}, 0)").format(row)
     return row
 

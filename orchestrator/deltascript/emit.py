@@ -194,7 +194,7 @@ def create_program(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
     ).format(
         names.refresh,
         SQL(SEARCH_PATH),
-        steps.plan_mode(plan),
+        steps.plan_mode(plan, names),
         settings,
         function_body(_program(plan, names)),
     )

@@ -29,8 +29,18 @@ class Names:
     """The unqualified name of the view, for readable state tables."""
     sources: Mapping[int, SourceNames] = field(default_factory=dict)
     """The captured sources by the oid of their relation."""
-    returns_old: bool = False
-    """Whether RETURNING shows rows as they were too, as from PostgreSQL 18 on."""
+    version: int = 0
+    """The server's, as it tells it: 180004."""
+
+    @property
+    def returns_old(self) -> bool:
+        """Whether RETURNING shows rows as they were too."""
+        return self.version >= 180_000
+
+    @property
+    def sorts_before(self) -> bool:
+        """Whether what an aggregate is to see once is sorted below it, by whole rows."""
+        return self.version >= 160_000
 
     @property
     def definition(self) -> Identifier:

@@ -30,9 +30,6 @@ from orchestrator.runtime import catalog, indexes, modes, planning, sources
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.sqltext import fitted_name
 
-RETURNS_OLD = 180_000
-"""The first version whose RETURNING knows OLD and NEW."""
-
 
 @dataclass(frozen=True)
 class NewView:
@@ -274,7 +271,7 @@ def bound(connection: Connection[Any], names: Names) -> Names:
     return replace(
         names,
         sources=catalog.source_names(connection, names.id),
-        returns_old=connection.info.server_version >= RETURNS_OLD,
+        version=connection.info.server_version,
     )
 
 
