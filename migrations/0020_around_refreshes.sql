@@ -80,12 +80,15 @@ END
 $$;
 
 -- Takes the locks of a refresh of these views but for those that are kept, and says whether any of them
--- was held by somebody else.
+-- was held by somebody else. That may have been a change of mode: the writers of a view that is kept by
+-- now wait for its lock, and must not wait for one who waits for further locks meanwhile. So all are let
+-- go then, and those that still are apart are taken anew; who cannot see a change of mode begins again.
 CREATE FUNCTION idivm.lock_apart(view_ids integer[], kept integer[]) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     apart integer[] := ARRAY(SELECT id FROM unnest(view_ids) AS id WHERE id <> ALL (kept) ORDER BY id);
+    snapshot_is_fixed boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     view_id integer;
     callers text;
     waited boolean := false;
@@ -99,12 +102,23 @@ BEGIN
                              'each statement''s changes, or WITH (maintain = on_commit).';
         END IF;
     END IF;
-    FOREACH view_id IN ARRAY apart LOOP
-        IF NOT pg_try_advisory_xact_lock(idivm.lock_class(), view_id) THEN
-            waited := pg_advisory_xact_lock(idivm.lock_class(), view_id) IS NOT NULL;
-        END IF;
+    LOOP
+        BEGIN
+            FOREACH view_id IN ARRAY apart LOOP
+                CONTINUE WHEN pg_try_advisory_xact_lock(idivm.lock_class(), view_id);
+                waited := pg_advisory_xact_lock(idivm.lock_class(), view_id) IS NOT NULL;
+                IF snapshot_is_fixed AND view_id < apart[cardinality(apart)] THEN
+                    RAISE EXCEPTION 'another session has refreshed or changed these views meanwhile'
+                        USING ERRCODE = 'serialization_failure';
+                ELSIF NOT snapshot_is_fixed AND apart && ARRAY(SELECT idivm.kept_views()) THEN
+                    RAISE EXCEPTION USING ERRCODE = 'IV001', MESSAGE = 'these views are kept by now';
+                END IF;
+            END LOOP;
+            RETURN waited;
+        EXCEPTION WHEN SQLSTATE 'IV001' THEN
+            apart := ARRAY(SELECT id FROM unnest(apart) AS id WHERE id NOT IN (SELECT idivm.kept_views()) ORDER BY id);
+        END;
     END LOOP;
-    RETURN waited;
 END
 $$;
 
@@ -178,5 +192,19 @@ BEGIN
         seconds := extract(epoch FROM clock_timestamp() - started);
         RETURN NEXT;
     END LOOP;
+END
+$$;
+
+-- As before, by the function above.
+CREATE OR REPLACE FUNCTION idivm.set_mode(view_id integer, mode text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- In the order of everybody: views that are not kept, tables, views that are.
+    PERFORM idivm.lock_views(ARRAY[view_id]);
+    PERFORM idivm.hold_writers(ARRAY[view_id], mode = 'deferred');
+    UPDATE idivm.views v SET maintain = mode WHERE v.id = view_id;
+    PERFORM idivm.sync_modes();
+    PERFORM idivm.start_keeping(view_id);
 END
 $$;

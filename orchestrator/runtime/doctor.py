@@ -201,9 +201,7 @@ def _logs(connection: Connection[Any]) -> Iterator[Finding]:
         def renew(source_id: int = source_id) -> None:
             with connection.transaction():
                 readers = catalog_objects.readers_of_source(connection, source_id)
-                for reader in readers:
-                    modes.hold_writers(connection, reader)
-                connection.execute("SELECT idivm.lock_views(%s)", [readers])
+                modes.hold(connection, *readers)
                 catalog_objects.forget_source(connection, source_id)
                 for reader in readers:
                     install.replan(connection, catalog.view_by_id(connection, reader))

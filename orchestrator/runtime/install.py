@@ -23,7 +23,7 @@ from psycopg.sql import SQL, Composable, Identifier
 from orchestrator.deltascript import emit, steps
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Initialised, MaintenancePlan
-from orchestrator.errors import NameTakenError, UnsupportedError, UsageError
+from orchestrator.errors import DatabaseError, NameTakenError, UnsupportedError, UsageError
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.frontend.statements import QualifiedName, parse_name
 from orchestrator.runtime import catalog, indexes, modes, planning, sources
@@ -71,7 +71,7 @@ def create_view(
     names = Names(view_id, new.name.name)
     # The writers of a view that they keep wait for its lock, and this would wait for them.
     at_rest = replaced.id if replaced and replaced.maintain == modes.DEFERRED else None
-    with held(connection, view_id), held(connection, at_rest):
+    with held(connection, view_id), held_apart(connection, at_rest):
         with connection.transaction():
             plan = _install(connection, new, names, relation)
         try:
@@ -94,8 +94,7 @@ def drop_view(connection: Connection[Any], view: ViewInfo, cascade: bool = False
             f"{view.name} is read by the maintained views {names}; drop them first or use CASCADE."
         )
     with connection.transaction():
-        for reader_id in (*(reader_id for reader_id, _ in readers), view.id):
-            modes.hold_writers(connection, reader_id)
+        modes.hold(connection, *(reader_id for reader_id, _ in readers), view.id)
         for reader_id, _ in readers:
             connection.execute("SELECT idivm.forget(%s)", [reader_id])
         if cascade:
@@ -174,6 +173,18 @@ def held(connection: Connection[Any], view_id: int | None) -> Iterator[None]:
             connection.execute("SELECT pg_advisory_unlock(idivm.lock_class(), %s)", [view_id])
 
 
+@contextmanager
+def held_apart(connection: Connection[Any], view_id: int | None) -> Iterator[None]:
+    """Keeps refreshes away from a view that writers do not keep, or says that they do by now."""
+    with held(connection, view_id):
+        if view_id is not None and modes.is_kept(connection, view_id):
+            name = catalog.view_by_id(connection, view_id).name
+            raise DatabaseError(
+                f"Another session has changed how {name} is maintained meanwhile; try again."
+            )
+        yield
+
+
 def _install(
     connection: Connection[Any], new: NewView, names: Names, relation: Identifier
 ) -> MaintenancePlan:
@@ -223,10 +234,9 @@ def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False)
     at_rest = sorted(one.id for one in tower if not modes.is_kept(connection, one.id))
     with ExitStack() as stack:
         for view_id in at_rest:
-            stack.enter_context(held(connection, view_id))
+            stack.enter_context(held_apart(connection, view_id))
         stack.enter_context(connection.transaction())
-        for one in tower:
-            modes.hold_writers(connection, one.id)
+        modes.hold(connection, *(one.id for one in tower))
         left = _replan_one(connection, tower[0], afresh)
         if left is None:
             return

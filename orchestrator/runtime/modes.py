@@ -45,10 +45,18 @@ def sync(connection: Connection[Any]) -> None:
     connection.execute("SELECT idivm.sync_modes()")
 
 
-def hold_writers(connection: Connection[Any], view_id: int) -> None:
-    """Takes the tables before the locks of views that writers keep, as writers do."""
-    if is_kept(connection, view_id):
-        connection.execute("SELECT idivm.hold_writers(ARRAY[%s::integer], true)", [view_id])
+def hold(connection: Connection[Any], *view_ids: int) -> None:
+    """Keeps refreshes and writers away from views that are to go or to change.
+
+    In the order of everybody: the locks of views that are not kept, then the tables of those that
+    are, before whose locks writers take them as well.
+    """
+    connection.execute(
+        "SELECT idivm.lock_apart(%s, ARRAY(SELECT idivm.kept_views()))", [list(view_ids)]
+    )
+    kept = [view_id for view_id in view_ids if is_kept(connection, view_id)]
+    if kept:
+        connection.execute("SELECT idivm.hold_writers(%s, true)", [kept])
 
 
 def start(connection: Connection[Any], view_id: int) -> None:

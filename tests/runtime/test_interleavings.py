@@ -421,3 +421,29 @@ def test_a_look_at_logs_that_are_dropped_meanwhile(base, session, connect):
     dropper.commit()
     assert looker.ends() is None
     assert len(looker.found.logs) == 1
+
+
+@pytest.mark.parametrize("level", [None, IsolationLevel.REPEATABLE_READ])
+def test_a_refresh_that_waits_does_not_keep_the_lock_of_a_view_that_writers_keep_by_now(
+    base, session, level
+):
+    base.create_view("v", QUERY)
+    base.create_view("w", "SELECT k, m FROM b")
+    first, second = (base.view(name).id for name in ("v", "w"))
+    changer, creator, refresher, writer = session(), session(), session(level), session()
+    lock_second = f"SELECT pg_advisory_xact_lock(idivm.lock_class(), {second})"
+    changer(f"SELECT idivm.set_mode({first}, 'eager')")
+    creator(lock_second)
+    refresher.starts(f"SELECT idivm.refresh_views(ARRAY[{first}, {second}])", base.connection)
+    changer.commit()
+    if level is None:
+        writer("SET lock_timeout = '20s'")
+        writer("UPDATE a SET n = 100 WHERE k = 1")
+        writer.commit()
+        creator.rollback()
+        assert refresher.ends() is None
+        refresher.commit()
+    else:
+        assert isinstance(refresher.ends(), SerializationFailure)
+        refresher.rollback()
+    assert right(base)
