@@ -208,3 +208,81 @@ BEGIN
     PERFORM idivm.start_keeping(view_id);
 END
 $$;
+
+-- The sources of some views whose logs have something to free or are so long that they may, or may be
+-- longer than one of their readers allows: mostly none. What this does not look at, collect_source does.
+CREATE FUNCTION idivm.collectable(view_ids integer[], pages integer DEFAULT 64) RETURNS SETOF integer
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    WITH logs AS MATERIALIZED (
+        SELECT s.source, (coalesce(pg_sequence_last_value(to_regclass('idivm_log.s' || s.source || '_seq')::oid), 0) >> 32) & 1 AS turn,
+               coalesce(pg_relation_size(to_regclass('idivm_log.s' || s.source || '_a')), 0) AS a,
+               coalesce(pg_relation_size(to_regclass('idivm_log.s' || s.source || '_b')), 0) AS b
+        FROM (SELECT DISTINCT vs.source FROM idivm.view_sources vs WHERE vs.view = ANY (view_ids)) AS s
+    )
+    SELECT l.source FROM logs l
+    WHERE CASE l.turn WHEN 0 THEN l.b ELSE l.a END > 0
+       OR CASE l.turn WHEN 0 THEN l.a ELSE l.b END >= pages * current_setting('block_size')::bigint
+       OR (SELECT sum(one.a + one.b) FROM logs one)
+          > least(pg_size_bytes(coalesce(idivm.database_setting('idivm.log_limit'), '1GB')),
+                  (SELECT min(pg_size_bytes(v.options ->> 'log_limit')) FROM idivm.views v
+                   WHERE v.options ? 'log_limit'
+                     AND EXISTS (SELECT FROM idivm.view_sources vs JOIN logs one USING (source) WHERE vs.view = v.id)))
+    ORDER BY l.source;
+END
+$$;
+
+-- As before, but only logs are collected that have something to free.
+CREATE OR REPLACE PROCEDURE idivm.refresh_all(VARIADIC names text[] DEFAULT '{}')
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    ids pg_catalog.int4[];
+    late pg_catalog.text[];
+    attempt pg_catalog.int4 := 0;
+    again pg_catalog.bool;
+    to_collect pg_catalog.int4[];
+    source_id pg_catalog.int4;
+BEGIN
+    IF pg_catalog.cardinality(names) OPERATOR(pg_catalog.=) 0 THEN
+        ids := ARRAY(SELECT v.id FROM idivm.views v WHERE v.status OPERATOR(pg_catalog.<>) 'building');
+    ELSE
+        ids := ARRAY(SELECT idivm.view_id(n::pg_catalog.regclass) FROM pg_catalog.unnest(names) AS n);
+    END IF;
+    LOOP
+        -- Waiting happens before the snapshot is taken, so that it is not stale when the wait ends.
+        PERFORM idivm.lock_views(ids);
+        COMMIT;
+        SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+        BEGIN
+            again := false;
+            PERFORM idivm.refresh_views(ids);
+        EXCEPTION WHEN serialization_failure THEN
+            attempt := attempt OPERATOR(pg_catalog.+) 1;
+            IF attempt OPERATOR(pg_catalog.>) 20 THEN
+                RAISE;
+            END IF;
+            again := true;
+        END;
+        COMMIT;
+        EXIT WHEN NOT again;
+    END LOOP;
+    to_collect := ARRAY(SELECT idivm.collectable(ids));
+    IF pg_catalog.cardinality(to_collect) OPERATOR(pg_catalog.=) 0 THEN
+        RETURN;
+    END IF;
+    FOREACH source_id IN ARRAY to_collect LOOP
+        PERFORM idivm.collect_source(source_id);
+        COMMIT;
+    END LOOP;
+    late := ARRAY(
+        SELECT v.relation::pg_catalog.text FROM idivm.overdue() AS o
+        JOIN idivm.views v ON v.id OPERATOR(pg_catalog.=) o.view
+        WHERE o.action OPERATOR(pg_catalog.=) 'refresh' AND o.view OPERATOR(pg_catalog.<>) ALL (ids));
+    IF pg_catalog.cardinality(late) OPERATOR(pg_catalog.>) 0 THEN
+        CALL idivm.refresh_all(VARIADIC late);
+    END IF;
+END
+$$;

@@ -30,8 +30,7 @@ class RefreshReport:
 def refresh(connection: Connection[Any], view_ids: Sequence[int]) -> list[RefreshReport]:
     """Brings views up to date in one snapshot, with the maintained views that they read."""
     reports = in_one_cut(connection, view_ids, lambda: refresh_here(connection, view_ids))
-    collect(connection, view_ids)
-    if late := catalog.overdue(connection, view_ids):
+    if collect(connection, view_ids) and (late := catalog.overdue(connection, view_ids)):
         # Their logs are full, and this is what they asked for.
         reports += in_one_cut(connection, late, lambda: refresh_here(connection, late))
         collect(connection, late)
@@ -54,14 +53,15 @@ def pin_tables(connection: Connection[Any], view_ids: Sequence[int]) -> None:
     connection.execute("SELECT idivm.pin_tables(id) FROM unnest(%s) AS id", [list(view_ids)])
 
 
-def collect(connection: Connection[Any], view_ids: Sequence[int]) -> None:
-    """Frees the log segments of these views' sources that no view needs any more."""
-    sources = connection.execute(
-        "SELECT DISTINCT source FROM idivm.view_sources WHERE view = ANY (%s) ORDER BY source",
-        [list(view_ids)],
-    ).fetchall()
+def collect(connection: Connection[Any], view_ids: Sequence[int]) -> bool:
+    """Frees the log segments of these views' sources that no view needs any more.
+
+    It says whether any was looked at: mostly they have just been freed, and are short.
+    """
+    sources = connection.execute("SELECT idivm.collectable(%s)", [list(view_ids)]).fetchall()
     for (source,) in sources:
         connection.execute("SELECT idivm.collect_source(%s)", [source])
+    return bool(sources)
 
 
 def in_one_cut(
