@@ -286,3 +286,35 @@ BEGIN
     END IF;
 END
 $$;
+
+-- As before, but a table comes before its partitions and heirs, as it does for everybody else: TRUNCATE
+-- has locked it when it comes to them, while a refresh would still have to come from them to it.
+CREATE OR REPLACE FUNCTION idivm.pin_tables(view_id integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    one record;
+BEGIN
+    FOR one IN
+        SELECT m.member::regclass AS name, c.oid, nullif(c.relfilenode, 0) AS file, c.relkind = 'p' AS is_parted
+        FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        JOIN idivm.source_members m ON m.source = vs.source
+        JOIN pg_class c ON c.oid = m.member
+        WHERE vs.view = view_id AND c.relkind IN ('r', 'm', 'p')
+        ORDER BY m.member <> s.relation, c.relkind <> 'p', c.oid
+    LOOP
+        -- Of a table that was dropped there is nothing to lock.
+        IF pg_relation_filenode(one.oid) IS NOT NULL OR one.is_parted AND to_regclass(one.name::text) IS NOT NULL THEN
+            EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE', one.name);
+        END IF;
+        IF pg_relation_filenode(one.oid) IS DISTINCT FROM one.file THEN
+            RAISE EXCEPTION 'the table % was truncated or rewritten after this transaction took its snapshot', one.name
+                USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+        END IF;
+    END LOOP;
+EXCEPTION WHEN undefined_table THEN
+    RAISE EXCEPTION 'a table was dropped after this transaction took its snapshot'
+        USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+END
+$$;

@@ -447,3 +447,25 @@ def test_a_refresh_that_waits_does_not_keep_the_lock_of_a_view_that_writers_keep
         assert isinstance(refresher.ends(), SerializationFailure)
         refresher.rollback()
     assert right(base)
+
+
+def test_a_refresh_comes_to_partitions_by_their_table_as_everybody_does(base, session):
+    base.execute(
+        "CREATE TABLE later (k int PRIMARY KEY, n int);"
+        " CREATE TABLE parted (k int PRIMARY KEY, n int) PARTITION BY RANGE (k);"
+        " CREATE TABLE first PARTITION OF parted FOR VALUES FROM (0) TO (10);"
+        " ALTER TABLE parted ATTACH PARTITION later FOR VALUES FROM (10) TO (20)"
+    )
+    base.create_view("sums", "SELECT count(*) AS c, sum(n) AS n FROM parted", strategy="id")
+    base.execute("INSERT INTO parted VALUES (1, 1), (11, 1)")
+    other, refresher = session(), session(IsolationLevel.REPEATABLE_READ)
+    other("SET lock_timeout = '20s'")
+    # What TRUNCATE does first.
+    other("LOCK TABLE ONLY parted IN ACCESS EXCLUSIVE MODE")
+    refresher.starts(f"SELECT idivm.refresh_views(ARRAY[{base.view('sums').id}])", base.connection)
+    other("TRUNCATE parted")
+    other.commit()
+    assert isinstance(refresher.ends(), SerializationFailure)
+    refresher.rollback()
+    base.refresh("sums")
+    assert base.check("sums")[0].equal
