@@ -254,11 +254,12 @@ def test_the_views_of_tpch(orc: Orchestrator, spark: Any) -> None:
     # Where a long join is cut follows from statistics, which autovacuum may take at any moment.
     orc.connection.execute("ANALYZE")
     seen: dict[str, set[str]] = {}
-    for number in range(1, 23):
+    # Those that differ in what Spark is asked for.
+    for number in (1, 2, 4, 7, 9, 11, 13, 15, 16, 18, 20, 21, 22):
         view = made(orc, spark, f"q{number}", workload.text(f"q{number}"))
         seen[view.name] = by_spark(view)
     # Only with a quotient below a comparison, or a lateral subquery, is there nothing for Spark.
-    assert {name for name, roles in seen.items() if not roles} <= {"q2", "q17", "q22"}
+    assert {name for name, roles in seen.items() if not roles} <= {"q2", "q22"}
 
 
 @pytest.mark.parametrize("maintain", ["deferred", "eager", "on_commit"])
