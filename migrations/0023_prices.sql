@@ -6,6 +6,8 @@ ALTER TABLE idivm.costs
     ADD COLUMN price double precision,
     ADD COLUMN refreshes integer NOT NULL DEFAULT 0,
     ADD COLUMN noted_at timestamptz;
+-- These were of less work than is counted now.
+UPDATE idivm.costs SET row_seconds = NULL;
 COMMENT ON TABLE idivm.costs IS 'what refreshes of a view took';
 COMMENT ON COLUMN idivm.costs.row_seconds IS 'of computing the states anew: seconds for each row of work, as idivm.work_anew counts it';
 COMMENT ON COLUMN idivm.costs.way IS 'the strategy of the refreshes that were measured, and whether it had a cache';
@@ -13,10 +15,10 @@ COMMENT ON COLUMN idivm.costs.price IS 'of diffs of any size: seconds for each l
 COMMENT ON COLUMN idivm.costs.refreshes IS 'how many refreshes the price was measured by';
 COMMENT ON COLUMN idivm.costs.noted_at IS 'when the last of these was';
 
--- What PostgreSQL expects a query to cost, in its own unit. Who asks has the rights of who may read it;
--- for others it is not known, and taken for nothing. A program that looks rows up whatever the statistics
--- say has settings that make all else look dear.
-CREATE FUNCTION idivm.query_cost(definition regclass) RETURNS double precision
+-- What PostgreSQL expects a query to cost, in rows that it goes through, which may be many more than it
+-- reads. To who may not read it that is not known, and taken for nothing. A program that looks rows up
+-- whatever the statistics say has settings that make all else look dear.
+CREATE FUNCTION idivm.query_work(definition regclass) RETURNS double precision
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = on SET enable_hashjoin = on SET enable_mergejoin = on SET join_collapse_limit = 8
 AS $$
@@ -24,26 +26,24 @@ DECLARE
     expected json;
 BEGIN
     EXECUTE format('EXPLAIN (FORMAT JSON) SELECT * FROM %s', definition) INTO expected;
-    RETURN (expected -> 0 -> 'Plan' ->> 'Total Cost')::float8;
+    RETURN (expected -> 0 -> 'Plan' ->> 'Total Cost')::float8 / greatest(current_setting('cpu_tuple_cost')::float8, 0.001);
 EXCEPTION WHEN insufficient_privilege THEN
     RETURN 0;
 END
 $$;
 
--- The work of computing a view anew, in rows: those that are read and compared, and those that the query
--- goes through between, which may be many more. A row that is read, joined and grouped costs a tenth of
--- PostgreSQL's unit, about.
-CREATE FUNCTION idivm.work_anew(view_id integer, query_cost double precision) RETURNS double precision
+-- The work of computing a view anew, in rows: what its query goes through, and what is compared.
+CREATE FUNCTION idivm.work_anew(view_id integer, query_work double precision) RETURNS double precision
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT idivm.rows_to_read(view_id) + 10 * query_cost
+    SELECT idivm.rows_to_read(view_id) + query_work
 $$;
 
--- Whether to compute the states of a view anew takes less time than so many accesses, where PostgreSQL
--- expects its query to cost so much. Before a large diff was measured, an access is taken for a row that
+-- Whether to compute the states of a view anew takes less time than so many accesses, where its query is
+-- expected to go through so many rows. Before a large diff was measured, an access is taken for a row that
 -- is read: only applying such a diff teaches what it costs, while a view that is computed anew in doubt
 -- meets an even larger one afterwards.
-CREATE FUNCTION idivm.is_cheaper_anew(view_id integer, accesses double precision, query_cost double precision)
+CREATE FUNCTION idivm.is_cheaper_anew(view_id integer, accesses double precision, query_work double precision)
     RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -52,7 +52,7 @@ DECLARE
 BEGIN
     SELECT * INTO known FROM idivm.costs c WHERE c.view = view_id;
     RETURN accesses * coalesce(known.access_seconds, known.row_seconds, 1)
-         > idivm.work_anew(view_id, query_cost) * coalesce(known.row_seconds, known.access_seconds / 4, 1);
+         > idivm.work_anew(view_id, query_work) * coalesce(known.row_seconds, known.access_seconds / 4, 1);
 END
 $$;
 
@@ -65,13 +65,13 @@ $$;
 
 -- Remembers what computing anew took. Accesses look cheaper each time, so that what one slow refresh said
 -- of them does not stand for ever.
-CREATE FUNCTION idivm.note_anew(view_id integer, query_cost double precision, begun timestamptz, way_now text)
+CREATE FUNCTION idivm.note_anew(view_id integer, query_work double precision, begun timestamptz, way_now text)
     RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     by_row double precision := extract(epoch FROM clock_timestamp() - begun)
-                               / nullif(idivm.work_anew(view_id, query_cost), 0);
+                               / nullif(idivm.work_anew(view_id, query_work), 0);
 BEGIN
     DELETE FROM idivm.costs c WHERE c.view = view_id AND c.way <> way_now;
     INSERT INTO idivm.costs AS c (view, row_seconds, way) VALUES (view_id, by_row, way_now)

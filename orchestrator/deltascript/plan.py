@@ -379,13 +379,12 @@ class Estimate:
 
     def _measured(self, counted: float) -> str:
         if self.price is None:
-            return "as others took; of these none was measured"
+            return "of such plans nothing was measured"
         found = self.price.seconds * 1e6
-        cut = "" if math.isclose(found, counted) else f"; {found:,.3g} µs, which is cut"
-        if not self.price.views:
-            return f"measured by its own refreshes{cut}"
-        views = "view" if self.price.views == 1 else "views"
-        return f"measured by the refreshes of {self.price.views} other {views}{cut}"
+        if self.price.views:
+            return f"{found:,.3g} µs in the median of {self.price.views} other views"
+        more = "" if math.isclose(found, counted) else f", {found:,.3g} µs in fact"
+        return f"measured by its own refreshes{more}"
 
 
 @dataclass(frozen=True)

@@ -177,7 +177,7 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
         "    IF rebuild THEN\n{}{}{}"
         # A few rows tell nothing but what a statement costs.
         "        IF clock_timestamp() > begun + interval '10 milliseconds' THEN\n"
-        "            PERFORM idivm.note_anew({}, idivm.query_cost({}), begun, {});\n        END IF;\n"
+        "            PERFORM idivm.note_anew({}, idivm.query_work({}), begun, {});\n        END IF;\n"
         "        RETURN;\n    END IF;\n"
     ).format(
         SQL("        {}").format(_plan_anew(plan)) if plan.by_lookups else SQL(""),
@@ -390,7 +390,7 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
         "        IF due > {cheap} AND {size} > {cheap} THEN\n"
         # What PostgreSQL expects of the query is only asked for where it may matter.
         "            rebuild := CASE WHEN idivm.is_cheaper_anew({view}, accesses)\n"
-        "                THEN idivm.is_cheaper_anew({view}, accesses, idivm.query_cost({definition}))\n"
+        "                THEN idivm.is_cheaper_anew({view}, accesses, idivm.query_work({definition}))\n"
         "                ELSE false END;\n"
         "        END IF;\n    END IF;\n"
         "{planned}"

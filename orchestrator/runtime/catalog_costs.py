@@ -12,7 +12,10 @@ from orchestrator.deltascript.plan import Cost, Price
 from orchestrator.runtime.catalog import ViewInfo
 
 OFTEN = 3
-"""Fewer refreshes say nothing."""
+"""Fewer refreshes say nothing of a view."""
+
+SEVERAL = 3
+"""Fewer other views say nothing of a way of maintaining views."""
 
 
 def measured(connection: Connection[Any], view: ViewInfo) -> tuple[Price, int] | None:
@@ -30,7 +33,7 @@ def measured(connection: Connection[Any], view: ViewInfo) -> tuple[Price, int] |
 
 
 def prices(connection: Connection[Any], before: ViewInfo | None) -> tuple[Price, ...]:
-    """What accesses took, by the ways of plans: in the refreshes of the same view, or else of others.
+    """What accesses took in refreshes, by the ways of plans: of other views, and of the same one.
 
     Of how it was maintained earlier, a view's plan knows what was measured then.
     """
@@ -38,16 +41,16 @@ def prices(connection: Connection[Any], before: ViewInfo | None) -> tuple[Price,
         found = cursor.execute(
             "SELECT way, percentile_cont(0.5) WITHIN GROUP (ORDER BY price) AS seconds, count(*) AS views"
             " FROM idivm.costs WHERE price > 0 AND refreshes >= %s AND view IS DISTINCT FROM %s"
-            " GROUP BY way ORDER BY way",
-            [OFTEN, before.id if before else None],
+            " GROUP BY way HAVING count(*) >= %s ORDER BY way",
+            [OFTEN, before.id if before else None, SEVERAL],
         ).fetchall()
-    known = {price.way: price for price in found}
+    own: dict[str, Price] = {}
     if before is not None:
-        known.update({price.way: price for price in earlier(before.plan) if not price.views})
-        own = measured(connection, before)
-        if own is not None and own[1] >= OFTEN:
-            known[own[0].way] = own[0]
-    return tuple(known.values())
+        own = {price.way: price for price in earlier(before.plan) if not price.views}
+        latest = measured(connection, before)
+        if latest is not None and latest[1] >= OFTEN:
+            own[latest[0].way] = latest[0]
+    return (*found, *own.values())
 
 
 def earlier(plan: Mapping[str, Any]) -> tuple[Price, ...]:
