@@ -123,3 +123,14 @@ BEGIN
         noted_at = excluded.noted_at;
 END
 $$;
+
+-- For programs from before this. As before, but of computing anew they do not tell what the query went through.
+CREATE OR REPLACE FUNCTION idivm.note_cost(view_id integer, accesses double precision, begun timestamptz) RETURNS void
+    LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    INSERT INTO idivm.costs AS c (view, access_seconds)
+    VALUES (view_id, extract(epoch FROM clock_timestamp() - begun) / accesses)
+    ON CONFLICT (view) DO UPDATE
+    SET access_seconds = coalesce((c.access_seconds + excluded.access_seconds) / 2, excluded.access_seconds,
+                                  0.9 * c.access_seconds)
+$$;

@@ -98,6 +98,16 @@ def test_after_the_first_few_one_refresh_of_many_is_noted(tables):
     assert refreshed(10, way="tuple") == [(1, False)]
 
 
+def test_programs_from_before_note_what_large_diffs_took(tables):
+    tables.create_view("v", JOIN)
+    tables.execute("DELETE FROM idivm.costs")
+    for accesses, found in (("100", 40), ("NULL", 36), ("200", 28)):
+        tables.execute(
+            f"SELECT idivm.note_cost(id, {accesses}, now() - interval '4000 s') FROM idivm.views"
+        )
+        assert noted(tables, "round(access_seconds), price") == [(found, None)]
+
+
 def test_what_is_measured_rises_slowly_and_falls_quickly(tables):
     tables.create_view("v", JOIN)
     prices = []
