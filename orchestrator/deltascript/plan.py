@@ -6,6 +6,7 @@ state tables by their role; `runtime` gives both their names when it installs th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -18,6 +19,9 @@ from orchestrator.deltascript.leaves import PROGRAM, SOURCE, STATE
 
 CONTENT = "content"
 """The role of the state that holds what the view shows."""
+
+CACHE = "cache"
+"""What the roles of stored inputs of aggregations begin with."""
 
 
 @dataclass(frozen=True)
@@ -325,6 +329,65 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Price:
+    """What an access took in refreshes, of the many that a plan expects."""
+
+    way: str
+    """The way of the plans by which these views were kept."""
+    seconds: float
+    views: int
+    """How many other views measured it, in the median; none if it was the view itself."""
+    costs: tuple[Cost, ...] = ()
+    """What the plan expected that was measured; empty if as much as today's."""
+
+    @staticmethod
+    def of_json(value: Mapping[str, Any]) -> Price:
+        """From the form that a plan has in the catalog.
+
+        >>> Price.of_json(_plain(Price("id", 2e-6, 3))) == Price("id", 2e-6, 3)
+        True
+        """
+        return Price(value["way"], value["seconds"], value["views"])
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one change is expected to cost on average."""
+
+    accesses: float
+    """Lookups and rows, by the model."""
+    price: Price | None = None
+    """What was measured of such plans."""
+    access_microseconds: float | None = None
+    """What an access counts, where any price is known."""
+
+    @property
+    def change_microseconds(self) -> float | None:
+        """What the change takes, where any price is known."""
+        each = self.access_microseconds
+        return None if each is None else self.accesses * each
+
+    def __str__(self) -> str:
+        """For people."""
+        told = f"a change costs {self.accesses:,.3g} lookups and rows on average"
+        if self.access_microseconds is None:
+            return f"{told}; what they take was not measured"
+        return (
+            f"{told}, {self.change_microseconds:,.3g} µs at {self.access_microseconds:,.3g} µs each"
+            f" ({self._measured(self.access_microseconds)})"
+        )
+
+    def _measured(self, counted: float) -> str:
+        if self.price is None:
+            return "of such plans nothing was measured"
+        found = self.price.seconds * 1e6
+        if self.price.views:
+            return f"{found:,.3g} µs in the median of {self.price.views} other views"
+        more = "" if math.isclose(found, counted) else f", {found:,.3g} µs in fact"
+        return f"measured by its own refreshes{more}"
+
+
+@dataclass(frozen=True)
 class Partition:
     """Relations in two parts, by how many of their rows have a value: roles of states."""
 
@@ -415,6 +478,8 @@ class Reason:
     strategy: str
     taken: bool
     because: str
+    estimate: Estimate | None = None
+    """Of a plan that was compared with others."""
 
 
 @dataclass(frozen=True)
@@ -497,10 +562,18 @@ class MaintenancePlan:
     """Of a plan over heavy and light parts of relations."""
     statistics: tuple[Statistics | None, ...] = ()
     """What was known of each source when this was planned; by it the same plan is found again."""
+    prices: tuple[Price, ...] = ()
+    """What was known of accesses then."""
     enumeration: Enumeration | None = None
     """Of a content that no table holds."""
     applied: tuple[int, ...] = ()
     """The sources, by oid, whose changes are applied however many they are."""
+
+    @property
+    def way(self) -> str:
+        """The strategy, and whether the inputs of aggregations are stored for it."""
+        cached = any(state.role == CACHE for state in self.states)
+        return f"{self.strategy} with a cache" if cached else self.strategy
 
     def accesses(self, variable: str) -> float:
         """What a row of a variable that holds changes costs."""
@@ -527,13 +600,14 @@ class MaintenancePlan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values, for the catalog and `explain --json`."""
-        value: dict[str, Any] = _plain(self)
-        return value
+        return {**_fields(self), "way": self.way}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Step.__args__):
         return {"step": type(value).__name__, **_fields(value)}
+    if isinstance(value, Estimate):
+        return {**_fields(value), "change_microseconds": value.change_microseconds}
     if is_dataclass(value):
         return _fields(value)
     if isinstance(value, Query):

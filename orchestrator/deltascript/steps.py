@@ -44,6 +44,9 @@ LARGE = 4_000_000
 CHEAP = 1000
 """A refresh of so few changed rows is not weighed against computing anew."""
 
+TELLING = 1000
+"""What a refresh takes that expects so few accesses is more a matter of its statements."""
+
 
 _FREELY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 """Settings that are off where small diffs go through indexes whatever the statistics say."""
@@ -175,13 +178,22 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
         stops.insert(0, _stop("a plain view that % reads was replaced", changed, names))
     return SQL(
         "    IF rebuild THEN\n{}{}{}"
-        "        PERFORM idivm.note_cost({}, NULL, begun);\n        RETURN;\n    END IF;\n"
+        # A few rows tell nothing but what a statement costs.
+        "        IF clock_timestamp() > begun + interval '10 milliseconds' THEN\n"
+        "            PERFORM idivm.note_anew({}, idivm.query_work({}), begun, {});\n        END IF;\n"
+        "        RETURN;\n    END IF;\n"
     ).format(
         SQL("        {}").format(_plan_anew(plan)) if plan.by_lookups else SQL(""),
         SQL("").join(stops),
         SQL("").join(_rebuilt(state, names, state.role in plan.shown_states) for state in states),
         Literal(names.id),
+        _definition(names),
+        Literal(plan.way),
     )
+
+
+def _definition(names: Names) -> Composed:
+    return SQL("{}::regclass").format(Literal(names.definition.as_string(None)))
 
 
 def _stop(message: str, found: Composable, names: Names) -> Composed:
@@ -376,16 +388,23 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
     return SQL(
         "{looked}"
         # There are no more net changes than changes.
-        "    IF NOT rebuild AND due > {cheap} AND {size} > {cheap} THEN\n"
+        "    IF NOT rebuild AND due > {few} THEN\n"
         "        accesses := {accesses};\n"
-        "        rebuild := idivm.is_cheaper_anew({view}, accesses);\n    END IF;\n"
+        "        IF due > {cheap} AND {size} > {cheap} THEN\n"
+        # What PostgreSQL expects of the query is only asked for where it may matter.
+        "            rebuild := CASE WHEN idivm.is_cheaper_anew({view}, accesses)\n"
+        "                THEN idivm.is_cheaper_anew({view}, accesses, idivm.query_work({definition}))\n"
+        "                ELSE false END;\n"
+        "        END IF;\n    END IF;\n"
         "{planned}"
     ).format(
         looked=looked,
         accesses=SQL(" + ").join(accesses) if accesses else SQL("0"),
         size=SQL(" + ").join(sizes) or SQL("0"),
+        few=Literal(_few(plan)),
         cheap=Literal(CHEAP),
         view=Literal(names.id),
+        definition=_definition(names),
         planned=_planned_for(plan, SQL("greatest({})").format(SQL(", ").join(sizes)))
         if sizes
         else SQL(""),
@@ -393,13 +412,19 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
 
 
 def note_cost(plan: MaintenancePlan, names: Names) -> Composed:
-    """Remembers how long a large refresh took."""
+    """Remembers how long a refresh took that was large enough to tell."""
     if not any(isinstance(step, ReadChanges) for step in plan.script):
         return SQL("").format()
     return SQL(
-        "    IF accesses > 0 THEN\n"
-        "        PERFORM idivm.note_cost({}, accesses, begun);\n    END IF;\n"
-    ).format(Literal(names.id))
+        "    IF accesses > {} THEN\n"
+        "        PERFORM idivm.note_diff({}, accesses, begun, {}, due > {});\n    END IF;\n"
+    ).format(Literal(TELLING), Literal(names.id), Literal(plan.way), Literal(CHEAP))
+
+
+def _few(plan: MaintenancePlan) -> int:
+    """Up to so many changed rows a refresh is neither weighed nor tells what accesses cost."""
+    dearest = max((one.accesses for one in plan.costs), default=1.0)
+    return min(CHEAP, int(TELLING / max(dearest, 1.0)))
 
 
 def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> Composed:

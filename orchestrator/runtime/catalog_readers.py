@@ -49,7 +49,12 @@ def readers(connection: Connection[Any], tables: Collection[int]) -> tuple[Reade
 
 def is_cheaper_anew(connection: Connection[Any], view: int, accesses: float) -> bool:
     """Whether to compute a view anew is expected to take less than so many lookups and rows."""
-    row = connection.execute("SELECT idivm.is_cheaper_anew(%s, %s)", [view, accesses]).fetchone()
+    row = connection.execute(
+        "SELECT idivm.is_cheaper_anew(id, %(accesses)s, CASE"
+        "    WHEN idivm.is_cheaper_anew(id, %(accesses)s) THEN idivm.query_work(definition) ELSE 0 END)"
+        " FROM idivm.views WHERE id = %(view)s",
+        {"view": view, "accesses": accesses},
+    ).fetchone()
     return row is not None and bool(row[0])
 
 

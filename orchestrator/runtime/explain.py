@@ -8,7 +8,7 @@ from typing import Any
 from psycopg import Connection
 
 from orchestrator.deltascript.plan import Initialised
-from orchestrator.runtime import indexes
+from orchestrator.runtime import catalog_costs, indexes
 from orchestrator.runtime.catalog import ViewInfo
 
 
@@ -25,6 +25,8 @@ class Explanation:
     missing_indexes: list[str]
     """The statements that make them."""
     details: dict[str, Any]
+    measured: dict[str, Any] | None = None
+    """What its refreshes took since it was planned, if any was large enough to tell."""
 
     def to_json(self) -> dict[str, Any]:
         """The explanation as plain values."""
@@ -36,6 +38,7 @@ class Explanation:
             "script": self.script,
             "missing_indexes": self.missing_indexes,
             "why": self.details["reasons"],
+            "measured": self.measured,
         }
 
 
@@ -45,16 +48,26 @@ def explain_view(connection: Connection[Any], view: ViewInfo) -> Explanation:
         one.statement.as_string(connection)
         for one in indexes.missing(connection, indexes.probes_of(view.plan))
     ]
+    measured = _measured(connection, view)
     return Explanation(
         view=view.name,
         strategy=view.strategy,
         maintain=view.maintain,
         plan=_plan(view, wanted),
         script=_script(connection, view),
-        why=_why(view),
+        why=_why(view, measured),
         missing_indexes=wanted,
         details=view.plan,
+        measured=measured,
     )
+
+
+def _measured(connection: Connection[Any], view: ViewInfo) -> dict[str, Any] | None:
+    found = catalog_costs.measured(connection, view)
+    if found is None:
+        return None
+    price, refreshes = found
+    return {"access_microseconds": price.seconds * 1e6, "refreshes": refreshes}
 
 
 def _plan(view: ViewInfo, missing: list[str]) -> str:
@@ -92,7 +105,7 @@ def _state(state: dict[str, Any]) -> str:
 _CHANGES = {"minus": "deletion from", "update": "update of", "plus": "insertion into"}
 
 
-def _why(view: ViewInfo) -> str:
+def _why(view: ViewInfo, measured: dict[str, Any] | None) -> str:
     lines = [
         f"{'+' if reason['taken'] else '-'} {reason['strategy']}: {reason['because']}"
         for reason in view.plan["reasons"]
@@ -103,7 +116,16 @@ def _why(view: ViewInfo) -> str:
     if view.plan.get("costs"):
         lines.append("lookups and rows of one change, by the statistics when this was planned:")
         lines += [f"  {_cost(one)}" for one in view.plan["costs"]]
+        lines.append(_told(measured))
     return "\n".join(lines)
+
+
+def _told(measured: dict[str, Any] | None) -> str:
+    if measured is None:
+        return "what they take: no refresh was large enough to tell since this was planned"
+    each, refreshes = measured["access_microseconds"], measured["refreshes"]
+    by = "one refresh" if refreshes == 1 else f"{refreshes} refreshes"
+    return f"what they take: {each:,.3g} µs each, measured by {by} since this was planned"
 
 
 def _cost(cost: dict[str, Any]) -> str:

@@ -73,7 +73,7 @@ def create_view(
     at_rest = replaced.id if replaced and replaced.maintain == modes.DEFERRED else None
     with held(connection, view_id), held_apart(connection, at_rest):
         with connection.transaction():
-            plan = _install(connection, new, names, relation)
+            plan = _install(connection, new, names, relation, replaced)
         try:
             _fill(connection, plan, names, relation, replaced, initialise)
         except BaseException:
@@ -186,7 +186,11 @@ def held_apart(connection: Connection[Any], view_id: int | None) -> Iterator[Non
 
 
 def _install(
-    connection: Connection[Any], new: NewView, names: Names, relation: Identifier
+    connection: Connection[Any],
+    new: NewView,
+    names: Names,
+    relation: Identifier,
+    replaced: ViewInfo | None,
 ) -> MaintenancePlan:
     listing: Composable = SQL("")
     if new.columns is not None:
@@ -203,7 +207,8 @@ def _install(
             f"{new.name} reads a temporary table, which no other session can see;"
             " make the table a permanent one."
         ) from error
-    plan = planning.plan_view(connection, names.definition, new.options, notify=True)
+    before = replaced if replaced and replaced.query == new.query else None
+    plan = planning.plan_view(connection, names.definition, new.options, notify=True, before=before)
     connection.execute(
         "INSERT INTO idivm.views (id, name, definition, strategy, maintain, query, options)"
         " VALUES (%s, %s, %s::regclass, %s, %s, %s, %s)",
@@ -290,10 +295,13 @@ def plan_again(
 ) -> MaintenancePlan:
     """The plan that a view would get today, with the settings that its creator had.
 
-    With `as_before`, what was known of its tables is what it was when the view was last planned.
+    With `as_before`, what is known of tables and costs is what it was when the view was last planned.
     """
-    known = view.plan.get("statistics", ()) if as_before else ()
-    plan = planning.plan_view(connection, names_of(view).definition, options, known=known)
+    # A plan of an older version does not say what was known.
+    known = view.plan if as_before and "statistics" in view.plan else None
+    plan = planning.plan_view(
+        connection, names_of(view).definition, options, known=known, before=view
+    )
     # A view below it may have been replaced by one that depends on more of them.
     return replace(plan, settings=tuple({**dict(plan.settings), **view.settings}.items()))
 

@@ -40,8 +40,9 @@ from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
 from orchestrator.frontend.catalog import indexes_on, statistics
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions, fraction
-from orchestrator.runtime import catalog
+from orchestrator.runtime import catalog, catalog_costs
 from orchestrator.runtime.cascades import as_captured
+from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.strategies import recompute
 from orchestrator.strategies.choose import choose
 from orchestrator.strategies.problem import ColumnType, Problem
@@ -68,12 +69,14 @@ def plan_view(
     definition: Identifier,
     options: ViewOptions,
     notify: bool = False,
-    known: Sequence[Mapping[str, Any] | None] = (),
+    known: Mapping[str, Any] | None = None,
+    before: ViewInfo | None = None,
 ) -> MaintenancePlan:
     """Analyses a definition view and chooses how to maintain it.
 
-    With `notify`, the session is told what of the query has no effect. `known` are the statistics
-    that a plan in the catalog was made by, for the same plan; without them, today's are taken.
+    With `notify`, the session is told what of the query has no effect. `known` is a plan in the
+    catalog; what was known when it was made leads to the same one. Without it, what is known today
+    is taken, also of the view that has maintained the same query `before`.
     """
     oid = catalog.relation_oid(connection, definition)
     assert oid is not None
@@ -85,7 +88,15 @@ def plan_view(
         text = Literal(f"BEGIN RAISE NOTICE USING MESSAGE = {UNSORTED.as_string(connection)}; END")
         connection.execute(SQL("DO {}").format(text))
     analysis = _determined(connection, definition, analysis)
-    return choose(_problem(connection, analysis, options, known), options.strategy)
+    problem = replace(
+        _problem(connection, analysis, options, () if known is None else known["statistics"]),
+        prices=(
+            catalog_costs.prices(connection, before)
+            if known is None
+            else catalog_costs.earlier(known)
+        ),
+    )
+    return choose(problem, options.strategy)
 
 
 UNSORTED = Literal(

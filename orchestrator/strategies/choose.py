@@ -1,21 +1,19 @@
 """`auto`: takes the best strategy that applies to a view, and says why not another.
 
 Between ID-based diffs, with and without a cache, and whole tuples, what a change costs decides
-(papers/idivm.txt, section 6). A table is taken to change as often as PostgreSQL has counted, and a
-little in every other way: what was never seen may come. A triangle is kept in heavy and light parts if
-that pays by the degrees of its most common values.
+(papers/idivm.txt, section 6; weighing.py). A triangle is kept in heavy and light parts if that pays by
+the degrees of its most common values.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
 from orchestrator.algebra.unsupported import Unsupported
-from orchestrator.deltascript.plan import Cost, MaintenancePlan, Reason
+from orchestrator.deltascript.plan import CACHE, MaintenancePlan, Reason
 from orchestrator.errors import UnsupportedError
-from orchestrator.strategies import recompute
+from orchestrator.strategies import recompute, weighing
 from orchestrator.strategies.idiff import compose
 from orchestrator.strategies.problem import Problem
 from orchestrator.strategies.skew import program as skew
@@ -78,7 +76,8 @@ def choose(problem: Problem, wanted: str) -> MaintenancePlan:
         if problem.moving:
             because += f"; {problem.moving[0]}, so that every refresh recomputes"
         because = "; ".join((because, *made.notes))
-        return replace(made, reasons=(Reason(name, True, because), *reasons))
+        prices = weighing.renewed(problem, [made])
+        return replace(made, reasons=(Reason(name, True, because), *reasons), prices=prices)
     raise UnsupportedError(
         f"The strategy {wanted} cannot maintain this query: {reasons[0].because}."
         " Leave the choice to strategy = auto."
@@ -96,15 +95,22 @@ def _compared(problem: Problem) -> MaintenancePlan | None:
     made = [(name, one) for name, one in variants if isinstance(one, MaintenancePlan)]
     if not made or not isinstance(variants[0][1], MaintenancePlan):
         return None
-    total = {name: _cost(one, problem) for name, one in made}
+    plans = [one for _, one in made]
+    prices = weighing.renewed(problem, plans)
+    found = weighing.estimates(problem, plans, prices)
+    estimates = {name: one for (name, _), one in zip(made, found, strict=True)}
+    total = {name: one.change_microseconds or one.accesses for name, one in estimates.items()}
     best, plan = made[0]
     for name, one in made[1:]:
         # The model is rough: a little less is not less. But a cache, which takes space and whose
         # rows are dearer to write than others to read, has to pay for itself.
         if total[name] < (1 if one is without else MARGIN) * total[best]:
             best, plan = name, one
-    reasons = [Reason(best, True, "; ".join((_described(total[best]), *plan.notes)))]
-    reasons += [Reason(name, False, _described(total[name])) for name, _ in made if name != best]
+    because = "; ".join((str(estimates[best]), *plan.notes))
+    reasons = [Reason(best, True, because, estimates[best])]
+    reasons += [
+        Reason(name, False, str(one), one) for name, one in estimates.items() if name != best
+    ]
     reasons += [
         Reason(name, False, str(one)) for name, one in variants if isinstance(one, Unsupported)
     ]
@@ -114,39 +120,15 @@ def _compared(problem: Problem) -> MaintenancePlan | None:
         if isinstance(by_parts, MaintenancePlan):
             because = "; ".join([parted.described, *(one.because for one in by_parts.reasons)])
             reasons = [replace(one, taken=False) for one in reasons]
-            return replace(by_parts, reasons=(Reason(skew.NAME, True, because), *reasons))
+            reasons = [Reason(skew.NAME, True, because), *reasons]
+            return replace(by_parts, reasons=tuple(reasons), prices=prices)
         refused = isinstance(by_parts, Unsupported)
         reasons.append(Reason(skew.NAME, False, str(by_parts) if refused else parted.described))
-    return replace(plan, reasons=tuple(reasons))
+    return replace(plan, reasons=tuple(reasons), prices=prices)
 
 
 def _has_cache(plan: MaintenancePlan | Unsupported) -> bool:
-    return isinstance(plan, MaintenancePlan) and any(s.role == compose.CACHE for s in plan.states)
-
-
-def _weights(plan: MaintenancePlan, problem: Problem) -> list[tuple[float, Cost]]:
-    """What changes may come, and how often."""
-    changes = {
-        str(s): problem.statistics[s.oid].changes
-        for s in plan.sources
-        if s.oid in problem.statistics
-    }
-    updates = Counter(one.source for one in plan.costs if one.kind == "update")
-    found = []
-    for one in plan.costs:
-        seen = changes.get(one.source, {}).get(one.kind, 0.0)
-        share = seen / updates[one.source] if one.kind == "update" else seen
-        found.append((1.0 + share, one))
-    return found
-
-
-def _cost(plan: MaintenancePlan, problem: Problem) -> float:
-    weights = _weights(plan, problem)
-    return sum(n * one.accesses for n, one in weights) / max(1.0, sum(n for n, _ in weights))
-
-
-def _described(mean: float) -> str:
-    return f"a change costs {mean:,.3g} lookups and rows on average"
+    return isinstance(plan, MaintenancePlan) and any(s.role == CACHE for s in plan.states)
 
 
 def _moving(problem: Problem, name: str) -> Unsupported | None:

@@ -12,6 +12,7 @@ from orchestrator.deltascript.plan import (
     CONTENT,
     Column,
     MaintenancePlan,
+    Price,
     Source,
     State,
     Statistics,
@@ -57,6 +58,8 @@ class Problem:
     """Of the plan's columns by their symbols; behind an aggregate's, `()` stands for its argument."""
     statistics: Mapping[int, Statistics] = field(default_factory=dict)
     """Of the sources, by oid."""
+    prices: tuple[Price, ...] = ()
+    """What refreshes took, by the ways of their plans."""
     static: frozenset[int] = frozenset()
     """The tables, by oid, that the user says hardly ever change."""
     factorizable: frozenset[int] = frozenset()

@@ -25,6 +25,7 @@ from orchestrator.algebra.traversal import rewrite, walk
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan, captured
 from orchestrator.deltascript.plan import (
+    CACHE,
     CONTENT,
     MaintenancePlan,
     StateTable,
@@ -58,9 +59,6 @@ for module in pkgutil.iter_modules(rules.__path__):
 NAME = "id"
 TUPLE = "tuple"
 RECURSIVE = "recursive"
-
-CACHE = "cache"
-"""What the roles of stored inputs of aggregations begin with."""
 
 
 def plan(problem: Problem) -> MaintenancePlan | Unsupported:

@@ -1,0 +1,58 @@
+"""What idivm's catalog knows of the time that refreshes take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import class_row
+
+from orchestrator.deltascript.plan import Cost, Price
+from orchestrator.runtime.catalog import ViewInfo
+
+OFTEN = 3
+"""Fewer refreshes say nothing of a view."""
+
+SEVERAL = 3
+"""Fewer other views say nothing of a way of maintaining views."""
+
+
+def measured(connection: Connection[Any], view: ViewInfo) -> tuple[Price, int] | None:
+    """What accesses took in a view's own refreshes, as it is maintained now, and in how many."""
+    row = connection.execute(
+        "SELECT way, price, refreshes FROM idivm.costs WHERE view = %s AND price > 0", [view.id]
+    ).fetchone()
+    if row is None or row[0] != view.plan.get("way"):
+        return None
+    way, seconds, refreshes = row
+    expected = tuple(
+        Cost(**{**one, "columns": tuple(one["columns"])}) for one in view.plan["costs"]
+    )
+    return Price(way, seconds, 0, expected), refreshes
+
+
+def prices(connection: Connection[Any], before: ViewInfo | None) -> tuple[Price, ...]:
+    """What accesses took in refreshes, by the ways of plans: of other views, and of the same one.
+
+    Of how it was maintained earlier, a view's plan knows what was measured then.
+    """
+    with connection.cursor(row_factory=class_row(Price)) as cursor:
+        found = cursor.execute(
+            "SELECT way, percentile_cont(0.5) WITHIN GROUP (ORDER BY price) AS seconds, count(*) AS views"
+            " FROM idivm.costs WHERE price > 0 AND refreshes >= %s AND view IS DISTINCT FROM %s"
+            " GROUP BY way HAVING count(*) >= %s ORDER BY way",
+            [OFTEN, before.id if before else None, SEVERAL],
+        ).fetchall()
+    own: dict[str, Price] = {}
+    if before is not None:
+        own = {price.way: price for price in earlier(before.plan) if not price.views}
+        latest = measured(connection, before)
+        if latest is not None and latest[1] >= OFTEN:
+            own[latest[0].way] = latest[0]
+    return (*found, *own.values())
+
+
+def earlier(plan: Mapping[str, Any]) -> tuple[Price, ...]:
+    """What was known when a plan was made."""
+    return tuple(map(Price.of_json, plan.get("prices", ())))

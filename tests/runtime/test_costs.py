@@ -1,0 +1,238 @@
+"""What refreshes took: how it is noted, and what planning makes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.runtime import inspection, install
+
+TABLES = """
+    CREATE TABLE r (id int PRIMARY KEY, k int NOT NULL, n int);
+    CREATE TABLE s (id int PRIMARY KEY, k int NOT NULL, v int);
+    INSERT INTO s SELECT g, g % 20, g FROM generate_series(1, 100) AS g;
+    INSERT INTO r SELECT g, g % 20, g FROM generate_series(1, 400) AS g;
+    CREATE INDEX ON r (k); CREATE INDEX ON s (k);
+    ANALYZE r, s
+"""
+JOIN = "SELECT r.id, r.n, s.id AS sid, s.v FROM r JOIN s USING (k)"
+"""The model expects three fifths of the accesses of `tuple` of `id`."""
+
+SUMS = "SELECT r.id, sum(s.v) AS v FROM r JOIN s USING (k) GROUP BY r.id"
+"""It expects as many of both, and some more with a cache."""
+
+
+@pytest.fixture
+def tables(orc):
+    orc.execute(TABLES)
+    return orc
+
+
+def noted(orc, what):
+    return orc.execute(f"SELECT {what} FROM idivm.costs")[0].rows
+
+
+def measure(orc, way, microseconds, *, name="v", refreshes=5):
+    """Puts into the catalog what refreshes of a view took."""
+    view = orc.view(name).id
+    orc.execute(
+        f"DELETE FROM idivm.costs WHERE view = {view}; INSERT INTO idivm.costs"
+        f" (view, way, price, refreshes) VALUES ({view}, '{way}', {microseconds} * 1e-6, {refreshes})"
+    )
+
+
+def planned_anew(orc):
+    """The strategy of a view after it was planned anew."""
+    install.replan(orc.connection, orc.view("v"))
+    assert inspection.installed_plan(orc.connection, orc.view("v")) is not None
+    return orc.view("v").strategy
+
+
+def estimates(orc):
+    reasons = orc.explain("v").to_json()["why"]
+    return {one["strategy"]: one["estimate"] for one in reasons if one["estimate"]}
+
+
+def test_a_refresh_that_is_large_enough_notes_what_it_took(tables):
+    tables.create_view("v", JOIN)
+    assert "no refresh was large enough to tell" in tables.explain("v").why
+    assert tables.explain("v").to_json()["measured"] is None
+    # The first one of a session plans its statements.
+    for _ in range(2):
+        tables.execute("UPDATE r SET k = (k + 1) % 20")
+        tables.refresh()
+    [(way, refreshes, *before)] = noted(tables, "way, refreshes, ctid::text, price > 0")
+    assert way == "id" and refreshes in (1, 2) and before[1]
+    for change in ("UPDATE r SET n = n + 1 WHERE id = 1", "SELECT 1"):
+        tables.execute(change)
+        tables.refresh()
+        assert noted(tables, "ctid::text, price > 0") == [tuple(before)]
+    told = tables.explain("v")
+    assert " µs each, measured by " in told.why
+    assert told.to_json()["measured"]["refreshes"] == refreshes
+    assert told.to_json()["measured"]["access_microseconds"] > 0
+    assert all(report.equal for report in tables.check())
+
+
+def test_after_the_first_few_one_refresh_of_many_is_noted(tables):
+    tables.create_view("v", JOIN)
+
+    def refreshed(seconds, large=False, way="id"):
+        # What is to come has taken no time.
+        tables.execute(
+            f"SELECT idivm.note_diff(id, 1e6, clock_timestamp() - interval '{seconds} s', '{way}', {large})"
+            " FROM idivm.views"
+        )
+        return [one for one in noted(tables, "refreshes, access_seconds IS NOT NULL") if one[0]]
+
+    # The first one of a session is not, unless it took long.
+    assert refreshed(-60) == []
+    assert refreshed(10) == [(1, False)]
+    measure(tables, "id", 10, refreshes=8)
+    assert refreshed(-60) == [(9, False)]
+    assert refreshed(-60) == [(9, False)]
+    assert refreshed(10) == [(10, False)]
+    assert refreshed(-60, large=True) == [(11, True)]
+    tables.execute("UPDATE idivm.costs SET noted_at = noted_at - interval '1 hour'")
+    assert refreshed(-60) == [(12, True)]
+    # Of another way of maintaining the view nothing stands.
+    assert refreshed(10, way="tuple") == [(1, False)]
+
+
+def test_programs_from_before_note_what_large_diffs_took(tables):
+    tables.create_view("v", JOIN)
+    tables.execute("DELETE FROM idivm.costs")
+    for accesses, found in (("100", 40), ("NULL", 36), ("200", 28)):
+        tables.execute(
+            f"SELECT idivm.note_cost(id, {accesses}, now() - interval '4000 s') FROM idivm.views"
+        )
+        assert noted(tables, "round(access_seconds), price") == [(found, None)]
+
+
+def test_what_is_measured_rises_slowly_and_falls_quickly(tables):
+    tables.create_view("v", JOIN)
+    prices = []
+    for seconds in (64, 1e6, 0, 0):
+        tables.execute(
+            f"SELECT idivm.note_diff(id, 1e6, clock_timestamp() - interval '{seconds} s', 'id', true)"
+            " FROM idivm.views"
+        )
+        prices += [price for (price,) in noted(tables, "round(price * 1e6)")]
+    assert prices == [64, 72, 36, 18]
+
+
+def test_the_choice_follows_what_its_own_refreshes_took(tables):
+    tables.create_view("v", JOIN)
+    assert {one["access_microseconds"] for one in estimates(tables).values()} == {None}
+    assert "+ id: a change costs 29.4 lookups and rows on average; what they take was not" in (
+        tables.explain("v").why
+    )
+    # Of the other nothing is known, so it is taken to be as dear, and nothing turns.
+    measure(tables, "id", 40)
+    assert planned_anew(tables) == "id"
+    assert "1.18e+03 µs at 40 µs each (measured by its own refreshes)" in tables.explain("v").why
+    assert "40 µs each (of such plans nothing was measured)" in tables.explain("v").why
+    # Two refreshes say nothing, and others say it only of a way that they have measured too.
+    install.replan(tables.connection, tables.view("v"))
+    for number in range(3):
+        for way, each in (("id", 2), ("tuple", 1)):
+            tables.create_view(f"{way}{number}", JOIN, strategy=way)
+            measure(tables, way, each, name=f"{way}{number}")
+    assert planned_anew(tables) == "id"
+    found = estimates(tables)
+    assert found["tuple"]["access_microseconds"] == pytest.approx(20)
+    assert found["tuple"]["price"]["views"] == 3
+    assert found["tuple"]["change_microseconds"] == pytest.approx(20 * found["tuple"]["accesses"])
+    tables.execute("UPDATE r SET k = (k + 1) % 20; ANALYZE r")
+    assert all(report.equal for report in tables.check())
+
+
+def test_other_views_tell_how_ways_compare(tables):
+    for number in range(3):
+        for way, each in (("id", 9), ("tuple", 1)):
+            tables.create_view(f"{way}{number}", SUMS, strategy=way, cache="off")
+            measure(tables, way, each, name=f"{way}{number}")
+    tables.create_view("v", SUMS)
+    assert tables.view("v").strategy == "tuple"
+    found = estimates(tables)
+    # They are other views: no difference counts more than twice.
+    assert found["id without a cache"]["access_microseconds"] == pytest.approx(2)
+    assert found["id without a cache"]["price"]["seconds"] == pytest.approx(9e-6)
+    assert "+ tuple: " in tables.explain("v").why
+    assert "each (1 µs in the median of 3 other views)" in tables.explain("v").why
+    # Two views are not several.
+    tables.drop_view("tuple0")
+    tables.execute(f"CREATE OR REPLACE VIEW v AS {SUMS}")
+    assert tables.view("v").strategy == "id"
+
+
+def test_what_was_measured_of_a_view_earlier_is_remembered(tables):
+    tables.create_view("v", JOIN, strategy="tuple")
+    measure(tables, "tuple", 1)
+    tables.execute("ALTER VIEW v SET (strategy = auto)")
+    assert tables.view("v").strategy == "id"
+    measure(tables, "id", 100, refreshes=2)
+    assert planned_anew(tables) == "id"
+    measure(tables, "id", 100)
+    assert planned_anew(tables) == "tuple"
+    assert "118 µs at 4 µs each (measured by its own refreshes, 100 µs in fact)" in (
+        tables.explain("v").why
+    )
+    assert planned_anew(tables) == "tuple"
+    measure(tables, "tuple", 300)
+    assert planned_anew(tables) == "id"
+    tables.execute("UPDATE r SET k = (k + 1) % 20")
+    assert all(report.equal for report in tables.check())
+    # Another query is another view.
+    tables.execute(f"CREATE OR REPLACE VIEW v AS {JOIN} WHERE true")
+    assert {one["access_microseconds"] for one in estimates(tables).values()} == {None}
+
+
+def test_what_a_change_took_counts_and_not_what_was_expected_of_it(tables):
+    tables.execute("DELETE FROM r; DELETE FROM s; VACUUM ANALYZE r, s")
+    tables.create_view("v", JOIN)
+    measure(tables, "id", 10)
+    before = estimates(tables)["id"]["accesses"]
+    tables.execute(
+        "INSERT INTO s SELECT g, g % 20, g FROM generate_series(1, 100) AS g;"
+        "INSERT INTO r SELECT g, g % 20, g FROM generate_series(1, 400) AS g; ANALYZE r, s"
+    )
+    assert planned_anew(tables) == "id"
+    found = estimates(tables)["id"]
+    assert found["accesses"] > 3 * before
+    assert found["access_microseconds"] < 5
+
+
+def test_what_a_query_goes_through_counts_where_it_is_computed_anew(orc):
+    orc.execute(
+        "CREATE TABLE r (id int PRIMARY KEY, k int); CREATE TABLE s (id int PRIMARY KEY, k int);"
+        "INSERT INTO s SELECT g, g FROM generate_series(1, 50) AS g;"
+        "INSERT INTO r SELECT g, g FROM generate_series(1, 12000) AS g; ANALYZE r, s"
+    )
+    orc.create_view(
+        "v", "SELECT r.id, count(*) AS n FROM r JOIN s ON s.k < r.k GROUP BY r.id", cache="off"
+    )
+    orc.execute("DELETE FROM idivm.costs")
+    orc.execute("INSERT INTO idivm.costs (view, access_seconds) SELECT id, 1 FROM idivm.views")
+    orc.execute("UPDATE r SET k = k + 1 WHERE id <= 1100")
+    asked = (
+        "idivm.is_cheaper_anew(id, 1.2e5)",
+        "idivm.is_cheaper_anew(id, 1.2e5, idivm.query_work(definition))",
+    )
+    assert orc.execute(f"SELECT {', '.join(asked)} FROM idivm.views")[0].rows == [(True, False)]
+    orc.refresh("v")
+    # It was applied, although the tables have fewer rows than that finds.
+    assert noted(orc, "access_seconds < 1, row_seconds") == [(True, None)]
+    assert all(report.equal for report in orc.check())
+
+
+def test_who_may_not_read_a_view_does_not_learn_what_it_costs(tables):
+    tables.create_view("v", JOIN)
+    [(asked,)] = tables.execute("SELECT definition::oid FROM idivm.views")[0].rows
+    tables.execute(
+        "CREATE ROLE a_stranger; GRANT USAGE ON SCHEMA idivm TO a_stranger; SET ROLE a_stranger"
+    )
+    try:
+        assert tables.execute(f"SELECT idivm.query_work({asked})")[0].rows == [(0,)]
+    finally:
+        tables.execute("RESET ROLE; DROP OWNED BY a_stranger; DROP ROLE a_stranger")
+    assert tables.execute(f"SELECT idivm.query_work({asked}) > 100")[0].rows == [(True,)]
