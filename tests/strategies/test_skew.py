@@ -25,6 +25,9 @@ VIEWS = {
     f" sum(r.x) FILTER (WHERE t.z > 2) AS big FROM {RST} WHERE s.y <> 7 AND t.label IS NOT NULL",
     "itself": "SELECT count(*) AS n FROM r p JOIN r q ON q.a = p.b JOIN r o ON o.a = q.b AND o.b = p.a",
     "in_a_row": "SELECT count(*) AS n, sum(r.x * s.y) AS xy FROM t JOIN s ON s.c = t.c JOIN r ON r.b = s.b",
+    "four": "SELECT count(*) AS n, sum(r.x * u.y) AS xy FROM s AS u JOIN r ON r.a = u.b"
+    " JOIN t ON t.a = r.b AND t.z < 8 JOIN s ON s.c = t.c",
+    "walks": "SELECT count(*) AS n FROM r p JOIN r q ON q.a = p.b JOIN r o ON o.a = q.b JOIN r l ON l.a = o.b",
     "by_a": f"SELECT t.a, count(*) AS n, sum(s.y) AS y FROM {RST} GROUP BY t.a",
     "by_b": f"SELECT r.b, count(t.z) AS z FROM {RST} WHERE s.y <> 7 GROUP BY r.b HAVING count(*) > 1",
     "by_ab": f"SELECT r.a, s.b, count(*) AS n, sum(r.x * t.z) AS xz FROM {RST} GROUP BY r.a, s.b",
@@ -86,10 +89,10 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("epsilon", "maintain", "partition", "names"),
     [
-        ("0", "deferred", "single", ("counted", "all", "in_a_row")),
-        ("1/4", "on_commit", "double", ("itself", "by_b")),
-        ("0.5", "eager", "single", ("by_a", "by_ca")),
-        ("3/4", "deferred", "single", ("by_ab", "of_c")),
+        ("0", "deferred", "single", ("counted", "all", "in_a_row", "four")),
+        ("1/4", "on_commit", "double", ("itself", "by_b", "walks")),
+        ("0.5", "eager", "single", ("by_a", "by_ca", "four")),
+        ("3/4", "deferred", "single", ("by_ab", "of_c", "walks")),
         ("1", "deferred", "single", ("summed", "listed")),
     ],
 )

@@ -53,6 +53,19 @@ class Split:
     on: Variables
 
 
+def rows_of(split: Split, relations: Sequence[Relation], composer: Composer) -> Relation:
+    """The values of what is divided together, and how often each relation has them."""
+    names = sorted(split.on)
+    columns = [composer.fresh(relations[0].keys[name]) for name in names]
+    count = composer.column("rows")
+    branches = tuple(
+        Branch(made.rows, (*(made.keys[name] for name in names), made.payload[COUNT]))
+        for made in relations
+    )
+    rows = UnionAll(branches, (*columns, count))
+    return Relation(rows, dict(zip(names, columns, strict=True)), {COUNT: count})
+
+
 @dataclass(frozen=True)
 class _Values:
     """The values that relations are divided by: their degrees, and those that are heavy."""
@@ -298,10 +311,10 @@ class Degrees:
 
     def moved(self, one: Split, relation: Relation, parts: tuple[StateScan, StateScan]) -> Operator:
         """The change of the heavy part: the rows of values that rise, and, less, of those that fall."""
-        columns = columns_of(relation)
+        columns, shared = columns_of(relation), [relation.keys[name] for name in sorted(one.on)]
         branches = []
         for way, part, sign in ((RISES, parts[1], "x"), (FALLS, parts[0], "-x")):
-            stored, equal, new = self._beside(part, self.values[one].columns)
+            stored, equal, new = self._beside(part, shared, self.values[one].columns)
             keys = [Item(key, Scalar.column(new[key])) for key in relation.keys.values()]
             payload = [Item(p, filled(sign, x=new[p])) for p in relation.payload.values()]
             rows = Join(self._moving(one, way), stored, equal)

@@ -15,7 +15,7 @@ of figure 17 in papers/ivm-eps-triangle-queries.txt, with its last two steps in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -35,8 +35,9 @@ from orchestrator.deltascript.plan import (
 )
 from orchestrator.strategies.problem import Problem
 from orchestrator.strategies.skew.counts import loomis_whitney, path
-from orchestrator.strategies.skew.degrees import Degrees, Split
+from orchestrator.strategies.skew.degrees import Degrees, Split, rows_of
 from orchestrator.strategies.skew.exponents import Exponents
+from orchestrator.strategies.skew.four_path import four_path
 from orchestrator.strategies.skew.hierarchical import UnionPlan, union
 from orchestrator.strategies.skew.show import shown
 from orchestrator.strategies.skew.triangle import (
@@ -87,7 +88,7 @@ def plan(problem: Problem) -> MaintenancePlan | Unsupported:
 
 def _parted(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
     """The plan over parts of atoms of a query that is not hierarchical, or why it has none."""
-    for make in (path,) if exponents.double else (path, loomis_whitney):
+    for make in (path, four_path) if exponents.double else (path, four_path, loomis_whitney):
         made = make(graph, exponents)
         if isinstance(made, SkewPlan):
             return made
@@ -130,7 +131,7 @@ class _Program(Propagation):
         self.degrees = Degrees(
             self.composer,
             made.exponents.epsilon,
-            {split: self.defined[one.whole] for one in made.divisions for split in one.splits},
+            {split: self._divided(split) for one in made.divisions for split in one.splits},
             [one.splits[0] for one in made.divisions if one.splits],
         )
         for one in made.divisions:
@@ -159,6 +160,11 @@ class _Program(Propagation):
         )
 
     # States
+
+    def _divided(self, split: Split) -> Relation:
+        """The values that atoms are divided by, alone or together."""
+        found = [self.defined[self.division[atom].whole] for atom in split.atoms]
+        return found[0] if len(found) == 1 else rows_of(split, found, self.composer)
 
     def _divide(self, one: Division) -> None:
         """Stores the parts of a relation."""
@@ -281,18 +287,36 @@ class _Program(Propagation):
             bag = self._change(atom)
             changed = self._leaf(one.whole, atom, atom.rows(bag.plan), bag.sign)
             deltas[one] = self._assigned(one.whole, changed)
-            for split in one.splits:
-                self.degrees.add(split, [deltas[one]])
         if not deltas:
             return
-        major = self.degrees.rebalance()
+        splits = dict.fromkeys(split for one in changing for split in one.splits)
+        for split in splits:
+            self.degrees.add(split, [d for one, d in deltas.items() if one.atom in split.atoms])
+        # Where nothing that is divided changes, none of its parts does.
+        major = self.degrees.rebalance() if self.degrees.changes else None
+        if major is not None:
+            self._move_together()
         for one in self.made.divisions:
-            self._bring_up(one, deltas.get(one))
-        self.degrees.end(major)
+            moves = []
+            for split in () if one.together or major is None else one.splits:
+                moves.append(self._move(one, split))
+                self.degrees.settle(split)
+            self._bring_up(one, deltas.get(one), moves)
+        if major is not None:
+            self.degrees.end(major)
 
-    def _bring_up(self, one: Division, delta: Relation | None) -> None:
+    def _move_together(self) -> None:
+        """What is divided together moves before any of it changes."""
+        together = [one for one in self.made.divisions if one.together]
+        for one in together:
+            self._bring_up(one, None, [self._move(one, split) for split in one.splits])
+        for split in dict.fromkeys(split for one in together for split in one.splits):
+            self.degrees.settle(split)
+
+    def _bring_up(
+        self, one: Division, delta: Relation | None, moves: Sequence[Mapping[View, Relation]]
+    ) -> None:
         """The parts of a relation change, and then what joins them; all else stands still."""
-        moves = [self._move(one, split) for split in one.splits]
         changes: dict[View, Relation] = {}
         if delta is not None:
             for part in one.parts:
@@ -366,5 +390,4 @@ class _Program(Propagation):
             moved[light] = self._assigned(light, whole.at(rows))
         for part, delta in moved.items():
             self._add(self.states[part], delta)
-        self.degrees.settle(split)
         return moved

@@ -43,15 +43,18 @@ class Division:
     schema: Variables
     on: tuple[Variables, ...]
     """None, one, or both of those that it shares with others; a part says of each what its values are."""
+    together: tuple[Split, ...] = ()
+    """What it is divided with, where its rows and those of another atom count together."""
 
     @property
     def splits(self) -> tuple[Split, ...]:
         """What is divided."""
-        single = len(self.on) == 1
-        return tuple(
-            Split(self.atom if single else f"{self.atom}_{'_'.join(sorted(on))}", (self.atom,), on)
-            for on in self.on
-        )
+        together = {split.on: split for split in self.together}
+        return tuple(together.get(on) or self._alone(on) for on in self.on)
+
+    def _alone(self, on: Variables) -> Split:
+        name = self.atom if len(self.on) == 1 else f"{self.atom}_{'_'.join(sorted(on))}"
+        return Split(name, (self.atom,), on)
 
     @property
     def parts(self) -> tuple[View, ...]:
@@ -231,7 +234,7 @@ def _refused(where: str) -> Unsupported:
 
 def joined(graph: Hypergraph, keys: Variables, children: tuple[View, ...], at: Variables) -> View:
     """A stored join of parts."""
-    under = {child.atoms[0] for child in children}
+    under = {name for child in children for name in child.atoms}
     over = tuple(name for name, _ in graph.edges if name in under)
     return View(keys, over, children, "_".join(sorted(at)))
 
