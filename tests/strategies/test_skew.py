@@ -9,6 +9,7 @@ import pytest
 from parted import plan_of, require_enumeration, require_invariants
 from psycopg.sql import SQL
 
+from orchestrator.deltascript.plan import StateTable
 from orchestrator.errors import UnsupportedError, UsageError
 
 TABLES = """
@@ -228,6 +229,73 @@ def test_loomis_whitney_counts_of_degree_four_follow_every_change(orc):
     assert len(counts) > 5
 
 
+def test_the_middle_of_a_path_is_divided_together_and_moves_at_once(orc):
+    """With ε = 1/2: a value of b has rows in s and in t that make it heavy only together."""
+    orc.execute("CREATE TABLE r (a int, x int); CREATE TABLE s (a int, b int)")
+    orc.execute("CREATE TABLE t (b int, c int); CREATE TABLE u (c int, y int)")
+    orc.execute("INSERT INTO r SELECT i % 60, i % 3 FROM generate_series(0, 119) AS i")
+    orc.execute("INSERT INTO u SELECT i % 60, i % 4 FROM generate_series(0, 119) AS i")
+    # Of s, 1 is a heavy a; of t, 2 is a heavy c; b = 3 is light in each, and nearly heavy in both.
+    orc.execute("INSERT INTO s SELECT 1, i FROM generate_series(0, 24) AS i")
+    orc.execute("INSERT INTO s SELECT i, 3 FROM generate_series(2, 5) AS i UNION ALL SELECT 5, 4")
+    orc.execute("INSERT INTO t SELECT i, 2 FROM generate_series(0, 24) AS i")
+    orc.execute("INSERT INTO t SELECT 3, i FROM generate_series(3, 5) AS i UNION ALL SELECT 4, 9")
+    orc.create_view(
+        "v",
+        "SELECT count(*) AS n, sum(x * y) AS xy FROM s JOIN r ON r.a = s.a"
+        " JOIN t ON t.b = s.b JOIN u ON u.c = t.c",
+        strategy="skew",
+    )
+    explained = orc.explain("v")
+    assert "a 4-path count: a change of one row costs O(N^1/2) on average" in explained.why
+    assert "s, t by b" in explained.plan
+    plan = plan_of(orc, "v")
+
+    def change(text: str) -> tuple[list[dict[str, int]], int]:
+        orc.execute(text)
+        orc.refresh()
+        require_invariants(orc, *plan)
+        assert orc.check("v")[0].equal
+        parts = orc.parts(orc.view("v"))
+        assert [p.relation for p in parts.relations] == ["s, t", "s", "t"]
+        return [p.heaviest for p in parts.relations], parts.major
+
+    def stored() -> list[int]:
+        tables = [
+            plan[1].state(s.role)
+            for s in plan[0].states
+            if isinstance(s, StateTable) and s.role.startswith("at_")
+        ]
+        return [
+            orc.connection.execute(SQL("SELECT count(*) FROM {}").format(t)).fetchone()[0]
+            for t in tables
+        ]
+
+    heavy, _ = change("INSERT INTO r VALUES (1, 1), (2, 1), (7, 5)")
+    assert heavy == [{}, {"1": 25}, {"2": 25}]
+    before = stored()
+    assert before.count(0) == 2
+    # The row by which b = 3 becomes heavy comes with others of s and of t, which it meets.
+    heavy, major = change(
+        "INSERT INTO s SELECT i, 3 FROM generate_series(11, 14) AS i;"
+        "INSERT INTO t SELECT 3, i FROM generate_series(9, 12) AS i; INSERT INTO u VALUES (9, 3)"
+    )
+    assert (heavy, major) == ([{"3": 17}, {"1": 25}, {"2": 25}], 0)
+    assert all(stored())
+    heavy, major = change(
+        "DELETE FROM s WHERE b = 3 AND a > 1; DELETE FROM t WHERE b = 3 AND c > 4"
+    )
+    assert (heavy, major) == ([{}, {"1": 25}, {"2": 25}], 0)
+    assert stored().count(0) == 2
+    # Values of a and c fall and rise, and everything is divided anew, both ways.
+    heavy, major = change("DELETE FROM s WHERE a = 1 AND b > 3; UPDATE t SET c = b WHERE b > 3")
+    assert heavy[1:] == [{}, {}]
+    heavy, major = change("INSERT INTO t SELECT i % 40, 7 FROM generate_series(1, 400) AS i")
+    assert "7" in heavy[2]
+    assert major > 0
+    change("DELETE FROM t WHERE c = 7; UPDATE r SET a = a + 1")
+
+
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
@@ -244,6 +312,11 @@ def test_loomis_whitney_counts_of_degree_four_follow_every_change(orc):
         (f"SELECT max(r.x) AS m FROM {RST}", "not a sum of products"),
         (f"SELECT idivm.covar(r.x, t.z) AS c FROM {RST}", "covariance"),
         (f"SELECT count(*) AS n FROM {RST} JOIN r AS q ON q.a = t.a", "are for triangles"),
+        (
+            "SELECT count(*) AS n FROM r p JOIN r q ON q.a = p.b JOIN r o ON o.a = q.b"
+            " JOIN r l ON l.a = o.b JOIN r m ON m.a = l.b",
+            "are for triangles",
+        ),
     ],
 )
 def test_a_query_that_is_no_triangle_says_why(orc, query, reason):
@@ -301,12 +374,16 @@ def test_the_plan_shows_parts_views_and_rules_and_the_reason_the_exponents(orc):
 def test_a_static_table_has_parts_and_rebuilds_when_it_changes(orc):
     orc.execute(TABLES)
     orc.create_view("v", VIEWS["counted"], strategy="skew", static="t")
-    plan = plan_of(orc, "v")
-    for change in batches(Random(3), 12, 12):
+    # Of this, nothing that is divided changes.
+    orc.create_view("w", VIEWS["in_a_row"], strategy="skew", static="s")
+    orc.create_view("x", VIEWS["four"], strategy="skew", static="t")
+    plans = [plan_of(orc, name) for name in "vwx"]
+    for change in batches(Random(3), 6, 12):
         orc.execute(change)
         orc.refresh()
-        require_invariants(orc, *plan)
-        assert orc.check("v")[0].equal
+        for plan in plans:
+            require_invariants(orc, *plan)
+        assert all(report.equal for report in orc.check())
 
 
 def test_one_row_of_a_triangle_costs_no_walk_through_what_a_heavy_value_has(orc):
