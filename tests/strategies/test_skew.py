@@ -325,6 +325,54 @@ def test_a_query_that_is_no_triangle_says_why(orc, query, reason):
         orc.create_view("v", query, strategy="skew")
 
 
+def test_each_relation_may_have_its_own_epsilon(orc):
+    """At the ends these are factorized maintenance; in between, each has values of its own heavy."""
+    orc.execute(TABLES)
+    made = {
+        "factorized": ("counted", "r: 0, s: 0, t: 1"),
+        "between": ("counted", "public.s: 3/4, t: 0.2"),
+        "graph": ("itself", "r: 1/3, p: 0"),
+    }
+    for name, (view, epsilon) in made.items():
+        orc.create_view(name, VIEWS[view], strategy="skew", epsilon=epsilon)
+    explained = orc.explain("factorized")
+    assert "a change of one row costs, of r O(1), of s O(N), of t O(N)" in explained.why
+    assert "O(N^2) rows are stored" in explained.why
+    assert "divided at N^0 (r), N^0 (s), N^1 (t)" in explained.plan
+    plans = [plan_of(orc, name) for name in made]
+    for change in batches(Random(8), 4, 60):
+        orc.execute(change)
+        orc.refresh()
+        for plan in plans:
+            require_invariants(orc, *plan)
+        assert all(report.equal for report in orc.check())
+    parts = {name: orc.parts(orc.view(name)) for name in made}
+    assert [one.epsilon for one in parts["between"].relations] == ["1/2", "3/4", "1/5"]
+    assert [one.epsilon for one in parts["graph"].relations] == ["0", "1/3", "1/3"]
+    assert [(one.heavy_rows > 0, one.light_rows > 0) for one in parts["factorized"].relations] == [
+        (True, False),
+        (True, False),
+        (False, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "view", "error", "reason"),
+    [
+        ("r: 0, x: 1", "counted", UsageError, "'x', which is no table of the query"),
+        ("r: 0, 1", "counted", UsageError, "gives no table its epsilon"),
+        ("r: 0, r: 1", "counted", UsageError, "given twice"),
+        ("r: 2", "counted", UsageError, "not a number from 0 to 1"),
+        ("r: 0", "by_a", UnsupportedError, "has one epsilon for all of its tables"),
+        ("r: 0", "four", UnsupportedError, "has one epsilon for all of its tables"),
+    ],
+)
+def test_epsilon_of_a_relation_that_cannot_be_says_why(orc, epsilon, view, error, reason):
+    orc.execute(TABLES)
+    with pytest.raises(error, match=reason):
+        orc.create_view("v", VIEWS[view], strategy="skew", epsilon=epsilon)
+
+
 @pytest.mark.parametrize("epsilon", ["-0.1", "1.5", "half", "1/0", "nan"])
 def test_epsilon_is_a_number_from_0_to_1(orc, epsilon):
     with pytest.raises(UsageError, match="not a number from 0 to 1"):

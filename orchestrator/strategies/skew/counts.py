@@ -73,16 +73,15 @@ def loomis_whitney(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupp
         met = (last.part(LIGHT), *(other.part(HEAVY) for other in reversed(between)))
         view = joined(graph, one.schema, met, lacking[n])
         views.append(view)
-        upkeep |= {(view, part): exponents.light for part in met} | {
-            (view, met[0]): exponents.heavy
-        }
+        upkeep |= {(view, part): exponents.light(last.atom) for part in met}
+        upkeep[view, met[0]] = exponents.heavy(between[-1].atom)
         found: list[Rule] = []
         for place, other in enumerate(between):
             light, before, after = other.part(LIGHT), between[:place], others[place + 1 :]
             looked_up = [b.part(HEAVY) for b in before] + [a.whole for a in after]
-            found.append(rule(divisions, one, (light, *looked_up), exponents.light))
+            found.append(rule(divisions, one, (light, *looked_up), exponents.light(other.atom)))
         heavy = (last.part(HEAVY), *(other.part(HEAVY) for other in between))
-        found.append(rule(divisions, one, heavy, exponents.heavy))
+        found.append(rule(divisions, one, heavy, exponents.heavy(last.atom)))
         found.append(through(divisions, one, met, view))
         rules[one.atom] = tuple(found)
     kind = "a triangle" if many == 3 else f"a Loomis-Whitney count of degree {many}"
@@ -138,19 +137,19 @@ def path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
     rules = {
         first: (
             through(divisions, one, above.children, above),
-            rule(divisions, one, (light, other.whole), exponents.light),
+            rule(divisions, one, (light, other.whole), exponents.light(name)),
         ),
         name: (rule(divisions, across, (one.whole, other.whole), none),),
         last: (
-            rule(divisions, other, (heavy, one.whole), exponents.heavy),
+            rule(divisions, other, (heavy, one.whole), exponents.heavy(name)),
             through(divisions, other, below.children, below),
         ),
     }
     upkeep = {
         (above, heavy): none,
-        (above, other.whole): exponents.heavy,
+        (above, other.whole): exponents.heavy(name),
         (below, light): none,
-        (below, one.whole): exponents.light,
+        (below, one.whole): exponents.light(name),
     }
     ordered = {division.atom: rules[division.atom] for division in divisions}
     linear = replace(exponents, linear=True)

@@ -82,7 +82,7 @@ class Degrees:
     def __init__(
         self,
         composer: Composer,
-        epsilon: Fraction,
+        epsilons: Mapping[Split, Fraction],
         relations: Mapping[Split, Relation],
         sized: Collection[Split],
     ) -> None:
@@ -90,14 +90,16 @@ class Degrees:
 
         N is about as large as what is `sized`. Keys count as often as their payload says.
         """
-        self.composer, self.epsilon, self.sized = composer, epsilon, sized
+        self.composer, self.epsilons, self.sized = composer, epsilons, sized
         counted = {one: self._counted(one, relation) for one, relation in relations.items()}
-        names = ("base", "size", "threshold", "minor", "major")
-        types = ("bigint", "bigint", "double precision", "bigint", "bigint")
-        self.base, self.size, self.threshold, self.minor, self.major = (
-            Column(composer.symbols.fresh(name), type_)
-            for name, type_ in zip(names, types, strict=True)
+        self.base, self.size, self.minor, self.major = (
+            Column(composer.symbols.fresh(name), "bigint")
+            for name in ("base", "size", "minor", "major")
         )
+        self.thresholds = {
+            epsilon: Column(composer.symbols.fresh("threshold"), "double precision")
+            for epsilon in dict.fromkeys(epsilons.values())
+        }
         self.state = self._stored_base(
             [(scan, degree) for one, (_, degree, scan) in counted.items() if one in sized]
         )
@@ -140,7 +142,7 @@ class Degrees:
         items = (
             Item(self.base, base),
             Item(self.size, total),
-            Item(self.threshold, self._power(base)),
+            *(Item(column, _power(base, one)) for one, column in self.thresholds.items()),
             Item(self.minor, Scalar.read("0::bigint")),
             Item(self.major, Scalar.read("0::bigint")),
         )
@@ -149,15 +151,13 @@ class Degrees:
     def _stored_heavy(
         self, one: Split, columns: tuple[Column, ...], degree: Column, scan: StateScan
     ) -> StateScan:
-        enough = filled("x >= y", x=degree, y=self.threshold)
+        enough = filled("x >= y", x=degree, y=self._threshold(one))
         rows = terms.shown(Selection(Join(scan, self.state), enough), columns)
         role = self.composer.name(f"{one.name}_heavy_values")
         return store(role, rows, columns, self.composer, followed=False)
 
-    def _power(self, base: Scalar) -> Scalar:
-        return filled(
-            f"power(x::double precision, {float(self.epsilon)}::double precision)", x=base
-        )
+    def _threshold(self, one: Split) -> Column:
+        return self.thresholds[self.epsilons[one]]
 
     def divided(self, one: Split, relation: Relation, *, heavy: bool) -> Relation:
         """The rows with heavy values, or those with light ones."""
@@ -211,12 +211,13 @@ class Degrees:
         """
         resized = self._resized()
         was = self.composer.fresh(self.base)
-        outputs = [(c, f"new_{self.state.called(c)}") for c in (self.base, self.threshold)]
+        thresholds = tuple(self.thresholds.values())
+        outputs = [(c, f"new_{self.state.called(c)}") for c in (self.base, *thresholds)]
         outputs.append((was, f"old_{self.state.called(self.base)}"))
         changed = DiffScan(resized, self.composer.symbols.fresh("d"), tuple(outputs))
         moves = Selection(changed, filled("x <> y", x=self.base, y=was))
         stays = Selection(changed, filled("x = y", x=self.base, y=was))
-        major = self.composer.assign("rebalanced", moves, (self.threshold,))
+        major = self.composer.assign("rebalanced", moves, thresholds)
         self.composer.steps.append(PlanAnew((major.variable,)))
         minor: list[DiffScan] = []
         for one, values in self.values.items():
@@ -257,7 +258,7 @@ class Degrees:
             [
                 (self.size, size),
                 (self.base, base),
-                (self.threshold, self._power(base)),
+                *((column, _power(base, one)) for one, column in self.thresholds.items()),
                 (self.major, filled(again, x=upkeep.stored(self.major), y=base, z=now)),
             ],
         )
@@ -273,7 +274,7 @@ class Degrees:
         """Of the values whose degree has changed, those for which it is too large or too small."""
         few = Join(terms.shown(self.changes[one], values.columns), stays)
         degrees, equal, new = self._beside(values.degrees, values.columns)
-        rises = Fraction(3, 2) if self.epsilon else Fraction(1)
+        rises = Fraction(3, 2) if self.epsilons[one] else Fraction(1)
         moving = self._crossing(
             one, Join(few, degrees, equal), new[values.degree], rises, Fraction(1, 2)
         )
@@ -290,7 +291,7 @@ class Degrees:
             f"CASE WHEN h IS NULL THEN CASE WHEN n > 0 AND n >= {float(rises)} * t THEN {RISES} END"
             f" WHEN n < {float(falls)} * t THEN {FALLS} END"
         )
-        asked = filled(text, h=new[values.columns[0]], n=degree, t=self.threshold)
+        asked = filled(text, h=new[values.columns[0]], n=degree, t=self._threshold(one))
         item = Item(direction, asked)
         beside = LeftJoin(rows, heavy, equal)
         found = Projection(beside, (*map(Item.kept, values.columns), item))
@@ -363,17 +364,17 @@ class Degrees:
         """Where what is kept lies, and where the heavy and the light part if those are stored."""
         called = self.state.called
         return Partitioning(
-            epsilon=str(self.epsilon),
             state=self.state.role,
             base=called(self.base),
             size=called(self.size),
-            threshold=called(self.threshold),
             minor=called(self.minor),
             major=called(self.major),
             partitions=tuple(
                 Partition(
                     ", ".join(one.atoms),
                     tuple(sorted(one.on)),
+                    str(self.epsilons[one]),
+                    called(self._threshold(one)),
                     tuple(map(values.degrees.called, values.columns)),
                     values.degrees.role,
                     values.degrees.called(values.degree),
@@ -383,3 +384,7 @@ class Degrees:
                 for one, values in self.values.items()
             ),
         )
+
+
+def _power(base: Scalar, epsilon: Fraction) -> Scalar:
+    return filled(f"power(x::double precision, {float(epsilon)}::double precision)", x=base)

@@ -93,8 +93,8 @@ def four_path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported
     to_c = joined(graph, c, (from_c, start), at_a)
     left, right = joined(graph, b, (start, s_ll), at_a), joined(graph, b, (t_ll, end), at_c)
     few, many, least, none = (
-        exponents.light,
-        exponents.heavy,
+        exponents.light(s),
+        exponents.heavy(s),
         exponents.least,
         Fraction(0),
     )

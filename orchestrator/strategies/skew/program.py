@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 
 from orchestrator.algebra.operators.project import Item, Projection
@@ -33,6 +34,7 @@ from orchestrator.deltascript.plan import (
     Reason,
     Walk,
 )
+from orchestrator.errors import UsageError
 from orchestrator.strategies.problem import Problem
 from orchestrator.strategies.skew.counts import loomis_whitney, path
 from orchestrator.strategies.skew.degrees import Degrees, Split, rows_of
@@ -76,9 +78,12 @@ def plan(problem: Problem) -> MaintenancePlan | Unsupported:
                     "a covariance is not kept in heavy and light parts", str(product.aggregate.call)
                 )
         found = union(form.graph, problem.epsilon)
+        exponents = _exponents(problem, form)
         if isinstance(found, UnionPlan):
+            if exponents.own:
+                return _uneven("a hierarchical query", exponents)
             return Unions(problem, form, found).plan(NAME)
-        parts = _parted(form.graph, Exponents(problem.epsilon, double=problem.double))
+        parts = _parted(form.graph, exponents)
         if isinstance(parts, Unsupported):
             return found if form.graph.hierarchical else parts
         return _Program(problem, form, parts).plan()
@@ -91,8 +96,41 @@ def _parted(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
     for make in (path, four_path) if exponents.double else (path, four_path, loomis_whitney):
         made = make(graph, exponents)
         if isinstance(made, SkewPlan):
-            return made
-    return triangle(graph, exponents)
+            break
+    else:
+        made = triangle(graph, exponents)
+    if isinstance(made, SkewPlan) and exponents.own:
+        if exponents.double:
+            return _uneven("a triangle divided by both columns", exponents)
+        if made.exponents.free or any(one.together for one in made.divisions):
+            return _uneven("a grouped triangle, or a 4-path count,", exponents)
+    return made
+
+
+def _uneven(what: str, exponents: Exponents) -> Unsupported:
+    names = ", ".join(name for name, _ in exponents.own)
+    return Unsupported(f"{what} has one epsilon for all of its tables", names)
+
+
+def _exponents(problem: Problem, form: NormalForm) -> Exponents:
+    """What the user says of ε; of a table that is read more than once, each time has its ε."""
+    every = {atom.name: atom for atom in form.atoms}
+    own: dict[str, Fraction] = {}
+    for name, epsilon in problem.epsilons:
+        named = [
+            atom.name
+            for atom in form.atoms
+            for table in [atom.scan.table]
+            if name in (table.name, f"{table.schema}.{table.name}")
+        ]
+        found = [name] if name in every else named
+        if not found:
+            raise UsageError(
+                f"epsilon names {name!r}, which is no table of the query; it reads"
+                f" {', '.join(every)}."
+            )
+        own |= dict.fromkeys(found, epsilon)
+    return Exponents(problem.epsilon, double=problem.double, own=tuple(own.items()))
 
 
 def weighed(problem: Problem) -> Weight | None:
@@ -106,7 +144,7 @@ def weighed(problem: Problem) -> Weight | None:
     form = normal_form(problem.plan, problem.distinct, problem.types) if len(scans) == 3 else None
     if not isinstance(form, NormalForm) or form.groups:
         return None
-    made = triangle(form.graph, Exponents(problem.epsilon, double=problem.double))
+    made = triangle(form.graph, _exponents(problem, form))
     return weight(problem, form, made) if isinstance(made, SkewPlan) else None
 
 
@@ -130,7 +168,7 @@ class _Program(Propagation):
         self._comparable()
         self.degrees = Degrees(
             self.composer,
-            made.exponents.epsilon,
+            {split: made.exponents.of(one.atom) for one in made.divisions for split in one.splits},
             {split: self._divided(split) for one in made.divisions for split in one.splits},
             [one.splits[0] for one in made.divisions if one.splits],
         )
@@ -154,7 +192,7 @@ class _Program(Propagation):
         return replace(
             self.degrees.shown(planned, parts),
             algebra=f"{planned.algebra}\n\n{shown(made)}",
-            reasons=(Reason(NAME, True, f"it is {made.kind}: {made.exponents.described}"),),
+            reasons=(Reason(NAME, True, f"it is {made.kind}: {made.described}"),),
             by_lookups=True,
             enumeration=self._enumeration() if made.factorized else None,
         )

@@ -52,7 +52,11 @@ def _below(view: View, plan: UnionPlan) -> Iterator[str]:
 
 
 def _lines(plan: SkewPlan) -> Iterator[str]:
-    yield f"divided at {written(plan.exponents.epsilon)}, the rows of heavy values and those of light ones:"
+    divided = [one.atom for one in plan.divisions if one.on]
+    at = written(plan.exponents.epsilon)
+    if plan.exponents.own:
+        at = ", ".join(f"{written(plan.exponents.of(atom))} ({atom})" for atom in divided)
+    yield f"divided at {at}, the rows of heavy values and those of light ones:"
     for split in dict.fromkeys(split for one in plan.divisions for split in one.together):
         yield f"  {', '.join(split.atoms)} by {', '.join(sorted(split.on))}"
     for one in sorted(plan.divisions, key=lambda one: not one.on):

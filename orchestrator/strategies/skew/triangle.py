@@ -29,6 +29,7 @@ from fractions import Fraction
 from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.strategies.skew.degrees import Split
 from orchestrator.strategies.skew.exponents import Exponents
+from orchestrator.strategies.viewtree.classes import power
 from orchestrator.strategies.viewtree.hypergraph import Hypergraph, Variables
 from orchestrator.strategies.viewtree.tree import View
 
@@ -132,6 +133,42 @@ class SkewPlan:
     upkeep: Mapping[tuple[View, View], Fraction]
     """For a view and one that it joins: the exponent of what a change of the latter costs it."""
     factorized: tuple[Factorized, ...]
+
+    def update(self, atom: str) -> Fraction:
+        """The exponent of what a change of an atom's row costs, averaged over many."""
+        kept = (cost for (_, child), cost in self.upkeep.items() if atom in child.atoms)
+        return max(*(rule.exponent for rule in self.rules[atom]), *kept)
+
+    @property
+    def space(self) -> Fraction:
+        """The exponent of the number of rows that are stored: those that rows of parts meet.
+
+        Factorized maintenance (appendix A.2 of the paper on counts) is a choice of ε:
+
+        >>> edges = Hypergraph.of({"R": "AB", "S": "BC", "T": "CA"})
+        >>> ends = (("R", Fraction(0)), ("S", Fraction(0)), ("T", Fraction(1)))
+        >>> made = triangle(edges, Exponents(Fraction(1, 2), own=ends))
+        >>> str(made.space), [str(made.update(atom)) for atom in "RST"]
+        ('2', ['0', '1', '1'])
+        >>> made = triangle(edges, Exponents(Fraction(1, 4)))
+        >>> str(made.space), {str(made.update(atom)) for atom in "RST"}
+        ('5/4', {'3/4'})
+        """
+        met: dict[View, list[Fraction]] = {}
+        for (view, _), cost in self.upkeep.items():
+            met.setdefault(view, []).append(cost)
+        return 1 + max(map(min, met.values()))
+
+    @property
+    def described(self) -> str:
+        """The guarantee in words."""
+        if not self.exponents.own:
+            return self.exponents.described
+        costs = (f"{one.atom} {power(self.update(one.atom))}" for one in self.divisions)
+        return (
+            f"on average, a change of one row costs, of {', of '.join(costs)},"
+            f" and {power(self.space)} rows are stored"
+        )
 
     @property
     def counting(self) -> frozenset[View]:
@@ -333,8 +370,8 @@ class _Builder:
         view = joined(self.graph, keys, children, between)
         self.views.append(view)
         # A row of the heavy part meets the rows of a light value, one of the light part heavy values.
-        self.upkeep[view, children[0]] = self.exponents.light
-        self.upkeep[view, children[1]] = self.exponents.heavy
+        self.upkeep[view, children[0]] = self.exponents.light(second.atom)
+        self.upkeep[view, children[1]] = self.exponents.heavy(first.atom)
         return view
 
     def _rule(self, case: Case, number: int) -> Rule:
@@ -343,16 +380,19 @@ class _Builder:
         if case.through is not None and part not in case.through.children:
             return Rule(case, part, (case.through,), Fraction(0))
         ways = [
-            (self._cost(after.part[:1] == LIGHT, after.part[1:] == HEAVY), (after, before)),
-            (self._cost(before.part[1:] == LIGHT, before.part[:1] == HEAVY), (before, after)),
+            (self._cost(after, after.part[:1] == LIGHT, after.part[1:] == HEAVY), (after, before)),
+            (
+                self._cost(before, before.part[1:] == LIGHT, before.part[:1] == HEAVY),
+                (before, after),
+            ),
         ]
         exponent, met = min(ways, key=lambda way: way[0])
         return Rule(case, part, met, exponent)
 
-    def _cost(self, few_rows: bool, few_values: bool) -> Fraction:
-        """Of looking up the rows of a value, which is light or whose partners are heavy."""
+    def _cost(self, part: View, few_rows: bool, few_values: bool) -> Fraction:
+        """Of looking up a part's rows of a value, which is light or whose partners are heavy."""
         known: Sequence[Fraction] = (
-            *((self.exponents.light,) if few_rows else ()),
-            *((self.exponents.heavy,) if few_values else ()),
+            *((self.exponents.light(part.atoms[0]),) if few_rows else ()),
+            *((self.exponents.heavy(part.atoms[0]),) if few_values else ()),
         )
         return min(known, default=Fraction(1))

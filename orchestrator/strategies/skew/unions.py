@@ -88,7 +88,7 @@ class Unions(Propagation):
         divisions = self.made.divisions
         degrees = Degrees(
             self.composer,
-            self.made.guarantee.epsilon,
+            {one.split: self.made.guarantee.epsilon for one in divisions},
             {one.split: self._rows_of(one) for one in divisions},
             [
                 one.split
