@@ -11,10 +11,10 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from itertools import cycle
+from itertools import cycle, pairwise
 from typing import Any
 
-from psycopg import sql
+from psycopg import Connection, sql
 
 from orchestrator.api import Orchestrator
 from orchestrator.bench import pairs
@@ -26,7 +26,7 @@ from orchestrator.bench.contenders import (
     require,
     require_equal,
 )
-from orchestrator.bench.measure import explained, slope
+from orchestrator.bench.measure import slope
 from orchestrator.bench.report import Bar
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.runtime import install, streaming, walking
@@ -79,7 +79,8 @@ def measured(
             found[label]["buffers"] = round(statistics.mean(r.buffers for r in runs.runs), 1)
             found[label]["ms"] = round(statistics.mean(runs.times), 3)
     with views(orchestrator, CYCLES, name, size, share, BLOCKS, (skew,), say) as names:
-        found[skew.label]["delay"] = round(delay(orchestrator, names[skew.label]), 1)
+        mean, longest = delays(orchestrator, names[skew.label])
+        found[skew.label] |= {"delay": round(mean, 1), "longest delay": longest}
         found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
     if name == "ternary":
         with views(orchestrator, CYCLES, name, size, share, SQUARE, (skew,), say) as names:
@@ -107,23 +108,38 @@ def views(
         yield names
 
 
-def delay(orchestrator: Orchestrator, name: str) -> float:
-    """The buffers touched from one row to the next, on average, in the summand where these are most."""
+def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
+    """The buffers touched from one row to the next: their mean where it is largest, and their maximum.
+
+    Each summand is looked at by itself, up to so many rows.
+    """
     connection, view = orchestrator.connection, orchestrator.view(name)
     order = walking.order_of(connection, install.names_of(view), view.plan)
     assert order is not None
-    found = []
+    means, longest = [0.0], [0]
     for place in range(len(order.unions)):
-        rows = sql.SQL("SELECT count(*) FROM ({} LIMIT {}) AS found").format(
-            streaming.stream(order, places=[place]), sql.Literal(STREAMED)
-        )
         with connection.transaction():
             walking.by_lookups(connection)
-            counted = connection.execute(rows).fetchone()
-            assert counted is not None
-            if counted[0]:
-                found.append(explained(connection, rows.as_string(connection)).buffers / counted[0])
-    return max(found, default=0.0)
+            with connection.cursor("idivm_delays") as cursor:
+                cursor.execute(streaming.stream(order, places=[place]))
+                touched = [_touched(connection)]
+                while len(touched) <= STREAMED and cursor.fetchone():
+                    touched.append(_touched(connection))
+        steps = [after - before for before, after in pairwise(touched)]
+        if steps:
+            means.append(statistics.mean(steps))
+            longest.append(max(steps))
+    return max(means), max(longest)
+
+
+def _touched(connection: Connection[Any]) -> int:
+    """The buffers of states that this transaction has touched so far."""
+    row = connection.execute(
+        "SELECT sum(pg_stat_get_xact_blocks_fetched(oid))::bigint FROM pg_class"
+        " WHERE relnamespace = 'idivm_state'::regnamespace"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def _exponents(name: str, epsilon: Fraction) -> dict[str, Fraction]:

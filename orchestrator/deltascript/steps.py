@@ -380,7 +380,7 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
     ).format(
         looked=looked,
         accesses=SQL(" + ").join(accesses) if accesses else SQL("0"),
-        size=SQL(" + ").join(sizes) or SQL("0"),
+        size=SQL(" + ").join(sizes) if sizes else SQL("0"),
         cheap=Literal(CHEAP),
         view=Literal(names.id),
         planned=_planned_for(plan, SQL("greatest({})").format(SQL(", ").join(sizes)))

@@ -100,6 +100,8 @@ class Guarantee:
     """δ, the delta width."""
     divided: bool
     """Whether any value may be heavy."""
+    changes: bool = True
+    """Whether any table does."""
 
     @property
     def update(self) -> Fraction:
@@ -120,6 +122,11 @@ class Guarantee:
     def described(self) -> str:
         """The guarantee in words."""
         update, first, delay = map(power, (self.update, self.first, self.delay))
+        if not self.changes:
+            return (
+                f"w = {self.width}, and no table changes: the first content costs {first},"
+                f" and a row is {delay} after the one before"
+            )
         return (
             f"w = {self.width}, δ = {self.delta}: a change of one row costs {update} on average,"
             f" the first content {first}, and a row is {delay} after the one before"

@@ -77,7 +77,8 @@ def plan(problem: Problem) -> MaintenancePlan | Unsupported:
                 raise NotModelledError(
                     "a covariance is not kept in heavy and light parts", str(product.aggregate.call)
                 )
-        found = union(form.graph, problem.epsilon)
+        static = frozenset(a.name for a in form.atoms if a.scan.table.oid in problem.static)
+        found = union(form.graph, problem.epsilon, static)
         exponents = _exponents(problem, form)
         if isinstance(found, UnionPlan):
             if exponents.own:
