@@ -99,7 +99,7 @@ def measured(
             refreshes,
             lambda: pairs.run(orchestrator, sql.SQL(next(turns)).format()),
             updates,
-            3 * len(count.changes),
+            max(6, 2 * len(count.changes)),
         )
         require_equal(orchestrator, list(names.values()))
         for label, runs in series.items():
