@@ -8,13 +8,13 @@ data of its own.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from itertools import cycle
+from itertools import cycle, pairwise
 from typing import Any
 
-from psycopg import sql
+from psycopg import Connection, sql
 
 from orchestrator.api import Orchestrator
 from orchestrator.bench import pairs
@@ -26,7 +26,7 @@ from orchestrator.bench.contenders import (
     require,
     require_equal,
 )
-from orchestrator.bench.measure import explained, slope
+from orchestrator.bench.measure import slope
 from orchestrator.bench.report import Bar
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.runtime import install, streaming, walking
@@ -66,7 +66,7 @@ def measured(
         one.label: {"graph": name, "rows": size, "epsilon": str(share), "side": one.label}
         for one in sides
     }
-    with _views(orchestrator, name, size, share, STARS, sides, say) as names:
+    with views(orchestrator, CYCLES, name, size, share, STARS, sides, say) as names:
         turns = cycle(("INSERT INTO r VALUES (1, 2)", "DELETE FROM r WHERE a = 1 AND b = 2"))
         refreshes = {
             label: refreshing(orchestrator.connection, [view]) for label, view in names.items()
@@ -78,19 +78,21 @@ def measured(
         for label, runs in series.items():
             found[label]["buffers"] = round(statistics.mean(r.buffers for r in runs.runs), 1)
             found[label]["ms"] = round(statistics.mean(runs.times), 3)
-    with _views(orchestrator, name, size, share, BLOCKS, (skew,), say) as names:
-        found[skew.label]["delay"] = round(delay(orchestrator, names[skew.label]), 1)
+    with views(orchestrator, CYCLES, name, size, share, BLOCKS, (skew,), say) as names:
+        mean, longest = delays(orchestrator, names[skew.label])
+        found[skew.label] |= {"delay": round(mean, 1), "longest delay": longest}
         found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
     if name == "ternary":
-        with _views(orchestrator, name, size, share, SQUARE, (skew,), say) as names:
+        with views(orchestrator, CYCLES, name, size, share, SQUARE, (skew,), say) as names:
             found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
     yield from found.values()
 
 
 @contextmanager
-def _views(
+def views(
     orchestrator: Orchestrator,
-    name: str,
+    workload: Workload,
+    query: str,
     size: int,
     epsilon: Fraction,
     kind: int,
@@ -99,30 +101,45 @@ def _views(
 ) -> Iterator[dict[str, str]]:
     """Views over data of a kind, by their labels."""
     settings = {"rows": size, "epsilon": int(epsilon * 1000), "kind": kind}
-    with CYCLES.tables(orchestrator, settings):
-        say(f"{name}, {size:,} rows: creating views for ε = {epsilon}")
-        names = {one.label: require(orchestrator, "v", CYCLES.text(name), one) for one in sides}
+    with workload.tables(orchestrator, settings):
+        say(f"{workload.name}, {query}, {size:,} rows: creating views for ε = {epsilon}")
+        names = {one.label: require(orchestrator, "v", workload.text(query), one) for one in sides}
         vacuum(orchestrator)
         yield names
 
 
-def delay(orchestrator: Orchestrator, name: str) -> float:
-    """The buffers touched from one row to the next, on average, in the summand where these are most."""
+def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
+    """The buffers touched from one row to the next: their mean where it is largest, and their maximum.
+
+    Each summand is looked at by itself, up to so many rows.
+    """
     connection, view = orchestrator.connection, orchestrator.view(name)
     order = walking.order_of(connection, install.names_of(view), view.plan)
     assert order is not None
-    found = []
+    means, longest = [0.0], [0]
     for place in range(len(order.unions)):
-        rows = sql.SQL("SELECT count(*) FROM ({} LIMIT {}) AS found").format(
-            streaming.stream(order, places=[place]), sql.Literal(STREAMED)
-        )
         with connection.transaction():
             walking.by_lookups(connection)
-            counted = connection.execute(rows).fetchone()
-            assert counted is not None
-            if counted[0]:
-                found.append(explained(connection, rows.as_string(connection)).buffers / counted[0])
-    return max(found, default=0.0)
+            with connection.cursor("idivm_delays") as cursor:
+                cursor.execute(streaming.stream(order, places=[place]))
+                touched = [_touched(connection)]
+                while len(touched) <= STREAMED and cursor.fetchone():
+                    touched.append(_touched(connection))
+        steps = [after - before for before, after in pairwise(touched)]
+        if steps:
+            means.append(statistics.mean(steps))
+            longest.append(max(steps))
+    return max(means), max(longest)
+
+
+def _touched(connection: Connection[Any]) -> int:
+    """The buffers of states that this transaction has touched so far."""
+    row = connection.execute(
+        "SELECT sum(pg_stat_get_xact_blocks_fetched(oid))::bigint FROM pg_class"
+        " WHERE relnamespace = 'idivm_state'::regnamespace"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def _exponents(name: str, epsilon: Fraction) -> dict[str, Fraction]:
@@ -137,19 +154,27 @@ def _exponents(name: str, epsilon: Fraction) -> dict[str, Fraction]:
 
 def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
     """How each measure grows beside its exponent."""
-    kinds = dict.fromkeys(
-        (row["graph"], row["epsilon"]) for row in rows if row["side"] != TUPLE.label
-    )
-    for name, epsilon in kinds:
-        for measure, exponent in _exponents(name, Fraction(epsilon)).items():
+    for name in dict.fromkeys(row["graph"] for row in rows):
+        yield from slopes(
+            [row for row in rows if row["graph"] == name],
+            lambda epsilon: _exponents(name, epsilon),  # noqa: B023
+        )
+
+
+def slopes(
+    rows: Sequence[Growth], exponents: Callable[[Fraction], Mapping[str, Fraction]]
+) -> Iterator[Bar]:
+    """How each measure of a query grows for each ε, beside the exponents that ε gives."""
+    for epsilon in dict.fromkeys(row["epsilon"] for row in rows):
+        for measure, exponent in exponents(Fraction(epsilon)).items():
             points = [
                 (row["rows"], row[measure])
                 for row in rows
-                if (row["graph"], row["side"], row["epsilon"]) == (name, f"skew {epsilon}", epsilon)
+                if (row["side"], row["epsilon"]) == (f"skew {epsilon}", epsilon)
             ]
             if len(points) > 1:
                 yield Bar(
-                    f"{name}, skew {epsilon}, slope of {_CALLED[measure]}",
+                    f"{rows[0]['graph']}, skew {epsilon}, slope of {_CALLED[measure]}",
                     slope(points),
                     "<=",
                     round(float(exponent) + pairs.MARGIN, 4),

@@ -117,7 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     )
     sub.add_argument("--seed", type=int, default=1, help="of the data")
 
-    sub = bench("skew", "triangles and pairs over heavy and light parts: one row of growing data")
+    sub = bench("skew", "queries over heavy and light parts: one row of growing data")
     sub.add_argument("--sizes", type=int, nargs="+", metavar="N", help="rows of the relations")
     sub.add_argument(
         "--epsilon",
@@ -130,7 +130,10 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         "--graph",
         dest="shapes",
         nargs="+",
-        choices=("worst", "zipf", "pairs", "unary", "binary", "ternary"),
+        choices=(
+            *("worst", "zipf", "pairs", "unary", "binary", "ternary"),
+            *("four_path", "loomis_whitney", "in_a_row"),
+        ),
         help="what is measured (default: all)",
     )
     sub.add_argument("--updates", type=int, default=60, help="changes of one row that count")

@@ -20,7 +20,7 @@ from typing import Any
 from psycopg import sql
 
 from orchestrator.api import Orchestrator, connect
-from orchestrator.bench import cycles, pairs
+from orchestrator.bench import counts, cycles, pairs
 from orchestrator.bench.contenders import (
     TREE,
     TUPLE,
@@ -41,8 +41,8 @@ SIZES = (10_000, 31_623, 100_000, 316_228)
 EPSILONS = ("0", "1/4", "1/2", "3/4", "1")
 GRAPHS = ("worst", "zipf")
 """Graphs whose triangles are counted."""
-SHAPES = (*GRAPHS, pairs.NAME, *cycles.NAMES)
-"""These, the pairs of another query, and triangle queries with free variables."""
+SHAPES = (*GRAPHS, pairs.NAME, *cycles.NAMES, *counts.COUNTS)
+"""These, the pairs of another query, triangle queries with free variables, and other counts."""
 CLASSICAL_AT_LEAST = 0.9
 SKEW_AT_MOST = 0.6
 HALF = "skew 1/2"
@@ -126,8 +126,23 @@ def run(
                 for size in sizes or cycles.SIZES
                 for row in cycles.measured(orchestrator, name, size, epsilon, updates, say)
             ]
-            found = (*_bars(triangles), *pairs.bars(met), *cycles.bars(grouped))
-            return Report("skew", described, (*triangles, *met, *grouped), found)
+            counted = [
+                row
+                for name in shapes
+                if name in counts.COUNTS
+                for epsilon in epsilons
+                if epsilon in cycles.EPSILONS
+                for size in sizes or cycles.SIZES
+                for row in counts.measured(orchestrator, name, size, epsilon, updates, say)
+            ]
+            rows = (*triangles, *met, *grouped, *counted)
+            found = (
+                *_bars(triangles),
+                *pairs.bars(met),
+                *cycles.bars(grouped),
+                *counts.bars(counted),
+            )
+            return Report("skew", described, rows, found)
 
     if dsn is not None:
         return on(dsn)

@@ -261,10 +261,11 @@ def _parts_facts(parts: Parts | None) -> Iterator[tuple[str, str]]:
     """What of the relations is heavy."""
     if parts is None:
         return
+    at = {one.epsilon: one.threshold for one in parts.relations}
+    heavy = (f"{threshold:,.1f} rows: N^{epsilon}" for epsilon, threshold in at.items())
     yield (
         "heavy from",
-        f"about {parts.threshold:,.1f} rows: N^{parts.epsilon}, N = {parts.base:,},"
-        f" over {parts.size:,} rows",
+        f"about {', or '.join(heavy)}, N = {parts.base:,}, over {parts.size:,} rows",
     )
     yield (
         "rebalanced",
@@ -274,7 +275,8 @@ def _parts_facts(parts: Parts | None) -> Iterator[tuple[str, str]]:
     for one in parts.relations:
         heaviest = ", ".join(f"{value} ({rows:,})" for value, rows in one.heaviest.items())
         yield (
-            f"{one.relation} by {', '.join(one.on)}",
+            f"{one.relation} by {', '.join(one.on)}"
+            + (f" at N^{one.epsilon}" if at.keys() > {one.epsilon} else ""),
             f"{one.heavy_values:,} heavy values with {one.heavy_rows:,} rows,"
             f" {one.light_values:,} light ones with {one.light_rows:,}"
             + (f"; heaviest: {heaviest}" if heaviest else ""),

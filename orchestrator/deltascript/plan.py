@@ -394,6 +394,9 @@ class Partition:
     relation: str
     on: tuple[str, ...]
     """The variables whose values these are."""
+    epsilon: str
+    threshold: str
+    """The column of the partitioning's state with N^ε."""
     values: tuple[str, ...]
     """The columns that hold a value, in the states of the degrees and of the heavy values."""
     degrees: str
@@ -406,17 +409,15 @@ class Partition:
 
 @dataclass(frozen=True)
 class Partitioning:
-    """How relations are partitioned at N^ε, and the state of one row that says what N is.
+    """How relations are partitioned, and the state of one row that says what N is.
 
-    Its columns are the threshold base N, the number of rows, N^ε, and how often values and
-    everything were rebalanced.
+    Its columns are the threshold base N, the number of rows, and how often values and everything
+    were rebalanced; and N^ε.
     """
 
-    epsilon: str
     state: str
     base: str
     size: str
-    threshold: str
     minor: str
     major: str
     partitions: tuple[Partition, ...]

@@ -400,7 +400,7 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
     ).format(
         looked=looked,
         accesses=SQL(" + ").join(accesses) if accesses else SQL("0"),
-        size=SQL(" + ").join(sizes) or SQL("0"),
+        size=SQL(" + ").join(sizes) if sizes else SQL("0"),
         few=Literal(_few(plan)),
         cheap=Literal(CHEAP),
         view=Literal(names.id),

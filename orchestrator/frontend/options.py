@@ -31,7 +31,7 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
     "initialise": ("postgresql", "spark"),
 }
 
-_FREE = ("updatable", "variable_order", "static", "factorizable")
+_FREE = ("updatable", "variable_order", "epsilon", "static", "factorizable")
 """Options whose values name columns and tables: what they say is seen when the view is planned."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -63,7 +63,8 @@ class ViewOptions:
     variable_order: str | None = None
     """The order that a view tree follows, as in a - { b, c - d }."""
     epsilon: str = "0.5"
-    """Of the strategy `skew`: values with N^epsilon rows or more are heavy."""
+    """Of the strategy `skew`: values with N^epsilon rows or more are heavy; for some tables as in
+    `r: 0, s: 1`."""
     partition: str = "single"
     """Of triangles: whether all tables are divided by two columns, or only where that is needed."""
     static: str | None = None
@@ -113,6 +114,29 @@ def fraction(text: str) -> Fraction:
     return number
 
 
+def epsilons(text: str) -> tuple[Fraction, tuple[tuple[str, Fraction], ...]]:
+    """The epsilon of all tables, and those that tables have of their own.
+
+    >>> epsilons("1/4")
+    (Fraction(1, 4), ())
+    >>> epsilons("r: 0, s: 0.75")
+    (Fraction(1, 2), (('r', Fraction(0, 1)), ('s', Fraction(3, 4))))
+    """
+    if ":" not in text:
+        return fraction(text), ()
+    own: dict[str, Fraction] = {}
+    for one in text.split(","):
+        name, colon, number = (part.strip() for part in one.rpartition(":"))
+        if not name or not colon:
+            raise UsageError(
+                f"{one.strip()!r} gives no table its epsilon; write epsilon = 'r: 0, s: 0.75'."
+            )
+        if name in own:
+            raise UsageError(f"The epsilon of {name} is given twice.")
+        own[name] = fraction(number)
+    return fraction(ViewOptions().epsilon), tuple(own.items())
+
+
 def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
     """The options given by name, checked.
 
@@ -133,7 +157,7 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
         if name == "staleness":
             seconds(text)
         elif name == "epsilon":
-            fraction(text)
+            epsilons(text)
         elif name == "log_limit":
             if not _SIZE.fullmatch(text.strip()):
                 raise UsageError(

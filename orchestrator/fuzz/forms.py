@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.fuzz.grammar import Form
-from orchestrator.fuzz.products import stars, sums_of_products, triangles
+from orchestrator.fuzz.products import paths, stars, sums_of_products, triangles
 from orchestrator.fuzz.selects import (
     distinct,
     distinct_on,
@@ -46,6 +46,7 @@ FORMS: tuple[Form, ...] = (
     sums_of_products,
     stars,
     triangles,
+    paths,
     set_operation,
     set_operation,
     with_ties,

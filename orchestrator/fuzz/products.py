@@ -65,6 +65,32 @@ def triangles(g: Grammar, depth: int) -> Query:
     return g.select([*keys, *(_total(g, sources) for _ in range(g.rng.choice((1, 2, 4))))], rest)
 
 
+def paths(g: Grammar, depth: int) -> Query:
+    """Three to five relations in a row, each meeting the next in a column; sums over all."""
+    taken: set[str] = set()
+    first = g.sources.pick(taken)
+    sources, conditions = [first], list[Composable]()
+    free = [e for e in first.scope if e.family in _MEETING]
+    for _ in range(g.rng.choice((2, 3, 3, 3, 4))):
+        # A table that meets itself is a graph.
+        again = first.relation if g.chance(0.3) else None
+        other = g.sources.pick(taken, 0, again)
+        onwards = [e for e in other.scope if e.family in _MEETING]
+        pairs = comparable_pairs(free, onwards)
+        if not pairs:
+            return sums_of_products(g, depth)
+        a, b = g.rng.choice(pairs)
+        conditions.append(SQL("{} = {}").format(a.sql, b.sql))
+        # Else the next one might meet both in the same column.
+        free = [e for e in onwards if e is not b]
+        sources.append(other)
+    conditions += [_where(g, source) for source in sources if g.chance(0.1)]
+    rest = SQL(" FROM {} WHERE {}").format(
+        listed([_aliased(source) for source in sources]), SQL(" AND ").join(conditions)
+    )
+    return g.select([_total(g, sources) for _ in range(g.rng.choice((1, 2)))], rest)
+
+
 def stars(g: Grammar, depth: int) -> Query:
     """Two to four relations that meet in one column, some in another too; groups by what others show."""
     taken: set[str] = set()

@@ -21,6 +21,9 @@ class RelationParts:
 
     relation: str
     on: list[str]
+    epsilon: str
+    threshold: float
+    """N^ε"""
     heavy_values: int
     heavy_rows: int
     light_values: int
@@ -33,17 +36,19 @@ class RelationParts:
 class Parts:
     """The parts of all relations, and the threshold at which they are divided."""
 
-    epsilon: str
     base: int
     """N: the rows are fewer, and a quarter of it at least."""
     size: int
-    threshold: float
-    """N^ε"""
     minor: int
     """How many values have changed their part since everything was last computed."""
     major: int
     """How often all rows were divided anew since then."""
     relations: list[RelationParts]
+
+    @property
+    def threshold(self) -> float:
+        """That of the first relation; they have the same, unless some have an ε of their own."""
+        return self.relations[0].threshold
 
 
 def parts_of(connection: Connection[Any], names: Names, plan: Mapping[str, Any]) -> Parts | None:
@@ -57,24 +62,36 @@ def parts_of(connection: Connection[Any], names: Names, plan: Mapping[str, Any])
     ).fetchone()
     if row != (True,):
         return None
-    columns = [Identifier(known[one]) for one in ("base", "size", "threshold", "minor", "major")]
+    columns = [Identifier(known[one]) for one in ("base", "size", "minor", "major")]
     found = connection.execute(
         SQL("SELECT {} FROM {}").format(SQL(", ").join(columns), state)
     ).fetchone()
     if found is None:
         return None
-    base, size, threshold, minor, major = found
-    relations = [_relation(connection, names, one) for one in known["partitions"]]
-    return Parts(known["epsilon"], base, size, threshold, minor, major, relations)
+    # An older plan has one ε, which it says once.
+    relations = [_relation(connection, names, {**known, **one}) for one in known["partitions"]]
+    base, size, minor, major = found
+    return Parts(base, size, minor, major, relations)
 
 
 def _relation(connection: Connection[Any], names: Names, one: Mapping[str, Any]) -> RelationParts:
     row = connection.execute(_counts(names, one)).fetchone()
+    held = SQL("SELECT {} FROM {}").format(Identifier(one["threshold"]), names.state(one["state"]))
+    threshold = connection.execute(held).fetchone()
     heaviest = connection.execute(_heaviest(names, one), [SHOWN]).fetchall()
     assert row is not None
+    assert threshold is not None
     heavy, heavy_rows, light, light_rows = row
     return RelationParts(
-        one["relation"], one["on"], heavy, heavy_rows, light, light_rows, dict(heaviest)
+        one["relation"],
+        one["on"],
+        one["epsilon"],
+        threshold[0],
+        heavy,
+        heavy_rows,
+        light,
+        light_rows,
+        dict(heaviest),
     )
 
 

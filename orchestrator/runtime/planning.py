@@ -39,7 +39,7 @@ from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
 from orchestrator.frontend.catalog import indexes_on, statistics
 from orchestrator.frontend.facts import RelationColumn
-from orchestrator.frontend.options import ViewOptions, fraction
+from orchestrator.frontend.options import ViewOptions, epsilons
 from orchestrator.runtime import catalog, catalog_costs
 from orchestrator.runtime.cascades import as_captured
 from orchestrator.runtime.catalog import ViewInfo
@@ -168,6 +168,7 @@ def _problem(
     else:
         missing = [str(unsupported) for unsupported in analysis.unsupported]
         algebra, tree = "not modelled: " + "; ".join(missing), {"unsupported": missing}
+    epsilon, own = epsilons(options.epsilon)
     return Problem(
         columns=tuple(Column(column.name, column.type) for column in analysis.columns),
         sources=sources,
@@ -195,7 +196,8 @@ def _problem(
         factorizable=_named(analysis, sources, "factorizable", options.factorizable),
         factorized=options.representation == "factorized",
         variable_order=options.variable_order,
-        epsilon=fraction(options.epsilon),
+        epsilon=epsilon,
+        epsilons=own,
         double=options.partition == "double",
     )
 

@@ -42,7 +42,7 @@ _BECAUSE = {
     compose.TUPLE: "every operator has a rule for changes as bags of rows",
     compose.RECURSIVE: "every operator has a rule for changes as bags of rows",
     viewtree.NAME: "the query is a join with sums of products, grouped",
-    skew.NAME: "the query is a triangle, or hierarchical, with heavy and light values",
+    skew.NAME: "the query is a triangle, a path or hierarchical, with heavy and light values",
     recompute.NAME: "it applies to every query; each refresh costs as much as the query",
 }
 

@@ -76,6 +76,8 @@ class Problem:
     """The order that the user wants a view tree to follow."""
     epsilon: Fraction = Fraction(1, 2)
     """Where heavy values begin: at N^ε rows."""
+    epsilons: tuple[tuple[str, Fraction], ...] = ()
+    """The same for single relations, by their names in the query or in the database."""
     double: bool = False
     """Whether the relations of a triangle are all divided by both of their variables."""
 

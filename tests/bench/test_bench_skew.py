@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.bench import cycles
+from orchestrator.bench import counts, cycles
 from orchestrator.bench.plot import draw_skew
 from orchestrator.bench.skew import run
 from orchestrator.errors import UsageError
@@ -50,11 +50,30 @@ def test_triangles_with_free_variables_are_measured_beside_their_exponents(dsn):
     parted, plain = report.rows
     assert [row["side"] for row in report.rows] == ["skew 1/2", "tuple"]
     assert all(parted[one] > 0 for one in ("buffers", "ms", "delay", "stored"))
+    assert parted["longest delay"] >= parted["delay"]
     grown = [row | {"rows": 10_000, "delay": 10 * parted["delay"]} for row in (parted, plain)]
     assert [(bar.name, bar.value, bar.limit) for bar in cycles.bars([*report.rows, *grown])] == [
         ("unary, skew 1/2, slope of buffers touched by a change", 0, 0.62),
         ("unary, skew 1/2, slope of rows stored", 0, 1.62),
         ("unary, skew 1/2, slope of buffers to the next row", 1, 1.12),
+    ]
+
+
+def test_other_counts_are_measured_beside_their_exponents(dsn):
+    names = tuple(counts.COUNTS)
+    report = run(dsn=dsn, sizes=(1_000,), epsilons=("3/4",), updates=6, shapes=names)
+    assert [(row["graph"], row["side"]) for row in report.rows] == [
+        (name, side) for name in names for side in ("skew 3/4", "tuple")
+    ]
+    assert all(row["buffers"] > 0 for row in report.rows)
+    grown = [row | {"rows": 10_000, "stored": 10 * row.get("stored", 0)} for row in report.rows]
+    assert [(bar.name, bar.value, bar.limit) for bar in counts.bars([*report.rows, *grown])] == [
+        (f"{name}, skew 3/4, slope of {measure}", value, limit)
+        for name, most in zip(names, (1.37, 1.37, 1.12), strict=True)
+        for measure, value, limit in (
+            ("buffers touched by a change", 0, 0.87),
+            ("rows stored", 1, most),
+        )
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from random import Random
 
 import pytest
@@ -232,6 +233,47 @@ def test_the_doctor_finds_it_whole_mends_it_and_nothing_is_left_when_it_goes(orc
         "SELECT relname FROM pg_class WHERE relnamespace = 'idivm_state'::regnamespace"
     ).fetchall()
     assert left == []
+
+
+def test_static_tables_are_divided_less_and_kept_less(orc):
+    """In static mode only what is not free-connex is divided; a table that changes has all made anew."""
+    orc.execute(TABLES)
+    made = {
+        "one_side": ("one_side", "r, s"),
+        "s_stays": ("one_side", "s"),
+        "pairs": ("pairs", "r, s"),
+        "t_stays": ("branches", "t, u"),
+        "nested": ("nested", "r, t"),
+    }
+    changes = batches(Random(1), 6, 60)
+    for change in islice(changes, 4):
+        orc.execute(change)
+    for name, (view, static) in made.items():
+        orc.create_view(name, VIEWS[view], strategy="skew", static=static)
+    why = {name: orc.explain(name).why.splitlines()[0] for name in made}
+    assert (
+        "w = 1, and no table changes: the first content costs O(N), and a row is O(1)"
+        in why["one_side"]
+    )
+    assert "w = 1, δ = 0: a change of one row costs O(1) on average" in why["s_stays"]
+    assert "w = 2, and no table changes: the first content costs O(N^3/2)" in why["pairs"]
+    assert "w = 1, δ = 1" in why["t_stays"]
+    plans = {name: plan_of(orc, name) for name in made}
+    divided = {name for name, (plan, _) in plans.items() if plan.partitioning}
+    assert divided == {"pairs", "t_stays", "nested"}
+    alone = (
+        "DELETE FROM r WHERE b = 0 AND id % 2 = 0",
+        "UPDATE r SET d = 'p', b = b + 1 WHERE id % 3 = 0",
+    )
+    for change in (*alone, *changes):
+        orc.execute(change)
+        orc.refresh()
+        for name in divided:
+            require_invariants(orc, *plans[name])
+        different = [report.view for report in orc.check() if not report.equal]
+        assert different == [], change
+    for name in made:
+        require_enumeration(orc, name, LEADING.get(made[name][0], ()))
 
 
 @pytest.mark.parametrize("maintain", ["deferred", "eager"])

@@ -9,6 +9,7 @@ import pytest
 from parted import plan_of, require_enumeration, require_invariants
 from psycopg.sql import SQL
 
+from orchestrator.deltascript.plan import StateTable
 from orchestrator.errors import UnsupportedError, UsageError
 
 TABLES = """
@@ -25,6 +26,9 @@ VIEWS = {
     f" sum(r.x) FILTER (WHERE t.z > 2) AS big FROM {RST} WHERE s.y <> 7 AND t.label IS NOT NULL",
     "itself": "SELECT count(*) AS n FROM r p JOIN r q ON q.a = p.b JOIN r o ON o.a = q.b AND o.b = p.a",
     "in_a_row": "SELECT count(*) AS n, sum(r.x * s.y) AS xy FROM t JOIN s ON s.c = t.c JOIN r ON r.b = s.b",
+    "four": "SELECT count(*) AS n, sum(r.x * u.y) AS xy FROM s AS u JOIN r ON r.a = u.b"
+    " JOIN t ON t.a = r.b AND t.z < 8 JOIN s ON s.c = t.c",
+    "walks": "SELECT count(*) AS n FROM r p JOIN r q ON q.a = p.b JOIN r o ON o.a = q.b JOIN r l ON l.a = o.b",
     "by_a": f"SELECT t.a, count(*) AS n, sum(s.y) AS y FROM {RST} GROUP BY t.a",
     "by_b": f"SELECT r.b, count(t.z) AS z FROM {RST} WHERE s.y <> 7 GROUP BY r.b HAVING count(*) > 1",
     "by_ab": f"SELECT r.a, s.b, count(*) AS n, sum(r.x * t.z) AS xz FROM {RST} GROUP BY r.a, s.b",
@@ -86,10 +90,10 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("epsilon", "maintain", "partition", "names"),
     [
-        ("0", "deferred", "single", ("counted", "all", "in_a_row")),
-        ("1/4", "on_commit", "double", ("itself", "by_b")),
-        ("0.5", "eager", "single", ("by_a", "by_ca")),
-        ("3/4", "deferred", "single", ("by_ab", "of_c")),
+        ("0", "deferred", "single", ("counted", "all", "in_a_row", "four")),
+        ("1/4", "on_commit", "double", ("itself", "by_b", "walks")),
+        ("0.5", "eager", "single", ("by_a", "by_ca", "four")),
+        ("3/4", "deferred", "single", ("by_ab", "of_c", "walks")),
         ("1", "deferred", "single", ("summed", "listed")),
     ],
 )
@@ -225,6 +229,73 @@ def test_loomis_whitney_counts_of_degree_four_follow_every_change(orc):
     assert len(counts) > 5
 
 
+def test_the_middle_of_a_path_is_divided_together_and_moves_at_once(orc):
+    """With ε = 1/2: a value of b has rows in s and in t that make it heavy only together."""
+    orc.execute("CREATE TABLE r (a int, x int); CREATE TABLE s (a int, b int)")
+    orc.execute("CREATE TABLE t (b int, c int); CREATE TABLE u (c int, y int)")
+    orc.execute("INSERT INTO r SELECT i % 60, i % 3 FROM generate_series(0, 119) AS i")
+    orc.execute("INSERT INTO u SELECT i % 60, i % 4 FROM generate_series(0, 119) AS i")
+    # Of s, 1 is a heavy a; of t, 2 is a heavy c; b = 3 is light in each, and nearly heavy in both.
+    orc.execute("INSERT INTO s SELECT 1, i FROM generate_series(0, 24) AS i")
+    orc.execute("INSERT INTO s SELECT i, 3 FROM generate_series(2, 5) AS i UNION ALL SELECT 5, 4")
+    orc.execute("INSERT INTO t SELECT i, 2 FROM generate_series(0, 24) AS i")
+    orc.execute("INSERT INTO t SELECT 3, i FROM generate_series(3, 5) AS i UNION ALL SELECT 4, 9")
+    orc.create_view(
+        "v",
+        "SELECT count(*) AS n, sum(x * y) AS xy FROM s JOIN r ON r.a = s.a"
+        " JOIN t ON t.b = s.b JOIN u ON u.c = t.c",
+        strategy="skew",
+    )
+    explained = orc.explain("v")
+    assert "a 4-path count: a change of one row costs O(N^1/2) on average" in explained.why
+    assert "s, t by b" in explained.plan
+    plan = plan_of(orc, "v")
+
+    def change(text: str) -> tuple[list[dict[str, int]], int]:
+        orc.execute(text)
+        orc.refresh()
+        require_invariants(orc, *plan)
+        assert orc.check("v")[0].equal
+        parts = orc.parts(orc.view("v"))
+        assert [p.relation for p in parts.relations] == ["s, t", "s", "t"]
+        return [p.heaviest for p in parts.relations], parts.major
+
+    def stored() -> list[int]:
+        tables = [
+            plan[1].state(s.role)
+            for s in plan[0].states
+            if isinstance(s, StateTable) and s.role.startswith("at_")
+        ]
+        return [
+            orc.connection.execute(SQL("SELECT count(*) FROM {}").format(t)).fetchone()[0]
+            for t in tables
+        ]
+
+    heavy, _ = change("INSERT INTO r VALUES (1, 1), (2, 1), (7, 5)")
+    assert heavy == [{}, {"1": 25}, {"2": 25}]
+    before = stored()
+    assert before.count(0) == 2
+    # The row by which b = 3 becomes heavy comes with others of s and of t, which it meets.
+    heavy, major = change(
+        "INSERT INTO s SELECT i, 3 FROM generate_series(11, 14) AS i;"
+        "INSERT INTO t SELECT 3, i FROM generate_series(9, 12) AS i; INSERT INTO u VALUES (9, 3)"
+    )
+    assert (heavy, major) == ([{"3": 17}, {"1": 25}, {"2": 25}], 0)
+    assert all(stored())
+    heavy, major = change(
+        "DELETE FROM s WHERE b = 3 AND a > 1; DELETE FROM t WHERE b = 3 AND c > 4"
+    )
+    assert (heavy, major) == ([{}, {"1": 25}, {"2": 25}], 0)
+    assert stored().count(0) == 2
+    # Values of a and c fall and rise, and everything is divided anew, both ways.
+    heavy, major = change("DELETE FROM s WHERE a = 1 AND b > 3; UPDATE t SET c = b WHERE b > 3")
+    assert heavy[1:] == [{}, {}]
+    heavy, major = change("INSERT INTO t SELECT i % 40, 7 FROM generate_series(1, 400) AS i")
+    assert "7" in heavy[2]
+    assert major > 0
+    change("DELETE FROM t WHERE c = 7; UPDATE r SET a = a + 1")
+
+
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
@@ -241,12 +312,65 @@ def test_loomis_whitney_counts_of_degree_four_follow_every_change(orc):
         (f"SELECT max(r.x) AS m FROM {RST}", "not a sum of products"),
         (f"SELECT idivm.covar(r.x, t.z) AS c FROM {RST}", "covariance"),
         (f"SELECT count(*) AS n FROM {RST} JOIN r AS q ON q.a = t.a", "are for triangles"),
+        (
+            "SELECT count(*) AS n FROM r p JOIN r q ON q.a = p.b JOIN r o ON o.a = q.b"
+            " JOIN r l ON l.a = o.b JOIN r m ON m.a = l.b",
+            "are for triangles",
+        ),
     ],
 )
 def test_a_query_that_is_no_triangle_says_why(orc, query, reason):
     orc.execute(TABLES)
     with pytest.raises(UnsupportedError, match=reason):
         orc.create_view("v", query, strategy="skew")
+
+
+def test_each_relation_may_have_its_own_epsilon(orc):
+    """At the ends these are factorized maintenance; in between, each has values of its own heavy."""
+    orc.execute(TABLES)
+    made = {
+        "factorized": ("counted", "r: 0, s: 0, t: 1"),
+        "between": ("counted", "public.s: 3/4, t: 0.2"),
+        "graph": ("itself", "r: 1/3, p: 0"),
+    }
+    for name, (view, epsilon) in made.items():
+        orc.create_view(name, VIEWS[view], strategy="skew", epsilon=epsilon)
+    explained = orc.explain("factorized")
+    assert "a change of one row costs, of r O(1), of s O(N), of t O(N)" in explained.why
+    assert "O(N^2) rows are stored" in explained.why
+    assert "divided at N^0 (r), N^0 (s), N^1 (t)" in explained.plan
+    plans = [plan_of(orc, name) for name in made]
+    for change in batches(Random(8), 4, 60):
+        orc.execute(change)
+        orc.refresh()
+        for plan in plans:
+            require_invariants(orc, *plan)
+        assert all(report.equal for report in orc.check())
+    parts = {name: orc.parts(orc.view(name)) for name in made}
+    assert [one.epsilon for one in parts["between"].relations] == ["1/2", "3/4", "1/5"]
+    assert [one.epsilon for one in parts["graph"].relations] == ["0", "1/3", "1/3"]
+    assert [(one.heavy_rows > 0, one.light_rows > 0) for one in parts["factorized"].relations] == [
+        (True, False),
+        (True, False),
+        (False, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "view", "error", "reason"),
+    [
+        ("r: 0, x: 1", "counted", UsageError, "'x', which is no table of the query"),
+        ("r: 0, 1", "counted", UsageError, "gives no table its epsilon"),
+        ("r: 0, r: 1", "counted", UsageError, "given twice"),
+        ("r: 2", "counted", UsageError, "not a number from 0 to 1"),
+        ("r: 0", "by_a", UnsupportedError, "has one epsilon for all of its tables"),
+        ("r: 0", "four", UnsupportedError, "has one epsilon for all of its tables"),
+    ],
+)
+def test_epsilon_of_a_relation_that_cannot_be_says_why(orc, epsilon, view, error, reason):
+    orc.execute(TABLES)
+    with pytest.raises(error, match=reason):
+        orc.create_view("v", VIEWS[view], strategy="skew", epsilon=epsilon)
 
 
 @pytest.mark.parametrize("epsilon", ["-0.1", "1.5", "half", "1/0", "nan"])
@@ -298,12 +422,16 @@ def test_the_plan_shows_parts_views_and_rules_and_the_reason_the_exponents(orc):
 def test_a_static_table_has_parts_and_rebuilds_when_it_changes(orc):
     orc.execute(TABLES)
     orc.create_view("v", VIEWS["counted"], strategy="skew", static="t")
-    plan = plan_of(orc, "v")
-    for change in batches(Random(3), 12, 12):
+    # Of this, nothing that is divided changes.
+    orc.create_view("w", VIEWS["in_a_row"], strategy="skew", static="s")
+    orc.create_view("x", VIEWS["four"], strategy="skew", static="t")
+    plans = [plan_of(orc, name) for name in "vwx"]
+    for change in batches(Random(3), 6, 12):
         orc.execute(change)
         orc.refresh()
-        require_invariants(orc, *plan)
-        assert orc.check("v")[0].equal
+        for plan in plans:
+            require_invariants(orc, *plan)
+        assert all(report.equal for report in orc.check())
 
 
 def test_one_row_of_a_triangle_costs_no_walk_through_what_a_heavy_value_has(orc):

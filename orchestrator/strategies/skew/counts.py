@@ -5,7 +5,7 @@ Each change fixes the values of all variables but one, and goes through those of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -58,7 +58,7 @@ def loomis_whitney(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupp
     lacking = [every - schema for schema in schemas]
     apart = sum(map(len, lacking)) == len(every - everywhere)
     if many < 3 or not all(lacking) or not apart or graph.free - everywhere:
-        return Unsupported("it is no Loomis-Whitney count", _where(graph))
+        return Unsupported("it is no Loomis-Whitney count", where(graph))
     divisions = [
         Division(name, schema, (lacking[(n + 1) % many] | everywhere,))
         for n, (name, schema) in enumerate(graph.edges)
@@ -73,20 +73,19 @@ def loomis_whitney(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupp
         met = (last.part(LIGHT), *(other.part(HEAVY) for other in reversed(between)))
         view = joined(graph, one.schema, met, lacking[n])
         views.append(view)
-        upkeep |= {(view, part): exponents.light for part in met} | {
-            (view, met[0]): exponents.heavy
-        }
+        upkeep |= {(view, part): exponents.light(last.atom) for part in met}
+        upkeep[view, met[0]] = exponents.heavy(between[-1].atom)
         found: list[Rule] = []
         for place, other in enumerate(between):
             light, before, after = other.part(LIGHT), between[:place], others[place + 1 :]
             looked_up = [b.part(HEAVY) for b in before] + [a.whole for a in after]
-            found.append(_rule(divisions, one, (light, *looked_up), exponents.light))
+            found.append(rule(divisions, one, (light, *looked_up), exponents.light(other.atom)))
         heavy = (last.part(HEAVY), *(other.part(HEAVY) for other in between))
-        found.append(_rule(divisions, one, heavy, exponents.heavy))
-        found.append(Rule(_case(divisions, one, met, view), one.whole, (view,), Fraction(0)))
+        found.append(rule(divisions, one, heavy, exponents.heavy(last.atom)))
+        found.append(through(divisions, one, met, view))
         rules[one.atom] = tuple(found)
     kind = "a triangle" if many == 3 else f"a Loomis-Whitney count of degree {many}"
-    return _plan(graph, exponents, kind, divisions, rules, views, upkeep)
+    return plan_of(graph, exponents, kind, divisions, rules, views, upkeep)
 
 
 def path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
@@ -115,7 +114,7 @@ def path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
       - h -: δT ⋈ S_h[A, B] ⋈ R[A] in O(N^3/4)
       - l -: δT ⋈ V@A(R, S_l)[B] in O(1)
     """
-    refused = Unsupported("it is no count over three tables in a row", _where(graph))
+    refused = Unsupported("it is no count over three tables in a row", where(graph))
     if len(graph.edges) != 3:
         return refused
     everywhere = frozenset.intersection(*(schema for _, schema in graph.edges))
@@ -135,65 +134,76 @@ def path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
     none = Fraction(0)
     divisions = [Division(n, s, (start,) if n == name else ()) for n, s in graph.edges]
 
-    def rule(of: Division, *met: View, exponent: Fraction = none) -> Rule:
-        return _rule(divisions, of, met, exponent)
-
-    def through(of: Division, view: View) -> Rule:
-        return Rule(_case(divisions, of, view.children, view), of.whole, (view,), none)
-
     rules = {
         first: (
-            through(one, above),
-            rule(one, light, other.whole, exponent=exponents.light),
+            through(divisions, one, above.children, above),
+            rule(divisions, one, (light, other.whole), exponents.light(name)),
         ),
-        name: (rule(across, one.whole, other.whole),),
+        name: (rule(divisions, across, (one.whole, other.whole), none),),
         last: (
-            rule(other, heavy, one.whole, exponent=exponents.heavy),
-            through(other, below),
+            rule(divisions, other, (heavy, one.whole), exponents.heavy(name)),
+            through(divisions, other, below.children, below),
         ),
     }
     upkeep = {
         (above, heavy): none,
-        (above, other.whole): exponents.heavy,
+        (above, other.whole): exponents.heavy(name),
         (below, light): none,
-        (below, one.whole): exponents.light,
+        (below, one.whole): exponents.light(name),
     }
     ordered = {division.atom: rules[division.atom] for division in divisions}
     linear = replace(exponents, linear=True)
     kind = "a count over three tables in a row"
-    return _plan(graph, linear, kind, divisions, ordered, [above, below], upkeep)
+    return plan_of(graph, linear, kind, divisions, ordered, [above, below], upkeep)
 
 
 def _around(graph: Hypergraph, place: int) -> Variables:
     return frozenset[str]().union(*(s for n, (_, s) in enumerate(graph.edges) if n != place))
 
 
-def _rule(
-    divisions: Sequence[Division], one: Division, met: tuple[View, ...], exponent: Fraction
+def rule(
+    divisions: Sequence[Division],
+    one: Division,
+    met: Sequence[View],
+    exponent: Fraction,
+    part: View | None = None,
 ) -> Rule:
-    return Rule(_case(divisions, one, met), one.whole, met, exponent)
+    """What a change of an atom, or of a part of it, meets: parts of others, and what is stored of them."""
+    changed = part or one.whole
+    leaves = {leaf.atoms[0]: leaf for view in met for leaf in view.walk() if not leaf.children}
+    return Rule(_case(divisions, {**leaves, one.atom: changed}), changed, tuple(met), exponent)
+
+
+def through(
+    divisions: Sequence[Division], one: Division, parts: Sequence[View], view: View
+) -> Rule:
+    """What a change of an atom meets where the join of all others is stored."""
+    leaves = {part.atoms[0]: part for part in parts}
+    case = _case(divisions, {**leaves, one.atom: one.whole}, view)
+    return Rule(case, one.whole, (view,), Fraction(0))
 
 
 def _case(
-    divisions: Sequence[Division], one: Division, met: Sequence[View], through: View | None = None
+    divisions: Sequence[Division], parts: Mapping[str, View], view: View | None = None
 ) -> Case:
-    parts = {view.atoms[0]: view for view in met} | {one.atom: one.whole}
-    return Case(tuple(parts[division.atom] for division in divisions), through)
+    return Case(tuple(parts[division.atom] for division in divisions), view)
 
 
-def _plan(
+def plan_of(
     graph: Hypergraph,
     exponents: Exponents,
     kind: str,
     divisions: Sequence[Division],
-    rules: dict[str, tuple[Rule, ...]],
+    rules: Mapping[str, tuple[Rule, ...]],
     views: Sequence[View],
-    upkeep: dict[tuple[View, View], Fraction],
+    upkeep: Mapping[tuple[View, View], Fraction],
 ) -> SkewPlan:
+    """The plan of a count, all of whose cases are listed."""
     names = tuple(one.atom for one in divisions)
     root = View(graph.free, names, tuple(one.whole for one in divisions))
     return SkewPlan(kind, exponents, tuple(divisions), root, rules, tuple(views), upkeep, ())
 
 
-def _where(graph: Hypergraph) -> str:
+def where(graph: Hypergraph) -> str:
+    """A query's atoms, for people."""
     return ", ".join(f"{name}({', '.join(sorted(schema))})" for name, schema in graph.edges)

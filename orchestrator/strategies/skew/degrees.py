@@ -53,6 +53,19 @@ class Split:
     on: Variables
 
 
+def rows_of(split: Split, relations: Sequence[Relation], composer: Composer) -> Relation:
+    """The values of what is divided together, and how often each relation has them."""
+    names = sorted(split.on)
+    columns = [composer.fresh(relations[0].keys[name]) for name in names]
+    count = composer.column("rows")
+    branches = tuple(
+        Branch(made.rows, (*(made.keys[name] for name in names), made.payload[COUNT]))
+        for made in relations
+    )
+    rows = UnionAll(branches, (*columns, count))
+    return Relation(rows, dict(zip(names, columns, strict=True)), {COUNT: count})
+
+
 @dataclass(frozen=True)
 class _Values:
     """The values that relations are divided by: their degrees, and those that are heavy."""
@@ -69,7 +82,7 @@ class Degrees:
     def __init__(
         self,
         composer: Composer,
-        epsilon: Fraction,
+        epsilons: Mapping[Split, Fraction],
         relations: Mapping[Split, Relation],
         sized: Collection[Split],
     ) -> None:
@@ -77,14 +90,16 @@ class Degrees:
 
         N is about as large as what is `sized`. Keys count as often as their payload says.
         """
-        self.composer, self.epsilon, self.sized = composer, epsilon, sized
+        self.composer, self.epsilons, self.sized = composer, epsilons, sized
         counted = {one: self._counted(one, relation) for one, relation in relations.items()}
-        names = ("base", "size", "threshold", "minor", "major")
-        types = ("bigint", "bigint", "double precision", "bigint", "bigint")
-        self.base, self.size, self.threshold, self.minor, self.major = (
-            Column(composer.symbols.fresh(name), type_)
-            for name, type_ in zip(names, types, strict=True)
+        self.base, self.size, self.minor, self.major = (
+            Column(composer.symbols.fresh(name), "bigint")
+            for name in ("base", "size", "minor", "major")
         )
+        self.thresholds = {
+            epsilon: Column(composer.symbols.fresh("threshold"), "double precision")
+            for epsilon in dict.fromkeys(epsilons.values())
+        }
         self.state = self._stored_base(
             [(scan, degree) for one, (_, degree, scan) in counted.items() if one in sized]
         )
@@ -127,7 +142,7 @@ class Degrees:
         items = (
             Item(self.base, base),
             Item(self.size, total),
-            Item(self.threshold, self._power(base)),
+            *(Item(column, _power(base, one)) for one, column in self.thresholds.items()),
             Item(self.minor, Scalar.read("0::bigint")),
             Item(self.major, Scalar.read("0::bigint")),
         )
@@ -136,15 +151,13 @@ class Degrees:
     def _stored_heavy(
         self, one: Split, columns: tuple[Column, ...], degree: Column, scan: StateScan
     ) -> StateScan:
-        enough = filled("x >= y", x=degree, y=self.threshold)
+        enough = filled("x >= y", x=degree, y=self._threshold(one))
         rows = terms.shown(Selection(Join(scan, self.state), enough), columns)
         role = self.composer.name(f"{one.name}_heavy_values")
         return store(role, rows, columns, self.composer, followed=False)
 
-    def _power(self, base: Scalar) -> Scalar:
-        return filled(
-            f"power(x::double precision, {float(self.epsilon)}::double precision)", x=base
-        )
+    def _threshold(self, one: Split) -> Column:
+        return self.thresholds[self.epsilons[one]]
 
     def divided(self, one: Split, relation: Relation, *, heavy: bool) -> Relation:
         """The rows with heavy values, or those with light ones."""
@@ -198,12 +211,13 @@ class Degrees:
         """
         resized = self._resized()
         was = self.composer.fresh(self.base)
-        outputs = [(c, f"new_{self.state.called(c)}") for c in (self.base, self.threshold)]
+        thresholds = tuple(self.thresholds.values())
+        outputs = [(c, f"new_{self.state.called(c)}") for c in (self.base, *thresholds)]
         outputs.append((was, f"old_{self.state.called(self.base)}"))
         changed = DiffScan(resized, self.composer.symbols.fresh("d"), tuple(outputs))
         moves = Selection(changed, filled("x <> y", x=self.base, y=was))
         stays = Selection(changed, filled("x = y", x=self.base, y=was))
-        major = self.composer.assign("rebalanced", moves, (self.threshold,))
+        major = self.composer.assign("rebalanced", moves, thresholds)
         self.composer.steps.append(PlanAnew((major.variable,)))
         minor: list[DiffScan] = []
         for one, values in self.values.items():
@@ -244,7 +258,7 @@ class Degrees:
             [
                 (self.size, size),
                 (self.base, base),
-                (self.threshold, self._power(base)),
+                *((column, _power(base, one)) for one, column in self.thresholds.items()),
                 (self.major, filled(again, x=upkeep.stored(self.major), y=base, z=now)),
             ],
         )
@@ -260,7 +274,7 @@ class Degrees:
         """Of the values whose degree has changed, those for which it is too large or too small."""
         few = Join(terms.shown(self.changes[one], values.columns), stays)
         degrees, equal, new = self._beside(values.degrees, values.columns)
-        rises = Fraction(3, 2) if self.epsilon else Fraction(1)
+        rises = Fraction(3, 2) if self.epsilons[one] else Fraction(1)
         moving = self._crossing(
             one, Join(few, degrees, equal), new[values.degree], rises, Fraction(1, 2)
         )
@@ -277,7 +291,7 @@ class Degrees:
             f"CASE WHEN h IS NULL THEN CASE WHEN n > 0 AND n >= {float(rises)} * t THEN {RISES} END"
             f" WHEN n < {float(falls)} * t THEN {FALLS} END"
         )
-        asked = filled(text, h=new[values.columns[0]], n=degree, t=self.threshold)
+        asked = filled(text, h=new[values.columns[0]], n=degree, t=self._threshold(one))
         item = Item(direction, asked)
         beside = LeftJoin(rows, heavy, equal)
         found = Projection(beside, (*map(Item.kept, values.columns), item))
@@ -298,10 +312,10 @@ class Degrees:
 
     def moved(self, one: Split, relation: Relation, parts: tuple[StateScan, StateScan]) -> Operator:
         """The change of the heavy part: the rows of values that rise, and, less, of those that fall."""
-        columns = columns_of(relation)
+        columns, shared = columns_of(relation), [relation.keys[name] for name in sorted(one.on)]
         branches = []
         for way, part, sign in ((RISES, parts[1], "x"), (FALLS, parts[0], "-x")):
-            stored, equal, new = self._beside(part, self.values[one].columns)
+            stored, equal, new = self._beside(part, shared, self.values[one].columns)
             keys = [Item(key, Scalar.column(new[key])) for key in relation.keys.values()]
             payload = [Item(p, filled(sign, x=new[p])) for p in relation.payload.values()]
             rows = Join(self._moving(one, way), stored, equal)
@@ -350,17 +364,17 @@ class Degrees:
         """Where what is kept lies, and where the heavy and the light part if those are stored."""
         called = self.state.called
         return Partitioning(
-            epsilon=str(self.epsilon),
             state=self.state.role,
             base=called(self.base),
             size=called(self.size),
-            threshold=called(self.threshold),
             minor=called(self.minor),
             major=called(self.major),
             partitions=tuple(
                 Partition(
                     ", ".join(one.atoms),
                     tuple(sorted(one.on)),
+                    str(self.epsilons[one]),
+                    called(self._threshold(one)),
                     tuple(map(values.degrees.called, values.columns)),
                     values.degrees.role,
                     values.degrees.called(values.degree),
@@ -370,3 +384,7 @@ class Degrees:
                 for one, values in self.values.items()
             ),
         )
+
+
+def _power(base: Scalar, epsilon: Fraction) -> Scalar:
+    return filled(f"power(x::double precision, {float(epsilon)}::double precision)", x=base)

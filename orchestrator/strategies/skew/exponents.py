@@ -28,26 +28,30 @@ class Exponents:
     """Whether all relations are divided by both of their variables (proposition 4)."""
     linear: bool = False
     """Whether no more rows are stored than the relations have."""
+    own: tuple[tuple[str, Fraction], ...] = ()
+    """Relations that have an ε of their own."""
 
-    @property
-    def light(self) -> Fraction:
-        """Of the rows that a light value has at most."""
-        return self.epsilon
+    def of(self, atom: str) -> Fraction:
+        """The ε of a relation."""
+        return dict(self.own).get(atom, self.epsilon)
 
-    @property
-    def heavy(self) -> Fraction:
-        """Of the number of heavy values."""
-        return 1 - self.epsilon
+    def light(self, atom: str) -> Fraction:
+        """Of the rows that a light value of a relation has at most."""
+        return self.of(atom)
+
+    def heavy(self, atom: str) -> Fraction:
+        """Of the number of its heavy values."""
+        return 1 - self.of(atom)
 
     @property
     def least(self) -> Fraction:
         """Where one may go through the rows of a light value or through the heavy values."""
-        return min(self.light, self.heavy)
+        return min(self.epsilon, 1 - self.epsilon)
 
     @property
     def update(self) -> Fraction:
         """Of what a change of one row costs, averaged over many."""
-        return max(self.light, self.heavy)
+        return max(self.epsilon, 1 - self.epsilon)
 
     @property
     def space(self) -> Fraction:
@@ -55,7 +59,7 @@ class Exponents:
         if self.linear:
             return Fraction(1)
         if self.double and not self.free:
-            return max(Fraction(1), min(1 + self.light, 2 * self.heavy))
+            return max(Fraction(1), min(1 + self.epsilon, 2 * (1 - self.epsilon)))
         return Fraction(3, 2) if self.free == 3 else 1 + self.least
 
     @property
@@ -96,6 +100,8 @@ class Guarantee:
     """δ, the delta width."""
     divided: bool
     """Whether any value may be heavy."""
+    changes: bool = True
+    """Whether any table does."""
 
     @property
     def update(self) -> Fraction:
@@ -116,6 +122,11 @@ class Guarantee:
     def described(self) -> str:
         """The guarantee in words."""
         update, first, delay = map(power, (self.update, self.first, self.delay))
+        if not self.changes:
+            return (
+                f"w = {self.width}, and no table changes: the first content costs {first},"
+                f" and a row is {delay} after the one before"
+            )
         return (
             f"w = {self.width}, δ = {self.delta}: a change of one row costs {update} on average,"
             f" the first content {first}, and a row is {delay} after the one before"

@@ -11,6 +11,10 @@ which are; the light ones are the others, and neither indicator trees nor parts 
 
 What is below a variable with no free ones below it is summed up first, whatever its values. A free
 variable with several children gets a view that says for which of its values all of them have rows.
+
+Where tables are static, less is divided. If one atom below a bound variable has all free variables, and
+those above, what is below is no more than its rows: then the result is listed as it is, if only atoms
+change whose row finds one row of all others. With no changes at all that is the paper's static mode.
 """
 
 from __future__ import annotations
@@ -111,6 +115,8 @@ class UnionPlan:
     unions: tuple[tuple[Tree, ...], ...]
     """For each summand the trees whose product it is."""
     guarantee: Guarantee
+    static: frozenset[str]
+    """The atoms that do not change."""
     variables: tuple[str, ...]
     """The free ones, upper ones first: every tree has its rows in this order."""
 
@@ -135,8 +141,26 @@ class UnionPlan:
     @cached_property
     def stored(self) -> frozenset[View]:
         """Those that something looks into: the content, or the change of a sibling."""
-        siblings = (one for view in self.views if len(view.children) > 1 for one in view.children)
+        light = {one.light for one in self.divisions} if self._moves else ()
+        siblings = (
+            one
+            for view in self.views
+            for one in view.children
+            if len(view.children) > 1
+            and (view in light or any(map(self._changes, set(view.children) - {one})))
+        )
         return self.shown | self.guides | frozenset(siblings)
+
+    @cached_property
+    def _moves(self) -> bool:
+        """Whether values may become heavy or light."""
+        return any(frozenset(one.split.atoms) - self.static for one in self.divisions)
+
+    def _changes(self, view: View) -> bool:
+        leaves = (one for one in view.walk() if not one.children)
+        return any(
+            self._moves if one.indicator else one.atoms[0] not in self.static for one in leaves
+        )
 
     @cached_property
     def counting(self) -> frozenset[View]:
@@ -144,8 +168,10 @@ class UnionPlan:
         return frozenset(self.views) - {one for view in self.shown for one in view.walk()}
 
 
-def union(graph: Hypergraph, epsilon: Fraction) -> UnionPlan | Unsupported:
-    """The plan of a hierarchical query, or why a query has none.
+def union(
+    graph: Hypergraph, epsilon: Fraction, static: frozenset[str] = frozenset()
+) -> UnionPlan | Unsupported:
+    """The plan of a hierarchical query, some of whose atoms may be static, or why a query has none.
 
     Examples 4 and 5 of the paper, and its figure 9:
 
@@ -175,6 +201,25 @@ def union(graph: Hypergraph, epsilon: Fraction) -> UnionPlan | Unsupported:
     V@A_l(R, S, T, U)[C, D, E, F]
     >>> str(made.guarantee.width), str(made.guarantee.delta)
     ('3', '3')
+
+    Example 5 in static mode, and as well if R alone changes:
+
+    >>> for static in ("RS", "S"):
+    ...     made = union(Hypergraph.of({"R": "AB", "S": "B"}, "A"), half, frozenset(static))
+    ...     print(drawn(made), made.guarantee.changes, made.guarantee.delta)
+    the join:
+      V@B(R, S)[A]
+    stored:
+      V@B(R, S)[A] *
+        S[B]
+        R[A, B] False 0
+    the join:
+      V@B(R, S)[A]
+    stored:
+      S[B] *
+      V@B(R, S)[A] *
+        S[B]
+        R[A, B] True 0
     """
     where = ", ".join(f"{name}({', '.join(sorted(schema))})" for name, schema in graph.edges)
     if not graph.hierarchical:
@@ -183,14 +228,15 @@ def union(graph: Hypergraph, epsilon: Fraction) -> UnionPlan | Unsupported:
         return Unsupported("a hierarchical query without GROUP BY has nothing to divide", where)
     order = canonical(graph)
     nodes = [_node(one, frozenset(), graph) for one in order]
-    builder = _Builder(graph)
+    builder = _Builder(graph, static)
     summands = [builder.trees(node, frozenset()) for node in nodes]
     summands += [[Tree(View(schema, (name,)))] for name, schema in graph.edges if not schema]
     return UnionPlan(
         order,
         tuple(builder.divisions),
         tuple(product(*summands)),
-        Guarantee(epsilon, *builder.widths, bool(builder.divisions)),
+        Guarantee(epsilon, *builder.widths, bool(builder.divisions), graph.schemas.keys() > static),
+        static,
         tuple(v for node in nodes for one in node.walk() if one.free for v in one.variables),
     )
 
@@ -217,8 +263,8 @@ def _alike(one: Order, other: Order, graph: Hypergraph) -> bool:
 class _Builder:
     """Builds trees, and notes on the way what is divided."""
 
-    def __init__(self, graph: Hypergraph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Hypergraph, static: frozenset[str]) -> None:
+        self.graph, self.static = graph, static
         self.divisions: list[Division] = []
         self.widths = Fraction(1), Fraction(0)
         """w and δ (definitions 12 and 13)."""
@@ -228,6 +274,8 @@ class _Builder:
         if not node.shows:
             return [Tree(self._summed(node, above))]
         keys = above | frozenset(node.variables)
+        if not node.free and self._is_small(node, above, keys):
+            return [Tree(self._join(above | node.shows, list(self._met(node, keys)), node))]
         division = None if node.free else self._divided(node, above, keys)
         choices = [[Tree(atom)] for atom in node.atoms]
         choices += [self.trees(one, keys) for one in node.below]
@@ -251,6 +299,14 @@ class _Builder:
         below = [*node.atoms, *(self._summed(one, keys) for one in node.below)]
         return self._join(above, below, node)
 
+    def _is_small(self, node: Node, above: Variables, keys: Variables) -> bool:
+        """Whether what is below is no more than one atom's rows (the query there is free-connex), and
+        each change finds one row of all that it meets (figure 8, lines 5 to 7)."""
+        every = frozenset[str]().union(*(view.keys for view in self._met(node, keys)))
+        return any(above | node.shows <= atom.keys for atom in node.leaves) and all(
+            every <= atom.keys for atom in node.leaves if atom.atoms[0] not in self.static
+        )
+
     def _divided(self, node: Node, above: Variables, keys: Variables) -> Division:
         """What is heavy or light at a bound variable; a row that is all of a value counts for none."""
         met = list(self._met(node, keys))
@@ -261,10 +317,11 @@ class _Builder:
         self.divisions.append(division)
         schemas = [view.keys for view in met]
         every = light.keys.union(*schemas)
+        changing = [view.keys for view in met if view.leaves - self.static]
         width, delta = self.widths
         self.widths = (
             max(width, cover(every, schemas)),
-            max(delta, *(cover(every - schema, schemas) for schema in schemas)),
+            max((delta, *(cover(every - schema, schemas) for schema in changing))),
         )
         return division
 

@@ -15,8 +15,9 @@ of figure 17 in papers/ivm-eps-triangle-queries.txt, with its last two steps in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 
 from orchestrator.algebra.operators.project import Item, Projection
@@ -33,10 +34,12 @@ from orchestrator.deltascript.plan import (
     Reason,
     Walk,
 )
+from orchestrator.errors import UsageError
 from orchestrator.strategies.problem import Problem
 from orchestrator.strategies.skew.counts import loomis_whitney, path
-from orchestrator.strategies.skew.degrees import Degrees, Split
+from orchestrator.strategies.skew.degrees import Degrees, Split, rows_of
 from orchestrator.strategies.skew.exponents import Exponents
+from orchestrator.strategies.skew.four_path import four_path
 from orchestrator.strategies.skew.hierarchical import UnionPlan, union
 from orchestrator.strategies.skew.show import shown
 from orchestrator.strategies.skew.triangle import (
@@ -74,10 +77,14 @@ def plan(problem: Problem) -> MaintenancePlan | Unsupported:
                 raise NotModelledError(
                     "a covariance is not kept in heavy and light parts", str(product.aggregate.call)
                 )
-        found = union(form.graph, problem.epsilon)
+        static = frozenset(a.name for a in form.atoms if a.scan.table.oid in problem.static)
+        found = union(form.graph, problem.epsilon, static)
+        exponents = _exponents(problem, form)
         if isinstance(found, UnionPlan):
+            if exponents.own:
+                return _uneven("a hierarchical query", exponents)
             return Unions(problem, form, found).plan(NAME)
-        parts = _parted(form.graph, Exponents(problem.epsilon, double=problem.double))
+        parts = _parted(form.graph, exponents)
         if isinstance(parts, Unsupported):
             return found if form.graph.hierarchical else parts
         return _Program(problem, form, parts).plan()
@@ -87,11 +94,44 @@ def plan(problem: Problem) -> MaintenancePlan | Unsupported:
 
 def _parted(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
     """The plan over parts of atoms of a query that is not hierarchical, or why it has none."""
-    for make in (path,) if exponents.double else (path, loomis_whitney):
+    for make in (path, four_path) if exponents.double else (path, four_path, loomis_whitney):
         made = make(graph, exponents)
         if isinstance(made, SkewPlan):
-            return made
-    return triangle(graph, exponents)
+            break
+    else:
+        made = triangle(graph, exponents)
+    if isinstance(made, SkewPlan) and exponents.own:
+        if exponents.double:
+            return _uneven("a triangle divided by both columns", exponents)
+        if made.exponents.free or any(one.together for one in made.divisions):
+            return _uneven("a grouped triangle, or a 4-path count,", exponents)
+    return made
+
+
+def _uneven(what: str, exponents: Exponents) -> Unsupported:
+    names = ", ".join(name for name, _ in exponents.own)
+    return Unsupported(f"{what} has one epsilon for all of its tables", names)
+
+
+def _exponents(problem: Problem, form: NormalForm) -> Exponents:
+    """What the user says of ε; of a table that is read more than once, each time has its ε."""
+    every = {atom.name: atom for atom in form.atoms}
+    own: dict[str, Fraction] = {}
+    for name, epsilon in problem.epsilons:
+        named = [
+            atom.name
+            for atom in form.atoms
+            for table in [atom.scan.table]
+            if name in (table.name, f"{table.schema}.{table.name}")
+        ]
+        found = [name] if name in every else named
+        if not found:
+            raise UsageError(
+                f"epsilon names {name!r}, which is no table of the query; it reads"
+                f" {', '.join(every)}."
+            )
+        own |= dict.fromkeys(found, epsilon)
+    return Exponents(problem.epsilon, double=problem.double, own=tuple(own.items()))
 
 
 def weighed(problem: Problem) -> Weight | None:
@@ -105,7 +145,7 @@ def weighed(problem: Problem) -> Weight | None:
     form = normal_form(problem.plan, problem.distinct, problem.types) if len(scans) == 3 else None
     if not isinstance(form, NormalForm) or form.groups:
         return None
-    made = triangle(form.graph, Exponents(problem.epsilon, double=problem.double))
+    made = triangle(form.graph, _exponents(problem, form))
     return weight(problem, form, made) if isinstance(made, SkewPlan) else None
 
 
@@ -129,8 +169,8 @@ class _Program(Propagation):
         self._comparable()
         self.degrees = Degrees(
             self.composer,
-            made.exponents.epsilon,
-            {split: self.defined[one.whole] for one in made.divisions for split in one.splits},
+            {split: made.exponents.of(one.atom) for one in made.divisions for split in one.splits},
+            {split: self._divided(split) for one in made.divisions for split in one.splits},
             [one.splits[0] for one in made.divisions if one.splits],
         )
         for one in made.divisions:
@@ -153,12 +193,17 @@ class _Program(Propagation):
         return replace(
             self.degrees.shown(planned, parts),
             algebra=f"{planned.algebra}\n\n{shown(made)}",
-            reasons=(Reason(NAME, True, f"it is {made.kind}: {made.exponents.described}"),),
+            reasons=(Reason(NAME, True, f"it is {made.kind}: {made.described}"),),
             by_lookups=True,
             enumeration=self._enumeration() if made.factorized else None,
         )
 
     # States
+
+    def _divided(self, split: Split) -> Relation:
+        """The values that atoms are divided by, alone or together."""
+        found = [self.defined[self.division[atom].whole] for atom in split.atoms]
+        return found[0] if len(found) == 1 else rows_of(split, found, self.composer)
 
     def _divide(self, one: Division) -> None:
         """Stores the parts of a relation."""
@@ -281,18 +326,36 @@ class _Program(Propagation):
             bag = self._change(atom)
             changed = self._leaf(one.whole, atom, atom.rows(bag.plan), bag.sign)
             deltas[one] = self._assigned(one.whole, changed)
-            for split in one.splits:
-                self.degrees.add(split, [deltas[one]])
         if not deltas:
             return
-        major = self.degrees.rebalance()
+        splits = dict.fromkeys(split for one in changing for split in one.splits)
+        for split in splits:
+            self.degrees.add(split, [d for one, d in deltas.items() if one.atom in split.atoms])
+        # Where nothing that is divided changes, none of its parts does.
+        major = self.degrees.rebalance() if self.degrees.changes else None
+        if major is not None:
+            self._move_together()
         for one in self.made.divisions:
-            self._bring_up(one, deltas.get(one))
-        self.degrees.end(major)
+            moves = []
+            for split in () if one.together or major is None else one.splits:
+                moves.append(self._move(one, split))
+                self.degrees.settle(split)
+            self._bring_up(one, deltas.get(one), moves)
+        if major is not None:
+            self.degrees.end(major)
 
-    def _bring_up(self, one: Division, delta: Relation | None) -> None:
+    def _move_together(self) -> None:
+        """What is divided together moves before any of it changes."""
+        together = [one for one in self.made.divisions if one.together]
+        for one in together:
+            self._bring_up(one, None, [self._move(one, split) for split in one.splits])
+        for split in dict.fromkeys(split for one in together for split in one.splits):
+            self.degrees.settle(split)
+
+    def _bring_up(
+        self, one: Division, delta: Relation | None, moves: Sequence[Mapping[View, Relation]]
+    ) -> None:
         """The parts of a relation change, and then what joins them; all else stands still."""
-        moves = [self._move(one, split) for split in one.splits]
         changes: dict[View, Relation] = {}
         if delta is not None:
             for part in one.parts:
@@ -366,5 +429,4 @@ class _Program(Propagation):
             moved[light] = self._assigned(light, whole.at(rows))
         for part, delta in moved.items():
             self._add(self.states[part], delta)
-        self.degrees.settle(split)
         return moved

@@ -52,9 +52,15 @@ def _below(view: View, plan: UnionPlan) -> Iterator[str]:
 
 
 def _lines(plan: SkewPlan) -> Iterator[str]:
-    yield f"divided at {written(plan.exponents.epsilon)}, the rows of heavy values and those of light ones:"
+    divided = [one.atom for one in plan.divisions if one.on]
+    at = written(plan.exponents.epsilon)
+    if plan.exponents.own:
+        at = ", ".join(f"{written(plan.exponents.of(atom))} ({atom})" for atom in divided)
+    yield f"divided at {at}, the rows of heavy values and those of light ones:"
+    for split in dict.fromkeys(split for one in plan.divisions for split in one.together):
+        yield f"  {', '.join(split.atoms)} by {', '.join(sorted(split.on))}"
     for one in sorted(plan.divisions, key=lambda one: not one.on):
-        by = ", ".join(sorted(frozenset[str]().union(*one.on)))
+        by = ", ".join(dict.fromkeys(name for on in one.on for name in sorted(on)))
         how = f"by {by}" if by else "whole"
         yield f"  {one.atom} {how}: {', '.join(f'{part.label} *' for part in one.parts)}"
     yield "stored besides:"

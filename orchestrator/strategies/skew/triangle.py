@@ -29,6 +29,7 @@ from fractions import Fraction
 from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.strategies.skew.degrees import Split
 from orchestrator.strategies.skew.exponents import Exponents
+from orchestrator.strategies.viewtree.classes import power
 from orchestrator.strategies.viewtree.hypergraph import Hypergraph, Variables
 from orchestrator.strategies.viewtree.tree import View
 
@@ -43,15 +44,18 @@ class Division:
     schema: Variables
     on: tuple[Variables, ...]
     """None, one, or both of those that it shares with others; a part says of each what its values are."""
+    together: tuple[Split, ...] = ()
+    """What it is divided with, where its rows and those of another atom count together."""
 
     @property
     def splits(self) -> tuple[Split, ...]:
         """What is divided."""
-        single = len(self.on) == 1
-        return tuple(
-            Split(self.atom if single else f"{self.atom}_{'_'.join(sorted(on))}", (self.atom,), on)
-            for on in self.on
-        )
+        together = {split.on: split for split in self.together}
+        return tuple(together.get(on) or self._alone(on) for on in self.on)
+
+    def _alone(self, on: Variables) -> Split:
+        name = self.atom if len(self.on) == 1 else f"{self.atom}_{'_'.join(sorted(on))}"
+        return Split(name, (self.atom,), on)
 
     @property
     def parts(self) -> tuple[View, ...]:
@@ -129,6 +133,42 @@ class SkewPlan:
     upkeep: Mapping[tuple[View, View], Fraction]
     """For a view and one that it joins: the exponent of what a change of the latter costs it."""
     factorized: tuple[Factorized, ...]
+
+    def update(self, atom: str) -> Fraction:
+        """The exponent of what a change of an atom's row costs, averaged over many."""
+        kept = (cost for (_, child), cost in self.upkeep.items() if atom in child.atoms)
+        return max(*(rule.exponent for rule in self.rules[atom]), *kept)
+
+    @property
+    def space(self) -> Fraction:
+        """The exponent of the number of rows that are stored: those that rows of parts meet.
+
+        Factorized maintenance (appendix A.2 of the paper on counts) is a choice of ε:
+
+        >>> edges = Hypergraph.of({"R": "AB", "S": "BC", "T": "CA"})
+        >>> ends = (("R", Fraction(0)), ("S", Fraction(0)), ("T", Fraction(1)))
+        >>> made = triangle(edges, Exponents(Fraction(1, 2), own=ends))
+        >>> str(made.space), [str(made.update(atom)) for atom in "RST"]
+        ('2', ['0', '1', '1'])
+        >>> made = triangle(edges, Exponents(Fraction(1, 4)))
+        >>> str(made.space), {str(made.update(atom)) for atom in "RST"}
+        ('5/4', {'3/4'})
+        """
+        met: dict[View, list[Fraction]] = {}
+        for (view, _), cost in self.upkeep.items():
+            met.setdefault(view, []).append(cost)
+        return 1 + max(map(min, met.values()))
+
+    @property
+    def described(self) -> str:
+        """The guarantee in words."""
+        if not self.exponents.own:
+            return self.exponents.described
+        costs = (f"{one.atom} {power(self.update(one.atom))}" for one in self.divisions)
+        return (
+            f"on average, a change of one row costs, of {', of '.join(costs)},"
+            f" and {power(self.space)} rows are stored"
+        )
 
     @property
     def counting(self) -> frozenset[View]:
@@ -231,7 +271,7 @@ def _refused(where: str) -> Unsupported:
 
 def joined(graph: Hypergraph, keys: Variables, children: tuple[View, ...], at: Variables) -> View:
     """A stored join of parts."""
-    under = {child.atoms[0] for child in children}
+    under = {name for child in children for name in child.atoms}
     over = tuple(name for name, _ in graph.edges if name in under)
     return View(keys, over, children, "_".join(sorted(at)))
 
@@ -330,8 +370,8 @@ class _Builder:
         view = joined(self.graph, keys, children, between)
         self.views.append(view)
         # A row of the heavy part meets the rows of a light value, one of the light part heavy values.
-        self.upkeep[view, children[0]] = self.exponents.light
-        self.upkeep[view, children[1]] = self.exponents.heavy
+        self.upkeep[view, children[0]] = self.exponents.light(second.atom)
+        self.upkeep[view, children[1]] = self.exponents.heavy(first.atom)
         return view
 
     def _rule(self, case: Case, number: int) -> Rule:
@@ -340,16 +380,19 @@ class _Builder:
         if case.through is not None and part not in case.through.children:
             return Rule(case, part, (case.through,), Fraction(0))
         ways = [
-            (self._cost(after.part[:1] == LIGHT, after.part[1:] == HEAVY), (after, before)),
-            (self._cost(before.part[1:] == LIGHT, before.part[:1] == HEAVY), (before, after)),
+            (self._cost(after, after.part[:1] == LIGHT, after.part[1:] == HEAVY), (after, before)),
+            (
+                self._cost(before, before.part[1:] == LIGHT, before.part[:1] == HEAVY),
+                (before, after),
+            ),
         ]
         exponent, met = min(ways, key=lambda way: way[0])
         return Rule(case, part, met, exponent)
 
-    def _cost(self, few_rows: bool, few_values: bool) -> Fraction:
-        """Of looking up the rows of a value, which is light or whose partners are heavy."""
+    def _cost(self, part: View, few_rows: bool, few_values: bool) -> Fraction:
+        """Of looking up a part's rows of a value, which is light or whose partners are heavy."""
         known: Sequence[Fraction] = (
-            *((self.exponents.light,) if few_rows else ()),
-            *((self.exponents.heavy,) if few_values else ()),
+            *((self.exponents.light(part.atoms[0]),) if few_rows else ()),
+            *((self.exponents.heavy(part.atoms[0]),) if few_values else ()),
         )
         return min(known, default=Fraction(1))

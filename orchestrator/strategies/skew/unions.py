@@ -19,8 +19,6 @@ from dataclasses import replace
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
-from orchestrator.algebra.operators.set_operation import Branch
-from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import filled
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.deltascript.plan import (
@@ -30,7 +28,7 @@ from orchestrator.deltascript.plan import (
     Walk,
 )
 from orchestrator.strategies.problem import Problem
-from orchestrator.strategies.skew.degrees import Degrees
+from orchestrator.strategies.skew.degrees import Degrees, rows_of
 from orchestrator.strategies.skew.hierarchical import Division, Tree, UnionPlan, parents
 from orchestrator.strategies.skew.show import drawn
 from orchestrator.strategies.viewtree.normal import NormalForm
@@ -90,7 +88,7 @@ class Unions(Propagation):
         divisions = self.made.divisions
         degrees = Degrees(
             self.composer,
-            self.made.guarantee.epsilon,
+            {one.split: self.made.guarantee.epsilon for one in divisions},
             {one.split: self._rows_of(one) for one in divisions},
             [
                 one.split
@@ -104,16 +102,8 @@ class Unions(Propagation):
 
     def _rows_of(self, one: Division) -> Relation:
         """The values of a division, and how many rows have them."""
-        names = sorted(one.split.on)
         found = [self._present(leaf) for leaf in self.leaves if leaf.atoms[0] in one.split.atoms]
-        columns = [self.composer.fresh(found[0].keys[name]) for name in names]
-        count = self.composer.column("rows")
-        branches = tuple(
-            Branch(made.rows, (*(made.keys[name] for name in names), made.payload[COUNT]))
-            for made in found
-        )
-        rows = UnionAll(branches, (*columns, count))
-        return Relation(rows, dict(zip(names, columns, strict=True)), {COUNT: count})
+        return rows_of(one.split, found, self.composer)
 
     def _definition(self, view: View) -> Relation:
         """A view over what is below it."""

@@ -70,7 +70,9 @@ class _Degrees:
         self.problem, self.plan = problem, plan
         self.atoms = {atom.name: atom for atom in form.atoms}
         self.size = sum(self._rows(one.atom) for one in plan.divisions)
-        self.threshold = (2 * self.size + 1) ** float(plan.exponents.epsilon)
+
+    def _threshold(self, name: str) -> float:
+        return float((2 * self.size + 1) ** float(self.plan.exponents.of(name)))
 
     def weight(self) -> Weight:
         """The averages over all relations."""
@@ -85,15 +87,19 @@ class _Degrees:
                 self._meeting(one, after, second), self._meeting(one, before, first)
             )
             most = max(most, min(self._most(after, second), self._most(before, first)))
-            light = self._meeting(one, after, second, at_most=self.threshold)
+            light = self._meeting(one, after, second, at_most=self._threshold(after.atom))
             heavy = min(float(self._heavy(before)), self._meeting(one, before, first))
             # What is listed, and the join of the row's part with the light or the heavy one.
             parted += share * (light + heavy + WRITING * max(light, heavy))
         heavy_values = sum(self._heavy(one) for one in divisions)
-        return Weight(plain, most, OVERHEAD + parted, self.threshold, heavy_values)
+        # Where each relation has its own, it is the smallest that tells most values to be heavy.
+        threshold = min(self._threshold(one.atom) for one in divisions)
+        return Weight(plain, most, OVERHEAD + parted, threshold, heavy_values)
 
     def _heavy(self, one: Division) -> int:
-        return sum(1 for n in self._common(one.atom, one.on[0]).values() if n >= self.threshold)
+        return sum(
+            1 for n in self._common(one.atom, one.on[0]).values() if n >= self._threshold(one.atom)
+        )
 
     def _meeting(
         self, one: Division, other: Division, on: Variables, at_most: float = float("inf")

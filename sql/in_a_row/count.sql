@@ -1,0 +1,1 @@
+SELECT count(*) AS n FROM r JOIN s ON s.a = r.a JOIN t ON t.b = s.b

@@ -1,0 +1,28 @@
+-- Three relations in a row, r(a), s(a, b) and t(b), as a change of a row costs most at some ε.
+--
+--   SET bench.rows = 100000;      rows of s, about
+--   SET bench.epsilon = 500;      ε in thousandths
+--
+-- There are as many heavy values of a as there can be, each with a row whose b is 1. 2 is a value of a that
+-- is light and nearly heavy.
+
+CREATE TABLE s AS
+WITH sizes AS MATERIALIZED (
+    SELECT rows, power(2 * rows, epsilon) AS threshold, ceil(1.2 * power(2 * rows, epsilon))::bigint AS many
+    FROM (SELECT current_setting('bench.rows')::bigint AS rows,
+                 current_setting('bench.epsilon')::float8 / 1000 AS epsilon) AS given
+), stars AS (
+    SELECT many, greatest(1, 0.6 * threshold)::bigint AS light, greatest(1, rows * 4 / 5 / many) AS heavy FROM sizes
+)
+SELECT 1000000 + a AS a, 2000000 + a * many + i AS b
+FROM stars, generate_series(1, heavy) AS a, generate_series(1, many) AS i
+UNION ALL
+SELECT 1000000 + a, 1 FROM stars, generate_series(1, heavy) AS a
+UNION ALL
+SELECT 2, b FROM stars, generate_series(1, light) AS b;
+CREATE TABLE r AS SELECT DISTINCT a FROM s WHERE a > 2;
+CREATE TABLE t AS SELECT DISTINCT b FROM s WHERE b > 1;
+ALTER TABLE r ADD PRIMARY KEY (a);
+ALTER TABLE s ADD PRIMARY KEY (a, b);
+ALTER TABLE t ADD PRIMARY KEY (b);
+CREATE INDEX ON s (b);
