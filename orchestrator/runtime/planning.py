@@ -185,6 +185,7 @@ def _problem(
         factorized=options.representation == "factorized",
         variable_order=options.variable_order,
         epsilon=fraction(options.epsilon),
+        rings=catalog.rings(connection),
         double=options.partition == "double",
     )
 

@@ -17,6 +17,7 @@ from orchestrator.deltascript.plan import (
     Statistics,
     Step,
 )
+from orchestrator.strategies.ring import Ring
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Problem:
     """The order that the user wants a view tree to follow."""
     epsilon: Fraction = Fraction(1, 2)
     """Where heavy values begin: at N^ε rows."""
+    rings: Mapping[str, Ring] = field(default_factory=dict)
+    """Of users, by the names of their aggregates, as `Aggregate.function` has them."""
     double: bool = False
     """Whether the relations of a triangle are all divided by both of their variables."""
 

@@ -300,7 +300,7 @@ class _Program(Propagation):
                     for later in order[order.index(number) + 1 :]
                     if first[later] and deltas[later] is not None
                 ]
-                made: list[Relation] = []
+                parts: list[Relation] = []
                 for some in chain(*(combinations(behind, n) for n in range(len(behind) + 1))):
                     others = [
                         delta if one is child else self._present(one) for one in view.children
@@ -308,8 +308,8 @@ class _Program(Propagation):
                     for later in some:
                         others[later] = self._taken_back(view.children[later])
                     needs = variables(others[some[0]].rows) if some else None
-                    made += self._terms(view, number, others, needs)
-                terms += [self._as_one(view, made)] if behind else made
+                    parts += self._terms(view, number, others, needs)
+                terms += [self._as_one(view, parts)] if behind else parts
             if child in self.states:
                 self._add(self.states[child], self.counts.get(child, delta))
                 for outer in self.outers.get(child, ()) if child.children else ():
