@@ -93,24 +93,26 @@ def kept(product: Product, ring: Ring, never_null: Callable[[Scalar], bool]) -> 
     )
     factors = tuple((atom, place, x) for place, (atom, x) in enumerate(product.factors, 1))
     text = ring.value.format("{0}", "{1}", len(factors))
-    totals = rows_with_all(product, conditions, never_null), Element(ring, factors, conditions)
-    return Kept(product.aggregate, totals, text)
+    # A row as a value may be there and have fields that are NULL.
+    counted = rows_with_all(product, conditions, never_null, "x IS DISTINCT FROM NULL")
+    return Kept(product.aggregate, (counted, Element(ring, factors, conditions)), text)
 
 
 def rows_with_all(
     product: Product,
     conditions: Iterable[tuple[str, Scalar]],
     never_null: Callable[[Scalar], bool],
+    present: str = "x IS NOT NULL",
 ) -> Total:
     """The number of rows that satisfy the conditions and lack no argument."""
     held = dict(conditions)
-    present: dict[str, list[Scalar]] = {}
+    given: dict[str, list[Scalar]] = {}
     for atom, scalar in product.factors:
         if not never_null(scalar):
-            present.setdefault(atom, []).append(filled("x IS NOT NULL", x=scalar))
+            given.setdefault(atom, []).append(filled(present, x=scalar))
     asked = {
-        atom: conjunction([*([held[atom]] if atom in held else []), *present.get(atom, [])])
-        for atom in sorted({*held, *present})
+        atom: conjunction([*([held[atom]] if atom in held else []), *given.get(atom, [])])
+        for atom in sorted({*held, *given})
     }
     return Total(tuple((atom, counted_if(condition, ONE)) for atom, condition in asked.items()))
 
