@@ -172,7 +172,7 @@ def _covariance(g: Grammar, sources: Sequence[Source]) -> Expr:
     if not columns:
         return Expr(SQL("count(*)"), "int")
     chosen = g.rng.choices(columns, k=g.rng.choice((1, 2, 3, 4)))
-    arguments = [SQL(known[e.family]).format(e.sql) for e in chosen]
+    arguments: list[Composable] = [SQL(known[e.family]).format(e.sql) for e in chosen]
     if mixed:
         # By its type alone a number would make it a covariance of numbers.
         arguments.append(SQL("idivm.feature(true)"))
