@@ -33,6 +33,15 @@ BEGIN
                 RETURNS double precision[]
                 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'idivm_triples', 'idivm_triple_products';
         END IF;
+        IF may AND wanted AND to_regprocedure('idivm.plain_models()') IS NOT NULL THEN
+            CREATE OR REPLACE FUNCTION idivm.solved(a double precision[], ridge double precision)
+                RETURNS double precision[]
+                LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'idivm_triples', 'idivm_solved';
+            CREATE OR REPLACE FUNCTION idivm.descended(a double precision[], start double precision[], ridge double precision,
+                                                       tolerance double precision, steps integer)
+                RETURNS double precision[]
+                LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'idivm_triples', 'idivm_descended';
+        END IF;
     EXCEPTION WHEN undefined_file THEN
         wanted := false;
     END;
@@ -42,6 +51,9 @@ BEGIN
         WHERE p.oid = triples AND l.lanname = 'c'
     ) THEN
         CALL idivm.plain_triples();
+        IF to_regprocedure('idivm.plain_models()') IS NOT NULL THEN
+            CALL idivm.plain_models();
+        END IF;
     END IF;
 END
 $module$;

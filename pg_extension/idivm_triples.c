@@ -1,6 +1,6 @@
 /*
- * Elements of the covariance ring, in C: what the plpgsql functions of the same names in
- * migrations/0014_triples.sql do, operation by operation, so that the results are the same.
+ * Elements of the covariance ring and models over them, in C: what the plpgsql functions of the same
+ * names in migrations/ do, operation by operation, so that the results are the same.
  *
  * A triple of m numbers is the upper triangle, row by row, of a symmetric matrix over 1, x_1, ...,
  * x_m: w(w + 1)/2 floats for a width w of m + 1.
@@ -11,6 +11,7 @@
 
 #include "catalog/pg_type.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/float.h"
 
@@ -185,4 +186,127 @@ idivm_triple_products(PG_FUNCTION_ARGS)
 		}
 	}
 	PG_RETURN_ARRAYTYPE_P(made.array);
+}
+
+static ArrayType *
+plain_array(FunctionCallInfo fcinfo, int number, bool copy)
+{
+	ArrayType  *array = copy ? PG_GETARG_ARRAYTYPE_P_COPY(number) : PG_GETARG_ARRAYTYPE_P(number);
+
+	require(is_plain(array));
+	return array;
+}
+
+static int
+length_of(ArrayType *array)
+{
+	return ARR_DIMS(array)[0];
+}
+
+PG_FUNCTION_INFO_V1(idivm_solved);
+
+Datum
+idivm_solved(PG_FUNCTION_ARGS)
+{
+	ArrayType  *given = plain_array(fcinfo, 0, true);
+	float8		ridge = PG_GETARG_FLOAT8(1);
+	float8	   *a = (float8 *) ARR_DATA_PTR(given);
+	int			w = (int) rint((sqrt(4.0 * length_of(given) + 1) + 1) / 2);
+	int			k = w - 1;
+	Triple		found = empty(k);
+
+	require(k > 0 && length_of(given) == k * w);
+	for (int i = 0; i < k; i++)
+	{
+		if (a[i * w + i] != 0)
+			a[i * w + i] += ridge;
+	}
+	for (int i = 0; i < k; i++)
+	{
+		if (fabs(a[i * w + i]) <= 1e-11)
+		{
+			for (int j = 0; j < k; j++)
+				a[j * w + i] = 0;
+			continue;
+		}
+		for (int r = 0; r < k; r++)
+		{
+			float8		factor = float8_div(a[r * w + i], a[i * w + i]);
+
+			if (r == i || factor == 0)
+				continue;
+			for (int j = i; j < w; j++)
+				a[r * w + j] = float8_mi(a[r * w + j], float8_mul(factor, a[i * w + j]));
+		}
+	}
+	for (int i = 0; i < k; i++)
+	{
+		if (a[i * w + i] != 0)
+			found.values[i] = float8_div(a[i * w + k], a[i * w + i]);
+	}
+	PG_RETURN_ARRAYTYPE_P(found.array);
+}
+
+PG_FUNCTION_INFO_V1(idivm_descended);
+
+Datum
+idivm_descended(PG_FUNCTION_ARGS)
+{
+	ArrayType  *given = plain_array(fcinfo, 0, false);
+	ArrayType  *start = plain_array(fcinfo, 1, false);
+	float8		ridge = PG_GETARG_FLOAT8(2);
+	float8		tolerance = PG_GETARG_FLOAT8(3);
+	int32		steps = PG_GETARG_INT32(4);
+	const float8 *a = (const float8 *) ARR_DATA_PTR(given);
+	int			k = length_of(start);
+	int			w = k + 1;
+	Triple		result = empty(w);
+	float8	   *x = result.values;
+	float8	   *gradient = (float8 *) palloc0(w * sizeof(float8));
+	float8	   *moved = (float8 *) palloc0(w * sizeof(float8));
+	float8		rate = 0;
+	int32		made = 0;
+
+	require(length_of(given) == k * w);
+	for (int i = 0; i < k; i++)
+	{
+		float8		row_sum = ridge;
+
+		x[i] = gradient[i] = ((const float8 *) ARR_DATA_PTR(start))[i];
+		for (int j = 0; j < k; j++)
+			row_sum = float8_pl(row_sum, fabs(a[i * w + j]));
+		rate = float8_max(rate, row_sum);
+	}
+	rate = float8_gt(rate, 0) ? float8_div(1, rate) : 0;
+	for (;;)
+	{
+		float8		steepest = 0,
+					above = 0,
+					below = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		for (int i = 0; i < k; i++)
+		{
+			float8		g = float8_mi(float8_mul(ridge, x[i]), a[i * w + k]);
+
+			for (int j = 0; j < k; j++)
+				g = float8_pl(g, float8_mul(a[i * w + j], x[j]));
+			above = float8_pl(above, float8_mul(moved[i], moved[i]));
+			below = float8_pl(below, float8_mul(moved[i], float8_mi(g, gradient[i])));
+			gradient[i] = g;
+			steepest = float8_max(steepest, fabs(g));
+		}
+		if (!float8_gt(steepest, tolerance) || isnan(steepest) || made >= steps)
+			break;
+		if (float8_gt(below, 0))
+			rate = float8_div(above, below);
+		for (int i = 0; i < k; i++)
+		{
+			moved[i] = float8_mul(-rate, gradient[i]);
+			x[i] = float8_pl(x[i], moved[i]);
+		}
+		made++;
+	}
+	x[k] = made;
+	PG_RETURN_ARRAYTYPE_P(result.array);
 }

@@ -167,7 +167,23 @@ def parse(text: str) -> Tree:
     [tree] = _DIALECT.parser().parse(tokens, text)
     if tree is None:
         raise UnreadableError(text[:80])
-    return tree.transform(_bare_values)
+    return tree.transform(_bare_values).transform(_filtered_calls)
+
+
+def _filtered_calls(node: Tree) -> Tree:
+    """A call with its schema and FILTER or WITHIN GROUP, which sqlglot reads as a column of a table.
+
+    >>> type(parse("SELECT s.f(a) FILTER (WHERE b)").expressions[0]).__name__
+    'Filter'
+    """
+    clause = node.this
+    if not isinstance(node, exp.Column) or not isinstance(clause, exp.Filter | exp.WithinGroup):
+        return node
+    inner = clause
+    while isinstance(inner.this, exp.Filter | exp.WithinGroup):
+        inner = inner.this
+    inner.set("this", exp.Dot(this=node.args["table"], expression=inner.this))
+    return clause
 
 
 def _bare_values(node: Tree) -> Tree:

@@ -7,14 +7,14 @@ pair of features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
 from psycopg import sql
 
 from orchestrator.api import Orchestrator, connect
-from orchestrator.bench import housing, matrices, paths, retailer
+from orchestrator.bench import housing, matrices, paths, retailer, training
 from orchestrator.bench.contenders import (
     SETTLE,
     TREE,
@@ -26,6 +26,7 @@ from orchestrator.bench.contenders import (
     require_equal,
     row,
 )
+from orchestrator.bench.datasets import FAVORITA, RETAILER
 from orchestrator.bench.measure import (
     STEADY,
     Execution,
@@ -44,7 +45,7 @@ STAR = Workload("star")
 ROWS = Contender("factorized", "viewtree", (("representation", "factorized"),))
 
 SIZES = (10_000, 100_000, 1_000_000)
-PARTS = ("updates", "covariance", "sum", "housing", "paths", "matrices")
+PARTS = ("updates", "covariance", "favorita", "training", "sum", "housing", "paths", "matrices")
 READ = 1_000
 """Rows of a result that are read to see what one takes."""
 
@@ -81,10 +82,13 @@ def run(
     def measured(part: str, orchestrator: Orchestrator) -> Measured:
         if part == "updates":
             return _updates(orchestrator, sizes, repeat, seed, say)
-        if part == "covariance":
+        if part in ("covariance", "favorita"):
+            data = RETAILER if part == "covariance" else FAVORITA
             return retailer.covariance(
-                orchestrator, rows, features, batches, repeat, limit, seed, say
+                orchestrator, data, rows, features, batches, repeat, limit, seed, say
             )
+        if part == "training":
+            return training.measure(orchestrator, rows, repeat, seed, say)
         if part == "sum":
             return retailer.total(orchestrator, rows, repeat, seed, say)
         if part == "housing":
@@ -100,7 +104,7 @@ def run(
         return Report(
             "fivm",
             described,
-            tuple(one for rows, _ in found for one in rows),
+            tuple({**one, **_beside(one)} for rows, _ in found for one in rows),
             tuple(one for _, bars in found for one in bars),
         )
 
@@ -109,6 +113,11 @@ def run(
     with own_server(pg, {**STEADY, "shared_buffers": "1GB"}) as server:
         in_c_or_say(server, "So triples and capture are measured in plpgsql.", say)
         return on(server.up().dsn)
+
+
+def _beside(one: Mapping[str, Any]) -> dict[str, Any]:
+    """How many times slower a row's side is than the view tree, and what the paper has, if it is known."""
+    return {name: one.get(name) for name in ("ratio", "paper")}
 
 
 def _updates(

@@ -78,7 +78,10 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         "--part",
         dest="parts",
         action="append",
-        choices=("updates", "covariance", "sum", "housing", "paths", "matrices"),
+        choices=(
+            *("updates", "covariance", "favorita", "training", "sum"),
+            *("housing", "paths", "matrices"),
+        ),
         help="what is measured (default: all)",
     )
     sub.add_argument(

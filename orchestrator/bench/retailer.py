@@ -1,4 +1,4 @@
-"""A retailer's covariance matrix and sum (papers/fivm.txt, sections 9.2 and 9.6) in batches.
+"""Covariance matrices (papers/fivm.txt, sections 9.2 and 9.6) and a retailer's sum, in batches.
 
 The baselines share what a view's aggregates have in common, which the paper's do not: as many scalar
 aggregates as a table can hold are one view. What a baseline cannot create in its time is left out of
@@ -29,14 +29,12 @@ from orchestrator.bench.contenders import (
     require,
     require_equal,
     row,
-    statement,
     view_name,
 )
+from orchestrator.bench.datasets import CATEGORIES, RETAILER, Dataset
 from orchestrator.bench.measure import Execution
 from orchestrator.bench.report import Bar
-from orchestrator.bench.workload import Workload, vacuum
-
-RETAILER = Workload("retailer")
+from orchestrator.bench.workload import vacuum
 
 BATCH = 1_000
 BATCHES = (100, 10_000, 100_000)
@@ -53,6 +51,7 @@ REFRESH_AT_MOST = 1
 
 def covariance(
     orchestrator: Orchestrator,
+    data: Dataset,
     rows: int,
     most: int | None,
     batches: Sequence[int],
@@ -61,16 +60,22 @@ def covariance(
     seed: int,
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
-    """Batches of new inventory: the covariance of all features, and a scalar aggregate for each."""
-    with RETAILER.tables(orchestrator, {"rows": rows, "seed": seed}):
-        features = _features(orchestrator)[:most]
-        source = RETAILER.text("from")
+    """Batches of new rows: the covariance of all features, and a scalar aggregate for each."""
+    with data.workload.tables(orchestrator, {"rows": rows, "seed": seed}):
+        features = data.features(orchestrator)[:most]
+        source = data.source
         say(f"creating the covariance of {len(features)} features")
         require(
             orchestrator, "covar", f"SELECT idivm.covar({', '.join(features)}) AS c {source}", TREE
         )
         scalars = _scalars(features)
         tree = [view_name("covar", TREE)]
+        mixed = []
+        if categories := data.categorical.intersection(features):
+            say(f"creating the covariance with {len(categories)} categories")
+            listed = (f"idivm.categorical({f})" if f in categories else f for f in features)
+            query = f"SELECT idivm.covar({', '.join(listed)}) AS c {source}"
+            mixed = [require(orchestrator, "mixed", query, TREE)]
         flat = {
             contender.label: _chunks(orchestrator, scalars, source, contender, size, limit, say)
             for contender, size in BASELINES
@@ -78,6 +83,8 @@ def covariance(
         vacuum(orchestrator)
         connection = orchestrator.connection
         sides = {"viewtree": refreshing(connection, tree)}
+        if mixed:
+            sides[CATEGORIES] = refreshing(connection, mixed)
         sides |= {
             label: refreshing(connection, views) for label, (views, _) in flat.items() if views
         }
@@ -88,13 +95,15 @@ def covariance(
 
         def batch(starts: Iterator[int], size: int) -> None:
             say(f"refreshing after a batch of {size:,}")
-            orchestrator.refresh(*tree, *(view for views, _ in flat.values() for view in views))
-            inserts.append(_insert(orchestrator, next(starts), size))
+            orchestrator.refresh(
+                *tree, *mixed, *(view for views, _ in flat.values() for view in views)
+            )
+            inserts.append(data.insert(orchestrator, next(starts), size))
 
         series = in_turn(sides, partial(batch, starts, BATCH), repeat, SETTLE)
         inserted = Series(tuple(inserts[-repeat:]))
-        require_equal(orchestrator, tree)
-        name = f"covariance of {len(features)} features, batches of"
+        require_equal(orchestrator, [*tree, *mixed])
+        name = f"{data.workload.name}, covariance of {len(features)} features, batches of"
         found.append(row(f"{name} {BATCH:,}", rows, "insert, captured", inserted, batch=BATCH))
         called = {
             side: f"{side}, {flat[side][1]} of {len(scalars)} aggregates"
@@ -103,7 +112,8 @@ def covariance(
             for side in sides
         }
         for side, one in series.items():
-            found.append(row(f"{name} {BATCH:,}", rows, called[side], one, batch=BATCH))
+            made = row(f"{name} {BATCH:,}", rows, called[side], one, batch=BATCH)
+            found.append(made | _beside(data, side, one, series["viewtree"]))
         first = next(starts)
         for size in batches:
             some = in_turn(sides, partial(batch, count(first, size), size), min(repeat, 3), 1)
@@ -112,6 +122,8 @@ def covariance(
                 found.append(row(f"{name} {size:,}", rows, called[side], one, batch=size))
         states = orchestrator.explain(tree[0]).details["states"]
         views = sum("key" in state for state in states)
+    if data is not RETAILER:
+        return found, [Bar(f"{data.workload.name}, stored views", views, "<=", VIEWS_AT_MOST)]
     bars = [
         Bar(
             f"covariance, times the throughput of {side}",
@@ -130,13 +142,20 @@ def covariance(
     ]
 
 
+def _beside(data: Dataset, side: str, one: Series, tree: Series) -> dict[str, Any]:
+    """How many times the throughput of a side the view tree has, here and in the paper."""
+    ratio = None if one is tree else round(one.times_slower_than(tree), 2)
+    return {"ratio": ratio, "paper": data.paper.get(side)}
+
+
 def total(
     orchestrator: Orchestrator, rows: int, repeat: int, seed: int, say: Callable[[str], None]
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
     """The sum of all units, when rows come into every table."""
     contenders = (TREE, TUPLE, SDBT_STREAMS, RECOMPUTE)
-    with RETAILER.tables(orchestrator, {"rows": rows, "seed": seed}):
-        query = f"SELECT sum(units) AS total {RETAILER.text('from')}"
+    retailer = RETAILER.workload
+    with retailer.tables(orchestrator, {"rows": rows, "seed": seed}):
+        query = f"SELECT sum(units) AS total {RETAILER.source}"
         views = {}
         for one in contenders:
             say(f"creating the sum of units ({one.label})")
@@ -146,7 +165,7 @@ def total(
 
         def arrive() -> None:
             orchestrator.refresh(*views.values())
-            text = sql.SQL(RETAILER.text("arrivals")).format(number=sql.Literal(next(numbers)))
+            text = sql.SQL(retailer.text("arrivals")).format(number=sql.Literal(next(numbers)))
             orchestrator.connection.execute(text)
 
         sides = {label: refreshing(orchestrator.connection, [v]) for label, v in views.items()}
@@ -154,13 +173,6 @@ def total(
         require_equal(orchestrator, list(views.values()))
     name = f"sum over the retailer, {BATCH:,} rows into all tables"
     return [row(name, rows, side, one, batch=BATCH) for side, one in series.items()], []
-
-
-def _insert(orchestrator: Orchestrator, first: int, size: int) -> Execution:
-    text = sql.SQL(RETAILER.text("change")).format(
-        first=sql.Literal(first), last=sql.Literal(first + size - 1)
-    )
-    return statement(orchestrator.connection, text)()
 
 
 def _chunks(
@@ -187,16 +199,6 @@ def _chunks(
         require(orchestrator, name, f"SELECT {listed} {source}", contender)
         made.append(view_name(name, contender))
     return made, len(scalars)
-
-
-def _features(orchestrator: Orchestrator) -> list[str]:
-    """Every column of the retailer's tables that is no join column."""
-    found: list[str] = []
-    for table in ("inventory", "item", "weather", "location", "census"):
-        query = sql.SQL("SELECT * FROM {} LIMIT 0").format(sql.Identifier(table))
-        described = orchestrator.connection.execute(query).description or ()
-        found += [column.name for column in described]
-    return [name for name in found if name not in ("locn", "dateid", "ksn", "zip")]
 
 
 def _scalars(features: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from psycopg.sql import SQL, Composable, Literal
 
@@ -10,6 +11,9 @@ from orchestrator.fuzz.expressions import Expr
 from orchestrator.fuzz.grammar import Grammar, Query, comparable_pairs
 from orchestrator.fuzz.schema import listed
 from orchestrator.fuzz.sources import From, Source
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 _MEETING = ("int", "text", "uuid", "enum", "date", "bool")
 
@@ -152,6 +156,8 @@ def _total(g: Grammar, sources: Sequence[Source]) -> Expr:
     """A count, or a sum or mean of a product of columns of some of the relations."""
     if g.chance(0.2):
         return Expr(SQL("count(*)"), "int")
+    if g.chance(0.15):
+        return _covariance(g, sources)
     factors: list[Composable] = []
     for source in g.rng.sample(sources, min(len(sources), g.rng.choice((1, 2, 2, 3)))):
         numbers = [e for e in source.scope if e.family in ("int", "num")]
@@ -162,12 +168,51 @@ def _total(g: Grammar, sources: Sequence[Source]) -> Expr:
         return Expr(SQL("count({})").format(g.rng.choice(sources[0].scope).sql), "int")
     product = SQL(" * ").join(factors)
     kind = g.rng.choice(("sum", "sum", "avg", "count"))
-    tail: Composable = SQL("")
-    if g.chance(0.15):
-        tail = SQL(" FILTER (WHERE {})").format(_where(g, g.rng.choice(sources)))
+    tail = _filter(g, sources)
     text = {"sum": SQL("sum({}){}"), "avg": SQL("avg({}){}"), "count": SQL("count({}){}")}[kind]
     family = "int" if kind == "count" else "num"
     return Expr(text.format(product, tail), family, keyable=kind == "count")
+
+
+_FEATURES: dict[str, LiteralString] = {
+    "int": "idivm.categorical({}::bigint)",
+    "enum": "idivm.categorical({})",
+    "date": "idivm.categorical({})",
+    "num": "{}",
+    "float": "{}",
+    "text": "{}",
+    "bool": "{}",
+    "uuid": "{}",
+}
+"""What columns are to a covariance of numbers and categories, which is exact."""
+
+_NUMBERS: dict[str, LiteralString] = {"int": "({} % 100)", "num": "{}"}
+"""Numbers whose products and sums are exact as floats too."""
+
+
+def _covariance(g: Grammar, sources: Sequence[Source]) -> Expr:
+    """A covariance of some columns, of numbers alone or of categories too."""
+    mixed = g.chance(0.6)
+    known = _FEATURES if mixed else _NUMBERS
+    columns = [e for source in sources for e in source.scope if e.exact and e.family in known]
+    if not columns:
+        return Expr(SQL("count(*)"), "int")
+    chosen = g.rng.choices(columns, k=g.rng.choice((1, 2, 3, 4)))
+    arguments: list[Composable] = [SQL(known[e.family]).format(e.sql) for e in chosen]
+    if mixed:
+        # By its type alone a number would make it a covariance of numbers.
+        arguments.append(SQL("idivm.feature(true)"))
+    call = SQL("idivm.covar({}){}").format(listed(arguments), _filter(g, sources))
+    if mixed:
+        return Expr(SQL("to_jsonb({})").format(call), "jsonb", keyable=False)
+    places = [Literal(g.rng.randint(1, len(chosen))) for _ in range(2)]
+    return Expr(SQL("idivm.covar_at({}, {}, {})").format(call, *places), "float", exact=False)
+
+
+def _filter(g: Grammar, sources: Sequence[Source]) -> Composable:
+    if not g.chance(0.15):
+        return SQL("")
+    return SQL(" FILTER (WHERE {})").format(_where(g, g.rng.choice(sources)))
 
 
 def _aliased(source: Source) -> Composable:

@@ -18,6 +18,7 @@ from orchestrator.deltascript.names import SourceNames
 from orchestrator.deltascript.plan import Initialised, Source, SourceColumn
 from orchestrator.errors import NotFoundError
 from orchestrator.strategies.problem import ColumnType
+from orchestrator.strategies.ring import Ring
 
 OWN_SCHEMAS = ("idivm", "idivm_def", "idivm_load", "idivm_log", "idivm_state")
 
@@ -551,6 +552,26 @@ def column_types(
         symbol: replace(known[oid], scaled=symbol in scaled)
         for symbol, oid in oids.items()
         if oid in known
+    }
+
+
+def rings(connection: Connection[Any]) -> dict[str, Ring]:
+    """The rings that users have registered, by the names of their aggregates."""
+    rows = connection.execute(
+        """
+        SELECT r.schema || '.' || r.name, format_type(lift.prorettype, NULL),
+               (SELECT array_agg(format('%I.%I', n.nspname, p.proname) ORDER BY f.place)
+                FROM unnest(ARRAY[r.plus, r.times, r.zero, r.one]) WITH ORDINALITY AS f (name, place)
+                JOIN pg_proc p ON p.oid = to_regprocedure(f.name) JOIN pg_namespace n ON n.oid = p.pronamespace),
+               format('%I.%I(x)', r.schema, r.name || '_sum'),
+               format('%I.%I', r.schema, r.name || '_product'),
+               format('%I.%I', r.schema, r.name || '_multiple')
+        FROM idivm.rings r JOIN pg_proc lift ON lift.oid = to_regprocedure(r.lift)
+        """
+    ).fetchall()
+    # One of a name that is gone is no ring any more.
+    return {
+        name: Ring(type_, *own, *made) for name, type_, own, *made in rows if len(own or ()) == 4
     }
 
 

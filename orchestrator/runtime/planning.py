@@ -198,6 +198,7 @@ def _problem(
         variable_order=options.variable_order,
         epsilon=epsilon,
         epsilons=own,
+        rings=catalog.rings(connection),
         double=options.partition == "double",
     )
 

@@ -18,6 +18,7 @@ from orchestrator.deltascript.plan import (
     Statistics,
     Step,
 )
+from orchestrator.strategies.ring import Ring
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class Problem:
     """Where heavy values begin: at N^ε rows."""
     epsilons: tuple[tuple[str, Fraction], ...] = ()
     """The same for single relations, by their names in the query or in the database."""
+    rings: Mapping[str, Ring] = field(default_factory=dict)
+    """Of users, by the names of their aggregates, as `Aggregate.function` has them."""
     double: bool = False
     """Whether the relations of a triangle are all divided by both of their variables."""
 

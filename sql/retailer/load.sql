@@ -5,7 +5,7 @@
 --
 -- Inventory row n is of location n % 101, date n % 53 and item n % 499: no three rows are alike.
 
-CREATE FUNCTION pg_temp.some(n integer, place integer) RETURNS integer LANGUAGE sql IMMUTABLE
+CREATE OR REPLACE FUNCTION pg_temp.some(n integer, place integer) RETURNS integer LANGUAGE sql IMMUTABLE
     RETURN (hashint4extended(n, current_setting('bench.seed')::bigint + place) & 255)::integer;
 
 DO $$

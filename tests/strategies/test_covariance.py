@@ -134,6 +134,26 @@ def test_a_model_is_a_view_and_follows_the_data(orc):
         assert np.isclose(predicted, wanted @ [1, 20, 8.5, 35, 1.25], rtol=1e-6)
 
 
+def test_descent_from_the_last_model_comes_to_the_same(orc):
+    orc.execute(TABLES)
+    orc.create_view("v", f"SELECT {COVAR} AS c FROM {JOIN}", strategy="viewtree")
+    query = "SELECT t.weights, t.iterations, idivm.linreg(c, 3, {0}) FROM v, idivm.train(c, %s, 3, {0}) AS t"
+    model = None
+    for change in CHANGES[:4]:
+        orc.execute(change)
+        orc.refresh()
+        for ridge in ("0", "0.5"):
+            run = orc.connection.execute
+            weights, steps, wanted = run(query.format(ridge), [model]).fetchone()
+            assert np.allclose(weights, wanted, rtol=1e-6, atol=1e-9)
+            _, again, _ = run(query.format(ridge), [weights]).fetchone()
+            assert again == 0 < steps
+        model = weights
+    assert value(orc, "SELECT (idivm.train(idivm.covar(size))).weights FROM shops") == [
+        value(orc, "SELECT avg(size) FROM shops")
+    ]
+
+
 def test_a_feature_that_others_determine_gets_no_weight(orc):
     orc.execute("CREATE TABLE p (a float8, b float8, k float8, y float8)")
     orc.execute("INSERT INTO p SELECT g, 2 * g + 1, 5, 3 * g - 2 FROM generate_series(1, 20) AS g")
@@ -192,6 +212,22 @@ def test_triples_in_c_are_those_in_plpgsql(dsn, module):
         " FROM generate_series(-4, 9) AS k) AS r"
     )
     cases.append((summed, ()))
+    equations = (
+        [2.0, 0.5, 3.0, 0.5, 1.0, -1.0],
+        [1.0, 1.0, 2.0, 1.0, 1.0, 2.0],
+        [float("nan")] * 6,
+    )
+    for a in equations:
+        cases += [("SELECT idivm.solved(%s::float8[], %s)", (a, ridge)) for ridge in (0, 0.25)]
+        cases += [
+            (
+                "SELECT idivm.descended(%s::float8[], %s::float8[], %s, 1e-9, %s)",
+                (a, start, r, steps),
+            )
+            for start in ([0.0, 0.0], [1.5, -1.0])
+            for r in (0, 0.1)
+            for steps in (3, 500)
+        ]
     wrong = (
         "SELECT idivm.triple_step(NULL, ARRAY[1, 2]::float8[], ARRAY[1]::float8[])",
         "SELECT idivm.triple_step(ARRAY[1]::float8[], ARRAY[1, 2, 3]::float8[], ARRAY[1]::float8[])",
@@ -212,7 +248,7 @@ def test_triples_in_c_are_those_in_plpgsql(dsn, module):
     add_module(dsn, module)
     form, fast = found()
     assert form == "c"
-    assert fast == plain
+    assert repr(fast) == repr(plain)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("SET idivm.accelerate = off")
         take_module(connection)

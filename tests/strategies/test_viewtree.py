@@ -178,3 +178,21 @@ def test_a_change_of_a_static_table_rebuilds(orc):
         assert all(report.equal for report in orc.check()), change
     with pytest.raises(UsageError, match="'u', which is no table of the query"):
         orc.create_view("x", query, strategy="viewtree", static="u")
+
+
+def test_a_row_that_comes_where_another_goes_leaves_what_they_meet(orc):
+    orc.execute(
+        "CREATE TABLE r (j int PRIMARY KEY, k int NOT NULL); CREATE INDEX ON r (j, k);"
+        "CREATE TABLE s (j int PRIMARY KEY, y int NOT NULL);"
+        "INSERT INTO r VALUES (9, 1); INSERT INTO s VALUES (9, 9), (5, 50)"
+    )
+    query = "SELECT k, sum(y) AS s, count(*) AS n FROM r JOIN s USING (j) GROUP BY k"
+    orc.create_view("v", query, strategy="viewtree")
+    for change in (
+        "INSERT INTO r VALUES (5, 1); DELETE FROM s WHERE j = 5",
+        "INSERT INTO s VALUES (5, 50); DELETE FROM r WHERE j = 5",
+    ):
+        orc.execute(change)
+        orc.refresh()
+        [result] = orc.execute("SELECT * FROM v")
+        assert result.rows == [(1, 9, 1)], change

@@ -54,7 +54,7 @@ from orchestrator.strategies.skew.triangle import (
 from orchestrator.strategies.skew.unions import Unions
 from orchestrator.strategies.skew.weigh import Weight, weight
 from orchestrator.strategies.viewtree.hypergraph import Hypergraph
-from orchestrator.strategies.viewtree.normal import COVARIANCE, NormalForm, normal_form
+from orchestrator.strategies.viewtree.normal import NUMBERS, NormalForm, normal_form
 from orchestrator.strategies.viewtree.propagation import (
     Content,
     Propagation,
@@ -73,9 +73,10 @@ def plan(problem: Problem) -> MaintenancePlan | Unsupported:
 
     def made(form: NormalForm) -> MaintenancePlan | Unsupported:
         for product in form.products:
-            if product.aggregate.function == COVARIANCE:
+            if product.aggregate.function not in NUMBERS:
                 raise NotModelledError(
-                    "a covariance is not kept in heavy and light parts", str(product.aggregate.call)
+                    "only sums and counts are kept in heavy and light parts",
+                    str(product.aggregate.call),
                 )
         static = frozenset(a.name for a in form.atoms if a.scan.table.oid in problem.static)
         found = union(form.graph, problem.epsilon, static)

@@ -14,8 +14,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from orchestrator.algebra.columns import Column
-from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
+from orchestrator.algebra.scalar import Scalar, conjunction, filled
 from orchestrator.strategies.viewtree.normal import Product
+from orchestrator.strategies.viewtree.rings import counted_if, rows_with_all
 from orchestrator.strategies.viewtree.sums import ONE, Kept, Payload, Total
 
 FLOAT = "double precision"
@@ -48,7 +49,7 @@ class Triple:
         conditions = tuple(one for one in self.conditions if one[0] in atoms)
         if features:
             return Triple(features, conditions)
-        return Total(tuple((atom, _if(c, ONE)) for atom, c in conditions))
+        return Total(tuple((atom, counted_if(c, ONE)) for atom, c in conditions))
 
     def lifted(self, atom: str, sign: Scalar) -> Scalar:
         """The sum of the rows' triples, each as often as its sign says.
@@ -65,7 +66,7 @@ class Triple:
     def _of_rows(self, call: str, atom: str, sign: Scalar) -> Scalar:
         for name, condition in self.conditions:
             if name == atom:
-                sign = _if(condition, sign)
+                sign = counted_if(condition, sign)
         numbers = {f"x{n}": scalar for n, (_, scalar) in enumerate(self.features)}
         return filled(call.format(f"ARRAY[{', '.join(numbers)}]"), times=sign, **numbers)
 
@@ -107,16 +108,7 @@ def kept(product: Product, leaves: Sequence[str], never_null: Callable[[Scalar],
     numbers = [(leaves.index(atom), n) for n, (atom, _) in enumerate(product.factors)]
     places = {n: place for place, (_, n) in enumerate(sorted(numbers), 1)}
     triple = Triple(tuple(product.factors[n] for n in places), conditions)
-    held = dict(conditions)
-    present: dict[str, list[Scalar]] = {}
-    for atom, scalar in product.factors:
-        if not never_null(scalar):
-            present.setdefault(atom, []).append(filled("x IS NOT NULL", x=scalar))
-    asked = {
-        atom: conjunction([*([held[atom]] if atom in held else []), *present.get(atom, [])])
-        for atom in sorted({*held, *present})
-    }
-    counted = Total(tuple((atom, _if(condition, ONE)) for atom, condition in asked.items()))
+    counted = rows_with_all(product, conditions, never_null)
     order = ", ".join(str(places[n]) for n in range(len(places)))
     text = f"idivm.triple_covariance({{0}}, {{1}}, ARRAY[{order}])"
     return Kept(product.aggregate, (counted, triple), text)
@@ -126,11 +118,3 @@ def _term(payload: Payload, column: Column) -> Scalar:
     if isinstance(payload, Triple):
         return Scalar.column(column)
     return filled(f"ARRAY[x::{FLOAT}]", x=column)
-
-
-def _if(condition: Scalar, worth: Scalar) -> Scalar:
-    return (
-        worth
-        if condition == TRUE
-        else filled("CASE WHEN c THEN x ELSE 0 END", c=condition, x=worth)
-    )

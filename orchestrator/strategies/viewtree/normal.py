@@ -7,7 +7,7 @@ one table. Two scans of a table are two atoms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -32,7 +32,10 @@ from orchestrator.strategies.problem import ColumnType
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
 
 COVARIANCE = "idivm.covar"
-"""The aggregate whose values are elements of the covariance ring."""
+"""The aggregate whose values are elements of the covariance ring, or of the generalised one."""
+
+NUMBERS = ("sum", "count", "avg")
+"""Aggregates over the ring of numbers."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,11 @@ class NormalForm:
 
 
 def normal_form(
-    plan: Plan, distinct: bool, types: Mapping[str, ColumnType]
+    plan: Plan, distinct: bool, types: Mapping[str, ColumnType], rings: Collection[str] = ()
 ) -> NormalForm | Unsupported:
     """The normal form of a plan, or why it has none; `distinct` if no two rows are equal.
+
+    `rings` are the aggregates, beside `idivm.covar`, that sum up products of what values lift to.
 
     The cost of each phone's parts, in papers/idivm.txt, figure 5b:
 
@@ -103,7 +108,7 @@ def normal_form(
     Scalar(category = 'phone')
     """
     try:
-        return _Reading(plan, distinct, types).form()
+        return _Reading(plan, distinct, types, rings).form()
     except NotModelledError as error:
         return error.unsupported
 
@@ -111,7 +116,14 @@ def normal_form(
 class _Reading:
     """One plan being taken apart."""
 
-    def __init__(self, plan: Plan, distinct: bool, types: Mapping[str, ColumnType]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        distinct: bool,
+        types: Mapping[str, ColumnType],
+        rings: Collection[str],
+    ) -> None:
+        self.lifting = {COVARIANCE, *rings}
         self.plan = plan
         self.distinct = distinct
         self.types = types
@@ -298,14 +310,14 @@ class _Reading:
     def _product(self, aggregate: Aggregate, defined: Mapping[Column, Scalar]) -> Product:
         if aggregate.distinct or aggregate.ordered or aggregate.call.subqueries:
             raise NotModelledError("an aggregate is not a sum of products", str(aggregate.call))
-        covariance = aggregate.function == COVARIANCE
-        known = covariance or aggregate.function in ("sum", "count", "avg")
+        lifts = aggregate.function in self.lifting
+        known = lifts or aggregate.function in NUMBERS
         if not known or len(aggregate.arguments) > 1:
             raise NotModelledError("an aggregate is not a sum of products", str(aggregate.call))
         factors: list[tuple[str, Scalar]] = []
         for argument in aggregate.arguments:
             whole = argument.substitute(defined)
-            factors += self._features(whole) if covariance else self._factors(whole)
+            factors += self._lifted(whole) if lifts else self._factors(whole)
         conditions: list[tuple[str, Scalar]] = []
         if aggregate.filter is not None:
             for conjunct in aggregate.filter.substitute(defined).conjuncts:
@@ -315,18 +327,18 @@ class _Reading:
                 conditions.append((min(owners, default=self.scans[0].alias), conjunct))
         return Product(aggregate, tuple(factors), tuple(conditions))
 
-    def _features(self, scalar: Scalar) -> list[tuple[str, Scalar]]:
-        """The numbers of a covariance, each of one table; PostgreSQL writes them as one array."""
+    def _lifted(self, scalar: Scalar) -> list[tuple[str, Scalar]]:
+        """The values that are lifted, each of one table; PostgreSQL writes them as one array."""
         tree = scalar.tree
         if isinstance(tree, exp.Variadic):
             tree = tree.this
         if not isinstance(tree, exp.Array):
-            raise NotModelledError("a covariance is of an array that is not spelt out", str(scalar))
+            raise NotModelledError("an aggregate is of an array that is not spelt out", str(scalar))
         found = []
         for part in map(scalar.part, tree.expressions):
             owners = self._owners(part)
             if len(owners) > 1:
-                raise NotModelledError("a number of a covariance reads several tables", str(part))
+                raise NotModelledError("a value that is lifted reads several tables", str(part))
             found.append((min(owners, default=self.scans[0].alias), part))
         return found
 

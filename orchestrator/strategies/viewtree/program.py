@@ -10,7 +10,7 @@ table, which are read there, and taken back what came since where they are met a
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
 
@@ -179,7 +179,9 @@ class _Program(Propagation):
                     if one is not view and one.leaves & set(updatable)
                 ]
                 changes = view.leaves <= set(updatable)
-                if changing + changes <= FOUND and all(
+                # What is taken back of a delta in factors would be added apart from it.
+                many = 1 if self.problem.factorizable else FOUND
+                if changing + changes <= many and all(
                     self.known.is_found(view, keys) for keys in ways
                 ):
                     found.append(view)
@@ -298,6 +300,7 @@ class _Program(Propagation):
                     for later in order[order.index(number) + 1 :]
                     if first[later] and deltas[later] is not None
                 ]
+                parts: list[Relation] = []
                 for some in chain(*(combinations(behind, n) for n in range(len(behind) + 1))):
                     others = [
                         delta if one is child else self._present(one) for one in view.children
@@ -305,7 +308,8 @@ class _Program(Propagation):
                     for later in some:
                         others[later] = self._taken_back(view.children[later])
                     needs = variables(others[some[0]].rows) if some else None
-                    terms += self._terms(view, number, others, needs)
+                    parts += self._terms(view, number, others, needs)
+                terms += [self._as_one(view, parts)] if behind else parts
             if child in self.states:
                 self._add(self.states[child], self.counts.get(child, delta))
                 for outer in self.outers.get(child, ()) if child.children else ():
@@ -313,6 +317,11 @@ class _Program(Propagation):
         if len(terms) < 2:
             return terms[0] if terms else None
         return self._united(view, tuple(terms))
+
+    def _as_one(self, view: View, made: Sequence[Relation]) -> Relation:
+        """A delta and what is taken back of it: in between a count may be 0 that is not in the end."""
+        summed = self.without_zeros(self._summed(view, made))
+        return summed if view is self.tree else self._assigned(view, summed)
 
     def _terms(
         self,

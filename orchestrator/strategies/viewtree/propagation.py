@@ -33,7 +33,8 @@ from orchestrator.strategies.idiff.layout import table_probes
 from orchestrator.strategies.idiff.leaves import bag_of, reads
 from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.problem import ColumnType, Problem
-from orchestrator.strategies.viewtree import covariance, sums
+from orchestrator.strategies.ring import MIXED, MIXED_TYPE
+from orchestrator.strategies.viewtree import covariance, rings, sums
 from orchestrator.strategies.viewtree.covariance import COVARIANCE_TYPE, TRIPLE
 from orchestrator.strategies.viewtree.normal import (
     COVARIANCE,
@@ -88,7 +89,7 @@ def planned(
     """What is made of a query in natural-join normal form, or why there is none."""
     if problem.plan is None:
         return Unsupported("the query is not modelled", problem.algebra)
-    form = normal_form(problem.plan, problem.distinct, problem.types)
+    form = normal_form(problem.plan, problem.distinct, problem.types, problem.rings)
     if isinstance(form, Unsupported):
         return form
     try:
@@ -169,6 +170,11 @@ class Propagation:
         def always(factor: Scalar) -> bool:
             return never_null(factor, not_null)
 
+        ring = self.problem.rings.get(product.aggregate.function)
+        if product.aggregate.function == COVARIANCE and result and result.name == MIXED_TYPE:
+            ring = MIXED
+        if ring is not None:
+            return rings.kept(product, ring, always)
         if product.aggregate.function == COVARIANCE:
             return covariance.kept(product, leaves, always)
         return sums.kept(
@@ -357,7 +363,9 @@ class Propagation:
             raise NotModelledError("HAVING is not kept with the rows", str(self.form.having))
         values = self._values(root)
         covariances = {
-            one.aggregate.column for one in self.kept if one.aggregate.function == COVARIANCE
+            one.aggregate.column
+            for one in self.kept
+            if any(part.type == TRIPLE for part in one.totals)
         }
         visible: list[tuple[str, Column]] = []
         computed: list[Item] = []

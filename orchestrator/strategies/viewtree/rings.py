@@ -1,0 +1,126 @@
+"""Payloads from any commutative ring, registered ones among them (papers/fivm.txt, section 4).
+
+A view holds the part of the product that the arguments below it make; a view below which there are
+none holds a count, by which an element is multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
+from orchestrator.strategies.ring import Ring
+from orchestrator.strategies.viewtree.normal import Product
+from orchestrator.strategies.viewtree.sums import ONE, Kept, Payload, Total, product_of
+
+
+@dataclass(frozen=True)
+class Element:
+    """The sum of products of lifted values, over rows that have them all."""
+
+    ring: Ring
+    factors: tuple[tuple[str, int, Scalar], ...]
+    """The arguments: the atom of each, its place, and its value."""
+    conditions: tuple[tuple[str, Scalar], ...] = ()
+    """What rows of an atom must satisfy, at most one for each."""
+
+    @property
+    def type(self) -> str:
+        """The type of the ring's elements."""
+        return self.ring.element
+
+    def within(self, atoms: Collection[str]) -> Payload:
+        """The product of the arguments of some atoms; without any, a count."""
+        factors = tuple(one for one in self.factors if one[0] in atoms)
+        conditions = tuple(one for one in self.conditions if one[0] in atoms)
+        if factors:
+            return Element(self.ring, factors, conditions)
+        return Total(tuple((atom, counted_if(c, ONE)) for atom, c in conditions))
+
+    def lifted(self, atom: str, sign: Scalar) -> Scalar:
+        """The sum of the rows' products, each as often as its sign says."""
+        return self._or_zero(self._summed(self._of_row(atom, sign)))
+
+    def of_row(self, atom: str, sign: Scalar) -> Scalar:
+        """The product of one row."""
+        return self._or_zero(self._of_row(atom, sign))
+
+    def _of_row(self, atom: str, sign: Scalar) -> Scalar:
+        for name, condition in self.conditions:
+            if name == atom:
+                sign = counted_if(condition, sign)
+        values = {f"x{n}": scalar for n, (_, _, scalar) in enumerate(self.factors)}
+        places = ", ".join(str(place) for _, place, _ in self.factors)
+        text = f"{self.ring.product}(ARRAY[{', '.join(values)}], ARRAY[{places}])"
+        return self._multiple(filled(text, **values), sign)
+
+    def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
+        """The sum of the products of elements and counts."""
+        return self._or_zero(self._summed(self.multiplied(factors)))
+
+    def multiplied(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
+        """The product of elements and counts."""
+        first, *others = (column for part, column in factors if isinstance(part, Element))
+        product = Scalar.column(first)
+        for other in others:
+            product = filled(f"{self.ring.times}(x, y)", x=product, y=other)
+        counts = (Scalar.column(c) for part, c in factors if not isinstance(part, Element))
+        return self._multiple(product, product_of(counts))
+
+    def added(self, stored: Column | Scalar, more: Column | Scalar) -> Scalar:
+        """The sum of two elements."""
+        return filled(f"{self.ring.plus}(x, y)", x=stored, y=more)
+
+    def _multiple(self, element: Scalar, times: Scalar) -> Scalar:
+        if times == ONE:
+            return element
+        return filled(f"{self.ring.multiple}(x, n)", x=element, n=times)
+
+    def _summed(self, element: Scalar) -> Scalar:
+        return filled(self.ring.total, x=element)
+
+    def _or_zero(self, element: Scalar) -> Scalar:
+        return filled(f"coalesce(x, {self.ring.zero}())", x=element)
+
+
+def kept(product: Product, ring: Ring, never_null: Callable[[Scalar], bool]) -> Kept:
+    """How a sum over a ring is kept: with the number of the rows that have all values."""
+    conditions = tuple(
+        (atom, conjunction(c for name, c in product.conditions if name == atom))
+        for atom in dict.fromkeys(atom for atom, _ in product.conditions)
+    )
+    factors = tuple((atom, place, x) for place, (atom, x) in enumerate(product.factors, 1))
+    text = ring.value.format("{0}", "{1}", len(factors))
+    # A row as a value may be there and have fields that are NULL.
+    counted = rows_with_all(product, conditions, never_null, "x IS DISTINCT FROM NULL")
+    return Kept(product.aggregate, (counted, Element(ring, factors, conditions)), text)
+
+
+def rows_with_all(
+    product: Product,
+    conditions: Iterable[tuple[str, Scalar]],
+    never_null: Callable[[Scalar], bool],
+    present: str = "x IS NOT NULL",
+) -> Total:
+    """The number of rows that satisfy the conditions and lack no argument."""
+    held = dict(conditions)
+    given: dict[str, list[Scalar]] = {}
+    for atom, scalar in product.factors:
+        if not never_null(scalar):
+            given.setdefault(atom, []).append(filled(present, x=scalar))
+    asked = {
+        atom: conjunction([*([held[atom]] if atom in held else []), *given.get(atom, [])])
+        for atom in sorted({*held, *given})
+    }
+    return Total(tuple((atom, counted_if(condition, ONE)) for atom, condition in asked.items()))
+
+
+def counted_if(condition: Scalar, worth: Scalar) -> Scalar:
+    """A factor that is 0 where a condition does not hold."""
+    return (
+        worth
+        if condition == TRUE
+        else filled("CASE WHEN c THEN x ELSE 0 END", c=condition, x=worth)
+    )
