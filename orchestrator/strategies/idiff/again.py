@@ -40,6 +40,11 @@ def again(upkeep: Upkeep, operator: Operator, changed: Bag, parts: Sequence[Colu
     if not parts:
         needs = variables(changed.plan)
         fresh = composer.assign(after, operator, operator.columns, needs)
+        if isinstance(operator, Grouping):
+            # Without groups it has one row, whatever there is.
+            upkeep.replace(fresh, ())
+            upkeep.insert(fresh)
+            return
         exchange(upkeep, state, fresh, needs)
         return
     affected = composer.assign(PARTS, Distinct(shown(changed.plan, parts)), parts)
@@ -58,10 +63,6 @@ def exchange(
 ) -> None:
     """Replaces some stored rows by others, and rewrites only what differs."""
     ids = upkeep.state.ids
-    if not ids:
-        upkeep.replace(fresh, ())
-        upkeep.insert(fresh)
-        return
     upkeep.delete(without(before, fresh, ids, upkeep.composer), ids, needs=needs)
     upkeep.replace(fresh, ids)
     upkeep.insert(fresh)
