@@ -93,7 +93,7 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
         ("0", "deferred", "single", ("counted", "all", "in_a_row", "four")),
         ("1/4", "on_commit", "double", ("itself", "by_b", "walks")),
         ("0.5", "eager", "single", ("by_a", "by_ca", "four")),
-        ("3/4", "deferred", "single", ("by_ab", "of_c", "walks")),
+        ("3/4", "deferred", "single", ("by_ab", "of_c")),
         ("1", "deferred", "single", ("summed", "listed")),
     ],
 )
