@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from itertools import cycle, pairwise
+from itertools import accumulate, cycle, pairwise
 from typing import Any
 
 from psycopg import Connection, sql
@@ -45,6 +45,7 @@ _CALLED = {
     "buffers": "buffers touched by a change",
     "stored": "rows stored",
     "delay": "buffers to the next row",
+    "even delay": "buffers to the next row at most, handed out evenly",
 }
 
 Growth = dict[str, Any]
@@ -79,8 +80,12 @@ def measured(
             found[label]["buffers"] = round(statistics.mean(r.buffers for r in runs.runs), 1)
             found[label]["ms"] = round(statistics.mean(runs.times), 3)
     with views(orchestrator, CYCLES, name, size, share, BLOCKS, (skew,), say) as names:
-        mean, longest = delays(orchestrator, names[skew.label])
-        found[skew.label] |= {"delay": round(mean, 1), "longest delay": longest}
+        mean, even, longest = delays(orchestrator, names[skew.label])
+        found[skew.label] |= {
+            "delay": round(mean, 1),
+            "even delay": round(even, 1),
+            "longest delay": longest,
+        }
         found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
     if name == "ternary":
         with views(orchestrator, CYCLES, name, size, share, SQUARE, (skew,), say) as names:
@@ -108,15 +113,16 @@ def views(
         yield names
 
 
-def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
-    """The buffers touched from one row to the next: their mean where it is largest, and their maximum.
+def delays(orchestrator: Orchestrator, name: str) -> tuple[float, float, int]:
+    """The buffers touched from one row to the next, in the summand where these are most.
 
-    Each summand is looked at by itself, up to so many rows.
+    Their mean; their maximum if each row is handed out as late as would make all wait as long; and
+    their maximum as they come. Each summand is looked at by itself, up to so many rows.
     """
     connection, view = orchestrator.connection, orchestrator.view(name)
     order = walking.order_of(connection, install.names_of(view), view.plan)
     assert order is not None
-    means, longest = [0.0], [0]
+    means, even, longest = [0.0], [0.0], [0]
     for place in range(len(order.unions)):
         with connection.transaction():
             walking.by_lookups(connection)
@@ -128,8 +134,9 @@ def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
         steps = [after - before for before, after in pairwise(touched)]
         if steps:
             means.append(statistics.mean(steps))
+            even.append(max(total / number for number, total in enumerate(accumulate(steps), 1)))
             longest.append(max(steps))
-    return max(means), max(longest)
+    return max(means), max(even), max(longest)
 
 
 def _touched(connection: Connection[Any]) -> int:
@@ -145,10 +152,12 @@ def _touched(connection: Connection[Any]) -> int:
 def _exponents(name: str, epsilon: Fraction) -> dict[str, Fraction]:
     """What theorem 3 and table 1 say that each measure grows with."""
     least = min(epsilon, 1 - epsilon)
+    delay = {"unary": 2 * least, "binary": least}.get(name, Fraction(0))
     return {
         "buffers": 1 - least,
         "stored": Fraction(3, 2) if name == "ternary" else 1 + least,
-        "delay": {"unary": 2 * least, "binary": least}.get(name, Fraction(0)),
+        "delay": delay,
+        "even delay": delay,
     }
 
 

@@ -50,6 +50,7 @@ MOST = Fraction(3, 4)
 _CALLED = {
     "with rebalancing": "buffers touched by a change",
     "delay": "buffers to the next row",
+    "longest delay": "buffers to the next row at most",
     "stored": "rows stored",
 }
 
@@ -182,6 +183,7 @@ def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
         for measure, exponent in (
             ("with rebalancing", share),
             ("delay", 1 - share),
+            ("longest delay", 1 - share),
             ("stored", 1 + share),
         ):
             found = grows(measure, f"skew {epsilon}", epsilon)

@@ -181,15 +181,20 @@ def draw_skew(report: Report, path: Path) -> Path | None:
     graphs = _in_order(row["graph"] for row in report.rows)
     if not graphs:
         return None
-    measures = {"with rebalancing": "buffers touched by a change", "stored": "rows stored"}
+
+    def measures(rows: Sequence[Row]) -> dict[str, str]:
+        changes = (
+            "with rebalancing" if any("with rebalancing" in row for row in rows) else "buffers"
+        )
+        last = {"delay": "buffers to the next row"} if "delay" in rows[0] else _TIMES
+        return {changes: "buffers touched by a change", "stored": "rows stored", **last}
 
     def draw(figure: Any) -> None:
         figure.suptitle("Queries over heavy and light parts", fontsize=13)
-        panels = figure.subplots(len(graphs), len(measures) + 1, squeeze=False)
+        panels = figure.subplots(len(graphs), 3, squeeze=False)
         for graph, line in zip(graphs, panels, strict=True):
             of_graph = [row for row in report.rows if row["graph"] == graph]
-            third = {"delay": "buffers to the next row"} if "delay" in of_graph[0] else _TIMES
-            for (measure, title), axes in zip((measures | third).items(), line, strict=True):
+            for (measure, title), axes in zip(measures(of_graph).items(), line, strict=True):
                 _draw_growth(axes, [row for row in of_graph if measure in row], measure)
                 axes.set_title(f"{title}, {graph}", fontsize=9, color="#444444")
 

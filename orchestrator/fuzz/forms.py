@@ -46,7 +46,6 @@ FORMS: tuple[Form, ...] = (
     sums_of_products,
     stars,
     triangles,
-    paths,
     set_operation,
     set_operation,
     with_ties,
@@ -64,6 +63,7 @@ FORMS: tuple[Form, ...] = (
     cte,
     cte_twice,
     recursive,
+    paths,
     values,
 )
 """Every form of query; one that stands here twice comes twice as often."""

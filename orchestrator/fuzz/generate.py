@@ -11,7 +11,7 @@ from psycopg.sql import Identifier
 from orchestrator.fuzz.case import Case, View, maintained
 from orchestrator.fuzz.changes import Writer
 from orchestrator.fuzz.forms import COMMON, FORMS
-from orchestrator.fuzz.grammar import Grammar
+from orchestrator.fuzz.grammar import Grammar, Query
 from orchestrator.fuzz.names import Names
 from orchestrator.fuzz.options import CACHES, EPSILONS, MODES, REPRESENTATIONS, STRATEGIES
 from orchestrator.fuzz.schema import Model, Schema
@@ -127,7 +127,7 @@ class _ViewMaker:
             View(
                 name.as_string(None),
                 query.sql.as_string(None),
-                () if plain else self._options(),
+                () if plain else self._options(query),
                 columns,
                 plain,
             )
@@ -138,19 +138,34 @@ class _ViewMaker:
 
     def other(self, view: View) -> View:
         """Another definition for a view, over tables alone."""
-        query = self.grammar.query().sql.as_string(None)
-        return replace(view, query=query, columns=None, options=self._options())
+        query = self.grammar.query()
+        text = query.sql.as_string(None)
+        return replace(view, query=text, columns=None, options=self._options(query))
 
     def names_in(self, query: str) -> list[str]:
         """The views that a query reads."""
         return [view.name for view in self.views if view.name in query]
 
-    def _options(self) -> tuple[tuple[str, str], ...]:
+    def _epsilon(self, query: Query) -> str:
+        """An epsilon of all tables, or one of each of some."""
+        one = self.options.choice(EPSILONS)
+        tables = [model.name.as_string(None) for model in self.schema.models]
+        names = [
+            source.alias.as_string(None).strip('"')
+            for source in query.parted
+            if source.relation.sql.as_string(None) in tables
+        ]
+        plain = [name for name in names if not set(name) & set('",:') and name == name.strip()]
+        if not plain or self.options.random() < 0.5:
+            return one
+        return ", ".join(f"{name}: {self.options.choice(EPSILONS)}" for name in plain)
+
+    def _options(self, query: Query) -> tuple[tuple[str, str], ...]:
         strategy, mode = self.options.choice(self.strategies), self.options.choice(self.modes)
         cache = self.options.choice(CACHES)
         made = (("strategy", strategy), ("maintain", mode), ("cache", cache))
         if strategy == "skew":
-            return (*made, ("epsilon", self.options.choice(EPSILONS)))
+            return (*made, ("epsilon", self._epsilon(query)))
         if strategy == "viewtree":
             return (*made, ("representation", self.options.choice(REPRESENTATIONS)))
         return made

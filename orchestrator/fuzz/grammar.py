@@ -12,7 +12,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier
 from orchestrator.fuzz.expressions import Expr, Expressions
 from orchestrator.fuzz.names import Names
 from orchestrator.fuzz.schema import listed
-from orchestrator.fuzz.sources import Field, From, Relation, Sources
+from orchestrator.fuzz.sources import Field, From, Relation, Source, Sources
 from orchestrator.fuzz.values import COMPARABLE, ColumnType
 
 
@@ -22,6 +22,8 @@ class Query:
 
     sql: Composable
     fields: tuple[Field, ...]
+    parted: tuple[Source, ...] = ()
+    """What heavy and light parts may be kept of, each at a threshold of its own."""
 
 
 NOTHING = SQL("")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from psycopg.sql import SQL, Composable, Literal
@@ -66,7 +67,8 @@ def triangles(g: Grammar, depth: int) -> Query:
         return g.select(keys, rest, SQL("DISTINCT "))
     if keys:
         rest = SQL("{} GROUP BY {}").format(rest, listed([key.sql for key in keys]))
-    return g.select([*keys, *(_total(g, sources) for _ in range(g.rng.choice((1, 2, 4))))], rest)
+    query = g.select([*keys, *(_total(g, sources) for _ in range(g.rng.choice((1, 2, 4))))], rest)
+    return query if keys else replace(query, parted=sources)
 
 
 def paths(g: Grammar, depth: int) -> Query:
@@ -92,7 +94,8 @@ def paths(g: Grammar, depth: int) -> Query:
     rest = SQL(" FROM {} WHERE {}").format(
         listed([_aliased(source) for source in sources]), SQL(" AND ").join(conditions)
     )
-    return g.select([_total(g, sources) for _ in range(g.rng.choice((1, 2)))], rest)
+    query = g.select([_total(g, sources) for _ in range(g.rng.choice((1, 2)))], rest)
+    return replace(query, parted=tuple(sources)) if len(sources) == 3 else query
 
 
 def stars(g: Grammar, depth: int) -> Query:

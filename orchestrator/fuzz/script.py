@@ -70,7 +70,7 @@ def view_statement(view: View, replace: bool = False) -> str:
         body = Literal(f"BEGIN EXECUTE {Literal(plain).as_string(None)}; END")
         return _text(SQL("DO {};").format(body))
     options = SQL(", ").join(
-        SQL("{} = {}").format(SQL(name), SQL(value)) for name, value in view.options
+        SQL("{} = {}").format(SQL(name), Literal(value)) for name, value in view.options
     )
     given = SQL(" WITH ({})").format(options) if view.options else SQL("")
     return _text(SQL("{}{} AS\n  {};").format(head, given, SQL(view.query)))

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import cache
 
 from orchestrator.algebra.operators.project import Item, Projection
@@ -34,13 +33,10 @@ from orchestrator.deltascript.plan import (
     Reason,
     Walk,
 )
-from orchestrator.errors import UsageError
 from orchestrator.strategies.problem import Problem
-from orchestrator.strategies.skew.counts import loomis_whitney, path
 from orchestrator.strategies.skew.degrees import Degrees, Split, rows_of
-from orchestrator.strategies.skew.exponents import Exponents
-from orchestrator.strategies.skew.four_path import four_path
 from orchestrator.strategies.skew.hierarchical import UnionPlan, union
+from orchestrator.strategies.skew.plans import exponents_of, parted, uneven
 from orchestrator.strategies.skew.show import shown
 from orchestrator.strategies.skew.triangle import (
     HEAVY,
@@ -53,7 +49,6 @@ from orchestrator.strategies.skew.triangle import (
 )
 from orchestrator.strategies.skew.unions import Unions
 from orchestrator.strategies.skew.weigh import Weight, weight
-from orchestrator.strategies.viewtree.hypergraph import Hypergraph
 from orchestrator.strategies.viewtree.normal import NUMBERS, NormalForm, normal_form
 from orchestrator.strategies.viewtree.propagation import (
     Content,
@@ -80,59 +75,17 @@ def plan(problem: Problem) -> MaintenancePlan | Unsupported:
                 )
         static = frozenset(a.name for a in form.atoms if a.scan.table.oid in problem.static)
         found = union(form.graph, problem.epsilon, static)
-        exponents = _exponents(problem, form)
+        exponents = exponents_of(problem, form)
         if isinstance(found, UnionPlan):
             if exponents.own:
-                return _uneven("a hierarchical query", exponents)
+                return uneven("a hierarchical query", exponents)
             return Unions(problem, form, found).plan(NAME)
-        parts = _parted(form.graph, exponents)
+        parts = parted(form.graph, exponents)
         if isinstance(parts, Unsupported):
             return found if form.graph.hierarchical else parts
         return _Program(problem, form, parts).plan()
 
     return planned(problem, made)
-
-
-def _parted(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
-    """The plan over parts of atoms of a query that is not hierarchical, or why it has none."""
-    for make in (path, four_path) if exponents.double else (path, four_path, loomis_whitney):
-        made = make(graph, exponents)
-        if isinstance(made, SkewPlan):
-            break
-    else:
-        made = triangle(graph, exponents)
-    if isinstance(made, SkewPlan) and exponents.own:
-        if exponents.double:
-            return _uneven("a triangle divided by both columns", exponents)
-        if made.exponents.free or any(one.together for one in made.divisions):
-            return _uneven("a grouped triangle, or a 4-path count,", exponents)
-    return made
-
-
-def _uneven(what: str, exponents: Exponents) -> Unsupported:
-    names = ", ".join(name for name, _ in exponents.own)
-    return Unsupported(f"{what} has one epsilon for all of its tables", names)
-
-
-def _exponents(problem: Problem, form: NormalForm) -> Exponents:
-    """What the user says of ε; of a table that is read more than once, each time has its ε."""
-    every = {atom.name: atom for atom in form.atoms}
-    own: dict[str, Fraction] = {}
-    for name, epsilon in problem.epsilons:
-        named = [
-            atom.name
-            for atom in form.atoms
-            for table in [atom.scan.table]
-            if name in (table.name, f"{table.schema}.{table.name}")
-        ]
-        found = [name] if name in every else named
-        if not found:
-            raise UsageError(
-                f"epsilon names {name!r}, which is no table of the query; it reads"
-                f" {', '.join(every)}."
-            )
-        own |= dict.fromkeys(found, epsilon)
-    return Exponents(problem.epsilon, double=problem.double, own=tuple(own.items()))
 
 
 def weighed(problem: Problem) -> Weight | None:
@@ -146,7 +99,7 @@ def weighed(problem: Problem) -> Weight | None:
     form = normal_form(problem.plan, problem.distinct, problem.types) if len(scans) == 3 else None
     if not isinstance(form, NormalForm) or form.groups:
         return None
-    made = triangle(form.graph, _exponents(problem, form))
+    made = triangle(form.graph, exponents_of(problem, form))
     return weight(problem, form, made) if isinstance(made, SkewPlan) else None
 
 

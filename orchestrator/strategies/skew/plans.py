@@ -1,0 +1,58 @@
+"""Which plan over parts of atoms a query has, and the ε that the user wants of it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from orchestrator.algebra.unsupported import Unsupported
+from orchestrator.errors import UsageError
+from orchestrator.strategies.problem import Problem
+from orchestrator.strategies.skew.counts import loomis_whitney, path
+from orchestrator.strategies.skew.exponents import Exponents
+from orchestrator.strategies.skew.four_path import four_path
+from orchestrator.strategies.skew.triangle import SkewPlan, triangle
+from orchestrator.strategies.viewtree.hypergraph import Hypergraph
+from orchestrator.strategies.viewtree.normal import NormalForm
+
+
+def parted(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
+    """The plan over parts of atoms of a query that is not hierarchical, or why it has none."""
+    for make in (path, four_path) if exponents.double else (path, four_path, loomis_whitney):
+        made = make(graph, exponents)
+        if isinstance(made, SkewPlan):
+            break
+    else:
+        made = triangle(graph, exponents)
+    if isinstance(made, SkewPlan) and exponents.own:
+        if exponents.double:
+            return uneven("a triangle divided by both columns", exponents)
+        if made.exponents.free or any(one.together for one in made.divisions):
+            return uneven("a grouped triangle, or a 4-path count,", exponents)
+    return made
+
+
+def uneven(what: str, exponents: Exponents) -> Unsupported:
+    """Why a query cannot have an ε for each relation."""
+    names = ", ".join(name for name, _ in exponents.own)
+    return Unsupported(f"{what} has one epsilon for all of its tables", names)
+
+
+def exponents_of(problem: Problem, form: NormalForm) -> Exponents:
+    """What the user says of ε; of a table that is read more than once, each time has its ε."""
+    every = {atom.name: atom for atom in form.atoms}
+    own: dict[str, Fraction] = {}
+    for name, epsilon in problem.epsilons:
+        named = [
+            atom.name
+            for atom in form.atoms
+            for table in [atom.scan.table]
+            if name in (table.name, f"{table.schema}.{table.name}")
+        ]
+        found = [name] if name in every else named
+        if not found:
+            raise UsageError(
+                f"epsilon names {name!r}, which is no table of the query; it reads"
+                f" {', '.join(every)}."
+            )
+        own |= dict.fromkeys(found, epsilon)
+    return Exponents(problem.epsilon, double=problem.double, own=tuple(own.items()))
