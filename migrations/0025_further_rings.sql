@@ -289,11 +289,14 @@ CREATE FUNCTION idivm.mixed_covariance(n bigint, t idivm.mixed_triple, m integer
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    terms idivm.monomial[] := t.terms;
+    terms idivm.monomial[];
 BEGIN
     IF n IS NULL OR n = 0 THEN
         RETURN NULL;
-    ELSIF terms[1].i IS DISTINCT FROM 0 OR terms[1].v <> n THEN
+    END IF;
+    -- A product that was not added to anything has them in another order.
+    terms := (idivm.mixed_total(ARRAY[t])).terms;
+    IF terms[1].i IS DISTINCT FROM 0 OR terms[1].v <> n THEN
         RETURN ROW(n, NULL, NULL)::idivm.mixed_covariance;
     END IF;
     RETURN ROW(n, (SELECT array_agg(EXISTS (SELECT FROM unnest(terms) AS one
