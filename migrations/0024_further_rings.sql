@@ -209,30 +209,35 @@ CREATE FUNCTION idivm.mixed_one() RETURNS idivm.mixed_triple
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN ROW(ARRAY[ROW(0, NULL, 0, NULL, 1)::idivm.monomial])::idivm.mixed_triple;
 
--- The product of what arguments at some places lift to: 1 + x + x^2 of a number, 1 + c of a category, whose
--- square is itself. NULL if one lacks, or is not finite.
+-- The product of what arguments at some places, in order, lift to: 1 + x + x^2 of a number, 1 + c of a category,
+-- whose square is itself. NULL if one lacks, or is not finite.
 CREATE FUNCTION idivm.mixed_product(x idivm.feature[], places integer[]) RETURNS idivm.mixed_triple
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    m integer := cardinality(x);
+    numbers numeric[];
+    categories text[];
+    terms idivm.monomial[] := ARRAY[ROW(0, NULL, 0, NULL, 1)::idivm.monomial];
 BEGIN
-    IF EXISTS (SELECT FROM unnest(x) AS f
-               WHERE f IS NULL OR f.number IN ('NaN', 'Infinity', '-Infinity')) THEN
-        RETURN NULL;
-    END IF;
-    RETURN (
-        WITH variable AS (
-            SELECT f.place, f.category, trim_scale(coalesce(f.number, 1)) AS v
-            FROM unnest(x, places) AS f (number, category, place) WHERE f.number IS DISTINCT FROM 0
-        ), monomial (i, a, j, b, v) AS (
-            SELECT 0, NULL::text, 0, NULL::text, 1::numeric
-            UNION ALL SELECT place, category, 0, NULL, v FROM variable
-            UNION ALL
-            SELECT l.place, l.category, r.place, r.category, trim_scale(l.v * r.v)
-            FROM variable l JOIN variable r ON l.place < r.place OR l.place = r.place AND l.category IS NULL
-        )
-        SELECT ROW(array_agg(ROW(m.*)::idivm.monomial ORDER BY i, a COLLATE "C", j, b COLLATE "C"))::idivm.mixed_triple
-        FROM monomial m
-    );
+    FOR i IN 1 .. m LOOP
+        numbers[i] := trim_scale(x[i].number);
+        categories[i] := x[i].category;
+        IF numbers[i] IN ('NaN', 'Infinity', '-Infinity') OR numbers[i] IS NULL AND categories[i] IS NULL THEN
+            RETURN NULL;
+        END IF;
+    END LOOP;
+    FOR i IN 1 .. m LOOP
+        CONTINUE WHEN numbers[i] = 0;
+        terms := terms || ROW(places[i], categories[i], 0, NULL, coalesce(numbers[i], 1))::idivm.monomial;
+        FOR j IN i + (numbers[i] IS NULL)::integer .. m LOOP
+            IF numbers[j] IS DISTINCT FROM 0 THEN
+                terms := terms || ROW(places[i], categories[i], places[j], categories[j],
+                                      trim_scale(coalesce(numbers[i], 1) * coalesce(numbers[j], 1)))::idivm.monomial;
+            END IF;
+        END LOOP;
+    END LOOP;
+    RETURN ROW(terms)::idivm.mixed_triple;
 END
 $$;
 
@@ -289,11 +294,14 @@ CREATE FUNCTION idivm.mixed_covariance(n bigint, t idivm.mixed_triple, m integer
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    terms idivm.monomial[] := t.terms;
+    terms idivm.monomial[];
 BEGIN
     IF n IS NULL OR n = 0 THEN
         RETURN NULL;
-    ELSIF terms[1].i IS DISTINCT FROM 0 OR terms[1].v <> n THEN
+    END IF;
+    -- A product that was not added to anything has them in another order.
+    terms := (idivm.mixed_total(ARRAY[t])).terms;
+    IF terms[1].i IS DISTINCT FROM 0 OR terms[1].v <> n THEN
         RETURN ROW(n, NULL, NULL)::idivm.mixed_covariance;
     END IF;
     RETURN ROW(n, (SELECT array_agg(EXISTS (SELECT FROM unnest(terms) AS one

@@ -45,7 +45,17 @@ STAR = Workload("star")
 ROWS = Contender("factorized", "viewtree", (("representation", "factorized"),))
 
 SIZES = (10_000, 100_000, 1_000_000)
-PARTS = ("updates", "covariance", "favorita", "training", "sum", "housing", "paths", "matrices")
+PARTS = (
+    "updates",
+    "covariance",
+    "favorita",
+    "categories",
+    "training",
+    "sum",
+    "housing",
+    "paths",
+    "matrices",
+)
 READ = 1_000
 """Rows of a result that are read to see what one takes."""
 
@@ -87,8 +97,11 @@ def run(
             return retailer.covariance(
                 orchestrator, data, rows, features, batches, repeat, limit, seed, say
             )
+        if part == "categories":
+            few = max(rows // 10, retailer.BATCH)
+            return retailer.categories(orchestrator, FAVORITA, few, features, repeat, seed, say)
         if part == "training":
-            return training.measure(orchestrator, rows, repeat, seed, say)
+            return training.measure(orchestrator, rows, features, repeat, seed, say)
         if part == "sum":
             return retailer.total(orchestrator, rows, repeat, seed, say)
         if part == "housing":

@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         dest="parts",
         action="append",
         choices=(
-            *("updates", "covariance", "favorita", "training", "sum"),
+            *("updates", "covariance", "favorita", "categories", "training", "sum"),
             *("housing", "paths", "matrices"),
         ),
         help="what is measured (default: all)",

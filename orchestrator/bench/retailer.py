@@ -70,12 +70,6 @@ def covariance(
         )
         scalars = _scalars(features)
         tree = [view_name("covar", TREE)]
-        mixed = []
-        if categories := data.categorical.intersection(features):
-            say(f"creating the covariance with {len(categories)} categories")
-            listed = (f"idivm.categorical({f})" if f in categories else f for f in features)
-            query = f"SELECT idivm.covar({', '.join(listed)}) AS c {source}"
-            mixed = [require(orchestrator, "mixed", query, TREE)]
         flat = {
             contender.label: _chunks(orchestrator, scalars, source, contender, size, limit, say)
             for contender, size in BASELINES
@@ -83,8 +77,6 @@ def covariance(
         vacuum(orchestrator)
         connection = orchestrator.connection
         sides = {"viewtree": refreshing(connection, tree)}
-        if mixed:
-            sides[CATEGORIES] = refreshing(connection, mixed)
         sides |= {
             label: refreshing(connection, views) for label, (views, _) in flat.items() if views
         }
@@ -95,14 +87,12 @@ def covariance(
 
         def batch(starts: Iterator[int], size: int) -> None:
             say(f"refreshing after a batch of {size:,}")
-            orchestrator.refresh(
-                *tree, *mixed, *(view for views, _ in flat.values() for view in views)
-            )
+            orchestrator.refresh(*tree, *(view for views, _ in flat.values() for view in views))
             inserts.append(data.insert(orchestrator, next(starts), size))
 
         series = in_turn(sides, partial(batch, starts, BATCH), repeat, SETTLE)
         inserted = Series(tuple(inserts[-repeat:]))
-        require_equal(orchestrator, [*tree, *mixed])
+        require_equal(orchestrator, tree)
         name = f"{data.workload.name}, covariance of {len(features)} features, batches of"
         found.append(row(f"{name} {BATCH:,}", rows, "insert, captured", inserted, batch=BATCH))
         called = {
@@ -142,6 +132,44 @@ def covariance(
     ]
 
 
+def categories(
+    orchestrator: Orchestrator,
+    data: Dataset,
+    rows: int,
+    most: int | None,
+    repeat: int,
+    seed: int,
+    say: Callable[[str], None],
+) -> tuple[list[dict[str, Any]], list[Bar]]:
+    """The covariance of numbers and categories beside the one that has all of them as numbers."""
+    with data.workload.tables(orchestrator, {"rows": rows, "seed": seed}):
+        features = data.features(orchestrator)[:most]
+        mixed = [f"idivm.categorical({f})" if f in data.categorical else f for f in features]
+        views: dict[str, str] = {}
+        for label, listed in ((TREE.label, features), (CATEGORIES, mixed)):
+            say(f"creating the covariance ({label})")
+            query = f"SELECT idivm.covar({', '.join(listed)}) AS c {data.source}"
+            views[label] = require(orchestrator, f"covar{len(views)}", query, TREE)
+        vacuum(orchestrator)
+        starts = count(rows, BATCH)
+
+        def batch() -> None:
+            say(f"refreshing after a batch of {BATCH:,}")
+            orchestrator.refresh(*views.values())
+            data.insert(orchestrator, next(starts), BATCH)
+
+        connection = orchestrator.connection
+        sides = {label: refreshing(connection, [view]) for label, view in views.items()}
+        series = in_turn(sides, batch, repeat, 1)
+        require_equal(orchestrator, list(views.values()))
+    number = len(data.categorical.intersection(features))
+    name = f"{data.workload.name}, covariance of {len(features)} features, {number} categories"
+    return [
+        row(name, rows, label, one, batch=BATCH) | _beside(data, label, one, series[TREE.label])
+        for label, one in series.items()
+    ], []
+
+
 def _beside(data: Dataset, side: str, one: Series, tree: Series) -> dict[str, Any]:
     """How many times the throughput of a side the view tree has, here and in the paper."""
     ratio = None if one is tree else round(one.times_slower_than(tree), 2)
@@ -156,7 +184,7 @@ def total(
     retailer = RETAILER.workload
     with retailer.tables(orchestrator, {"rows": rows, "seed": seed}):
         query = f"SELECT sum(units) AS total {RETAILER.source}"
-        views = {}
+        views: dict[str, str] = {}
         for one in contenders:
             say(f"creating the sum of units ({one.label})")
             views[one.label] = require(orchestrator, "total", query, one)

@@ -37,7 +37,12 @@ COEFFICIENTS_WITHIN = 1e-6
 
 
 def measure(
-    orchestrator: Orchestrator, rows: int, repeat: int, seed: int, say: Callable[[str], None]
+    orchestrator: Orchestrator,
+    rows: int,
+    most: int | None,
+    repeat: int,
+    seed: int,
+    say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
     """What training takes after each batch, beside what the maintenance of the covariance does."""
     found: list[dict[str, Any]] = []
@@ -45,16 +50,17 @@ def measure(
     for data in (RETAILER, FAVORITA):
         say(f"training on {data.workload.name}")
         with data.workload.tables(orchestrator, {"rows": rows, "seed": seed}):
-            more, further = _on(orchestrator, data, rows, repeat)
+            more, further = _on(orchestrator, data, rows, most, repeat)
         found += more
         bars += further
     return found, bars
 
 
 def _on(
-    orchestrator: Orchestrator, data: Dataset, rows: int, repeat: int
+    orchestrator: Orchestrator, data: Dataset, rows: int, most: int | None, repeat: int
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
-    connection, features = orchestrator.connection, data.features(orchestrator)
+    # The label is the first of them.
+    connection, features = orchestrator.connection, data.features(orchestrator)[:most]
     query = f"SELECT idivm.covar({', '.join(features)}) AS c {data.source}"
     view = require(orchestrator, "covar", query, TREE)
     place = features.index(data.label) + 1

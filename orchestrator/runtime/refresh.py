@@ -50,7 +50,9 @@ def refresh_here(connection: Connection[Any], view_ids: Sequence[int]) -> list[R
 
 def pin_tables(connection: Connection[Any], view_ids: Sequence[int]) -> None:
     """Makes sure that the tables of views are as the open transaction's snapshot has them."""
-    connection.execute("SELECT idivm.pin_tables(id) FROM unnest(%s) AS id", [list(view_ids)])
+    connection.execute(
+        "SELECT idivm.pin_tables(id) FROM unnest(%s::integer[]) AS id", [list(view_ids)]
+    )
 
 
 def collect(connection: Connection[Any], view_ids: Sequence[int]) -> bool:

@@ -44,7 +44,7 @@ def test_growing_data_sums_paths_and_matrices_are_measured(dsn):
 
 def test_a_retailer_s_covariance_is_measured_at_several_batch_sizes(dsn):
     report = run(dsn=dsn, parts=("covariance",), rows=1_000, features=2, batches=(10,), repeat=1)
-    name = "covariance of 2 features, batches of"
+    name = "retailer, covariance of 2 features, batches of"
     assert [(row["name"], row["side"]) for row in report.rows] == [
         *(
             (f"{name} {1000:,}", s)
@@ -52,3 +52,18 @@ def test_a_retailer_s_covariance_is_measured_at_several_batch_sizes(dsn):
         ),
         *((f"{name} 10", s) for s in ("viewtree", "tuple", "SDBT-streams")),
     ]
+
+
+def test_groceries_are_measured_with_categories_and_models_with_numpy(dsn):
+    parts = ("categories", "training")
+    report = run(dsn=dsn, parts=parts, rows=1_000, features=2, batches=(), repeat=1)
+    name = "favorita, covariance of 2 features"
+    models = ("retailer, a model of 1 features", "favorita, a model of 1 features")
+    sides = ("training resumed", "training from scratch", "closed form")
+    assert [(row["name"], row["side"]) for row in report.rows] == [
+        (f"{name}, 1 categories", "viewtree"),
+        (f"{name}, 1 categories", "viewtree, categories"),
+        *((model, side) for model in models for side in ("viewtree, no training", *sides)),
+    ]
+    assert [row["paper"] for row in report.rows[:5]] == [None, 4, None, 1.22, 100]
+    assert all(bar.holds for bar in report.bars if "numpy" in bar.name)

@@ -34,6 +34,10 @@ def content(orc, name="sums"):
     return sorted(orc.execute(f"TABLE {name}")[0].rows, key=str)
 
 
+def test_where_there_is_no_view_nothing_is_found(orc):
+    assert orc.check() == [] == orc.refresh()
+
+
 def test_a_refresh_applies_what_was_logged(shop):
     before = content(shop)
     shop.execute("UPDATE t SET n = n + 1000 WHERE id = 1")

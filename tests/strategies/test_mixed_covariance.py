@@ -158,7 +158,7 @@ def test_groups_filters_and_what_is_not_finite(orc):
         ("models", f"day, idivm.linreg({COVAR}, 3, 0.1) AS m", "GROUP BY day", {}),
         (
             "kept",
-            "town, day, idivm.covar(units, kind, price) AS c",
+            "town, day, idivm.covar(kind, units, open, price) AS c",
             "GROUP BY town, day",
             {"representation": "factorized"},
         ),
