@@ -64,6 +64,9 @@ def _changes(step: Step) -> Iterator[SQL | Composed]:
     elif isinstance(step, Alone):
         yield from _texts([step.statement])
     elif isinstance(step, Replace | Recreate):
+        if isinstance(step, Recreate):
+            # It may have other columns, and be none that replaces the one before.
+            yield SQL("DROP VIEW IF EXISTS {} CASCADE").format(SQL(step.view.name))
         yield plain_view(step.view)
     elif isinstance(step, Storm):
         for transactions in step.writers:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import psycopg
 import pytest
 
-from orchestrator.fuzz.case import Case, Refresh, Statement, Table, Transaction, View
+from orchestrator.fuzz.case import Case, Recreate, Refresh, Statement, Table, Transaction, View
 from orchestrator.fuzz.plainly import takes_long
 
 CASE = Case(
@@ -30,3 +32,12 @@ def test_every_statement_up_to_the_step_counts(plain_dsn: str, until: int | None
     with psycopg.connect(plain_dsn, autocommit=True) as connection:
         assert takes_long(connection, CASE, until, "100ms") is long
         assert connection.execute("SELECT to_regnamespace('s')").fetchone() == (None,)
+
+
+def test_a_view_with_other_columns_takes_the_place_of_the_one_before(plain_dsn: str):
+    quick = replace(CASE, views=(View("s.v", "SELECT 1 AS one"),))
+    recreated = replace(quick, steps=(Recreate(CASE.views[1]), *CASE.steps))
+    recreated = replace(recreated, views=(CASE.views[0], *recreated.views))
+    with psycopg.connect(plain_dsn, autocommit=True) as connection:
+        assert not takes_long(connection, quick, None, "100ms")
+        assert takes_long(connection, recreated, None, "100ms")
