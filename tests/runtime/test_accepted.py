@@ -51,7 +51,11 @@ def test_nothing_that_postgresql_takes_is_refused(
 
 
 def test_nothing_that_postgresql_takes_is_refused_by_writers(orc: Orchestrator) -> None:
-    all_are_taken(orc, "eager", VIEWS)
+    # Every second view, and those that are refused.
+    views = {
+        name: query for n, (name, query) in enumerate(VIEWS.items()) if n % 2 or name in MOVING
+    }
+    all_are_taken(orc, "eager", views)
 
 
 def all_are_taken(orc: Orchestrator, maintain: str, views: dict[str, str]) -> None:

@@ -255,7 +255,7 @@ def test_the_views_of_tpch(orc: Orchestrator, spark: Any) -> None:
     orc.connection.execute("ANALYZE")
     seen: dict[str, set[str]] = {}
     # Those that differ in what Spark is asked for.
-    for number in (1, 2, 4, 7, 9, 11, 13, 15, 16, 18, 20, 21, 22):
+    for number in (2, 7, 13, 16, 18, 20, 22):
         view = made(orc, spark, f"q{number}", workload.text(f"q{number}"))
         seen[view.name] = by_spark(view)
     # Only with a quotient below a comparison, or a lateral subquery, is there nothing for Spark.
@@ -345,7 +345,8 @@ def test_a_rebuild_after_a_load(
     assert {one.view: one.equal for one in orc.check()} == {"v": True, "above": True, "tops": True}
     assert all(differing(orc, view) == {} for view in orc.views())
     assert "content by Spark" in orc.explain("v").why
-    # By cost, the views that ask for it are Spark's.
+    # By cost, the views that ask for it are Spark's; what so few rows took says nothing of a row.
+    orc.execute("DELETE FROM idivm.costs")
     orc.execute("ALTER VIEW v SET (initialise = spark)")
     more = spark.range(500, 2000).selectExpr(
         "int(id) AS id", "int(id % 5) AS g", "int(id * 3) AS x"

@@ -89,7 +89,9 @@ def test_every_view_follows_every_change(orc, maintain, indexed, older):
     orc.execute(TABLES)
     if indexed:
         orc.execute(INDEXES)
-    for name, query in VIEWS.items():
+    # The programs are the same in all modes and versions; each of those has half of the views.
+    half = older or maintain != "deferred"
+    for name, query in list(VIEWS.items())[(maintain == "eager") :: 2 if half else 1]:
         made = orc.create_view(name, query, strategy="viewtree", maintain=maintain)
         assert made.strategy == "viewtree"
     for change in CHANGES:
