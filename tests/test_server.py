@@ -21,7 +21,14 @@ from psycopg.conninfo import conninfo_to_dict
 import orchestrator
 from orchestrator.api import accelerate
 from orchestrator.errors import ServerError
-from orchestrator.server import EmbeddedServer, embedded_dsn, find, installations, unprivileged
+from orchestrator.server import (
+    EmbeddedServer,
+    cluster,
+    embedded_dsn,
+    find,
+    installations,
+    unprivileged,
+)
 from orchestrator.server.binaries import Installation
 from orchestrator.server.postmaster import is_alive, running_postmaster
 from orchestrator.server.unprivileged import reachable, server_account
@@ -162,6 +169,23 @@ def test_a_starter_killed_halfway_does_no_harm(embed: Embed) -> None:
     starter.communicate()
     assert answer(server.up().dsn, "SELECT 1") == 1
     assert [path.name for path in server.home.glob("data*")] == ["data"]
+
+
+def test_a_folder_goes_in_which_somebody_still_makes_files(
+    embed: Embed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = embed().home / "data.new-half"
+    half.mkdir(parents=True)
+    inner, late = os.rmdir, ["base", "global"]
+
+    def rmdir(path: Any, **options: Any) -> None:
+        if late and Path(path).name == half.name:
+            (half / late.pop()).mkdir()
+        inner(path, **options)
+
+    monkeypatch.setattr(os, "rmdir", rmdir)
+    cluster._remove(half)
+    assert not half.exists() and not late
 
 
 @pytest.mark.integration

@@ -34,11 +34,13 @@ jit = off
 
 _UNFINISHED = "data.new-"
 
+_TRIES = 1000
+
 
 def make_cluster(data: Path, installation: Installation, account: Account, password: str) -> None:
     """Makes a cluster at `data` with the role and the database `idivm`, or nothing at all."""
     for leftover in data.parent.glob(f"{_UNFINISHED}*"):
-        shutil.rmtree(leftover)
+        _remove(leftover)
     staging = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=data.parent))
     try:
         account.own(staging)
@@ -51,6 +53,15 @@ def make_cluster(data: Path, installation: Installation, account: Account, passw
         staging.rename(data)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _remove(folder: Path) -> None:
+    """Removes a folder in which the initdb of somebody who was killed may still make and remove files."""
+    for _ in range(_TRIES):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+    shutil.rmtree(folder)
 
 
 def _initdb_options() -> list[str]:
