@@ -162,7 +162,7 @@ def test_measures_and_leaves_nothing(pg_version: int, tmp_path: Path) -> None:
             scale=0.002,
             repeat=2,
             d=(50, 10**6),
-            j=(2, 3),
+            j=(2, 3, 4),
             s=(100,),
             f=(5,),
             say=lambda text: None,
