@@ -8,19 +8,23 @@ largest, on data of its own.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import cycle
-
-from psycopg import sql
 
 from orchestrator.api import Orchestrator
 from orchestrator.bench import pairs
-from orchestrator.bench.contenders import TUPLE, Contender, in_turn, refreshing, require_equal
-from orchestrator.bench.cycles import BLOCKS, STARS, Growth, slopes, views
+from orchestrator.bench.contenders import TUPLE, Contender
+from orchestrator.bench.cycles import (
+    BLOCKS,
+    STARS,
+    Growth,
+    beside_tuple,
+    note_changes,
+    slopes,
+    views,
+)
 from orchestrator.bench.report import Bar
 from orchestrator.bench.workload import Workload
 
@@ -80,31 +84,13 @@ def measured(
 ) -> Iterator[Growth]:
     """A row of the report for `skew` at an ε, and one for `tuple`, of what a change costs, beside it."""
     share, count = Fraction(epsilon), COUNTS[name]
-    skew = Contender(f"skew {share}", "skew", (("epsilon", epsilon),))
-    sides = (skew, TUPLE)
-    found: dict[str, Growth] = {
-        one.label: {"graph": name, "rows": size, "epsilon": str(share), "side": one.label}
-        for one in sides
-    }
+    skew, found = beside_tuple(name, size, share)
 
     def made(kind: int, contenders: Sequence[Contender]) -> AbstractContextManager[dict[str, str]]:
         return views(orchestrator, count.workload, "count", size, share, kind, contenders, say)
 
-    with made(STARS, sides) as names:
-        turns = cycle(count.changes)
-        refreshes = {
-            label: refreshing(orchestrator.connection, [view]) for label, view in names.items()
-        }
-        series = in_turn(
-            refreshes,
-            lambda: pairs.run(orchestrator, sql.SQL(next(turns)).format()),
-            updates,
-            max(6, 2 * len(count.changes)),
-        )
-        require_equal(orchestrator, list(names.values()))
-        for label, runs in series.items():
-            found[label]["buffers"] = round(statistics.mean(r.buffers for r in runs.runs), 1)
-            found[label]["ms"] = round(statistics.mean(runs.times), 3)
+    with made(STARS, (skew, TUPLE)) as names:
+        note_changes(orchestrator, found, names, count.changes, updates)
         found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
     if not count.linear:
         with made(BLOCKS, (skew,)) as names:

@@ -61,24 +61,10 @@ def measured(
 ) -> Iterator[Growth]:
     """A row of the report for `skew` at an ε, and one for `tuple`, of what a change costs, beside it."""
     share = Fraction(epsilon)
-    skew = Contender(f"skew {share}", "skew", (("epsilon", epsilon),))
-    sides = (skew, TUPLE)
-    found: dict[str, Growth] = {
-        one.label: {"graph": name, "rows": size, "epsilon": str(share), "side": one.label}
-        for one in sides
-    }
-    with views(orchestrator, CYCLES, name, size, share, STARS, sides, say) as names:
-        turns = cycle(("INSERT INTO r VALUES (1, 2)", "DELETE FROM r WHERE a = 1 AND b = 2"))
-        refreshes = {
-            label: refreshing(orchestrator.connection, [view]) for label, view in names.items()
-        }
-        series = in_turn(
-            refreshes, lambda: pairs.run(orchestrator, sql.SQL(next(turns)).format()), updates, 6
-        )
-        require_equal(orchestrator, list(names.values()))
-        for label, runs in series.items():
-            found[label]["buffers"] = round(statistics.mean(r.buffers for r in runs.runs), 1)
-            found[label]["ms"] = round(statistics.mean(runs.times), 3)
+    skew, found = beside_tuple(name, size, share)
+    with views(orchestrator, CYCLES, name, size, share, STARS, (skew, TUPLE), say) as names:
+        turns = ("INSERT INTO r VALUES (1, 2)", "DELETE FROM r WHERE a = 1 AND b = 2")
+        note_changes(orchestrator, found, names, turns, updates)
     with views(orchestrator, CYCLES, name, size, share, BLOCKS, (skew,), say) as names:
         mean, even, longest = delays(orchestrator, names[skew.label])
         found[skew.label] |= {
@@ -91,6 +77,39 @@ def measured(
         with views(orchestrator, CYCLES, name, size, share, SQUARE, (skew,), say) as names:
             found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
     yield from found.values()
+
+
+def beside_tuple(graph: str, size: int, epsilon: Fraction) -> tuple[Contender, dict[str, Growth]]:
+    """`skew` at an ε, and the rows of the report for it and for `tuple`, by their labels."""
+    skew = Contender(f"skew {epsilon}", "skew", (("epsilon", str(epsilon)),))
+    return skew, {
+        one.label: {"graph": graph, "rows": size, "epsilon": str(epsilon), "side": one.label}
+        for one in (skew, TUPLE)
+    }
+
+
+def note_changes(
+    orchestrator: Orchestrator,
+    found: Mapping[str, Growth],
+    names: Mapping[str, str],
+    changes: Sequence[str],
+    updates: int,
+) -> None:
+    """Notes what refreshes after changes of one row, again and again the same ones, cost each view."""
+    turns = cycle(changes)
+    refreshes = {
+        label: refreshing(orchestrator.connection, [view]) for label, view in names.items()
+    }
+    series = in_turn(
+        refreshes,
+        lambda: pairs.run(orchestrator, sql.SQL(next(turns)).format()),
+        updates,
+        max(6, 2 * len(changes)),
+    )
+    require_equal(orchestrator, list(names.values()))
+    for label, runs in series.items():
+        found[label]["buffers"] = round(statistics.mean(r.buffers for r in runs.runs), 1)
+        found[label]["ms"] = round(statistics.mean(runs.times), 3)
 
 
 @contextmanager

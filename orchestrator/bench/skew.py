@@ -117,24 +117,21 @@ def run(
                 for size in sizes or pairs.SIZES
                 for row in pairs.measured(orchestrator, size, epsilon, updates, say)
             ]
-            grouped = [
-                row
-                for name in shapes
-                if name in cycles.NAMES
-                for epsilon in epsilons
-                if epsilon in cycles.EPSILONS
-                for size in sizes or cycles.SIZES
-                for row in cycles.measured(orchestrator, name, size, epsilon, updates, say)
-            ]
-            counted = [
-                row
-                for name in shapes
-                if name in counts.COUNTS
-                for epsilon in epsilons
-                if epsilon in cycles.EPSILONS
-                for size in sizes or cycles.SIZES
-                for row in counts.measured(orchestrator, name, size, epsilon, updates, say)
-            ]
+            grouped, counted = (
+                [
+                    row
+                    for name in shapes
+                    if name in names
+                    for epsilon in epsilons
+                    if epsilon in cycles.EPSILONS
+                    for size in sizes or cycles.SIZES
+                    for row in measured(orchestrator, name, size, epsilon, updates, say)
+                ]
+                for names, measured in (
+                    (cycles.NAMES, cycles.measured),
+                    (counts.COUNTS, counts.measured),
+                )
+            )
             rows = (*triangles, *met, *grouped, *counted)
             found = (
                 *_bars(triangles),
