@@ -80,15 +80,12 @@ END
 $$;
 
 -- Takes the locks of a refresh of these views but for those that are kept, and says whether any of them
--- was held by somebody else. That may have been a change of mode: the writers of a view that is kept by
--- now wait for its lock, and must not wait for one who waits for further locks meanwhile. So all are let
--- go then, and those that still are apart are taken anew; who cannot see a change of mode begins again.
+-- was held by somebody else.
 CREATE FUNCTION idivm.lock_apart(view_ids integer[], kept integer[]) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     apart integer[] := ARRAY(SELECT id FROM unnest(view_ids) AS id WHERE id <> ALL (kept) ORDER BY id);
-    snapshot_is_fixed boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     view_id integer;
     callers text;
     waited boolean := false;
@@ -102,23 +99,12 @@ BEGIN
                              'each statement''s changes, or WITH (maintain = on_commit).';
         END IF;
     END IF;
-    LOOP
-        BEGIN
-            FOREACH view_id IN ARRAY apart LOOP
-                CONTINUE WHEN pg_try_advisory_xact_lock(idivm.lock_class(), view_id);
-                waited := pg_advisory_xact_lock(idivm.lock_class(), view_id) IS NOT NULL;
-                IF snapshot_is_fixed AND view_id < apart[cardinality(apart)] THEN
-                    RAISE EXCEPTION 'another session has refreshed or changed these views meanwhile'
-                        USING ERRCODE = 'serialization_failure';
-                ELSIF NOT snapshot_is_fixed AND apart && ARRAY(SELECT idivm.kept_views()) THEN
-                    RAISE EXCEPTION USING ERRCODE = 'IV001', MESSAGE = 'these views are kept by now';
-                END IF;
-            END LOOP;
-            RETURN waited;
-        EXCEPTION WHEN SQLSTATE 'IV001' THEN
-            apart := ARRAY(SELECT id FROM unnest(apart) AS id WHERE id NOT IN (SELECT idivm.kept_views()) ORDER BY id);
-        END;
+    FOREACH view_id IN ARRAY apart LOOP
+        IF NOT pg_try_advisory_xact_lock(idivm.lock_class(), view_id) THEN
+            waited := pg_advisory_xact_lock(idivm.lock_class(), view_id) IS NOT NULL;
+        END IF;
     END LOOP;
+    RETURN waited;
 END
 $$;
 
@@ -192,129 +178,5 @@ BEGIN
         seconds := extract(epoch FROM clock_timestamp() - started);
         RETURN NEXT;
     END LOOP;
-END
-$$;
-
--- As before, by the function above.
-CREATE OR REPLACE FUNCTION idivm.set_mode(view_id integer, mode text) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    -- In the order of everybody: views that are not kept, tables, views that are.
-    PERFORM idivm.lock_views(ARRAY[view_id]);
-    PERFORM idivm.hold_writers(ARRAY[view_id], mode = 'deferred');
-    UPDATE idivm.views v SET maintain = mode WHERE v.id = view_id;
-    PERFORM idivm.sync_modes();
-    PERFORM idivm.start_keeping(view_id);
-END
-$$;
-
--- The sources of some views whose logs have something to free or are so long that they may, or may be
--- longer than one of their readers allows: mostly none. What this does not look at, collect_source does.
-CREATE FUNCTION idivm.collectable(view_ids integer[], pages integer DEFAULT 64) RETURNS SETOF integer
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN QUERY
-    WITH logs AS MATERIALIZED (
-        SELECT s.source, (coalesce(pg_sequence_last_value(to_regclass('idivm_log.s' || s.source || '_seq')::oid), 0) >> 32) & 1 AS turn,
-               coalesce(pg_relation_size(to_regclass('idivm_log.s' || s.source || '_a')), 0) AS a,
-               coalesce(pg_relation_size(to_regclass('idivm_log.s' || s.source || '_b')), 0) AS b
-        FROM (SELECT DISTINCT vs.source FROM idivm.view_sources vs WHERE vs.view = ANY (view_ids)) AS s
-    )
-    SELECT l.source FROM logs l
-    WHERE CASE l.turn WHEN 0 THEN l.b ELSE l.a END > 0
-       OR CASE l.turn WHEN 0 THEN l.a ELSE l.b END >= pages * current_setting('block_size')::bigint
-       OR (SELECT sum(one.a + one.b) FROM logs one)
-          > least(pg_size_bytes(coalesce(idivm.database_setting('idivm.log_limit'), '1GB')),
-                  (SELECT min(pg_size_bytes(v.options ->> 'log_limit')) FROM idivm.views v
-                   WHERE v.options ? 'log_limit'
-                     AND EXISTS (SELECT FROM idivm.view_sources vs JOIN logs one USING (source) WHERE vs.view = v.id)))
-    ORDER BY l.source;
-END
-$$;
-
--- As before, but only logs are collected that have something to free.
-CREATE OR REPLACE PROCEDURE idivm.refresh_all(VARIADIC names text[] DEFAULT '{}')
-    LANGUAGE plpgsql
-AS $$
-DECLARE
-    ids pg_catalog.int4[];
-    late pg_catalog.text[];
-    attempt pg_catalog.int4 := 0;
-    again pg_catalog.bool;
-    to_collect pg_catalog.int4[];
-    source_id pg_catalog.int4;
-BEGIN
-    IF pg_catalog.cardinality(names) OPERATOR(pg_catalog.=) 0 THEN
-        ids := ARRAY(SELECT v.id FROM idivm.views v WHERE v.status OPERATOR(pg_catalog.<>) 'building');
-    ELSE
-        ids := ARRAY(SELECT idivm.view_id(n::pg_catalog.regclass) FROM pg_catalog.unnest(names) AS n);
-    END IF;
-    LOOP
-        -- Waiting happens before the snapshot is taken, so that it is not stale when the wait ends.
-        PERFORM idivm.lock_views(ids);
-        COMMIT;
-        SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
-        BEGIN
-            again := false;
-            PERFORM idivm.refresh_views(ids);
-        EXCEPTION WHEN serialization_failure THEN
-            attempt := attempt OPERATOR(pg_catalog.+) 1;
-            IF attempt OPERATOR(pg_catalog.>) 20 THEN
-                RAISE;
-            END IF;
-            again := true;
-        END;
-        COMMIT;
-        EXIT WHEN NOT again;
-    END LOOP;
-    to_collect := ARRAY(SELECT idivm.collectable(ids));
-    IF pg_catalog.cardinality(to_collect) OPERATOR(pg_catalog.=) 0 THEN
-        RETURN;
-    END IF;
-    FOREACH source_id IN ARRAY to_collect LOOP
-        PERFORM idivm.collect_source(source_id);
-        COMMIT;
-    END LOOP;
-    late := ARRAY(
-        SELECT v.relation::pg_catalog.text FROM idivm.overdue() AS o
-        JOIN idivm.views v ON v.id OPERATOR(pg_catalog.=) o.view
-        WHERE o.action OPERATOR(pg_catalog.=) 'refresh' AND o.view OPERATOR(pg_catalog.<>) ALL (ids));
-    IF pg_catalog.cardinality(late) OPERATOR(pg_catalog.>) 0 THEN
-        CALL idivm.refresh_all(VARIADIC late);
-    END IF;
-END
-$$;
-
--- As before, but a table comes before its partitions and heirs, as it does for everybody else: TRUNCATE
--- has locked it when it comes to them, while a refresh would still have to come from them to it.
-CREATE OR REPLACE FUNCTION idivm.pin_tables(view_id integer) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    one record;
-BEGIN
-    FOR one IN
-        SELECT m.member::regclass AS name, c.oid, nullif(c.relfilenode, 0) AS file, c.relkind = 'p' AS is_parted
-        FROM idivm.view_sources vs
-        JOIN idivm.sources s ON s.id = vs.source
-        JOIN idivm.source_members m ON m.source = vs.source
-        JOIN pg_class c ON c.oid = m.member
-        WHERE vs.view = view_id AND c.relkind IN ('r', 'm', 'p')
-        ORDER BY m.member <> s.relation, c.relkind <> 'p', c.oid
-    LOOP
-        -- Of a table that was dropped there is nothing to lock.
-        IF pg_relation_filenode(one.oid) IS NOT NULL OR one.is_parted AND to_regclass(one.name::text) IS NOT NULL THEN
-            EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE', one.name);
-        END IF;
-        IF pg_relation_filenode(one.oid) IS DISTINCT FROM one.file THEN
-            RAISE EXCEPTION 'the table % was truncated or rewritten after this transaction took its snapshot', one.name
-                USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
-        END IF;
-    END LOOP;
-EXCEPTION WHEN undefined_table THEN
-    RAISE EXCEPTION 'a table was dropped after this transaction took its snapshot'
-        USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
 END
 $$;

@@ -24,6 +24,7 @@ from orchestrator.sqltext import checksum
 pytestmark = pytest.mark.integration
 
 FIRST = "CREATE TABLE idivm.one (a integer); CREATE TABLE idivm.two (b integer);"
+EARLIER_20 = "97a6afacf6d55bc8d855b7761d86d05f5e9c6d8a4b727f96081050fcd572bf9f"
 SECOND = "ALTER TABLE idivm.one ADD COLUMN c text DEFAULT 'x; y';"
 
 
@@ -135,6 +136,16 @@ def test_refuses_a_file_edited_after_it_was_applied(
     sentence = refusal(lambda: migrate(database, folder))
     assert "0001_first was edited" in sentence and "new migration" in sentence
     assert "three" not in tables(database)
+
+
+def test_a_database_that_took_another_text_of_a_migration_is_brought_up_to_date(
+    database: Connection[Any],
+) -> None:
+    migrate(database)
+    database.execute("UPDATE idivm.migrations SET checksum = %s WHERE number = 20", [EARLIER_20])
+    assert migrate(database) == []
+    database.execute("UPDATE idivm.migrations SET checksum = %s WHERE number = 19", [EARLIER_20])
+    assert "0019" in refusal(lambda: migrate(database))
 
 
 def test_refuses_a_schema_of_somebody_else(folder: Path, database: Connection[Any]) -> None:

@@ -314,6 +314,7 @@ def log_is_whole(connection: Connection[Any], source_id: int) -> bool:
 
 def forget_source(connection: Connection[Any], source_id: int) -> None:
     """Removes a source with all that is left of it; its readers are then to be planned again."""
+    connection.execute("SELECT idivm.hold_logs(%s)", [[source_id]])
     connection.execute("DELETE FROM idivm.view_sources WHERE source = %s", [source_id])
     connection.execute("SELECT idivm.forget_source(%s)", [source_id])
 

@@ -270,7 +270,9 @@ def _replan_one(
     old = _restate(connection, view, plan, names, afresh)
     for statement in emit.create_program(plan, names):
         connection.execute(statement)
-    for source_id in before - catalog.sources_of(connection, view.id):
+    lost = before - catalog.sources_of(connection, view.id)
+    connection.execute("SELECT idivm.hold_logs(%s)", [list(lost)])
+    for source_id in lost:
         connection.execute("SELECT idivm.forget_unused_source(%s)", [source_id])
     connection.execute("UPDATE idivm.views SET status = 'invalid' WHERE id = %s", [view.id])
     return old

@@ -54,9 +54,11 @@ def hold(connection: Connection[Any], *view_ids: int) -> None:
     connection.execute(
         "SELECT idivm.lock_apart(%s, ARRAY(SELECT idivm.kept_views()))", [list(view_ids)]
     )
-    kept = [view_id for view_id in view_ids if is_kept(connection, view_id)]
-    if kept:
-        connection.execute("SELECT idivm.hold_writers(%s, true)", [kept])
+    connection.execute(
+        "SELECT idivm.hold_writers(ARRAY(SELECT id FROM unnest(%s::integer[]) AS id"
+        " WHERE id IN (SELECT idivm.kept_views())), true)",
+        [list(view_ids)],
+    )
 
 
 def start(connection: Connection[Any], view_id: int) -> None:
