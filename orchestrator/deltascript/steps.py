@@ -429,7 +429,7 @@ def _few(plan: MaintenancePlan) -> int:
 
 def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> Composed:
     table = names.state(step.state)
-    query = query_text(step.query, names, indent="            ")
+    query = _in_order(plan, step, query_text(step.query, names, indent="            "))
     columns = step.columns
     overwritten = any(_is_overwritten(step, *field) for field in step.fields)
     same = SQL(" AND ").join(
@@ -486,6 +486,32 @@ def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> 
         _qualified(names, step.collect),
         variable,
         _planned_for(plan, SQL("cardinality({})").format(variable)),
+    )
+
+
+def _in_order(plan: MaintenancePlan, step: Apply, query: Composable) -> Composable:
+    """The rows of a diff in the order in which the state has its rows, as far as that is known.
+
+    What lies side by side is met one after the other then: in pages that were just read, or that the
+    system reads ahead.
+    """
+    state = plan.state(step.state)
+    tree = step.query.tree
+    plain = isinstance(tree, exp.Select) and not (tree.args.get("order") or tree.args.get("limit"))
+    if not isinstance(state, StateTable) or not plain:
+        return query
+    stored = step.columns
+    if step.kind in ("update", "delete"):
+        called = {name: diff for name, diff, _ in step.keys}
+        stored = tuple(item.alias_or_name for item in tree.expressions)
+        by = [called[name] for name in (*state.together, *state.key, *called) if name in called]
+    else:
+        by = [*state.together, *state.key]
+    places = dict.fromkeys(stored.index(name) + 1 for name in by)
+    if not places:
+        return query
+    return SQL("{}\n            ORDER BY {}").format(
+        query, SQL(", ").join(SQL(str(place)) for place in places)
     )
 
 

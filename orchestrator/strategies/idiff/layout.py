@@ -44,8 +44,8 @@ def laid_out(
         for is_update, by in ways
         if not set(state.key) <= set(by)
     ]
-    # A lookup may go by a part of the key.
-    otherwise = (False, 1.0, state.key[1:] and state.key)
+    # A lookup may go by a part of the key, and diffs come in its order.
+    otherwise = (False, 1.0, state.key)
     # Updates, which leave rows where they are, come before what finds them or takes them away.
     is_update, rows, together = max(
         found, default=otherwise, key=lambda way: (way[0], _spared(total, way[1]))
