@@ -20,6 +20,7 @@ from orchestrator.fuzz.campaign import Finding, Totals, run_cases, summary
 from orchestrator.fuzz.case import Case, from_json, to_json
 from orchestrator.fuzz.generate import generate
 from orchestrator.fuzz.options import MODES, STRATEGIES
+from orchestrator.fuzz.outcome import Failure
 from orchestrator.runtime.errors import explained
 
 FINDINGS = 5
@@ -61,7 +62,7 @@ def run(
     logging.getLogger("psycopg").setLevel(logging.ERROR)
     progress = _Progress(minutes, cases, quiet=as_json)
     with explained("Fuzzing"):
-        totals = run_cases(target, given, progress.go_on)
+        totals = run_cases(target, given, progress.go_on, failed=progress.failed)
     after = first + totals.counts["cases"]
     if save is not None:
         for finding in totals.findings:
@@ -86,21 +87,22 @@ class _Progress:
         self.seconds = minutes * 60
         self.cases = cases
         self.quiet = quiet
-        self.found = 0
+
+    def failed(self, seed: int, failure: Failure) -> None:
+        """Shows a failure; the smallest case of it comes at the end."""
+        if not self.quiet:
+            print(f"fuzz: seed {seed} failed: {failure}", flush=True)
 
     def go_on(self, totals: Totals) -> bool:
         """Whether another case is to be run."""
         now = time.monotonic()
         if not self.quiet:
-            for finding in totals.findings[self.found :]:
-                print(f"fuzz: seed {finding.seed} failed: {finding.failure}", flush=True)
             if now - self.shown > 60:
                 self.shown = now
                 print(f"fuzz: {totals.counts['cases']:,} cases", file=sys.stderr, flush=True)
-        self.found = len(totals.findings)
         if self.cases is not None and totals.counts["cases"] >= self.cases:
             return False
-        return self.found < FINDINGS and now - self.start < self.seconds
+        return len(totals.findings) < FINDINGS and now - self.start < self.seconds
 
 
 def _cases(first: int, strategies: Sequence[str], modes: Sequence[str]) -> Iterator[Case]:

@@ -59,8 +59,12 @@ def run_cases(
     cases: Iterator[Case],
     go_on: Callable[[Totals], bool],
     tries: int = 500,
+    failed: Callable[[int, Failure], None] = lambda seed, failure: None,
 ) -> Totals:
-    """Runs cases in scratch databases on a server as long as `go_on` says so."""
+    """Runs cases in scratch databases on a server as long as `go_on` says so.
+
+    Calls `failed` for a failure at once, while it is yet to be made smaller.
+    """
     totals = Totals()
     while go_on(totals):
         with scratch_database(dsn) as scratch:
@@ -69,7 +73,7 @@ def run_cases(
                 for _ in range(FRESH_DATABASE):
                     if not go_on(totals):
                         break
-                    _run(runner, next(cases), totals, tries)
+                    _run(runner, next(cases), totals, tries, failed)
             except StopIteration:
                 break
             finally:
@@ -77,10 +81,17 @@ def run_cases(
     return totals
 
 
-def _run(runner: Runner, case: Case, totals: Totals, tries: int) -> None:
+def _run(
+    runner: Runner,
+    case: Case,
+    totals: Totals,
+    tries: int,
+    failed: Callable[[int, Failure], None],
+) -> None:
     outcome = runner.run(case)
     totals.counts += outcome.counts
     if outcome.failure is not None:
+        failed(case.seed, outcome.failure)
         totals.findings.append(examined(runner, case, outcome.failure, tries))
 
 
