@@ -96,10 +96,9 @@ class _Progress:
     def go_on(self, totals: Totals) -> bool:
         """Whether another case is to be run."""
         now = time.monotonic()
-        if not self.quiet:
-            if now - self.shown > 60:
-                self.shown = now
-                print(f"fuzz: {totals.counts['cases']:,} cases", file=sys.stderr, flush=True)
+        if not self.quiet and now - self.shown > 60:
+            self.shown = now
+            print(f"fuzz: {totals.counts['cases']:,} cases", file=sys.stderr, flush=True)
         if self.cases is not None and totals.counts["cases"] >= self.cases:
             return False
         return len(totals.findings) < FINDINGS and now - self.start < self.seconds
