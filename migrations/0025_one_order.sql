@@ -211,3 +211,33 @@ EXCEPTION WHEN undefined_table THEN
         USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
 END
 $$;
+
+-- As before; mostly there is nothing to be put in order.
+CREATE OR REPLACE FUNCTION idivm.sweep() RETURNS integer
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view_id integer;
+    swept integer := 0;
+BEGIN
+    IF NOT EXISTS (SELECT FROM idivm.broken_off) THEN
+        RETURN 0;
+    END IF;
+    FOR view_id IN
+        SELECT b.id
+        FROM idivm.refresh_order(ARRAY(SELECT id FROM idivm.views)) WITH ORDINALITY AS o (id, place)
+        JOIN idivm.broken_off b USING (id)
+        ORDER BY o.place DESC
+    LOOP
+        IF view_id IN (SELECT idivm.kept_views()) THEN
+            PERFORM idivm.hold_writers(ARRAY[view_id], true);
+        END IF;
+        IF pg_try_advisory_xact_lock(idivm.lock_class(), view_id)
+           AND EXISTS (SELECT FROM idivm.broken_off b WHERE b.id = view_id) THEN
+            PERFORM idivm.forget(view_id);
+            swept := swept + 1;
+        END IF;
+    END LOOP;
+    RETURN swept;
+END
+$$;

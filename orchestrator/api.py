@@ -464,14 +464,13 @@ class Orchestrator:
     def _tidy(self) -> None:
         """Follows what plain SQL did meanwhile: tables dropped, partitions added, views replaced."""
         install.sweep(self.connection)
-        sources.sync_members(self.connection)
-        for view in catalog.views_to_replan(self.connection):
-            install.replan(self.connection, view)
+        install.follow(self.connection, catalog.view_ids(self.connection, []))
 
     def _refresh(self, names: list[QualifiedName]) -> list[RefreshReport]:
         with explained("Refreshing"):
-            self._tidy()
+            install.sweep(self.connection)
             ids = catalog.view_ids(self.connection, [name.identifier for name in names])
+            install.follow(self.connection, ids)
             return refresh.refresh(self.connection, ids)
 
     def _drop(self, statement: DropView) -> None:

@@ -223,19 +223,19 @@ def sources_of(connection: Connection[Any], view_id: int) -> set[int]:
     return {row[0] for row in rows.fetchall()}
 
 
-def views_to_replan(connection: Connection[Any]) -> list[ViewInfo]:
+def views_to_replan(connection: Connection[Any], among: Sequence[int]) -> list[ViewInfo]:
     """The views of which a plain view below was replaced, or a key or NOT NULL lost, since their plan."""
-    return _views(
-        connection,
-        SQL(
-            "v.status <> 'building' AND (EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = v.id"
-            " AND i.signature IS DISTINCT FROM idivm.signature(i.relation))"
-            " OR EXISTS (SELECT FROM idivm.broken_promises b WHERE b.view = v.id)"
-            " OR EXISTS (SELECT FROM jsonb_array_elements(v.plan -> 'sources') AS p"
-            " JOIN idivm.sources s ON s.relation = (p ->> 'oid')::oid"
-            " WHERE NOT s.keyed AND p -> 'columns' @> '[{\"in_key\": true}]'))"
-        ),
+    rows = connection.execute(
+        "SELECT v.id FROM idivm.views v WHERE v.id = ANY (%s) AND v.status <> 'building' AND ("
+        "EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = v.id"
+        " AND i.signature IS DISTINCT FROM idivm.signature(i.relation))"
+        " OR EXISTS (SELECT FROM idivm.broken_promises b WHERE b.view = v.id)"
+        " OR EXISTS (SELECT FROM jsonb_array_elements(v.plan -> 'sources') AS p"
+        " JOIN idivm.sources s ON s.relation = (p ->> 'oid')::oid"
+        " WHERE NOT s.keyed AND p -> 'columns' @> '[{\"in_key\": true}]')) ORDER BY v.id",
+        [list(among)],
     )
+    return [view_by_id(connection, row[0]) for row in rows.fetchall()]
 
 
 def readers_of(connection: Connection[Any], view_id: int) -> list[tuple[int, str]]:
@@ -259,8 +259,29 @@ def readers_of(connection: Connection[Any], view_id: int) -> list[tuple[int, str
 def view_ids(connection: Connection[Any], names: Sequence[Composable]) -> list[int]:
     """The numbers of the named views, or of all."""
     if names:
-        return [view_named(connection, name).id for name in names]
+        return [_view_id(connection, name) for name in names]
     rows = connection.execute("SELECT id FROM idivm.views WHERE status <> 'building' ORDER BY id")
+    return [row[0] for row in rows.fetchall()]
+
+
+def _view_id(connection: Connection[Any], name: Composable) -> int:
+    row = connection.execute(
+        "SELECT id FROM idivm.views WHERE relation = to_regclass(%s)", [name.as_string(connection)]
+    ).fetchone()
+    return int(row[0]) if row is not None else view_named(connection, name).id
+
+
+def refresh_order(connection: Connection[Any], view_ids: Sequence[int]) -> list[int]:
+    """Views and the maintained views that they read, however indirectly, lower ones first."""
+    rows = connection.execute("SELECT idivm.refresh_order(%s)", [list(view_ids)])
+    return [row[0] for row in rows.fetchall()]
+
+
+def sources_read_by(connection: Connection[Any], view_ids: Sequence[int]) -> list[int]:
+    """The sources of some views."""
+    rows = connection.execute(
+        "SELECT DISTINCT source FROM idivm.view_sources WHERE view = ANY (%s)", [list(view_ids)]
+    )
     return [row[0] for row in rows.fetchall()]
 
 
@@ -312,16 +333,17 @@ def load_source(connection: Connection[Any], source_id: int) -> Captured:
     return Captured(source_id, SQL(relation), shown, placeholder)
 
 
-def sources_without_their_key(connection: Connection[Any]) -> list[int]:
+def sources_without_their_key(connection: Connection[Any], among: Sequence[int]) -> list[int]:
     """The sources of which the key was dropped that tells their rows apart."""
     rows = connection.execute(
         "SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation"
-        " WHERE s.keyed AND idivm.key_is_gone(s.id) ORDER BY s.id"
+        " WHERE s.id = ANY (%s) AND s.keyed AND idivm.key_is_gone(s.id) ORDER BY s.id",
+        [list(among)],
     )
     return [row[0] for row in rows.fetchall()]
 
 
-def sources_with_other_members(connection: Connection[Any]) -> list[int]:
+def sources_with_other_members(connection: Connection[Any], among: Sequence[int]) -> list[int]:
     """The sources whose partitions or heirs are not those that carry capture."""
     rows = connection.execute(
         """
@@ -330,8 +352,10 @@ def sources_with_other_members(connection: Connection[Any]) -> list[int]:
                FROM idivm.source_members m WHERE m.source = s.id)
               IS DISTINCT FROM
               (SELECT array_agg(d::oid ORDER BY d::oid) FROM idivm.descendants(s.relation) d)
+          AND s.id = ANY (%s)
         ORDER BY s.id
-        """
+        """,
+        [list(among)],
     )
     return [row[0] for row in rows.fetchall()]
 
@@ -384,11 +408,12 @@ def former_functions(connection: Connection[Any], source_id: int) -> list[Compos
     return [SQL(row[0]) for row in rows.fetchall()]
 
 
-def sources_with_other_layouts(connection: Connection[Any]) -> list[int]:
+def sources_with_other_layouts(connection: Connection[Any], among: Sequence[int]) -> list[int]:
     """The sources with members whose columns are not those for which capture was made."""
     rows = connection.execute(
         "SELECT DISTINCT m.source FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member"
-        " WHERE m.layout IS DISTINCT FROM idivm.layout(m.member) ORDER BY 1"
+        " WHERE m.source = ANY (%s) AND m.layout IS DISTINCT FROM idivm.layout(m.member) ORDER BY 1",
+        [list(among)],
     )
     return [row[0] for row in rows.fetchall()]
 

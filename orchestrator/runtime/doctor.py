@@ -181,8 +181,9 @@ def _drops(connection: Connection[Any], orphan: catalog_objects.Orphan) -> bool:
 
 
 def _partitions(connection: Connection[Any]) -> Iterator[Finding]:
-    behind = catalog.sources_with_other_members(connection)
-    sources.sync_members(connection)
+    every = catalog.source_ids(connection)
+    behind = catalog.sources_with_other_members(connection, every)
+    sources.sync_members(connection, every)
     yield Finding(
         "partitions",
         True,

@@ -45,8 +45,8 @@ class Damage:
 def in_order(connection: Connection[Any]) -> list[ViewInfo]:
     """All views, each after those that it reads."""
     views = {view.id: view for view in catalog.all_views(connection)}
-    rows = connection.execute("SELECT idivm.refresh_order(%s)", [list(views)])
-    return [views[view_id] for (view_id,) in rows.fetchall() if view_id in views]
+    order = catalog.refresh_order(connection, list(views))
+    return [views[view_id] for view_id in order if view_id in views]
 
 
 def damaged_routines(connection: Connection[Any], source_id: int) -> list[str]:

@@ -9,7 +9,7 @@ that was cut short.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -108,6 +108,14 @@ def sweep(connection: Connection[Any]) -> int:
         row = connection.execute("SELECT idivm.sweep()").fetchone()
     assert row is not None
     return int(row[0])
+
+
+def follow(connection: Connection[Any], view_ids: Sequence[int]) -> None:
+    """Follows what plain SQL did to the tables and plain views that views read, however indirectly."""
+    concerned = catalog.refresh_order(connection, view_ids)
+    sources.sync_members(connection, catalog.sources_read_by(connection, concerned))
+    for view in catalog.views_to_replan(connection, concerned):
+        replan(connection, view)
 
 
 def _placed(connection: Connection[Any], name: QualifiedName) -> Identifier:

@@ -51,18 +51,18 @@ def switch_form(connection: Connection[Any]) -> int:
     return switched
 
 
-def sync_members(connection: Connection[Any]) -> None:
-    """Puts capture on partitions and heirs that came, and takes it off those that went.
+def sync_members(connection: Connection[Any], source_ids: Sequence[int]) -> None:
+    """Puts capture on partitions and heirs of some sources that came, and takes it off those that went.
 
     Until then the views that read them are rebuilt at every refresh; afterwards, once more. Where a
     table has other columns than capture was made for, it is made for those.
     """
-    for source_id in catalog.sources_without_their_key(connection):
+    for source_id in catalog.sources_without_their_key(connection, source_ids):
         with connection.transaction():
             connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
             _forget_key(connection, source_id)
             catalog.invalidate_readers(connection, source_id)
-    for source_id in catalog.sources_with_other_members(connection):
+    for source_id in catalog.sources_with_other_members(connection, source_ids):
         with connection.transaction():
             connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
             captured = catalog.load_source(connection, source_id)
@@ -73,7 +73,7 @@ def sync_members(connection: Connection[Any]) -> None:
                 _forget_key(connection, source_id)
             # What the tables held when they came or went was logged by nobody.
             catalog.invalidate_readers(connection, source_id)
-    for source_id in catalog.sources_with_other_layouts(connection):
+    for source_id in catalog.sources_with_other_layouts(connection, source_ids):
         with connection.transaction():
             connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
             _make_functions(connection, catalog.load_source(connection, source_id))
