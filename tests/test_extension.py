@@ -174,7 +174,7 @@ def test_makes_the_same_catalog_as_the_program(database: Database) -> None:
         assert migrate(extended) == []
 
 
-def test_updates_from_every_version(
+def test_updates_from_old_and_new_versions(
     database: Database, ship: Callable[[Path], None], further: Path
 ) -> None:
     ship(further)
@@ -182,7 +182,8 @@ def test_updates_from_every_version(
         direct.execute("CREATE EXTENSION idivm")
         expected, marks = inventory(direct), dump_marks(direct)
     assert any("further" in identity for identity, _ in expected["comments"])
-    for version in range(1, LAST + 1):
+    # The first passes through all of them.
+    for version in (1, *range(6, LAST - 1, 6), LAST - 1, LAST):
         with database() as connection:
             connection.execute(
                 sql.SQL("CREATE EXTENSION idivm VERSION {}").format(sql.Literal(str(version)))
