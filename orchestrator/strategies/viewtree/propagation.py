@@ -134,7 +134,11 @@ class Propagation:
     def _planned(self, name: str) -> MaintenancePlan:
         """The plan of all that was made."""
         states = [
-            replace(indexed(state, self.probes.get(state.role, ())), arrays=self._arrays(state))
+            replace(
+                indexed(state, self.probes.get(state.role, ())),
+                arrays=self._of_type(state, TRIPLE, COVARIANCE_TYPE),
+                elements=self._of_type(state, MIXED.element, MIXED_TYPE),
+            )
             if isinstance(state, StateTable)
             else state
             for state in self.composer.states
@@ -152,12 +156,10 @@ class Propagation:
         assert bag is not None
         return bag
 
-    def _arrays(self, state: StateTable) -> tuple[str, ...]:
-        """The columns of a state that hold triples, or what is shown of them."""
+    def _of_type(self, state: StateTable, *types: str) -> tuple[str, ...]:
+        """The columns of a state that hold elements of such types, or what is shown of them."""
         scan = self.composer.scans[state.role]
-        return tuple(
-            name for column, name in scan.outputs if column.type in (TRIPLE, COVARIANCE_TYPE)
-        )
+        return tuple(name for column, name in scan.outputs if column.type in types)
 
     def _kept(self, product: Product, leaves: Sequence[str]) -> Kept:
         types, column = self.problem.types, product.aggregate.column
@@ -363,15 +365,16 @@ class Propagation:
             raise NotModelledError("HAVING is not kept with the rows", str(self.form.having))
         values = self._values(root)
         covariances = {
-            one.aggregate.column
+            one.aggregate.column: {TRIPLE: COVARIANCE_TYPE, MIXED.element: MIXED_TYPE}[part.type]
             for one in self.kept
-            if any(part.type == TRIPLE for part in one.totals)
+            for part in one.totals
+            if part.type in (TRIPLE, MIXED.element)
         }
         visible: list[tuple[str, Column]] = []
         computed: list[Item] = []
         for name, scalar in self.form.shown:
-            held = scalar.as_column in covariances
-            column = Column(self.composer.symbols.fresh(name), COVARIANCE_TYPE if held else None)
+            held = covariances.get(scalar.as_column) if scalar.as_column else None
+            column = Column(self.composer.symbols.fresh(name), held)
             item = Item(column, scalar.substitute(values))
             same = item.scalar.as_column
             if same is not None and same not in (column for _, column in visible):
