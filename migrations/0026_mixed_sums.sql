@@ -271,3 +271,15 @@ BEGIN
     RETURN idivm.mixed_shown(state.n, idivm.mixed_total(state.waiting), state.m);
 END
 $$;
+
+-- A ring goes with its schema, of which its row is not told; another one may have its name then.
+CREATE FUNCTION idivm.replace_ring() RETURNS trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    DELETE FROM idivm.rings WHERE (schema, name) = (NEW.schema, NEW.name);
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER replace_ring BEFORE INSERT ON idivm.rings
+    FOR EACH ROW EXECUTE FUNCTION idivm.replace_ring();

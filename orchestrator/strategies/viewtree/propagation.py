@@ -64,10 +64,12 @@ class Relation:
     """Whether the payloads count as 1 wherever there is a key (definition 29)."""
     terms: tuple[Relation, ...] = ()
     """Of a delta that is a sum, its parts, each of which has a key once."""
+    each: tuple[str, Scalar] | None = None
+    """Of an atom's rows as they are, the atom and their signs: their columns are there too."""
 
     def at(self, rows: Operator) -> Relation:
         """The same columns, found elsewhere."""
-        return replace(self, rows=rows)
+        return replace(self, rows=rows, each=None)
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ class Propagation:
         """An atom's rows, or those of its change with their signs, summed up by the keys."""
         rows, keys = self._keyed(view, atom, rows)
         one = Scalar.read("1") if sign is None else Scalar.column(sign)
-        return self.grouped(view, rows, keys, lambda payload: payload.lifted(atom.name, one))
+        return self.grouped(view, rows, keys, lambda payload: payload.lifted([(atom.name, one)]))
 
     def _keyed(self, view: View, atom: Atom, rows: Operator) -> tuple[Operator, dict[str, Column]]:
         """An atom's rows with the keys of its view."""
@@ -225,7 +227,12 @@ class Propagation:
         known = self.defined.get(view)
         keys = known.keys if known else {name: bound[name] for name in sorted(view.keys)}
 
+        # One product of the columns of all takes less than those of each and the product of these.
+        plain = [child.each for child in children if child.each]
+
         def joined(payload: Payload) -> Scalar:
+            if len(plain) == len(children):
+                return payload.lifted(plain)
             parts = [
                 (payload.within(summed_atoms(child)), relation)
                 for child, relation in zip(view.children, children, strict=True)

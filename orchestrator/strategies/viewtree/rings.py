@@ -39,35 +39,28 @@ class Element:
             return Element(self.ring, factors, conditions)
         return Total(tuple((atom, counted_if(c, ONE)) for atom, c in conditions))
 
-    def lifted(self, atom: str, sign: Scalar) -> Scalar:
-        """The sum of the rows' products, each as often as its sign says."""
+    def lifted(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        """The sum of the products of joined rows, each as often as their signs say."""
         if self.ring.sum_of_lifted is None:
-            return self._or_zero(self._summed(self._of_row(atom, sign)))
+            return self._or_zero(self._summed(self._of_rows(rows)))
         values, listed, places = self._arguments()
         text = self.ring.sum_of_lifted.format(listed, places)
-        return self._or_zero(filled(text, n=self._counted(atom, sign), **values))
+        return self._or_zero(filled(text, n=counted(rows, self.conditions), **values))
 
     def of_row(self, atom: str, sign: Scalar) -> Scalar:
         """The product of one row."""
-        return self._or_zero(self._of_row(atom, sign))
+        return self._or_zero(self._of_rows([(atom, sign)]))
 
-    def _of_row(self, atom: str, sign: Scalar) -> Scalar:
+    def _of_rows(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
         values, listed, places = self._arguments()
         product = filled(f"{self.ring.product}({listed}, {places})", **values)
-        return self._multiple(product, self._counted(atom, sign))
+        return self._multiple(product, counted(rows, self.conditions))
 
     def _arguments(self) -> tuple[dict[str, Scalar], str, str]:
         """The arguments by names of their own, and arrays of these and of their places."""
         values = {f"x{n}": scalar for n, (_, _, scalar) in enumerate(self.factors)}
         places = ", ".join(str(place) for _, place, _ in self.factors)
         return values, f"ARRAY[{', '.join(values)}]", f"ARRAY[{places}]"
-
-    def _counted(self, atom: str, sign: Scalar) -> Scalar:
-        """How often a row counts."""
-        for name, condition in self.conditions:
-            if name == atom:
-                sign = counted_if(condition, sign)
-        return sign
 
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
         """The sum of the products of elements and counts."""
@@ -145,6 +138,12 @@ def rows_with_all(
         for atom in sorted({*held, *given})
     }
     return Total(tuple((atom, counted_if(condition, ONE)) for atom, condition in asked.items()))
+
+
+def counted(rows: Iterable[tuple[str, Scalar]], conditions: Iterable[tuple[str, Scalar]]) -> Scalar:
+    """How often joined rows of atoms count: as their signs say, and not where a condition does not hold."""
+    held = dict(conditions)
+    return product_of(counted_if(held[atom], sign) if atom in held else sign for atom, sign in rows)
 
 
 def counted_if(condition: Scalar, worth: Scalar) -> Scalar:

@@ -32,8 +32,8 @@ class Payload(Protocol):
     def within(self, atoms: Collection[str]) -> Payload:
         """What a view over some of the atoms holds of it."""
 
-    def lifted(self, atom: str, sign: Scalar) -> Scalar:
-        """The aggregate over rows of an atom, each counted as its sign says."""
+    def lifted(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        """The aggregate over joined rows of atoms, each counted as their signs say."""
 
     def of_row(self, atom: str, sign: Scalar) -> Scalar:
         """The same of one row."""
@@ -69,9 +69,10 @@ class Total:
         """The factor of an atom."""
         return next((scalar for name, scalar in self.factors if name == atom), ONE)
 
-    def lifted(self, atom: str, sign: Scalar) -> Scalar:
-        """The sum of the atom's factor."""
-        return self._summed(product_of((sign, self.at(atom))))
+    def lifted(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        """The sum of the product of the atoms' factors."""
+        signs = (sign for _, sign in rows)
+        return self._summed(product_of((*signs, *(self.at(atom) for atom, _ in rows))))
 
     def of_row(self, atom: str, sign: Scalar) -> Scalar:
         """The factor of a row."""
@@ -136,7 +137,9 @@ def kept(
         lifted = [(atom, filled(lift, x=scalar)) for atom, scalar in factors]
         return Total(_multiplied((*lifted, *holds)), type_)
 
-    present = "CASE WHEN x IS NOT NULL THEN 1 ELSE 0 END"
+    # A row counts as a value even if its fields are NULL.
+    null = "DISTINCT FROM NULL" if function == "count" else "NOT NULL"
+    present = f"CASE WHEN x IS {null} THEN 1 ELSE 0 END"
     counted = [(a, filled(present, x=scalar)) for a, scalar in factors if not never_null(scalar)]
     rows = Total(_multiplied((*counted, *holds)))
     if function == "count":
