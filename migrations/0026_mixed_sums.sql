@@ -72,9 +72,23 @@ BEGIN
     END
     $$;
 
+    -- Most of what a stored element holds is not in the other, and stays as it is.
     CREATE OR REPLACE FUNCTION idivm.mixed_plus(a idivm.mixed_triple, b idivm.mixed_triple) RETURNS idivm.mixed_triple
-        LANGUAGE sql IMMUTABLE PARALLEL SAFE
-        RETURN idivm.mixed_total(ARRAY[a, b]);
+        LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+    AS $$
+    BEGIN
+        RETURN (
+            SELECT ROW(coalesce(array_agg(ROW(s.*)::idivm.monomial ORDER BY s.i, s.a COLLATE "C", s.j, s.b COLLATE "C"),
+                                '{}'))::idivm.mixed_triple
+            FROM (SELECT coalesce(l.i, r.i) AS i, coalesce(l.a, r.a) AS a, coalesce(l.j, r.j) AS j, coalesce(l.b, r.b) AS b,
+                         CASE WHEN l.i IS NULL THEN r.v WHEN r.i IS NULL THEN l.v ELSE trim_scale(l.v + r.v) END AS v
+                  FROM unnest(a.terms) AS l FULL JOIN unnest(b.terms) AS r
+                      ON (l.i, coalesce(l.a, ''), l.a IS NULL, l.j, coalesce(l.b, ''), l.b IS NULL)
+                       = (r.i, coalesce(r.a, ''), r.a IS NULL, r.j, coalesce(r.b, ''), r.b IS NULL)) AS s
+            WHERE s.v <> 0
+        );
+    END
+    $$;
 
     -- The sum of the products of each two elements that follow each other, over different arguments.
     CREATE OR REPLACE FUNCTION idivm.mixed_products(elements idivm.mixed_triple[]) RETURNS idivm.mixed_triple

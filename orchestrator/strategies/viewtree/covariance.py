@@ -59,9 +59,9 @@ class Triple:
         """
         return self._or_zero(self._of_rows("idivm.triple_lift(times, {})", rows))
 
-    def of_row(self, atom: str, sign: Scalar) -> Scalar:
-        """The triple of one row."""
-        return self._of_rows("idivm.triple_lift_step(NULL, times, {})", [(atom, sign)])
+    def of_row(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        """The triple of one row of each."""
+        return self._of_rows("idivm.triple_lift_step(NULL, times, {})", rows)
 
     def _of_rows(self, call: str, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
         numbers = {f"x{n}": scalar for n, (_, scalar) in enumerate(self.features)}

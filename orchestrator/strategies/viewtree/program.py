@@ -257,7 +257,7 @@ class _Program(Propagation):
         known = self.defined[view]
         rows, _ = self._keyed(view, atom, rows)
         one = sums.ONE if sign is None else Scalar.column(sign)
-        payload = [Item(c, part.of_row(atom.name, one)) for part, c in known.payload.items()]
+        payload = [Item(c, part.of_row([(atom.name, one)])) for part, c in known.payload.items()]
         made = known.at(Projection(rows, (*map(Item.kept, rows.columns), *payload)))
         return replace(made, each=(atom.name, one))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.ids import used_symbols
@@ -227,20 +228,47 @@ class Propagation:
         known = self.defined.get(view)
         keys = known.keys if known else {name: bound[name] for name in sorted(view.keys)}
 
-        # One product of the columns of all takes less than those of each and the product of these.
-        plain = [child.each for child in children if child.each]
+        if all(child.each for child in children):
+            plain = [child.each for child in children if child.each]
+            return self.grouped(view, rows, keys, lambda payload: payload.lifted(plain))
+        factors = [
+            (summed_atoms(child), relation)
+            for child, relation in zip(view.children, children, strict=True)
+            if not relation.exists
+        ]
+        rows, factors = self._at_once(view, rows, factors)
 
         def joined(payload: Payload) -> Scalar:
-            if len(plain) == len(children):
-                return payload.lifted(plain)
-            parts = [
-                (payload.within(summed_atoms(child)), relation)
-                for child, relation in zip(view.children, children, strict=True)
-                if not relation.exists
-            ]
+            parts = [(payload.within(atoms), relation) for atoms, relation in factors]
             return payload.joined([(part, relation.payload[part]) for part, relation in parts])
 
         return self.grouped(view, rows, keys, joined)
+
+    def _at_once(
+        self, view: View, rows: Operator, factors: Sequence[tuple[tuple[str, ...], Relation]]
+    ) -> tuple[Operator, list[tuple[tuple[str, ...], Relation]]]:
+        """Factors of which those that are rows of neighbouring atoms, as they are, are one.
+
+        One product of the columns of all takes less than those of each, and the product of these.
+        """
+        made: list[tuple[tuple[str, ...], Relation]] = []
+        computed: list[Item] = []
+        for plain, run in groupby(factors, lambda one: one[1].each is not None):
+            found = list(run)
+            if not plain or len(found) == 1:
+                made += found
+                continue
+            atoms = tuple(name for names, _ in found for name in names)
+            signs = [relation.each for _, relation in found if relation.each]
+            payload = {
+                part: self._column(part)
+                for part in dict.fromkeys(one.within(atoms) for one in self.payload_of(view))
+            }
+            computed += [Item(column, part.of_row(signs)) for part, column in payload.items()]
+            made.append((atoms, Relation(rows, {}, payload)))
+        if computed:
+            rows = Projection(rows, (*map(Item.kept, rows.columns), *computed))
+        return rows, made
 
     def joined(
         self, children: Sequence[Relation], first: int = 0, *, as_listed: bool = False

@@ -42,16 +42,16 @@ class Element:
     def lifted(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
         """The sum of the products of joined rows, each as often as their signs say."""
         if self.ring.sum_of_lifted is None:
-            return self._or_zero(self._summed(self._of_rows(rows)))
+            return self._or_zero(self._summed(self._product_of(rows)))
         values, listed, places = self._arguments()
         text = self.ring.sum_of_lifted.format(listed, places)
         return self._or_zero(filled(text, n=counted(rows, self.conditions), **values))
 
-    def of_row(self, atom: str, sign: Scalar) -> Scalar:
-        """The product of one row."""
-        return self._or_zero(self._of_rows([(atom, sign)]))
+    def of_row(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        """The product of one row of each."""
+        return self._or_zero(self._product_of(rows))
 
-    def _of_rows(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+    def _product_of(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
         values, listed, places = self._arguments()
         product = filled(f"{self.ring.product}({listed}, {places})", **values)
         return self._multiple(product, counted(rows, self.conditions))

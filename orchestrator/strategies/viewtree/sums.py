@@ -35,8 +35,8 @@ class Payload(Protocol):
     def lifted(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
         """The aggregate over joined rows of atoms, each counted as their signs say."""
 
-    def of_row(self, atom: str, sign: Scalar) -> Scalar:
-        """The same of one row."""
+    def of_row(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        """The same of one row of each."""
 
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
         """The aggregate over joined rows: the sum of products of what other columns hold."""
@@ -71,12 +71,15 @@ class Total:
 
     def lifted(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
         """The sum of the product of the atoms' factors."""
-        signs = (sign for _, sign in rows)
-        return self._summed(product_of((*signs, *(self.at(atom) for atom, _ in rows))))
+        return self._summed(self._product(rows))
 
-    def of_row(self, atom: str, sign: Scalar) -> Scalar:
-        """The factor of a row."""
-        return filled(f"x::{self.type}", x=product_of((sign, self.at(atom))))
+    def of_row(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        """The product of the factors of a row of each."""
+        return filled(f"x::{self.type}", x=self._product(rows))
+
+    def _product(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        signs = (sign for _, sign in rows)
+        return product_of((*signs, *(self.at(atom) for atom, _ in rows)))
 
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
         """The sum of the product of other totals."""
