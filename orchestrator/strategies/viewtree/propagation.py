@@ -47,9 +47,6 @@ from orchestrator.strategies.viewtree.normal import (
 from orchestrator.strategies.viewtree.sums import COUNT, Kept, Payload, Total
 from orchestrator.strategies.viewtree.tree import View
 
-INDEXED_AT_MOST = 32
-"""Columns of an index; every stored view has one over its keys."""
-
 FEW = 16
 """Numbers of a payload that are looked at to see whether a delta adds anything."""
 
@@ -494,12 +491,7 @@ def summed_atoms(view: View) -> tuple[str, ...]:
 
 def _ids(made: Relation) -> tuple[Column, ...]:
     """The key that a relation is stored by."""
-    ids = tuple(made.keys.values())
-    if len(ids) > INDEXED_AT_MOST:
-        raise NotModelledError(
-            f"no index has more than {INDEXED_AT_MOST} columns", ", ".join(map(str, ids))
-        )
-    return ids
+    return tuple(made.keys.values())
 
 
 def called(view: View) -> str:
