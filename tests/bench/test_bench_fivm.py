@@ -48,7 +48,16 @@ def test_a_retailer_s_covariance_is_measured_at_several_batch_sizes(dsn):
     assert [(row["name"], row["side"]) for row in report.rows] == [
         *(
             (f"{name} {1000:,}", s)
-            for s in ("insert, captured", "viewtree", "1-IVM", "SDBT-streams", "tuple")
+            for s in (
+                *(
+                    "insert, captured",
+                    "viewtree, alone",
+                    "viewtree",
+                    "1-IVM",
+                    "SDBT-streams",
+                    "tuple",
+                ),
+            )
         ),
         *((f"{name} 10", s) for s in ("viewtree", "1-IVM", "SDBT-streams", "tuple")),
     ]
