@@ -42,6 +42,35 @@ BEGIN
                 RETURNS double precision[]
                 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'idivm_triples', 'idivm_descended';
         END IF;
+        IF may AND wanted AND to_regprocedure('idivm.plain_mixed()') IS NOT NULL THEN
+            CREATE OR REPLACE FUNCTION idivm.mixed_product(x idivm.feature[], places integer[]) RETURNS idivm.mixed_triple
+                LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'idivm_mixed', 'idivm_mixed_product';
+            CREATE OR REPLACE FUNCTION idivm.mixed_total(elements idivm.mixed_triple[]) RETURNS idivm.mixed_triple
+                LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'idivm_mixed', 'idivm_mixed_total';
+            CREATE OR REPLACE FUNCTION idivm.mixed_plus(a idivm.mixed_triple, b idivm.mixed_triple) RETURNS idivm.mixed_triple
+                LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'idivm_mixed', 'idivm_mixed_plus';
+            CREATE OR REPLACE FUNCTION idivm.mixed_times(x idivm.mixed_triple, y idivm.mixed_triple) RETURNS idivm.mixed_triple
+                LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'idivm_mixed', 'idivm_mixed_times';
+            CREATE OR REPLACE FUNCTION idivm.mixed_multiple(element idivm.mixed_triple, times bigint) RETURNS idivm.mixed_triple
+                LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'idivm_mixed', 'idivm_mixed_multiple';
+            CREATE OR REPLACE FUNCTION idivm.mixed_shown(n bigint, t idivm.mixed_triple, m integer)
+                RETURNS idivm.mixed_covariance
+                LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'idivm_mixed', 'idivm_mixed_shown';
+            CREATE OR REPLACE FUNCTION idivm.mixed_sum_step(state internal, x idivm.mixed_triple, y idivm.mixed_triple, n bigint)
+                RETURNS internal
+                LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'idivm_mixed', 'idivm_mixed_sum_step';
+            CREATE OR REPLACE FUNCTION idivm.mixed_lift_step(state internal, n bigint, x idivm.feature[], places integer[])
+                RETURNS internal
+                LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'idivm_mixed', 'idivm_mixed_lift_step';
+            CREATE OR REPLACE FUNCTION idivm.mixed_sum_total(state internal) RETURNS idivm.mixed_triple
+                LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'idivm_mixed', 'idivm_mixed_sum_total';
+            CREATE OR REPLACE AGGREGATE idivm.mixed_sum(x idivm.mixed_triple, y idivm.mixed_triple, n bigint) (
+                SFUNC = idivm.mixed_sum_step, STYPE = internal, FINALFUNC = idivm.mixed_sum_total
+            );
+            CREATE OR REPLACE AGGREGATE idivm.mixed_lift(n bigint, x idivm.feature[], places integer[]) (
+                SFUNC = idivm.mixed_lift_step, STYPE = internal, FINALFUNC = idivm.mixed_sum_total
+            );
+        END IF;
     EXCEPTION WHEN undefined_file THEN
         wanted := false;
     END;
@@ -53,6 +82,9 @@ BEGIN
         CALL idivm.plain_triples();
         IF to_regprocedure('idivm.plain_models()') IS NOT NULL THEN
             CALL idivm.plain_models();
+        END IF;
+        IF to_regprocedure('idivm.plain_mixed()') IS NOT NULL THEN
+            CALL idivm.plain_mixed();
         END IF;
     END IF;
 END

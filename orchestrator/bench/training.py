@@ -25,7 +25,16 @@ from orchestrator.bench.contenders import (
     row,
     statement,
 )
-from orchestrator.bench.datasets import CLOSED, FAVORITA, RESUMED, RETAILER, SCRATCH, Dataset
+from orchestrator.bench.datasets import (
+    CLOSED,
+    FAVORITA,
+    FLIGHTS,
+    HOUSING,
+    RESUMED,
+    RETAILER,
+    SCRATCH,
+    Dataset,
+)
 from orchestrator.bench.measure import Execution
 from orchestrator.bench.report import Bar
 from orchestrator.bench.workload import vacuum
@@ -47,9 +56,9 @@ def measure(
     """What training takes after each batch, beside what the maintenance of the covariance does."""
     found: list[dict[str, Any]] = []
     bars: list[Bar] = []
-    for data in (RETAILER, FAVORITA):
+    for data in (HOUSING, RETAILER, FAVORITA, FLIGHTS):
         say(f"training on {data.workload.name}")
-        with data.workload.tables(orchestrator, {"rows": rows, "seed": seed}):
+        with data.tables_of(orchestrator, rows, seed):
             more, further = _on(orchestrator, data, rows, most, repeat)
         found += more
         bars += further
@@ -148,6 +157,8 @@ def _distance(orchestrator: Orchestrator, data: Dataset, features: Sequence[str]
     listed = sql.SQL(", ").join(map(sql.Identifier, features))
     query = sql.SQL("SELECT {} {}").format(listed, sql.SQL(data.source))
     rows = np.array(orchestrator.connection.execute(query).fetchall(), dtype=float)
+    # A row that lacks a number tells nothing.
+    rows = rows[~np.isnan(rows).any(axis=1)]
     place = features.index(data.label)
     design = np.column_stack([np.ones(len(rows)), np.delete(rows, place, axis=1)])
     wanted, *_ = np.linalg.lstsq(design, rows[:, place], rcond=None)

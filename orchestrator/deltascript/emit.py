@@ -51,6 +51,8 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
             yield _in_line(state, names)
         elif isinstance(state, StateTable) and _changes_in_place(plan, state):
             yield _filled(state, names, _filled_first(state))
+        if isinstance(state, StateTable) and state.elements:
+            yield _compressed_quickly(state, names)
 
 
 def create_state_view(state: StateView, names: Names, relation: Composable) -> Composed:
@@ -139,6 +141,13 @@ def _in_line(state: StateTable, names: Names) -> Composed:
     return SQL("ALTER TABLE {} SET (toast_tuple_target = 8160, fillfactor = {}), {}").format(
         names.state(state.role), Literal(LONG_FILLED_FIRST), columns
     )
+
+
+def _compressed_quickly(state: StateTable, names: Names) -> Composed:
+    """Has long values compressed by the method that takes less time, where the server has it."""
+    relation = Literal(names.state(state.role).as_string(None))
+    columns = SQL(", ").join(map(Literal, state.elements))
+    return SQL("SELECT idivm.compress_quickly({}, {})").format(relation, columns)
 
 
 def _defining(

@@ -163,6 +163,8 @@ class StateTable:
     """Columns that never hold NULL."""
     arrays: tuple[str, ...] = ()
     """Columns whose values are long, hardly compress and change often."""
+    elements: tuple[str, ...] = ()
+    """Columns whose values are long, compress well and change often."""
     historic: bool = False
     """Whether what it holds depends on the way to it too: its query says what it holds at first."""
 

@@ -14,6 +14,7 @@ from orchestrator.fuzz.forms import COMMON, FORMS
 from orchestrator.fuzz.grammar import Grammar, Query
 from orchestrator.fuzz.names import Names
 from orchestrator.fuzz.options import CACHES, EPSILONS, MODES, REPRESENTATIONS, STRATEGIES
+from orchestrator.fuzz.rings import statements
 from orchestrator.fuzz.schema import Model, Schema
 from orchestrator.fuzz.sources import Field, Relation
 from orchestrator.fuzz.steps import Story
@@ -53,7 +54,7 @@ def generate(
     taken: set[str] = set()
     schema = make_schema(rng, names, taken)
     common = rng.random() < 0.4
-    grammar = Grammar(rng, names, schema.enum, COMMON if common else FORMS)
+    grammar = Grammar(rng, names, schema.enum, schema.schemas[0], COMMON if common else FORMS)
     grammar.sources.common = common
     tables = [_relation(model) for model in schema.models]
     grammar.sources.relations = [*tables]
@@ -70,13 +71,16 @@ def generate(
     free = [view for view in maintained(maker.views) if view.name not in read]
     grammar.sources.relations = [*tables]
     story = Story(rng, Writer(rng, schema.models), maintained(maker.views), free, maker.other)
+    steps = tuple(story.steps())
+    made = sorted(grammar.rings, key=lambda ring: ring.name)
+    rings = (text for ring in made for text in statements(ring, grammar.schema))
     return Case(
         seed,
         schema.schemas,
-        schema.types,
+        (*schema.types, *rings),
         schema.tables,
         tuple(maker.views),
-        tuple(story.steps()),
+        steps,
         tuple(rng.choice(values) for values in rng.sample(SETTINGS, rng.choice((0, 0, 1, 2, 3)))),
         rng.choice(("api", "api", "api", "sql", "schemas")),
     )

@@ -11,6 +11,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from orchestrator.fuzz.expressions import Expr, Expressions
 from orchestrator.fuzz.names import Names
+from orchestrator.fuzz.rings import Ring
 from orchestrator.fuzz.schema import listed
 from orchestrator.fuzz.sources import Field, From, Relation, Source, Sources
 from orchestrator.fuzz.values import COMPARABLE, ColumnType
@@ -32,10 +33,15 @@ NOTHING = SQL("")
 class Grammar:
     """Makes queries over the relations that it has been shown."""
 
-    def __init__(self, rng: Random, names: Names, enum: ColumnType, forms: Sequence[Form]) -> None:
+    def __init__(
+        self, rng: Random, names: Names, enum: ColumnType, schema: str, forms: Sequence[Form]
+    ) -> None:
         """Draws from `rng` alone; every case has its own mix of forms."""
         self.rng = rng
         self.names = names
+        self.schema = schema
+        self.rings: set[Ring] = set()
+        """The rings that queries sum over, which are to be made in the schema."""
         self.make = Expressions(rng, enum)
         self.sources = Sources(rng, names, self.make, self._nested)
         self.forms = tuple(form for form in forms if rng.random() < 0.5) or tuple(forms)

@@ -24,10 +24,14 @@ _OBJECTS = """
 
 
 def kept_objects(connection: Connection[Any]) -> set[str]:
-    """Everything of idivm in a database: relations, functions, triggers, the rows of its catalog."""
+    """Everything of idivm in a database: relations, functions, triggers, the rows of its catalog.
+
+    But for rings, which users make apart from views.
+    """
     found = {row[0] for row in connection.execute(_OBJECTS).fetchall()}
     tables = connection.execute(
-        "SELECT relname FROM pg_class WHERE relnamespace = 'idivm'::regnamespace AND relkind = 'r'"
+        "SELECT relname FROM pg_class"
+        " WHERE relnamespace = 'idivm'::regnamespace AND relkind = 'r' AND relname <> 'rings'"
     ).fetchall()
     for (table,) in tables:
         row = connection.execute(

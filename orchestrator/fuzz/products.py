@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from psycopg.sql import SQL, Composable, Literal
 
+from orchestrator.fuzz import rings
 from orchestrator.fuzz.expressions import Expr
 from orchestrator.fuzz.grammar import Grammar, Query, comparable_pairs
+from orchestrator.fuzz.rings import RINGS
 from orchestrator.fuzz.schema import listed
 from orchestrator.fuzz.sources import From, Source
 
@@ -161,6 +163,8 @@ def _total(g: Grammar, sources: Sequence[Source]) -> Expr:
         return Expr(SQL("count(*)"), "int")
     if g.chance(0.15):
         return _covariance(g, sources)
+    if g.chance(0.2):
+        return _of_ring(g, sources)
     factors: list[Composable] = []
     for source in g.rng.sample(sources, min(len(sources), g.rng.choice((1, 2, 2, 3)))):
         numbers = [e for e in source.scope if e.family in ("int", "num")]
@@ -210,6 +214,18 @@ def _covariance(g: Grammar, sources: Sequence[Source]) -> Expr:
         return Expr(SQL("to_jsonb({})").format(call), "jsonb", keyable=False)
     places = [Literal(g.rng.randint(1, len(chosen))) for _ in range(2)]
     return Expr(SQL("idivm.covar_at({}, {}, {})").format(call, *places), "float", exact=False)
+
+
+def _of_ring(g: Grammar, sources: Sequence[Source]) -> Expr:
+    """A sum over a ring that the case registers."""
+    ring = g.rng.choice(RINGS)
+    columns = [e for source in sources for e in source.scope if e.family in ring.families]
+    if not columns:
+        return Expr(SQL("count(*)"), "int")
+    g.rings.add(ring)
+    chosen = g.rng.choices(columns, k=g.rng.choice((1, 2, 2, 3)))
+    made = rings.call(ring, g.schema, [e.sql for e in chosen], _filter(g, sources))
+    return Expr(made, "int" if ring.element == "bigint" else "jsonb", keyable=False)
 
 
 def _filter(g: Grammar, sources: Sequence[Source]) -> Composable:

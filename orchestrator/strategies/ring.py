@@ -21,6 +21,10 @@ class Ring:
     """The function from values and their places among the arguments to the product of what they lift to."""
     multiple: str
     """The function that adds an element up so many times."""
+    sum_of_products: str | None = None
+    """What sums up the products of elements `x` and `y`, each `n` times, without making each of them."""
+    sum_of_lifted: str | None = None
+    """What sums up products of lifted values, each `n` times, in the same way; they and their places are {}, {}."""
     value: str = "CASE WHEN {0} > 0 THEN {1} END"
     """What a view shows of the count of rows that have all values, {0}, and of the sum, {1}."""
 
@@ -37,6 +41,8 @@ MIXED = Ring(
     "idivm.mixed_total(array_agg(x))",
     "idivm.mixed_product",
     "idivm.mixed_multiple",
+    "idivm.mixed_sum(x, y, n)",
+    "idivm.mixed_lift(n, {}, {})",
     f"{MIXED_TYPE}({{0}}, {{1}}, {{2}})",
 )
 """Generalised covariance: triples over numbers and categories (papers/fivm.txt, section 8.1)."""

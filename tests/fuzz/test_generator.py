@@ -169,9 +169,9 @@ def test_views_stand_upon_views(cases: list[Case]) -> None:
 
 
 @pytest.mark.integration
-def test_postgresql_takes_what_is_made(plain_dsn: str, cases: list[Case]) -> None:
+def test_postgresql_takes_what_is_made(dsn: str, cases: list[Case]) -> None:
     counts: Counter[str] = Counter()
-    with psycopg.connect(plain_dsn, autocommit=True) as connection:
+    with psycopg.connect(dsn, autocommit=True) as connection:
         # Views upon views that nobody maintains may take very long.
         connection.execute("SET statement_timeout = '2s'")
         for case in cases[:60]:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import psycopg
 import pytest
+from harness import find_module
 
+import orchestrator
 from orchestrator.errors import IdivmError
+from orchestrator.runtime.migrate import take_module
 
 pytestmark = pytest.mark.integration
 
@@ -64,16 +68,8 @@ def encoded(orc):
     return rows, columns
 
 
-def test_it_is_what_numpy_says_of_one_hot_columns(orc):
-    orc.execute(TABLES)
-    made = orc.create_view(
-        "v",
-        f"SELECT {COVAR} AS c, idivm.linreg({COVAR}, 5) AS m FROM {JOIN}",
-        strategy="viewtree",
-    )
-    assert made.strategy == "viewtree"
-    for change in CHANGES:
-        follow(orc, change)
+def as_numpy_says(orc):
+    """Compares the view with numpy's sums over the rows; gives these, and their one-hot columns."""
     rows, columns = encoded(orc)
     data = np.column_stack(list(columns.values()))
     [found] = orc.execute("SELECT place, category FROM v, idivm.one_hot_columns(c)")
@@ -84,6 +80,20 @@ def test_it_is_what_numpy_says_of_one_hot_columns(orc):
     assert np.allclose(value(orc, "SELECT (idivm.one_hot(c)).q FROM v"), products, 1e-9, 1e-9)
     found = value(orc, "SELECT idivm.correlation(c) FROM v")
     assert np.allclose(found, np.corrcoef(data.T), 1e-8, 1e-9)
+    return rows, columns
+
+
+def test_it_is_what_numpy_says_of_one_hot_columns(orc):
+    orc.execute(TABLES)
+    made = orc.create_view(
+        "v",
+        f"SELECT {COVAR} AS c, idivm.linreg({COVAR}, 5) AS m FROM {JOIN}",
+        strategy="viewtree",
+    )
+    assert made.strategy == "viewtree"
+    for change in CHANGES:
+        follow(orc, change)
+    rows, columns = as_numpy_says(orc)
 
     # One category of each argument follows from the others, and gets no weight: what is left is determined.
     model = value(orc, "SELECT m FROM v")
@@ -194,3 +204,55 @@ def test_arguments_are_told_apart_by_their_types(orc):
     )
     with pytest.raises(IdivmError, match="there is no number 2 to predict"):
         orc.execute(f"SELECT idivm.linreg(idivm.covar(units, kind)) FROM {JOIN}")
+
+
+def test_both_forms_are_the_same(dsn, module):
+    features = (
+        "ARRAY[1.50, 2, 'a''b'::text]::idivm.feature[]",
+        "ARRAY[0, 1e30, 0.00]::idivm.feature[]",
+        "ARRAY[ROW(NULL, 'x'), ROW(NULL, ''), ROW(3, NULL)]::idivm.feature[]",
+        "ARRAY[ROW(NULL, 'x'), ROW('NaN', NULL), ROW(9223372036854775807, NULL)]::idivm.feature[]",
+        "ARRAY[ROW(NULL, 'x'), ROW(NULL, 'é'), ROW(9223372036854775807, NULL)]::idivm.feature[]",
+        "ARRAY[1, NULL, 2]::idivm.feature[]",
+    )
+    rows = ", ".join(f"({n}, {x})" for n, x in zip((1, -2, 3, 1, 2, 5), features, strict=True))
+    made = f"(VALUES {rows}) AS r (n, x)"
+    cases = (
+        f"SELECT idivm.mixed_product(x, ARRAY[1, 4, 6])::text FROM {made}",
+        f"SELECT idivm.mixed_lift(n, x, ARRAY[2, 3, 5])::text FROM {made} GROUP BY n % 2 ORDER BY n % 2",
+        f"SELECT idivm.mixed_lift(n, x, ARRAY[2, 3, 5])::text FROM {made}, generate_series(1, 150)",
+        "WITH e AS MATERIALIZED (SELECT n, idivm.mixed_product(x, ARRAY[1, 4, 6]) AS a,"
+        f" idivm.mixed_product(x, ARRAY[2, 3, 9]) AS b FROM {made})"
+        " SELECT idivm.mixed_times(l.a, r.b)::text, idivm.mixed_plus(l.a, r.a)::text,"
+        " idivm.mixed_plus(l.a, idivm.mixed_multiple(r.a, -1))::text, idivm.mixed_multiple(l.a, r.n * 3)::text,"
+        " idivm.mixed_total(ARRAY[l.a, r.b, l.b])::text,"
+        " idivm.mixed_shown(l.n, idivm.mixed_multiple(r.a, l.n), 6)::text,"
+        " idivm.mixed_sum(l.a, r.b, l.n * r.n) OVER (ORDER BY l.n, r.n)::text FROM e AS l, e AS r ORDER BY l.n, r.n",
+        "SELECT idivm.mixed_sum(idivm.mixed_product(x, ARRAY[1, 4, 6]), idivm.mixed_product(x, ARRAY[2, 3, 9]), n)::text"
+        f" FROM {made}, generate_series(1, 100)",
+        "SELECT idivm.mixed_total('{}')::text, idivm.mixed_total(NULL)::text, idivm.mixed_plus(NULL, NULL)::text,"
+        " idivm.mixed_sum(NULL, NULL, 1)::text, idivm.mixed_shown(0, NULL, 2)::text, idivm.mixed_shown(1, NULL, 2)::text",
+    )
+
+    def follow_in(form):
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(
+                "SELECT set_config('idivm.accelerate', %s, false)", ["on" if form == "c" else "off"]
+            )
+            take_module(connection)
+        with orchestrator.connect(dsn) as orc:
+            language = "SELECT lanname FROM pg_proc AS p JOIN pg_language AS l ON l.oid = prolang WHERE proname = 'mixed_total'"
+            assert value(orc, language) == form
+            if not orc.views():
+                orc.execute(TABLES)
+                orc.create_view("v", f"SELECT {COVAR} AS c FROM {JOIN}", strategy="viewtree")
+            assert all(report.equal for report in orc.check())
+            for change in ("DELETE FROM sold WHERE day = 99", *CHANGES):
+                follow(orc, change)
+            as_numpy_says(orc)
+            return [orc.execute(case)[0].rows for case in cases]
+
+    find_module(dsn, module)
+    plain = follow_in("plpgsql")
+    assert follow_in("c") == plain
+    assert follow_in("plpgsql") == plain

@@ -45,6 +45,9 @@ EXACT = frozenset(
 )
 """Types whose equal values are the same to the bit."""
 
+INDEXED_AT_MOST = 32
+"""Columns of an index; every state has one over its key."""
+
 
 def store(
     role: str,
@@ -58,6 +61,9 @@ def store(
 
     If it is `followed`, further steps may ask for its changes.
     """
+    if len(ids) > INDEXED_AT_MOST:
+        listed = ", ".join(map(str, ids))
+        raise NotModelledError(f"no index has more than {INDEXED_AT_MOST} columns", listed)
     names = Symbols()
     shown = composer.visible if role == CONTENT else ()
     called = {column: names.fresh(name) for name, column in shown}

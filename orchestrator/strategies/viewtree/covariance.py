@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.scalar import Scalar, conjunction, filled
 from orchestrator.strategies.viewtree.normal import Product
-from orchestrator.strategies.viewtree.rings import counted_if, rows_with_all
+from orchestrator.strategies.viewtree.rings import counted, counted_if, rows_with_all
 from orchestrator.strategies.viewtree.sums import ONE, Kept, Payload, Total
 
 FLOAT = "double precision"
@@ -51,24 +51,22 @@ class Triple:
             return Triple(features, conditions)
         return Total(tuple((atom, counted_if(c, ONE)) for atom, c in conditions))
 
-    def lifted(self, atom: str, sign: Scalar) -> Scalar:
-        """The sum of the rows' triples, each as often as its sign says.
+    def lifted(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        """The sum of the triples of joined rows, each as often as their signs say.
 
-        >>> Triple((("r", Scalar.read("a")),)).lifted("r", ONE)
+        >>> Triple((("r", Scalar.read("a")),)).lifted([("r", ONE)])
         Scalar(coalesce((idivm.triple_lift(1, ARRAY[a])), array_fill(0::double precision, ARRAY[3])))
         """
-        return self._or_zero(self._of_rows("idivm.triple_lift(times, {})", atom, sign))
+        return self._or_zero(self._of_rows("idivm.triple_lift(times, {})", rows))
 
-    def of_row(self, atom: str, sign: Scalar) -> Scalar:
-        """The triple of one row."""
-        return self._of_rows("idivm.triple_lift_step(NULL, times, {})", atom, sign)
+    def of_row(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        """The triple of one row of each."""
+        return self._of_rows("idivm.triple_lift_step(NULL, times, {})", rows)
 
-    def _of_rows(self, call: str, atom: str, sign: Scalar) -> Scalar:
-        for name, condition in self.conditions:
-            if name == atom:
-                sign = counted_if(condition, sign)
+    def _of_rows(self, call: str, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
         numbers = {f"x{n}": scalar for n, (_, scalar) in enumerate(self.features)}
-        return filled(call.format(f"ARRAY[{', '.join(numbers)}]"), times=sign, **numbers)
+        call = call.format(f"ARRAY[{', '.join(numbers)}]")
+        return filled(call, times=counted(rows, self.conditions), **numbers)
 
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
         """The sum of the product of triples, and of counts, which are triples of no number."""

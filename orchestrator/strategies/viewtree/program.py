@@ -257,8 +257,9 @@ class _Program(Propagation):
         known = self.defined[view]
         rows, _ = self._keyed(view, atom, rows)
         one = sums.ONE if sign is None else Scalar.column(sign)
-        payload = [Item(c, part.of_row(atom.name, one)) for part, c in known.payload.items()]
-        return known.at(Projection(rows, (*map(Item.kept, known.keys.values()), *payload)))
+        payload = [Item(c, part.of_row([(atom.name, one)])) for part, c in known.payload.items()]
+        made = known.at(Projection(rows, (*map(Item.kept, rows.columns), *payload)))
+        return replace(made, each=(atom.name, one))
 
     def _taken_back(self, view: View) -> Relation:
         """The change of a found leaf with its signs turned."""
@@ -307,7 +308,10 @@ class _Program(Propagation):
                     ]
                     for later in some:
                         others[later] = self._taken_back(view.children[later])
-                    needs = variables(others[some[0]].rows) if some else None
+                    # All of them must have changed; mostly that of one table has not.
+                    joined = [number, *some]
+                    least = min(joined, key=lambda n: self.known.changes(view.children[n]))
+                    needs = variables(others[least].rows)
                     parts += self._terms(view, number, others, needs)
                 terms += [self._as_one(view, parts)] if behind else parts
             if child in self.states:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.ids import used_symbols
@@ -46,9 +47,6 @@ from orchestrator.strategies.viewtree.normal import (
 from orchestrator.strategies.viewtree.sums import COUNT, Kept, Payload, Total
 from orchestrator.strategies.viewtree.tree import View
 
-INDEXED_AT_MOST = 32
-"""Columns of an index; every stored view has one over its keys."""
-
 FEW = 16
 """Numbers of a payload that are looked at to see whether a delta adds anything."""
 
@@ -64,10 +62,12 @@ class Relation:
     """Whether the payloads count as 1 wherever there is a key (definition 29)."""
     terms: tuple[Relation, ...] = ()
     """Of a delta that is a sum, its parts, each of which has a key once."""
+    each: tuple[str, Scalar] | None = None
+    """Of an atom's rows as they are, the atom and their signs: their columns are there too."""
 
     def at(self, rows: Operator) -> Relation:
         """The same columns, found elsewhere."""
-        return replace(self, rows=rows)
+        return replace(self, rows=rows, each=None)
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,11 @@ class Propagation:
     def _planned(self, name: str) -> MaintenancePlan:
         """The plan of all that was made."""
         states = [
-            replace(indexed(state, self.probes.get(state.role, ())), arrays=self._arrays(state))
+            replace(
+                indexed(state, self.probes.get(state.role, ())),
+                arrays=self._of_type(state, TRIPLE, COVARIANCE_TYPE),
+                elements=self._of_type(state, MIXED.element, MIXED_TYPE),
+            )
             if isinstance(state, StateTable)
             else state
             for state in self.composer.states
@@ -152,12 +156,10 @@ class Propagation:
         assert bag is not None
         return bag
 
-    def _arrays(self, state: StateTable) -> tuple[str, ...]:
-        """The columns of a state that hold triples, or what is shown of them."""
+    def _of_type(self, state: StateTable, *types: str) -> tuple[str, ...]:
+        """The columns of a state that hold elements of such types, or what is shown of them."""
         scan = self.composer.scans[state.role]
-        return tuple(
-            name for column, name in scan.outputs if column.type in (TRIPLE, COVARIANCE_TYPE)
-        )
+        return tuple(name for column, name in scan.outputs if column.type in types)
 
     def _kept(self, product: Product, leaves: Sequence[str]) -> Kept:
         types, column = self.problem.types, product.aggregate.column
@@ -188,7 +190,7 @@ class Propagation:
         """An atom's rows, or those of its change with their signs, summed up by the keys."""
         rows, keys = self._keyed(view, atom, rows)
         one = Scalar.read("1") if sign is None else Scalar.column(sign)
-        return self.grouped(view, rows, keys, lambda payload: payload.lifted(atom.name, one))
+        return self.grouped(view, rows, keys, lambda payload: payload.lifted([(atom.name, one)]))
 
     def _keyed(self, view: View, atom: Atom, rows: Operator) -> tuple[Operator, dict[str, Column]]:
         """An atom's rows with the keys of its view."""
@@ -223,15 +225,47 @@ class Propagation:
         known = self.defined.get(view)
         keys = known.keys if known else {name: bound[name] for name in sorted(view.keys)}
 
+        if all(child.each for child in children):
+            plain = [child.each for child in children if child.each]
+            return self.grouped(view, rows, keys, lambda payload: payload.lifted(plain))
+        factors = [
+            (summed_atoms(child), relation)
+            for child, relation in zip(view.children, children, strict=True)
+            if not relation.exists
+        ]
+        rows, factors = self._at_once(view, rows, factors)
+
         def joined(payload: Payload) -> Scalar:
-            parts = [
-                (payload.within(summed_atoms(child)), relation)
-                for child, relation in zip(view.children, children, strict=True)
-                if not relation.exists
-            ]
+            parts = [(payload.within(atoms), relation) for atoms, relation in factors]
             return payload.joined([(part, relation.payload[part]) for part, relation in parts])
 
         return self.grouped(view, rows, keys, joined)
+
+    def _at_once(
+        self, view: View, rows: Operator, factors: Sequence[tuple[tuple[str, ...], Relation]]
+    ) -> tuple[Operator, list[tuple[tuple[str, ...], Relation]]]:
+        """Factors of which those that are rows of neighbouring atoms, as they are, are one.
+
+        One product of the columns of all takes less than those of each, and the product of these.
+        """
+        made: list[tuple[tuple[str, ...], Relation]] = []
+        computed: list[Item] = []
+        for plain, run in groupby(factors, lambda one: one[1].each is not None):
+            found = list(run)
+            if not plain or len(found) == 1:
+                made += found
+                continue
+            atoms = tuple(name for names, _ in found for name in names)
+            signs = [relation.each for _, relation in found if relation.each]
+            payload = {
+                part: self._column(part)
+                for part in dict.fromkeys(one.within(atoms) for one in self.payload_of(view))
+            }
+            computed += [Item(column, part.of_row(signs)) for part, column in payload.items()]
+            made.append((atoms, Relation(rows, {}, payload)))
+        if computed:
+            rows = Projection(rows, (*map(Item.kept, rows.columns), *computed))
+        return rows, made
 
     def joined(
         self, children: Sequence[Relation], first: int = 0, *, as_listed: bool = False
@@ -363,15 +397,16 @@ class Propagation:
             raise NotModelledError("HAVING is not kept with the rows", str(self.form.having))
         values = self._values(root)
         covariances = {
-            one.aggregate.column
+            one.aggregate.column: {TRIPLE: COVARIANCE_TYPE, MIXED.element: MIXED_TYPE}[part.type]
             for one in self.kept
-            if any(part.type == TRIPLE for part in one.totals)
+            for part in one.totals
+            if part.type in (TRIPLE, MIXED.element)
         }
         visible: list[tuple[str, Column]] = []
         computed: list[Item] = []
         for name, scalar in self.form.shown:
-            held = scalar.as_column in covariances
-            column = Column(self.composer.symbols.fresh(name), COVARIANCE_TYPE if held else None)
+            held = covariances.get(scalar.as_column) if scalar.as_column else None
+            column = Column(self.composer.symbols.fresh(name), held)
             item = Item(column, scalar.substitute(values))
             same = item.scalar.as_column
             if same is not None and same not in (column for _, column in visible):
@@ -456,12 +491,7 @@ def summed_atoms(view: View) -> tuple[str, ...]:
 
 def _ids(made: Relation) -> tuple[Column, ...]:
     """The key that a relation is stored by."""
-    ids = tuple(made.keys.values())
-    if len(ids) > INDEXED_AT_MOST:
-        raise NotModelledError(
-            f"no index has more than {INDEXED_AT_MOST} columns", ", ".join(map(str, ids))
-        )
-    return ids
+    return tuple(made.keys.values())
 
 
 def called(view: View) -> str:

@@ -39,35 +39,51 @@ class Element:
             return Element(self.ring, factors, conditions)
         return Total(tuple((atom, counted_if(c, ONE)) for atom, c in conditions))
 
-    def lifted(self, atom: str, sign: Scalar) -> Scalar:
-        """The sum of the rows' products, each as often as its sign says."""
-        return self._or_zero(self._summed(self._of_row(atom, sign)))
+    def lifted(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        """The sum of the products of joined rows, each as often as their signs say."""
+        if self.ring.sum_of_lifted is None:
+            return self._or_zero(self._summed(self._product_of(rows)))
+        values, listed, places = self._arguments()
+        text = self.ring.sum_of_lifted.format(listed, places)
+        return self._or_zero(filled(text, n=counted(rows, self.conditions), **values))
 
-    def of_row(self, atom: str, sign: Scalar) -> Scalar:
-        """The product of one row."""
-        return self._or_zero(self._of_row(atom, sign))
+    def of_row(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        """The product of one row of each."""
+        return self._or_zero(self._product_of(rows))
 
-    def _of_row(self, atom: str, sign: Scalar) -> Scalar:
-        for name, condition in self.conditions:
-            if name == atom:
-                sign = counted_if(condition, sign)
+    def _product_of(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        values, listed, places = self._arguments()
+        product = filled(f"{self.ring.product}({listed}, {places})", **values)
+        return self._multiple(product, counted(rows, self.conditions))
+
+    def _arguments(self) -> tuple[dict[str, Scalar], str, str]:
+        """The arguments by names of their own, and arrays of these and of their places."""
         values = {f"x{n}": scalar for n, (_, _, scalar) in enumerate(self.factors)}
         places = ", ".join(str(place) for _, place, _ in self.factors)
-        text = f"{self.ring.product}(ARRAY[{', '.join(values)}], ARRAY[{places}])"
-        return self._multiple(filled(text, **values), sign)
+        return values, f"ARRAY[{', '.join(values)}]", f"ARRAY[{places}]"
 
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
         """The sum of the products of elements and counts."""
-        return self._or_zero(self._summed(self.multiplied(factors)))
+        if self.ring.sum_of_products is None:
+            return self._or_zero(self._summed(self.multiplied(factors)))
+        elements, count = _apart(factors)
+        *first, last = elements if len(elements) > 1 else (*elements, self._one())
+        total = filled(self.ring.sum_of_products, x=self._product(first), y=last, n=count)
+        return self._or_zero(total)
 
     def multiplied(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
         """The product of elements and counts."""
-        first, *others = (column for part, column in factors if isinstance(part, Element))
-        product = Scalar.column(first)
+        elements, count = _apart(factors)
+        return self._multiple(self._product(elements), count)
+
+    def _product(self, elements: Sequence[Scalar]) -> Scalar:
+        product, *others = elements
         for other in others:
             product = filled(f"{self.ring.times}(x, y)", x=product, y=other)
-        counts = (Scalar.column(c) for part, c in factors if not isinstance(part, Element))
-        return self._multiple(product, product_of(counts))
+        return product
+
+    def _one(self) -> Scalar:
+        return Scalar.read(f"{self.ring.one}()")
 
     def added(self, stored: Column | Scalar, more: Column | Scalar) -> Scalar:
         """The sum of two elements."""
@@ -98,6 +114,13 @@ def kept(product: Product, ring: Ring, never_null: Callable[[Scalar], bool]) -> 
     return Kept(product.aggregate, (counted, Element(ring, factors, conditions)), text)
 
 
+def _apart(factors: Sequence[tuple[Payload, Column]]) -> tuple[list[Scalar], Scalar]:
+    """The elements among factors, and the product of the counts."""
+    elements = [Scalar.column(c) for part, c in factors if isinstance(part, Element)]
+    counts = (Scalar.column(c) for part, c in factors if not isinstance(part, Element))
+    return elements, product_of(counts)
+
+
 def rows_with_all(
     product: Product,
     conditions: Iterable[tuple[str, Scalar]],
@@ -115,6 +138,12 @@ def rows_with_all(
         for atom in sorted({*held, *given})
     }
     return Total(tuple((atom, counted_if(condition, ONE)) for atom, condition in asked.items()))
+
+
+def counted(rows: Iterable[tuple[str, Scalar]], conditions: Iterable[tuple[str, Scalar]]) -> Scalar:
+    """How often joined rows of atoms count: as their signs say, and not where a condition does not hold."""
+    held = dict(conditions)
+    return product_of(counted_if(held[atom], sign) if atom in held else sign for atom, sign in rows)
 
 
 def counted_if(condition: Scalar, worth: Scalar) -> Scalar:

@@ -32,11 +32,11 @@ class Payload(Protocol):
     def within(self, atoms: Collection[str]) -> Payload:
         """What a view over some of the atoms holds of it."""
 
-    def lifted(self, atom: str, sign: Scalar) -> Scalar:
-        """The aggregate over rows of an atom, each counted as its sign says."""
+    def lifted(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        """The aggregate over joined rows of atoms, each counted as their signs say."""
 
-    def of_row(self, atom: str, sign: Scalar) -> Scalar:
-        """The same of one row."""
+    def of_row(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        """The same of one row of each."""
 
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
         """The aggregate over joined rows: the sum of products of what other columns hold."""
@@ -69,13 +69,17 @@ class Total:
         """The factor of an atom."""
         return next((scalar for name, scalar in self.factors if name == atom), ONE)
 
-    def lifted(self, atom: str, sign: Scalar) -> Scalar:
-        """The sum of the atom's factor."""
-        return self._summed(product_of((sign, self.at(atom))))
+    def lifted(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        """The sum of the product of the atoms' factors."""
+        return self._summed(self._product(rows))
 
-    def of_row(self, atom: str, sign: Scalar) -> Scalar:
-        """The factor of a row."""
-        return filled(f"x::{self.type}", x=product_of((sign, self.at(atom))))
+    def of_row(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        """The product of the factors of a row of each."""
+        return filled(f"x::{self.type}", x=self._product(rows))
+
+    def _product(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
+        signs = (sign for _, sign in rows)
+        return product_of((*signs, *(self.at(atom) for atom, _ in rows)))
 
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
         """The sum of the product of other totals."""
@@ -136,7 +140,9 @@ def kept(
         lifted = [(atom, filled(lift, x=scalar)) for atom, scalar in factors]
         return Total(_multiplied((*lifted, *holds)), type_)
 
-    present = "CASE WHEN x IS NOT NULL THEN 1 ELSE 0 END"
+    # A row counts as a value even if its fields are NULL.
+    null = "DISTINCT FROM NULL" if function == "count" else "NOT NULL"
+    present = f"CASE WHEN x IS {null} THEN 1 ELSE 0 END"
     counted = [(a, filled(present, x=scalar)) for a, scalar in factors if not never_null(scalar)]
     rows = Total(_multiplied((*counted, *holds)))
     if function == "count":
