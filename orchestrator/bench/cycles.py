@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from itertools import accumulate, cycle, pairwise
+from itertools import accumulate, cycle, islice, pairwise
 from typing import Any
 
 from psycopg import Connection, sql
@@ -136,20 +136,19 @@ def delays(orchestrator: Orchestrator, name: str) -> tuple[float, float, int]:
     """The buffers touched from one row to the next, in the summand where these are most.
 
     Their mean; their maximum if each row is handed out as late as would make all wait as long; and
-    their maximum as they come. Each summand is looked at by itself, up to so many rows.
+    their maximum as they come. Each summand is looked at by itself, and then all, up to so many rows.
     """
     connection, view = orchestrator.connection, orchestrator.view(name)
     order = walking.order_of(connection, install.names_of(view), view.plan)
     assert order is not None
     means, even, longest = [0.0], [0.0], [0]
-    for place in range(len(order.unions)):
+    every = range(len(order.unions))
+    for places in (*([place] for place in every), every):
         with connection.transaction():
             walking.by_lookups(connection)
-            with connection.cursor("idivm_delays") as cursor:
-                cursor.execute(streaming.stream(order, places=[place]))
-                touched = [_touched(connection)]
-                while len(touched) <= STREAMED and cursor.fetchone():
-                    touched.append(_touched(connection))
+            rows = streaming.distinct(connection, order, places, ahead=1)
+            touched = [_touched(connection)]
+            touched += (_touched(connection) for _ in islice(rows, STREAMED))
         steps = [after - before for before, after in pairwise(touched)]
         if steps:
             means.append(statistics.mean(steps))

@@ -20,7 +20,7 @@ from typing import Any
 from psycopg import sql
 
 from orchestrator.api import Orchestrator, connect
-from orchestrator.bench import counts, cycles, pairs
+from orchestrator.bench import counts, cycles, pairs, streams
 from orchestrator.bench.contenders import (
     TREE,
     TUPLE,
@@ -41,8 +41,9 @@ SIZES = (10_000, 31_623, 100_000, 316_228)
 EPSILONS = ("0", "1/4", "1/2", "3/4", "1")
 GRAPHS = ("worst", "zipf")
 """Graphs whose triangles are counted."""
-SHAPES = (*GRAPHS, pairs.NAME, *cycles.NAMES, *counts.COUNTS)
-"""These, the pairs of another query, triangle queries with free variables, and other counts."""
+SHAPES = (*GRAPHS, streams.NAME, pairs.NAME, *cycles.NAMES, *counts.COUNTS)
+"""These, one that keeps changing, the pairs of another query, triangle queries with free variables, and
+other counts."""
 CLASSICAL_AT_LEAST = 0.9
 SKEW_AT_MOST = 0.6
 HALF = "skew 1/2"
@@ -110,6 +111,12 @@ def run(
                 for size in sizes or SIZES
                 for row in _measured(orchestrator, shape, size, contenders, updates, seed, say)
             ]
+            streamed = [
+                row
+                for size in sizes or streams.SIZES
+                if streams.NAME in shapes
+                for row in streams.measured(orchestrator, size, updates, seed, say)
+            ]
             met = [
                 row
                 for epsilon in epsilons
@@ -132,9 +139,10 @@ def run(
                     (counts.COUNTS, counts.measured),
                 )
             )
-            rows = (*triangles, *met, *grouped, *counted)
+            rows = (*triangles, *streamed, *met, *grouped, *counted)
             found = (
                 *_bars(triangles),
+                *streams.bars(streamed),
                 *pairs.bars(met),
                 *cycles.bars(grouped),
                 *counts.bars(counted),
