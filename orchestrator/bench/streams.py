@@ -32,12 +32,14 @@ from orchestrator.errors import DatabaseError
 
 GRAPH = Workload("graph")
 NAME = "stream"
-SIZES = (100_000, 1_000_000)
+SIZES = (1_000_000,)
 SKEW = Contender("skew 1/2", "skew", (("epsilon", "1/2"),))
 SIDES = (TUPLE, SKEW, AUTO)
 """The stored join of a view tree is nearly quadratic on such a graph."""
 TABLES = {"r": ("a", "b"), "s": ("b", "c"), "t": ("c", "a")}
-WINDOWS = 5
+WINDOWS = 10
+LONGER = 5
+"""Times the changes that are measured elsewhere are in a window: few of them cost much."""
 BATCH = 10_000
 BATCHES = 3
 CHECKED = 200_000
@@ -123,9 +125,10 @@ def measured(
             label: refreshing(orchestrator.connection, [view]) for label, view in names.items()
         }
         found: list[Growth] = []
+        number = LONGER * updates
         for window in range(1, WINDOWS + 1):
-            say(f"a stream over {size:,} rows: window {window}, {updates} changes")
-            series = in_turn(refreshes, changes.one, updates, 30 if window == 1 else 0)
+            say(f"a stream over {size:,} rows: window {window}, {number} changes")
+            series = in_turn(refreshes, changes.one, number, 30 if window == 1 else 0)
             found += (
                 {
                     "graph": NAME,
@@ -133,9 +136,9 @@ def measured(
                     "side": label,
                     "strategy": orchestrator.view(names[label]).strategy,
                     "window": window,
-                    "changes/s": round(updates / sum(runs.times) * 1000, 1),
-                    "ms": round(sum(runs.times) / updates, 3),
-                    "buffers": round(sum(run.buffers for run in runs.runs) / updates, 1),
+                    "changes/s": round(number / sum(runs.times) * 1000, 1),
+                    "ms": round(sum(runs.times) / number, 3),
+                    "buffers": round(sum(run.buffers for run in runs.runs) / number, 1),
                 }
                 for label, runs in series.items()
             )
@@ -177,11 +180,13 @@ def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
             ">=",
             RATE_AT_LEAST,
         )
-        for label in dict.fromkeys((SKEW.label, AUTO.label)):
+        for label in (SKEW.label, AUTO.label):
             own = [row for row in of_size if row["side"] == label]
+            if label == AUTO.label and own[0]["strategy"] != SKEW.strategy:
+                continue
             single = sum(row["ms"] for row in own) / len(own)
             yield Bar(
-                f"stream of {size:,} rows, {label}, {BATCH:,} changes one by one, times a batch of them",
+                f"stream of {size:,} rows, {label}, times {BATCH:,} changes cost a batch of them",
                 round(BATCH * single / own[0]["ms of a batch"], 1),
                 ">=",
                 BATCH_AT_LEAST,
