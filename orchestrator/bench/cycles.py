@@ -27,6 +27,7 @@ from orchestrator.bench.contenders import (
     require_equal,
 )
 from orchestrator.bench.measure import slope
+from orchestrator.bench.rebalancing import Light, rebalanced
 from orchestrator.bench.report import Bar
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.runtime import install, streaming, walking
@@ -38,11 +39,14 @@ SIZES = (10_000, 31_623, 100_000)
 EPSILONS = ("1/4", "1/2", "3/4")
 BLOCKS, STARS, SQUARE = range(3)
 """What of the data is largest."""
+LIGHT = Light(
+    "SELECT count(*) FROM s WHERE b = 2", "INSERT INTO s SELECT 2, n FROM unnest(%s::bigint[]) AS n"
+)
 STREAMED = 1_000
 """Rows of a summand that are found one after the other."""
 
 _CALLED = {
-    "buffers": "buffers touched by a change",
+    "with rebalancing": "buffers touched by a change",
     "stored": "rows stored",
     "delay": "buffers to the next row",
     "even delay": "buffers to the next row at most, handed out evenly",
@@ -65,6 +69,7 @@ def measured(
     with views(orchestrator, CYCLES, name, size, share, STARS, (skew, TUPLE), say) as names:
         turns = ("INSERT INTO r VALUES (1, 2)", "DELETE FROM r WHERE a = 1 AND b = 2")
         note_changes(orchestrator, found, names, turns, updates)
+        note_rebalancing(orchestrator, found[skew.label], names[skew.label], LIGHT, say)
     with views(orchestrator, CYCLES, name, size, share, BLOCKS, (skew,), say) as names:
         mean, even, longest = delays(orchestrator, names[skew.label])
         found[skew.label] |= {
@@ -110,6 +115,17 @@ def note_changes(
     for label, runs in series.items():
         found[label]["buffers"] = round(statistics.mean(r.buffers for r in runs.runs), 1)
         found[label]["ms"] = round(statistics.mean(runs.times), 3)
+
+
+def note_rebalancing(
+    orchestrator: Orchestrator, found: Growth, name: str, light: Light, say: Callable[[str], None]
+) -> None:
+    """Notes what rebalancing costs a view, and what a change costs with its share of it."""
+    say(f"{found['graph']}, {found['rows']:,} rows: rebalancing")
+    measured = rebalanced(orchestrator, name, refreshing(orchestrator.connection, [name]), light)
+    require_equal(orchestrator, [name])
+    found["with rebalancing"] = round(found["buffers"] + measured.pop("share"), 1)
+    found |= measured
 
 
 @contextmanager
@@ -172,7 +188,7 @@ def _exponents(name: str, epsilon: Fraction) -> dict[str, Fraction]:
     least = min(epsilon, 1 - epsilon)
     delay = {"unary": 2 * least, "binary": least}.get(name, Fraction(0))
     return {
-        "buffers": 1 - least,
+        "with rebalancing": 1 - least,
         "stored": Fraction(3, 2) if name == "ternary" else 1 + least,
         "delay": delay,
         "even delay": delay,
