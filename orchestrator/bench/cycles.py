@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from itertools import accumulate, cycle, islice, pairwise
+from math import ceil
 from typing import Any
 
 from psycopg import Connection, sql
@@ -42,8 +43,8 @@ BLOCKS, STARS, SQUARE = range(3)
 LIGHT = Light(
     "SELECT count(*) FROM s WHERE b = 2", "INSERT INTO s SELECT 2, n FROM unnest(%s::bigint[]) AS n"
 )
-STREAMED = 1_000
-"""Rows of a summand that are found one after the other."""
+STREAMED = 300
+"""Rows of a summand that are found one after the other, beside so many that a bucket of blocks ends."""
 
 _CALLED = {
     "with rebalancing": "buffers touched by a change",
@@ -158,13 +159,16 @@ def delays(orchestrator: Orchestrator, name: str) -> tuple[float, float, int]:
     order = walking.order_of(connection, install.names_of(view), view.plan)
     assert order is not None
     means, even, longest = [0.0], [0.0], [0]
+    parts = orchestrator.parts(view)
+    assert parts is not None
+    most = STREAMED + ceil(1.5 * parts.threshold)
     every = range(len(order.unions))
     for places in (*([place] for place in every), every):
         with connection.transaction():
             walking.by_lookups(connection)
             rows = streaming.distinct(connection, order, places, ahead=1)
             touched = [_touched(connection)]
-            touched += (_touched(connection) for _ in islice(rows, STREAMED))
+            touched += (_touched(connection) for _ in islice(rows, most))
         steps = [after - before for before, after in pairwise(touched)]
         if steps:
             means.append(statistics.mean(steps))

@@ -17,12 +17,12 @@ class Hops(Generic[Value]):
     Neighbours that are excluded are kept as one range, by its first value and the one behind it.
 
     >>> hops = Hops()
-    >>> hops.exclude(2, following=3); hops.exclude(4, following=5); hops.exclude(3, following=4)
+    >>> [hops.exclude(2, following=3), hops.exclude(4, following=5), hops.exclude(3, following=4)]
+    [False, False, False]
     >>> hops.hop(2), hops.hop(5), hops.leaves(1), hops.ranges
     (5, 5, True, 1)
-    >>> hops.exclude(1, following=2); hops.exclude(5, following=None)
-    >>> hops.hop(1), hops.leaves(first=1)
-    (None, False)
+    >>> hops.exclude(5, following=None), hops.exclude(1, following=2), hops.leaves(first=1)
+    (True, True, False)
     """
 
     def __init__(self) -> None:
@@ -39,12 +39,13 @@ class Hops(Generic[Value]):
         """The value, or the first one behind it that is not excluded; the one before must not be."""
         return None if value is None else self._to.get(value, value)
 
-    def exclude(self, value: Value, following: Value | None) -> None:
-        """Excludes a value, which one follows that may be excluded."""
+    def exclude(self, value: Value, following: Value | None) -> bool:
+        """Excludes a value, which one follows that may be excluded; says if nothing is left behind it."""
         end = None if following is None else self._to.pop(following, following)
         start = self._from.pop(value, value)
         self._to[start] = end
         self._from[end] = start
+        return end is None
 
     def leaves(self, first: Value) -> bool:
         """Whether anything is left of a collection that begins so."""
@@ -58,7 +59,7 @@ def united(sources: Sequence[Iterator[Row]], is_in: Callable[[Row, int], bool]) 
 
     >>> sets = [[1, 2, 3], [2, 3, 4], [3, 5]]
     >>> list(united([*map(iter, sets)], lambda row, place: row in sets[place]))
-    [1, 2, 3, 5, 4]
+    [1, 2, 3, 4, 5]
     """
     *before, last = sources
     if not before:

@@ -120,6 +120,7 @@ class _Buckets:
         self.types |= {v: types[0][column] for v, column in of_known.items()}
         self.to_open, self.to_go_on = self._opening(), self._opening(behind=True)
         self.to_enter, self.to_step = self._entering(), self._stepping()
+        self.to_look = self._looking()
 
     def rows(self) -> Iterator[_Row]:
         """Each row once."""
@@ -151,14 +152,14 @@ class _Buckets:
                 found = self.connection.execute(self.to_step, at).fetchone()
                 assert found is not None
                 *shown, others, following, candidates = found
+                ended = []
                 for candidate in candidates:
-                    other, own, behind, least, next_one = map(_texts, candidate)
-                    assert other and own and least
-                    theirs = buckets.setdefault(other, Hops())
-                    theirs.exclude(own, behind)
-                    if not theirs.leaves(least):
-                        passed.exclude(other, next_one)
-                        del buckets[other]
+                    other, own, behind = map(_texts, candidate)
+                    assert other and own
+                    if buckets.setdefault(other, Hops()).exclude(own, behind):
+                        ended.append(other)
+                if ended:
+                    self._leave_out(group, ended, buckets, passed)
                 yield _row(shown, others, self.place)
                 element = hops.hop(_texts(following))
             following = passed.hop(_texts(after))
@@ -171,7 +172,44 @@ class _Buckets:
             assert entered is not None
             first, after = entered
 
+    def _leave_out(
+        self,
+        group: Texts,
+        ended: Sequence[Texts],
+        buckets: dict[Texts, Hops[Texts]],
+        passed: Hops[Texts],
+    ) -> None:
+        """Excludes the buckets of which nothing is left."""
+        given = {f"ended_{n}": list(values) for n, values in enumerate(zip(*ended, strict=True))}
+        rows = self.connection.execute(self.to_look, {**_given("group", group), **given})
+        for found in rows.fetchall():
+            bucket, first, following = map(_texts, found)
+            assert bucket and first
+            if not buckets[bucket].leaves(first):
+                passed.exclude(bucket, following)
+                del buckets[bucket]
+
     # Statements
+
+    def _looking(self) -> Composed:
+        """Some buckets: their values, the first row of each, and the next bucket."""
+        own, group = self._columns(0, "k"), self._given("group")
+        named = {v: SQL("e.{}").format(Identifier(v)) for v in self.hidden}
+        texts = (SQL("{}::text[]").format(Placeholder(f"ended_{n}")) for n in range(len(named)))
+        typed = {v: SQL("{}::{}").format(named[v], SQL(self.types[v])) for v in self.hidden}
+        return SQL(
+            "SELECT {}, {}, {} FROM unnest({}) AS e ({}),"
+            " LATERAL (SELECT * FROM {} AS k WHERE {} AND {} OFFSET 0) AS k"
+        ).format(
+            _array(own, self.hidden),
+            self._least({**group, **own}),
+            self._next_bucket(group, own),
+            _list(texts),
+            _list(map(Identifier, self.hidden)),
+            self.known,
+            _compared("=", own, group, self.group),
+            _compared("=", own, typed, self.hidden),
+        )
 
     def _opening(self, behind: bool = False) -> Composed:
         """The first bucket of all, or of the next group: its values, its first row, the next bucket."""
@@ -195,8 +233,7 @@ class _Buckets:
     def _stepping(self) -> Composed:
         """A row of a bucket, the later summands that have it, the next one, and the candidates.
 
-        For each bucket behind that has it too: its values, the row there, the next one there, the first
-        one there, and the next bucket.
+        For each bucket behind that has it too: its values, the row there, and the next one there.
         """
         group, hidden, element = map(self._given, ("group", "hidden", "element"))
         joined, own = self._columns(1, "j"), self._columns(0, "k")
@@ -209,8 +246,6 @@ class _Buckets:
             _array(own, self.hidden, json=True),
             _array(joined, self.element, json=True),
             self._next(there, joined),
-            self._least(there),
-            self._next_bucket(group, joined),
         ]
         # What is joined by lookups must not be taken apart and joined otherwise.
         candidates = SQL(
