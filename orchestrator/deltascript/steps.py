@@ -48,7 +48,7 @@ TELLING = 1000
 """What a refresh takes that expects so few accesses is more a matter of its statements."""
 
 
-_FREELY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
+_FREELY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_material")
 """Settings that are off where small diffs go through indexes whatever the statistics say."""
 
 
