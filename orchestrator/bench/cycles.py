@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from itertools import accumulate, cycle, islice, pairwise
+from itertools import cycle, islice, pairwise
 from math import ceil
 from typing import Any
 
@@ -50,7 +50,7 @@ _CALLED = {
     "with rebalancing": "buffers touched by a change",
     "stored": "rows stored",
     "delay": "buffers to the next row",
-    "even delay": "buffers to the next row at most, handed out evenly",
+    "longest delay": "buffers to the next row at most",
 }
 
 Growth = dict[str, Any]
@@ -72,12 +72,8 @@ def measured(
         note_changes(orchestrator, found, names, turns, updates)
         note_rebalancing(orchestrator, found[skew.label], names[skew.label], LIGHT, say)
     with views(orchestrator, CYCLES, name, size, share, BLOCKS, (skew,), say) as names:
-        mean, even, longest = delays(orchestrator, names[skew.label])
-        found[skew.label] |= {
-            "delay": round(mean, 1),
-            "even delay": round(even, 1),
-            "longest delay": longest,
-        }
+        mean, longest = delays(orchestrator, names[skew.label])
+        found[skew.label] |= {"delay": round(mean, 1), "longest delay": longest}
         found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
     if name == "ternary":
         with views(orchestrator, CYCLES, name, size, share, SQUARE, (skew,), say) as names:
@@ -149,16 +145,15 @@ def views(
         yield names
 
 
-def delays(orchestrator: Orchestrator, name: str) -> tuple[float, float, int]:
-    """The buffers touched from one row to the next, in the summand where these are most.
+def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
+    """The buffers touched from one row to the next: their mean where it is largest, and their maximum.
 
-    Their mean; their maximum if each row is handed out as late as would make all wait as long; and
-    their maximum as they come. Each summand is looked at by itself, and then all, up to so many rows.
+    Each summand is looked at by itself, and then all, up to so many rows.
     """
     connection, view = orchestrator.connection, orchestrator.view(name)
     order = walking.order_of(connection, install.names_of(view), view.plan)
     assert order is not None
-    means, even, longest = [0.0], [0.0], [0]
+    means, longest = [0.0], [0]
     parts = orchestrator.parts(view)
     assert parts is not None
     most = STREAMED + ceil(1.5 * parts.threshold)
@@ -172,9 +167,8 @@ def delays(orchestrator: Orchestrator, name: str) -> tuple[float, float, int]:
         steps = [after - before for before, after in pairwise(touched)]
         if steps:
             means.append(statistics.mean(steps))
-            even.append(max(total / number for number, total in enumerate(accumulate(steps), 1)))
             longest.append(max(steps))
-    return max(means), max(even), max(longest)
+    return max(means), max(longest)
 
 
 def _touched(connection: Connection[Any]) -> int:
@@ -195,7 +189,7 @@ def _exponents(name: str, epsilon: Fraction) -> dict[str, Fraction]:
         "with rebalancing": 1 - least,
         "stored": Fraction(3, 2) if name == "ternary" else 1 + least,
         "delay": delay,
-        "even delay": delay,
+        "longest delay": delay,
     }
 
 
