@@ -30,6 +30,9 @@ from orchestrator.bench.rebalancing import Light
 from orchestrator.bench.report import Bar
 from orchestrator.bench.workload import Workload
 
+SIZES = (31_623, 100_000, 316_228)
+"""From where an index on as many heavy values as there can be is more than one page: a lookup in that
+touches half as many, which would look like growth."""
 LIGHT = Light(
     "SELECT count(*) FROM s WHERE a = 2", "INSERT INTO s SELECT 2, n FROM unnest(%s::bigint[]) AS n"
 )

@@ -129,12 +129,12 @@ def run(
                     if name in names
                     for epsilon in epsilons
                     if epsilon in cycles.EPSILONS
-                    for size in sizes or cycles.SIZES
+                    for size in sizes or usual
                     for row in measured(orchestrator, name, size, epsilon, updates, say)
                 ]
-                for names, measured in (
-                    (cycles.NAMES, cycles.measured),
-                    (counts.COUNTS, counts.measured),
+                for names, usual, measured in (
+                    (cycles.NAMES, cycles.SIZES, cycles.measured),
+                    (counts.COUNTS, counts.SIZES, counts.measured),
                 )
             )
             rows = (*triangles, *streamed, *met, *grouped, *counted)
