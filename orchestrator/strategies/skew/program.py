@@ -28,6 +28,7 @@ from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.deltascript.plan import (
+    Assign,
     Enumeration,
     MaintenancePlan,
     Reason,
@@ -381,6 +382,10 @@ class _Program(Propagation):
         found = [self._met(rule, delta) for rule, delta in deltas if delta is not None]
         if found:
             delta = self._assigned(made.root, self._summed(made.root, found))
+            # Values that change often are those that many rows have.
+            step = self.composer.steps[-1]
+            assert isinstance(step, Assign)
+            self.composer.steps[-1] = replace(step, hashed=True)
             state = self.content.state if self.content else self.states[made.root]
             self._add(state, delta, self.content)
 
