@@ -72,7 +72,9 @@ def plan_mode(plan: MaintenancePlan, names: Names) -> SQL:
         settings.append("enable_presorted_aggregate = off")
     if plan.by_lookups:
         # What is switched off counts as very dear, and what is dear would be compiled.
-        settings += ["join_collapse_limit = 1", "jit = off", *(f"{one} = off" for one in _FREELY)]
+        # Values that many rows have make more rows to hash than statistics expect.
+        settings += ["join_collapse_limit = 1", "jit = off", "hash_mem_multiplier = 8"]
+        settings += ["enable_nestloop = on", *(f"{one} = off" for one in _FREELY)]
     return SQL("".join(f"SET {one}\n" for one in settings))
 
 
