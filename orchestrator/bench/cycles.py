@@ -11,7 +11,8 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from itertools import accumulate, cycle, pairwise
+from itertools import cycle, islice, pairwise
+from math import ceil
 from typing import Any
 
 from psycopg import Connection, sql
@@ -27,6 +28,7 @@ from orchestrator.bench.contenders import (
     require_equal,
 )
 from orchestrator.bench.measure import slope
+from orchestrator.bench.rebalancing import Light, rebalanced
 from orchestrator.bench.report import Bar
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.runtime import install, streaming, walking
@@ -38,14 +40,17 @@ SIZES = (10_000, 31_623, 100_000)
 EPSILONS = ("1/4", "1/2", "3/4")
 BLOCKS, STARS, SQUARE = range(3)
 """What of the data is largest."""
-STREAMED = 1_000
-"""Rows of a summand that are found one after the other."""
+LIGHT = Light(
+    "SELECT count(*) FROM s WHERE b = 2", "INSERT INTO s SELECT 2, n FROM unnest(%s::bigint[]) AS n"
+)
+STREAMED = 300
+"""Rows of a summand that are found one after the other, beside so many that a bucket of blocks ends."""
 
 _CALLED = {
-    "buffers": "buffers touched by a change",
+    "with rebalancing": "buffers touched by a change",
     "stored": "rows stored",
     "delay": "buffers to the next row",
-    "even delay": "buffers to the next row at most, handed out evenly",
+    "longest delay": "buffers to the next row at most",
 }
 
 Growth = dict[str, Any]
@@ -65,13 +70,10 @@ def measured(
     with views(orchestrator, CYCLES, name, size, share, STARS, (skew, TUPLE), say) as names:
         turns = ("INSERT INTO r VALUES (1, 2)", "DELETE FROM r WHERE a = 1 AND b = 2")
         note_changes(orchestrator, found, names, turns, updates)
+        note_rebalancing(orchestrator, found[skew.label], names[skew.label], LIGHT, say)
     with views(orchestrator, CYCLES, name, size, share, BLOCKS, (skew,), say) as names:
-        mean, even, longest = delays(orchestrator, names[skew.label])
-        found[skew.label] |= {
-            "delay": round(mean, 1),
-            "even delay": round(even, 1),
-            "longest delay": longest,
-        }
+        mean, longest = delays(orchestrator, names[skew.label])
+        found[skew.label] |= {"delay": round(mean, 1), "longest delay": longest}
         found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
     if name == "ternary":
         with views(orchestrator, CYCLES, name, size, share, SQUARE, (skew,), say) as names:
@@ -112,6 +114,17 @@ def note_changes(
         found[label]["ms"] = round(statistics.mean(runs.times), 3)
 
 
+def note_rebalancing(
+    orchestrator: Orchestrator, found: Growth, name: str, light: Light, say: Callable[[str], None]
+) -> None:
+    """Notes what rebalancing costs a view, and what a change costs with its share of it."""
+    say(f"{found['graph']}, {found['rows']:,} rows: rebalancing")
+    measured = rebalanced(orchestrator, name, refreshing(orchestrator.connection, [name]), light)
+    require_equal(orchestrator, [name])
+    found["with rebalancing"] = round(found["buffers"] + measured.pop("share"), 1)
+    found |= measured
+
+
 @contextmanager
 def views(
     orchestrator: Orchestrator,
@@ -132,30 +145,30 @@ def views(
         yield names
 
 
-def delays(orchestrator: Orchestrator, name: str) -> tuple[float, float, int]:
-    """The buffers touched from one row to the next, in the summand where these are most.
+def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
+    """The buffers touched from one row to the next: their mean where it is largest, and their maximum.
 
-    Their mean; their maximum if each row is handed out as late as would make all wait as long; and
-    their maximum as they come. Each summand is looked at by itself, up to so many rows.
+    Each summand is looked at by itself, and then all, up to so many rows.
     """
     connection, view = orchestrator.connection, orchestrator.view(name)
     order = walking.order_of(connection, install.names_of(view), view.plan)
     assert order is not None
-    means, even, longest = [0.0], [0.0], [0]
-    for place in range(len(order.unions)):
+    means, longest = [0.0], [0]
+    parts = orchestrator.parts(view)
+    assert parts is not None
+    most = STREAMED + ceil(1.5 * parts.threshold)
+    every = range(len(order.unions))
+    for places in (*([place] for place in every), every):
         with connection.transaction():
             walking.by_lookups(connection)
-            with connection.cursor("idivm_delays") as cursor:
-                cursor.execute(streaming.stream(order, places=[place]))
-                touched = [_touched(connection)]
-                while len(touched) <= STREAMED and cursor.fetchone():
-                    touched.append(_touched(connection))
+            rows = streaming.distinct(connection, order, places, ahead=1)
+            touched = [_touched(connection)]
+            touched += (_touched(connection) for _ in islice(rows, most))
         steps = [after - before for before, after in pairwise(touched)]
         if steps:
             means.append(statistics.mean(steps))
-            even.append(max(total / number for number, total in enumerate(accumulate(steps), 1)))
             longest.append(max(steps))
-    return max(means), max(even), max(longest)
+    return max(means), max(longest)
 
 
 def _touched(connection: Connection[Any]) -> int:
@@ -173,10 +186,10 @@ def _exponents(name: str, epsilon: Fraction) -> dict[str, Fraction]:
     least = min(epsilon, 1 - epsilon)
     delay = {"unary": 2 * least, "binary": least}.get(name, Fraction(0))
     return {
-        "buffers": 1 - least,
+        "with rebalancing": 1 - least,
         "stored": Fraction(3, 2) if name == "ternary" else 1 + least,
         "delay": delay,
-        "even delay": delay,
+        "longest delay": delay,
     }
 
 

@@ -135,7 +135,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         dest="shapes",
         nargs="+",
         choices=(
-            *("worst", "zipf", "pairs", "unary", "binary", "ternary"),
+            *("worst", "zipf", "stream", "pairs", "unary", "binary", "ternary"),
             *("four_path", "loomis_whitney", "in_a_row"),
         ),
         help="what is measured (default: all)",

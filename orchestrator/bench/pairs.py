@@ -8,11 +8,10 @@ are reached.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from itertools import cycle
+from itertools import count, cycle, islice
 from random import Random
 from typing import Any
 
@@ -28,12 +27,12 @@ from orchestrator.bench.contenders import (
     require_equal,
     view_name,
 )
-from orchestrator.bench.measure import Execution, explained, slope
+from orchestrator.bench.measure import explained, slope
+from orchestrator.bench.rebalancing import Rebalancing, grow
 from orchestrator.bench.report import Bar
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.errors import DatabaseError
 from orchestrator.runtime import install, walking
-from orchestrator.runtime.catalog_parts import Parts
 
 PAIRS = Workload("pairs")
 NAME = "pairs"
@@ -70,9 +69,6 @@ def measured(
             if refused is not None:
                 raise DatabaseError(f"{one.label} cannot be measured: {refused}")
         vacuum(orchestrator)
-        parts = orchestrator.parts(orchestrator.view(view_name("v", skew)))
-        assert parts is not None
-        threshold = parts.threshold
         names = {one.label: view_name("v", one) for one in (skew, TUPLE)}
         sides = {label: refreshing(orchestrator.connection, [v]) for label, v in names.items()}
         found: dict[str, Growth] = {
@@ -90,12 +86,8 @@ def measured(
                 if value == LIGHT:
                     found[label]["ms"] = round(statistics.mean(runs.times), 3)
         require_equal(orchestrator, list(names.values()))
-        # As many changes of a value's rows lie between two of its moves.
-        moved, between = moving(orchestrator, names[skew.label], sides[skew.label]), threshold / 2
-        found[skew.label] |= {
-            "a value moves": moved,
-            "with rebalancing": round(found[skew.label]["buffers"] + moved / between, 1),
-        }
+        extra = Rebalancing(orchestrator, names[skew.label], sides[skew.label])
+        _one_value(orchestrator, extra)
         require_equal(orchestrator, [names[skew.label]])
         # What has gone is still on the way, until it is vacuumed.
         vacuum(orchestrator)
@@ -103,33 +95,28 @@ def measured(
         found[skew.label] |= {"delay": round(mean, 1), "longest delay": most}
         for label, name in names.items():
             found[label]["stored"] = stored(orchestrator, name)
+        say(f"pairs, {size:,} rows: growing to twice as many")
+        grow(orchestrator, [extra], "r", 2)
+        found[skew.label] |= {
+            "a value moves": extra.minor,
+            "all are divided": extra.major,
+            "with rebalancing": round(found[skew.label]["buffers"] + extra.share, 1),
+        }
         yield from found.values()
 
 
-def moving(orchestrator: Orchestrator, name: str, refresh: Callable[[], Execution]) -> int:
-    """The buffers touched by the change after which a light value is heavy."""
-
-    def parts() -> Parts:
-        found = orchestrator.parts(orchestrator.view(name))
-        assert found is not None
-        return found
-
-    counted = orchestrator.connection.execute(
+def _one_value(orchestrator: Orchestrator, view: Rebalancing) -> None:
+    """The value that is light and nearly heavy becomes heavy."""
+    connection = orchestrator.connection
+    [rows] = connection.execute(
         "SELECT (SELECT count(*) FROM r WHERE b = %(b)s) + (SELECT count(*) FROM s WHERE b = %(b)s)",
         {"b": LIGHT},
-    ).fetchone()
-    assert counted is not None
-    before = parts()
-    more = math.ceil(before.threshold * 3 / 2) - counted[0]
-    for first, last in ((1, more - 1), (more, more)):
-        orchestrator.connection.execute(
-            "INSERT INTO r SELECT -n, %s FROM generate_series(%s::integer, %s) AS n",
-            [LIGHT, first, last],
-        )
-        made = refresh()
-    if parts().minor != before.minor + 1:
-        raise DatabaseError("No value became heavy: its measurement would say nothing.")
-    return made.buffers
+    ).fetchone() or [0]
+    numbers = count(1)
+    insert = "INSERT INTO r SELECT -n, %s FROM unnest(%s::integer[]) AS n"
+    view.one_value(
+        rows, lambda some: connection.execute(insert, [LIGHT, list(islice(numbers, some))])
+    )
 
 
 def run(orchestrator: Orchestrator, statement: sql.Composed) -> None:

@@ -45,7 +45,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of one benchmark; every row has the same keys."""
+    """The outcome of one benchmark; rows of one kind have the same keys."""
 
     bench: str
     machine: dict[str, str]
@@ -145,10 +145,12 @@ def plot(report: Report, path: Path) -> Path | None:
 
 def _rows(rows: Sequence[dict[str, Any]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, value in (rows[0] if rows else {}).items():
-        table.add_column(Text(name), justify="left" if isinstance(value, str) else "right")
+    columns = {name: value for row in reversed(rows) for name, value in row.items()}
+    names = dict.fromkeys(name for row in rows for name in row)
+    for name in names:
+        table.add_column(Text(name), justify="left" if isinstance(columns[name], str) else "right")
     for row in rows:
-        table.add_row(*(Text(_number(value)) for value in row.values()))
+        table.add_row(*(Text(_number(row.get(name))) for name in names))
     return table
 
 

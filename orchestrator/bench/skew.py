@@ -8,9 +8,8 @@ proof counts are taken to lie between them.
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import cycle
@@ -20,7 +19,7 @@ from typing import Any
 from psycopg import sql
 
 from orchestrator.api import Orchestrator, connect
-from orchestrator.bench import counts, cycles, pairs
+from orchestrator.bench import counts, cycles, pairs, streams
 from orchestrator.bench.contenders import (
     TREE,
     TUPLE,
@@ -31,26 +30,26 @@ from orchestrator.bench.contenders import (
     require_equal,
 )
 from orchestrator.bench.measure import STEADY, Execution, in_c_or_say, machine, own_server, slope
+from orchestrator.bench.rebalancing import Rebalancing, grow
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.errors import UsageError
-from orchestrator.runtime.catalog_parts import Parts
+from orchestrator.runtime import walking
 
 GRAPH = Workload("graph")
 SIZES = (10_000, 31_623, 100_000, 316_228)
 EPSILONS = ("0", "1/4", "1/2", "3/4", "1")
 GRAPHS = ("worst", "zipf")
 """Graphs whose triangles are counted."""
-SHAPES = (*GRAPHS, pairs.NAME, *cycles.NAMES, *counts.COUNTS)
-"""These, the pairs of another query, triangle queries with free variables, and other counts."""
+SHAPES = (*GRAPHS, streams.NAME, pairs.NAME, *cycles.NAMES, *counts.COUNTS)
+"""These, one that keeps changing, the pairs of another query, triangle queries with free variables, and
+other counts."""
 CLASSICAL_AT_LEAST = 0.9
 SKEW_AT_MOST = 0.6
 HALF = "skew 1/2"
 """The side that the bars are for: the graph costs most at this ε."""
 TIMES_AT_LEAST = 10
 LARGE = 1_000_000
-SMALL = 1_000
-"""Rows of a batch that is not so large that everything might be computed anew."""
 SETTLE = 18
 """Rounds before one counts: each kind of change once, so that its statements are planned."""
 
@@ -110,6 +109,12 @@ def run(
                 for size in sizes or SIZES
                 for row in _measured(orchestrator, shape, size, contenders, updates, seed, say)
             ]
+            streamed = [
+                row
+                for size in sizes or streams.SIZES
+                if streams.NAME in shapes
+                for row in streams.measured(orchestrator, size, updates, seed, say)
+            ]
             met = [
                 row
                 for epsilon in epsilons
@@ -124,17 +129,18 @@ def run(
                     if name in names
                     for epsilon in epsilons
                     if epsilon in cycles.EPSILONS
-                    for size in sizes or cycles.SIZES
+                    for size in sizes or usual
                     for row in measured(orchestrator, name, size, epsilon, updates, say)
                 ]
-                for names, measured in (
-                    (cycles.NAMES, cycles.measured),
-                    (counts.COUNTS, counts.measured),
+                for names, usual, measured in (
+                    (cycles.NAMES, cycles.SIZES, cycles.measured),
+                    (counts.COUNTS, counts.SIZES, counts.measured),
                 )
             )
-            rows = (*triangles, *met, *grouped, *counted)
+            rows = (*triangles, *streamed, *met, *grouped, *counted)
             found = (
                 *_bars(triangles),
+                *streams.bars(streamed),
                 *pairs.bars(met),
                 *cycles.bars(grouped),
                 *counts.bars(counted),
@@ -200,13 +206,16 @@ def _measured(
         say(f"{shape}, {size:,} rows: {updates} changes")
         series = in_turn(sides, lambda: next(wanted).toggle(orchestrator), updates, SETTLE)
         require_equal(orchestrator, list(names.values()))
+        found = _by_lookups(
+            orchestrator, sides[TUPLE.label], lambda: next(wanted).toggle(orchestrator)
+        )
         parted = [one.label for one in contenders if one.strategy == "skew"]
-        extra = {label: _Rebalancing(orchestrator, names[label], sides[label]) for label in parted}
+        extra = {label: Rebalancing(orchestrator, names[label], sides[label]) for label in parted}
         for label, view in extra.items():
             say(f"{shape}, {size:,} rows: a value that becomes heavy, {label}")
-            view.one_value()
+            _one_value(orchestrator, view)
         say(f"{shape}, {size:,} rows: growing to twice as many")
-        _double(orchestrator, extra)
+        grow(orchestrator, list(extra.values()), "r", 2)
         require_equal(orchestrator, [names[label] for label in parted])
         for label, runs in series.items():
             mean = statistics.mean(run.buffers for run in runs.runs)
@@ -218,94 +227,59 @@ def _measured(
                 "ms": round(statistics.mean(runs.times), 3),
                 "buffers": round(mean, 1),
                 "with rebalancing": round(mean + more, 1),
+                "by lookups": round(found, 1) if label == TUPLE.label else None,
                 "a value moves": extra[label].minor if label in extra else None,
                 "all are divided": extra[label].major if label in extra else None,
                 "stored": pairs.stored(orchestrator, names[label]),
             }
 
 
-class _Rebalancing:
-    """What rebalancing costs a view."""
+def _by_lookups(
+    orchestrator: Orchestrator, refresh: Callable[[], Execution], change: Callable[[], None]
+) -> float:
+    """The buffers that a change touches where the classical delta is joined by lookups alone.
 
-    def __init__(
-        self, orchestrator: Orchestrator, name: str, refresh: Callable[[], Execution]
-    ) -> None:
-        self.orchestrator, self.name, self.refresh = orchestrator, name, refresh
-        self.at_first = self.parts
-        self.minor: int | None = None
-        self.major: int | None = None
-
-    @property
-    def parts(self) -> Parts:
-        """The view's parts as they are."""
-        found = self.orchestrator.parts(self.orchestrator.view(self.name))
-        assert found is not None
-        return found
-
-    @property
-    def share(self) -> float:
-        """The buffers of a change that pay for rebalancing, if so many changes lie between two."""
-        minor = (self.minor or 0) / max(1.0, self.at_first.threshold / 2)
-        return minor + (self.major or 0) / (self.at_first.base / 4)
-
-    def one_value(self) -> None:
-        """Measures the change after which a light value with many rows is heavy, where there is one."""
-        connection, threshold = self.orchestrator.connection, self.parts.threshold
-        found = connection.execute(
-            "SELECT a, count(*) FROM r GROUP BY a HAVING count(*) < %s ORDER BY 2 DESC LIMIT 1",
-            [threshold / 2],
-        ).fetchone()
-        if found is None or threshold * 2 > self.parts.size:
-            return
-        value, rows = found
-        more = math.ceil(threshold * 3 / 2) - rows
-        self.refresh()
-        before = self.parts.minor
-        for some in (more - 1, 1):
-            connection.execute(
-                "INSERT INTO r SELECT %(a)s, b FROM (SELECT DISTINCT b FROM s) AS s"
-                " WHERE NOT EXISTS (SELECT FROM r WHERE a = %(a)s AND r.b = s.b) LIMIT %(some)s",
-                {"a": value, "some": some},
-            )
-            run = self.refresh()
-        if self.parts.minor > before:
-            self.minor = run.buffers
-
-    def all_rows(self) -> None:
-        """Measures the change after which all rows are divided anew."""
-        before = self.parts.major
-        run = self.refresh()
-        if self.parts.major > before:
-            self.major = run.buffers
+    PostgreSQL hashes what lies together as soon as a change meets very many rows, which costs fewer
+    buffers for each; that is another constant, in the midst of what is to show how the cost grows.
+    """
+    names = [*map(sql.Identifier, walking.OFF)]
+    for name in names:
+        orchestrator.connection.execute(sql.SQL("SET {} = off").format(name))
+    orchestrator.connection.execute("DISCARD PLANS")
+    runs = in_turn({TUPLE.label: refresh}, change, SETTLE, SETTLE)[TUPLE.label].runs
+    for name in names:
+        orchestrator.connection.execute(sql.SQL("RESET {}").format(name))
+    orchestrator.connection.execute("DISCARD PLANS")
+    return statistics.mean(run.buffers for run in runs)
 
 
-def _double(orchestrator: Orchestrator, views: Mapping[str, _Rebalancing]) -> None:
-    """Lets the relations grow until N must; rows of their own keep the graph as it is."""
-    for one in views.values():
-        one.refresh()
-    if not views:
+def _one_value(orchestrator: Orchestrator, view: Rebalancing) -> None:
+    """A light value with many rows becomes heavy, where there is one."""
+    connection, parts = orchestrator.connection, view.parts
+    found = connection.execute(
+        "SELECT a, count(*) FROM r GROUP BY a HAVING count(*) < %s ORDER BY 2 DESC LIMIT 1",
+        [parts.threshold / 2],
+    ).fetchone()
+    if found is None or parts.threshold * 2 > parts.size:
         return
-    parts = next(iter(views.values())).parts
-    missing = parts.base - parts.size
-    for first in range(0, missing - 1, SMALL):
-        some = min(SMALL, missing - 1 - first)
-        orchestrator.connection.execute(
-            "INSERT INTO r SELECT 50000000 + n, 50000000 + n FROM generate_series(%s::bigint, %s) AS n",
-            [first, first + some - 1],
-        )
-        for one in views.values():
-            one.refresh()
-    orchestrator.connection.execute("INSERT INTO r VALUES (49999999, 49999999)")
-    for one in views.values():
-        one.all_rows()
+    value, rows = found
+    view.one_value(
+        rows,
+        lambda some: connection.execute(
+            "INSERT INTO r SELECT %(a)s, b FROM (SELECT DISTINCT b FROM s) AS s"
+            " WHERE NOT EXISTS (SELECT FROM r WHERE a = %(a)s AND r.b = s.b) LIMIT %(some)s",
+            {"a": value, "some": some},
+        ),
+    )
 
 
 def _bars(rows: Sequence[dict[str, Any]]) -> Iterator[Bar]:
     """How what a change costs grows on the graph that costs most, and the times at its largest."""
 
     def points(side: str) -> list[tuple[float, float]]:
+        measure = "by lookups" if side == TUPLE.label else "with rebalancing"
         return [
-            (row["rows"], row["with rebalancing"])
+            (row["rows"], row[measure])
             for row in rows
             if row["side"] == side and row["graph"] == "worst"
         ]

@@ -244,6 +244,8 @@ class Assign:
     apart: tuple[tuple[str, str], ...] = ()
     """Variables that hold some of the rows once more, and the condition on these, as SQL over `d`:
     a step that reads no others then runs only if there are any."""
+    hashed: bool = False
+    """Whether a large diff is joined by hashing alone: it meets far more rows than statistics expect."""
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,12 @@ TELLING = 1000
 """What a refresh takes that expects so few accesses is more a matter of its statements."""
 
 
-_FREELY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
+_FREELY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_material")
 """Settings that are off where small diffs go through indexes whatever the statistics say."""
+
+
+_OTHERWISE = ("enable_nestloop", "enable_mergejoin")
+"""Settings that are off where a large diff is joined by hashing."""
 
 
 def analyse_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
@@ -68,7 +72,9 @@ def plan_mode(plan: MaintenancePlan, names: Names) -> SQL:
         settings.append("enable_presorted_aggregate = off")
     if plan.by_lookups:
         # What is switched off counts as very dear, and what is dear would be compiled.
-        settings += ["join_collapse_limit = 1", "jit = off", *(f"{one} = off" for one in _FREELY)]
+        # Values that many rows have make more rows to hash than statistics expect.
+        settings += ["join_collapse_limit = 1", "jit = off", "hash_mem_multiplier = 8"]
+        settings += ["enable_nestloop = on", *(f"{one} = off" for one in _FREELY)]
     return SQL("".join(f"SET {one}\n" for one in settings))
 
 
@@ -288,16 +294,20 @@ def _rebuilt(
 def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
     """A step of the script."""
     if isinstance(step, Assign):
+        before, after = _hashing(step) if step.hashed else (_NOTHING, _NOTHING)
         return _guarded(
             step.needs,
             SQL(
-                "SELECT {rows}\n        INTO {variables}\n"
-                "        FROM (SELECT * FROM (\n            {query}\n        ) AS d LIMIT {limit}) AS d;\n{planned}"
+                "{before}SELECT {rows}\n        INTO {variables}\n"
+                "        FROM (SELECT * FROM (\n            {query}\n        ) AS d LIMIT {limit}) AS d;\n"
+                "{after}{planned}"
             ).format(
+                before=before,
                 limit=Literal(LARGE + 1),
                 rows=_collected(step, names),
                 variables=_listed([step.variable, *(variable for variable, _ in step.apart)]),
                 query=query_text(step.query, names, indent="            "),
+                after=after,
                 planned=_planned_for(
                     plan, SQL("cardinality({})").format(Identifier(step.variable)), _given_up(step)
                 ),
@@ -322,6 +332,20 @@ def _collected(step: Assign, names: Names) -> Composed:
     rows = SQL("array_agg(ROW({})::{})").format(_fields_of(step.query), names.state(step.shape))
     apart = [SQL("{} FILTER (WHERE {})").format(rows, SQL(where)) for _, where in step.apart]
     return SQL(",\n            ").join([rows, *apart])
+
+
+def _hashing(step: Assign) -> tuple[Composed, Composed]:
+    """What has the statement between joined by hashing, where what it reads is large."""
+    sizes = (SQL("coalesce(cardinality({}), 0)").format(Identifier(name)) for name in step.needs)
+    large = SQL("{} > {}").format(SQL(" + ").join(sizes), Literal(SMALL))
+
+    def switched(value: str) -> Composed:
+        calls = (f"set_config('{one}', '{value}', true)" for one in _OTHERWISE)
+        return SQL("IF {} THEN\n            PERFORM {};\n        END IF;\n").format(
+            large, SQL(", ").join(map(SQL, calls))
+        )
+
+    return SQL("{}        ").format(switched("off")), SQL("        {}").format(switched("on"))
 
 
 def _guarded(needs: Iterable[str], statement: Composable) -> Composed:

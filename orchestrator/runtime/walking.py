@@ -29,7 +29,7 @@ Known: TypeAlias = Mapping[str, Composable]
 PAGE = 256
 """Rows of a page; the first ones are smaller, for who wants but a few."""
 
-_OFF = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_material", "jit")
+OFF = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_material", "jit")
 """A step is a few lookups, whatever the planner makes of the sizes."""
 
 
@@ -116,7 +116,7 @@ def rows(
 
 def by_lookups(connection: Connection[Any]) -> None:
     """Plans what follows in the open transaction as steps are to be planned."""
-    for setting in _OFF:
+    for setting in OFF:
         connection.execute(SQL("SET LOCAL {} = off").format(Identifier(setting)))
 
 

@@ -28,9 +28,11 @@ from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.deltascript.plan import (
+    Assign,
     Enumeration,
     MaintenancePlan,
     Reason,
+    StateTable,
     Walk,
 )
 from orchestrator.strategies.problem import Problem
@@ -140,7 +142,7 @@ class _Program(Propagation):
         else:
             self.content = self._content(listed)
         self._follow()
-        planned = self._planned(NAME)
+        planned = self._ordered(self._planned(NAME))
         parts = {
             one.splits[0]: self._stored(one.parts) for one in made.divisions if len(one.on) == 1
         }
@@ -242,11 +244,42 @@ class _Program(Propagation):
         )
 
     def _look_by_keys(self) -> None:
-        """Has rows of the joins found by what a row of the result has of them."""
+        """Has rows of the joins found by what a row of the result has of them, and as they are streamed.
+
+        That is, the values that go with what is shown of them, in order.
+        """
+        free = self.made.root.keys
         for one in self.made.factorized:
-            keys = self.defined[one.joined].keys
-            names = self.made.root.keys & keys.keys()
-            self._probe(self.states[one.joined], (keys[name] for name in names))
+            for view in (one.joined, one.known):
+                keys = self.defined[view].keys
+                self._probe(self.states[view], (keys[name] for name in sorted(free & keys.keys())))
+
+    def _ordered(self, planned: MaintenancePlan) -> MaintenancePlan:
+        """Has what is looked up by the values of a bucket lie in order there."""
+        buckets = {
+            self.states[one.joined].role: (
+                {self.states[one.joined].called(keys[name]) for name in one.known.keys},
+                [self.states[one.joined].called(keys[name]) for name in sorted(keys)],
+            )
+            for one in self.made.factorized
+            for keys in [self.defined[one.joined].keys]
+        }
+
+        def ordered(state: StateTable) -> StateTable:
+            bucket, every = buckets[state.role]
+            rest = tuple(name for name in every if name not in bucket)
+            return replace(
+                state,
+                probes=tuple(
+                    (*probe, *rest) if set(probe) == bucket else probe for probe in state.probes
+                ),
+            )
+
+        states = (
+            ordered(one) if isinstance(one, StateTable) and one.role in buckets else one
+            for one in planned.states
+        )
+        return replace(planned, states=tuple(states))
 
     def _enumeration(self) -> Enumeration:
         """How the rows are found: those that are listed, then those of each other case."""
@@ -349,6 +382,10 @@ class _Program(Propagation):
         found = [self._met(rule, delta) for rule, delta in deltas if delta is not None]
         if found:
             delta = self._assigned(made.root, self._summed(made.root, found))
+            # Values that change often are those that many rows have.
+            step = self.composer.steps[-1]
+            assert isinstance(step, Assign)
+            self.composer.steps[-1] = replace(step, hashed=True)
             state = self.content.state if self.content else self.states[made.root]
             self._add(state, delta, self.content)
 
