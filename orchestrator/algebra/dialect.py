@@ -127,6 +127,15 @@ class Canonical(Postgres):
                 return f"{self.sql(test, 'this')} IS NOT {self.sql(test, 'expression')}"
             return super().not_sql(expression)
 
+        def table_sql(self, expression: exp.Table, sep: str = " AS ") -> str:
+            """The numbers of a function's rows come before what is joined to it within parentheses."""
+            joins = self.expressions(expression, key="joins", sep="", flat=True)
+            if not joins or not expression.args.get("ordinality"):
+                return super().table_sql(expression, sep)
+            alone = expression.copy()
+            alone.set("joins", None)
+            return super().table_sql(alone, sep) + self.indent(joins, skip_first=True)
+
         def windowspec_sql(self, expression: exp.WindowSpec) -> str:
             """A frame, with BETWEEN only where its end is written."""
             written = super().windowspec_sql(expression)
