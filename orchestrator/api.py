@@ -461,17 +461,19 @@ class Orchestrator:
             modes.alter(self.connection, view, options)
             return catalog.view_by_id(self.connection, view.id)
 
-    def _tidy(self) -> None:
-        """Follows what plain SQL did meanwhile: tables dropped, partitions added, views replaced."""
+    def _tidy(self, names: Sequence[QualifiedName] = ()) -> list[int]:
+        """Follows what plain SQL did meanwhile: tables dropped, partitions added, views replaced.
+
+        It looks at what the named views read, or all, and gives their numbers.
+        """
         install.sweep(self.connection)
-        install.follow(self.connection, catalog.view_ids(self.connection, []))
+        ids = catalog.view_ids(self.connection, [name.identifier for name in names])
+        install.follow(self.connection, ids)
+        return ids
 
     def _refresh(self, names: list[QualifiedName]) -> list[RefreshReport]:
         with explained("Refreshing"):
-            install.sweep(self.connection)
-            ids = catalog.view_ids(self.connection, [name.identifier for name in names])
-            install.follow(self.connection, ids)
-            return refresh.refresh(self.connection, ids)
+            return refresh.refresh(self.connection, self._tidy(names))
 
     def _drop(self, statement: DropView) -> None:
         for name in statement.names:

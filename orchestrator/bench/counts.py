@@ -20,7 +20,6 @@ from orchestrator.bench.cycles import (
     BLOCKS,
     STARS,
     Growth,
-    beside_tuple,
     note_changes,
     note_rebalancing,
     slopes,
@@ -99,7 +98,7 @@ def measured(
 ) -> Iterator[Growth]:
     """A row of the report for `skew` at an ε, and one for `tuple`, of what a change costs, beside it."""
     share, count = Fraction(epsilon), COUNTS[name]
-    skew, found = beside_tuple(name, size, share)
+    skew, found = pairs.beside_tuple(name, size, share)
 
     def made(kind: int, contenders: Sequence[Contender]) -> AbstractContextManager[dict[str, str]]:
         return views(orchestrator, count.workload, "count", size, share, kind, contenders, say)

@@ -66,7 +66,7 @@ def measured(
 ) -> Iterator[Growth]:
     """A row of the report for `skew` at an ε, and one for `tuple`, of what a change costs, beside it."""
     share = Fraction(epsilon)
-    skew, found = beside_tuple(name, size, share)
+    skew, found = pairs.beside_tuple(name, size, share)
     with views(orchestrator, CYCLES, name, size, share, STARS, (skew, TUPLE), say) as names:
         turns = ("INSERT INTO r VALUES (1, 2)", "DELETE FROM r WHERE a = 1 AND b = 2")
         note_changes(orchestrator, found, names, turns, updates)
@@ -79,15 +79,6 @@ def measured(
         with views(orchestrator, CYCLES, name, size, share, SQUARE, (skew,), say) as names:
             found[skew.label]["stored"] = pairs.stored(orchestrator, names[skew.label])
     yield from found.values()
-
-
-def beside_tuple(graph: str, size: int, epsilon: Fraction) -> tuple[Contender, dict[str, Growth]]:
-    """`skew` at an ε, and the rows of the report for it and for `tuple`, by their labels."""
-    skew = Contender(f"skew {epsilon}", "skew", (("epsilon", str(epsilon)),))
-    return skew, {
-        one.label: {"graph": graph, "rows": size, "epsilon": str(epsilon), "side": one.label}
-        for one in (skew, TUPLE)
-    }
 
 
 def note_changes(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from itertools import count, cycle, islice
+from itertools import cycle
 from random import Random
 from typing import Any
 
@@ -28,7 +28,7 @@ from orchestrator.bench.contenders import (
     view_name,
 )
 from orchestrator.bench.measure import explained, slope
-from orchestrator.bench.rebalancing import Rebalancing, grow
+from orchestrator.bench.rebalancing import Light, Rebalancing, grow
 from orchestrator.bench.report import Bar
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.errors import DatabaseError
@@ -39,6 +39,10 @@ NAME = "pairs"
 SIZES = (3_162, 10_000, 31_623)
 LIGHT, HUB = 1_000_000, 3_000_000
 """A value of b that is light and nearly heavy, and one that only s has, very often."""
+NEARLY_HEAVY = Light(
+    "SELECT (SELECT count(*) FROM r WHERE b = 1000000) + (SELECT count(*) FROM s WHERE b = 1000000)",
+    "INSERT INTO r SELECT -n, 1000000 FROM unnest(%s::bigint[]) AS n",
+)
 MARGIN = 0.12
 """Slopes may be so much above the exponents."""
 WALKED = 40
@@ -61,7 +65,7 @@ def measured(
 ) -> Iterator[Growth]:
     """A row of the report for `skew` at an ε, and one for `tuple` on the same data."""
     share = Fraction(epsilon)
-    skew = Contender(f"skew {share}", "skew", (("epsilon", epsilon),))
+    skew, found = beside_tuple(NAME, size, share)
     with PAIRS.tables(orchestrator, {"rows": size, "epsilon": int(share * 1000)}):
         for one in (skew, TUPLE):
             say(f"pairs, {size:,} rows: creating {one.label} for ε = {share}")
@@ -71,10 +75,6 @@ def measured(
         vacuum(orchestrator)
         names = {one.label: view_name("v", one) for one in (skew, TUPLE)}
         sides = {label: refreshing(orchestrator.connection, [v]) for label, v in names.items()}
-        found: dict[str, Growth] = {
-            label: {"graph": NAME, "rows": size, "epsilon": str(share), "side": label}
-            for label in names
-        }
         for measure, value in (("buffers", LIGHT), ("at a hub", HUB)):
             turns = cycle(
                 ("INSERT INTO r VALUES (-1, {})", "DELETE FROM r WHERE a = -1 AND b = {}")
@@ -87,7 +87,7 @@ def measured(
                     found[label]["ms"] = round(statistics.mean(runs.times), 3)
         require_equal(orchestrator, list(names.values()))
         extra = Rebalancing(orchestrator, names[skew.label], sides[skew.label])
-        _one_value(orchestrator, extra)
+        extra.light_value(NEARLY_HEAVY)
         require_equal(orchestrator, [names[skew.label]])
         # What has gone is still on the way, until it is vacuumed.
         vacuum(orchestrator)
@@ -105,18 +105,13 @@ def measured(
         yield from found.values()
 
 
-def _one_value(orchestrator: Orchestrator, view: Rebalancing) -> None:
-    """The value that is light and nearly heavy becomes heavy."""
-    connection = orchestrator.connection
-    [rows] = connection.execute(
-        "SELECT (SELECT count(*) FROM r WHERE b = %(b)s) + (SELECT count(*) FROM s WHERE b = %(b)s)",
-        {"b": LIGHT},
-    ).fetchone() or [0]
-    numbers = count(1)
-    insert = "INSERT INTO r SELECT -n, %s FROM unnest(%s::integer[]) AS n"
-    view.one_value(
-        rows, lambda some: connection.execute(insert, [LIGHT, list(islice(numbers, some))])
-    )
+def beside_tuple(graph: str, size: int, epsilon: Fraction) -> tuple[Contender, dict[str, Growth]]:
+    """`skew` at an ε, and the rows of the report for it and for `tuple`, by their labels."""
+    skew = Contender(f"skew {epsilon}", "skew", (("epsilon", str(epsilon)),))
+    return skew, {
+        one.label: {"graph": graph, "rows": size, "epsilon": str(epsilon), "side": one.label}
+        for one in (skew, TUPLE)
+    }
 
 
 def run(orchestrator: Orchestrator, statement: sql.Composed) -> None:

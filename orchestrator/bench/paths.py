@@ -72,8 +72,8 @@ def measure(
             say(f"a path of {length} by {one.label}")
             before = compiled.get(one.label)
             made: Rounds | str
-            grown = (length / before[0]) ** GROWTH if before else 0
-            if one is not TREE and before and before[1] * grown > limit:
+            expected = before[1] * (length / before[0]) ** GROWTH if before else 0
+            if one is not TREE and expected > limit:
                 made = f"not created in {limit:g} s"
             else:
                 started = monotonic()

@@ -62,6 +62,15 @@ class Rebalancing:
             raise DatabaseError("No value became heavy: its measurement would say nothing.")
         self.minor = run.buffers
 
+    def light_value(self, light: Light) -> None:
+        """The same, of a value that is known to be light."""
+        connection, numbers = self.orchestrator.connection, count(2 * BESIDE)
+        [rows] = connection.execute(light.rows.encode()).fetchone() or [0]
+        self.one_value(
+            rows,
+            lambda some: connection.execute(light.more.encode(), [list(islice(numbers, some))]),
+        )
+
     def all_rows(self) -> None:
         """Measures the change after which all rows are divided anew."""
         before = self.parts.major
@@ -86,13 +95,8 @@ def rebalanced(
     orchestrator: Orchestrator, name: str, refresh: Callable[[], Execution], light: Light
 ) -> dict[str, Any]:
     """What it costs a view that a light value becomes heavy, and that s grows until N must."""
-    connection, view = orchestrator.connection, Rebalancing(orchestrator, name, refresh)
-    [rows] = connection.execute(light.rows.encode()).fetchone() or [0]
-    numbers = count(2 * BESIDE)
-    view.one_value(
-        rows,
-        lambda some: connection.execute(light.more.encode(), [list(islice(numbers, some))]),
-    )
+    view = Rebalancing(orchestrator, name, refresh)
+    view.light_value(light)
     grow(orchestrator, [view], "s", light.columns)
     return {"a value moves": view.minor, "all are divided": view.major, "share": view.share}
 

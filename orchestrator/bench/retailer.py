@@ -132,7 +132,7 @@ def covariance(
             TIMES_AT_LEAST,
         )
         for side, one in series.items()
-        if side not in ("viewtree", TUPLE.label)
+        if side not in (TREE.label, TUPLE.label)
     ]
     cost = alone.times_slower_than(inserted)
     return found, [

@@ -83,6 +83,11 @@ def _plan_anew(plan: MaintenancePlan) -> SQL:
     settings = [("plan_cache_mode", "force_custom_plan")]
     if plan.by_lookups:
         settings += [(one, "on") for one in _FREELY]
+    return _switched(settings)
+
+
+def _switched(settings: Iterable[tuple[str, str]]) -> SQL:
+    """What changes settings for the statements that follow, until the program ends."""
     calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings)
     return SQL(f"PERFORM {calls};\n")
 
@@ -339,13 +344,12 @@ def _hashing(step: Assign) -> tuple[Composed, Composed]:
     sizes = (SQL("coalesce(cardinality({}), 0)").format(Identifier(name)) for name in step.needs)
     large = SQL("{} > {}").format(SQL(" + ").join(sizes), Literal(SMALL))
 
-    def switched(value: str) -> Composed:
-        calls = (f"set_config('{one}', '{value}', true)" for one in _OTHERWISE)
-        return SQL("IF {} THEN\n            PERFORM {};\n        END IF;\n").format(
-            large, SQL(", ").join(map(SQL, calls))
+    def where_large(value: str) -> Composed:
+        return SQL("IF {} THEN\n            {}        END IF;\n").format(
+            large, _switched((one, value) for one in _OTHERWISE)
         )
 
-    return SQL("{}        ").format(switched("off")), SQL("        {}").format(switched("on"))
+    return SQL("{}        ").format(where_large("off")), SQL("        {}").format(where_large("on"))
 
 
 def _guarded(needs: Iterable[str], statement: Composable) -> Composed:

@@ -217,9 +217,11 @@ def record_indexes(
     )
 
 
-def sources_of(connection: Connection[Any], view_id: int) -> set[int]:
-    """The captured tables of a view."""
-    rows = connection.execute("SELECT source FROM idivm.view_sources WHERE view = %s", [view_id])
+def sources_of(connection: Connection[Any], view_ids: Sequence[int]) -> set[int]:
+    """The captured tables of some views."""
+    rows = connection.execute(
+        "SELECT source FROM idivm.view_sources WHERE view = ANY (%s)", [list(view_ids)]
+    )
     return {row[0] for row in rows.fetchall()}
 
 
@@ -277,14 +279,6 @@ def refresh_order(connection: Connection[Any], view_ids: Sequence[int]) -> list[
     return [row[0] for row in rows.fetchall()]
 
 
-def sources_read_by(connection: Connection[Any], view_ids: Sequence[int]) -> list[int]:
-    """The sources of some views."""
-    rows = connection.execute(
-        "SELECT DISTINCT source FROM idivm.view_sources WHERE view = ANY (%s)", [list(view_ids)]
-    )
-    return [row[0] for row in rows.fetchall()]
-
-
 def overdue(connection: Connection[Any], but: Sequence[int]) -> list[int]:
     """The views that keep too much of the change logs and are to be refreshed then, without some."""
     rows = connection.execute(
@@ -333,7 +327,7 @@ def load_source(connection: Connection[Any], source_id: int) -> Captured:
     return Captured(source_id, SQL(relation), shown, placeholder)
 
 
-def sources_without_their_key(connection: Connection[Any], among: Sequence[int]) -> list[int]:
+def sources_without_their_key(connection: Connection[Any], among: Collection[int]) -> list[int]:
     """The sources of which the key was dropped that tells their rows apart."""
     rows = connection.execute(
         "SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation"
@@ -343,7 +337,7 @@ def sources_without_their_key(connection: Connection[Any], among: Sequence[int])
     return [row[0] for row in rows.fetchall()]
 
 
-def sources_with_other_members(connection: Connection[Any], among: Sequence[int]) -> list[int]:
+def sources_with_other_members(connection: Connection[Any], among: Collection[int]) -> list[int]:
     """The sources whose partitions or heirs are not those that carry capture."""
     rows = connection.execute(
         """
@@ -408,7 +402,7 @@ def former_functions(connection: Connection[Any], source_id: int) -> list[Compos
     return [SQL(row[0]) for row in rows.fetchall()]
 
 
-def sources_with_other_layouts(connection: Connection[Any], among: Sequence[int]) -> list[int]:
+def sources_with_other_layouts(connection: Connection[Any], among: Collection[int]) -> list[int]:
     """The sources with members whose columns are not those for which capture was made."""
     rows = connection.execute(
         "SELECT DISTINCT m.source FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member"

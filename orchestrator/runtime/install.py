@@ -113,7 +113,7 @@ def sweep(connection: Connection[Any]) -> int:
 def follow(connection: Connection[Any], view_ids: Sequence[int]) -> None:
     """Follows what plain SQL did to the tables and plain views that views read, however indirectly."""
     concerned = catalog.refresh_order(connection, view_ids)
-    sources.sync_members(connection, catalog.sources_read_by(connection, concerned))
+    sources.sync_members(connection, catalog.sources_of(connection, concerned))
     for view in catalog.views_to_replan(connection, concerned):
         replan(connection, view)
 
@@ -272,13 +272,13 @@ def _replan_one(
         # What the strategy needs is gone: a key, or what a plain view below was.
         options = replace(options, strategy="auto")
         plan = plan_again(connection, view, options)
-    before = catalog.sources_of(connection, view.id)
+    before = catalog.sources_of(connection, [view.id])
     _use(connection, view.id, plan, options)
     names = bound(connection, names)
     old = _restate(connection, view, plan, names, afresh)
     for statement in emit.create_program(plan, names):
         connection.execute(statement)
-    lost = before - catalog.sources_of(connection, view.id)
+    lost = before - catalog.sources_of(connection, [view.id])
     connection.execute("SELECT idivm.hold_logs(%s)", [list(lost)])
     for source_id in lost:
         connection.execute("SELECT idivm.forget_unused_source(%s)", [source_id])

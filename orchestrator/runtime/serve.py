@@ -107,7 +107,7 @@ class Server:
     def __init__(
         self,
         connect: Connect,
-        tidy: Callable[[Connection[Any]], None],
+        tidy: Callable[[Connection[Any]], object],
         report: Callable[[Event], None],
         interval: float,
         stop: threading.Event,

@@ -51,7 +51,7 @@ def switch_form(connection: Connection[Any]) -> int:
     return switched
 
 
-def sync_members(connection: Connection[Any], source_ids: Sequence[int]) -> None:
+def sync_members(connection: Connection[Any], source_ids: Collection[int]) -> None:
     """Puts capture on partitions and heirs of some sources that came, and takes it off those that went.
 
     Until then the views that read them are rebuilt at every refresh; afterwards, once more. Where a

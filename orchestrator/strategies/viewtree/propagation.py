@@ -341,7 +341,9 @@ class Propagation:
         """Stores a view below the root."""
         made = self.defined[view]
         role = self.composer.name(called(view))
-        self.states[view] = store(role, made.rows, _ids(made), self.composer, followed=False)
+        self.states[view] = store(
+            role, made.rows, tuple(made.keys.values()), self.composer, followed=False
+        )
 
     def _copy(self, view: View) -> Relation:
         """A stored view under names of its own."""
@@ -417,7 +419,7 @@ class Propagation:
         self.composer.visible = tuple(visible)
         kept = columns_of(root)
         rows = Projection(root.rows, (*map(Item.kept, kept), *computed))
-        state = store(CONTENT, rows, _ids(root), self.composer)
+        state = store(CONTENT, rows, tuple(root.keys.values()), self.composer)
         return Content(state, kept, tuple(computed))
 
     # Deltas
@@ -487,11 +489,6 @@ def columns_of(relation: Relation) -> tuple[Column, ...]:
 def summed_atoms(view: View) -> tuple[str, ...]:
     """The atoms whose factors a view's payloads hold."""
     return () if view.indicator else view.atoms
-
-
-def _ids(made: Relation) -> tuple[Column, ...]:
-    """The key that a relation is stored by."""
-    return tuple(made.keys.values())
 
 
 def called(view: View) -> str:
