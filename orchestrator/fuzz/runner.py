@@ -259,7 +259,7 @@ class Runner(Acts):
                 thread = threading.Thread(target=self._cut, args=(step, victim))
                 thread.start()
                 thread.join(step.milliseconds / 1000)
-                self.space.writer.execute("SELECT pg_terminate_backend(%s)", [pid])
+                self.space.terminate(pid)
                 thread.join()
         self.space.await_end(pid)
         if step.view is not None and step.view.name in self.views:

@@ -90,9 +90,21 @@ class Workspace:
     def kill(self, connection: Connection[Any]) -> None:
         """Ends a connection's backend, and waits until it has given up its locks."""
         pid = connection.info.backend_pid
-        self.orc.connection.execute("SELECT pg_terminate_backend(%s)", [pid])
+        self.terminate(pid)
         self.await_end(pid)
         connection.close()
+
+    def terminate(self, pid: int) -> None:
+        """Has a backend end.
+
+        PostgreSQL asks whose it is without a lock, and may see the slot of one that has just ended
+        as nobody's.
+        """
+        own = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND usename = current_user"
+        while self.orc.connection.execute(own, [pid]).fetchone() != (0,):
+            with suppress(InsufficientPrivilege):
+                self.orc.connection.execute("SELECT pg_terminate_backend(%s)", [pid])
+                return
 
     def await_end(self, pid: int) -> None:
         """Waits until there is no such backend any more."""
