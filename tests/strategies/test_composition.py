@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from orchestrator.deltascript.plan import (
     Source,
     SourceColumn,
     StateTable,
+    Statistics,
 )
 from orchestrator.strategies.idiff import compose, rules
 from orchestrator.strategies.idiff.leaves import relevant
@@ -59,7 +60,13 @@ SOURCES = (
 )
 
 
-def problem(plan: Plan, cache: bool = True) -> Problem:
+FEW = {1: Statistics(100.0), 2: Statistics(200.0, {1: 200.0, 2: 100.0}), 3: Statistics(200.0)}
+"""Two devices for a part."""
+
+
+def problem(
+    plan: Plan, cache: bool = True, statistics: Mapping[int, Statistics] | None = None
+) -> Problem:
     number = ColumnType("integer", comparable=True)
     types = dict.fromkeys(("pid", "did", "part", "device"), number)
     return Problem(
@@ -74,6 +81,7 @@ def problem(plan: Plan, cache: bool = True) -> Problem:
         algebra_tree={},
         plan=plan,
         cache=cache,
+        statistics=statistics or {},
         types={**types, "price": ColumnType("numeric", comparable=True)},
     )
 
@@ -141,7 +149,7 @@ def test_a_cache_feeds_the_groups() -> None:
 
 
 def test_a_cache_holds_ids_and_what_is_read_and_lies_as_it_changes() -> None:
-    made = compose.plan(problem(extended_example()))
+    made = compose.plan(problem(extended_example(), statistics=FEW))
     assert not isinstance(made, Unsupported)
     [cache] = (one for one in made.states if isinstance(one, StateTable) and one.role == "cache")
     # No category, which a condition has compared, and each equal column once.
@@ -150,6 +158,17 @@ def test_a_cache_holds_ids_and_what_is_read_and_lies_as_it_changes() -> None:
     [update] = (s for s in made.script if isinstance(s, Apply) and s.kind == "update" and s.collect)
     # What was stored is in the diff, and the row need not be looked at twice.
     assert [name for name, _ in update.before] == ["price"]
+
+
+def test_what_sums_add_up_stays_in_a_table_whose_rows_have_many_partners() -> None:
+    made = compose.plan(problem(extended_example()))
+    assert not isinstance(made, Unsupported)
+    [cache] = (one for one in made.states if isinstance(one, StateTable) and one.role == "cache")
+    assert [column.name for column in cache.columns] == ["pid", "device", "did"]
+    # A change of a price finds its devices there, and changes nothing.
+    assert cache.together == ("pid",) and cache.at_once == 1.0
+    kinds = {one.kind for one in made.script if isinstance(one, Apply) and one.state == "cache"}
+    assert kinds == {"delete", "insert"}
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ VIEWS = {
     "branches": "SELECT pid AS id, kind FROM parts WHERE price > 10 UNION ALL SELECT did, category FROM devices",
     "sums": "SELECT did, sum(price) AS cost, count(*) AS n, avg(price) AS mean, count(price) AS priced"
     " FROM parts JOIN devices_parts USING (pid) GROUP BY did",
+    "sums_of_two": "SELECT n / 20 AS tens, sum(p.price * 2) AS cost, sum(d.parent) AS parents, count(p.price) FILTER"
+    " (WHERE kind = 'k1') AS n FROM parts p JOIN devices_parts USING (pid) JOIN devices d USING (did) GROUP BY 1",
     "null_groups": "SELECT category, count(*) AS n, sum(did) AS s, avg(did) AS a FROM devices GROUP BY category",
     "whole": "SELECT count(*) AS n, sum(price) AS s, avg(n) AS a, sum(n) FILTER (WHERE kind = 'k1') AS f"
     " FROM parts JOIN devices_parts USING (pid)",

@@ -48,7 +48,8 @@ from orchestrator.strategies.idiff.rules.base import (
     has_rule,
     propagate,
 )
-from orchestrator.strategies.idiff.rules.stored import maintain, refer
+from orchestrator.strategies.idiff.rules.stored import maintain, not_added, refer
+from orchestrator.strategies.idiff.slim import FEWEST, Slim, slimmed
 from orchestrator.strategies.idiff.states import Upkeep, keep_what_is_read, store
 from orchestrator.strategies.idiff.terms import shown
 from orchestrator.strategies.problem import Problem
@@ -257,11 +258,32 @@ class _Composition:
 
     def _cached(self, operator: Operator, reader: Operator) -> Operator:
         """A cache, of the IDs and what anything above reads: what conditions compared is not kept."""
-        rows = self._linear(operator, as_bag=False)
         readers = [reader, *(one for one in walk(self.root) if operator in one.children)]
-        read = frozenset(ids_of(rows)).union(*(_read(one, operator) for one in readers))
-        rows = shown(rows, (column for column in rows.columns if column in read))
-        return self._store(rows, self.composer.name(CACHE))
+        read = frozenset[Column]().union(*(_read(one, operator) for one in readers))
+        slim = self._slim(operator, readers, read)
+        rows = self._linear(slim.rows if slim else operator, as_bag=False)
+        if slim is None:
+            read |= frozenset(ids_of(rows))
+            rows = shown(rows, (column for column in rows.columns if column in read))
+        state = self._store(rows, self.composer.name(CACHE))
+        return slim.whole(state, self.composer) if slim else state
+
+    def _slim(
+        self, operator: Operator, readers: list[Operator], read: frozenset[Column]
+    ) -> Slim | None:
+        """A cache without what nobody reads but sums."""
+        kept = frozenset[Column]()
+        for one in readers:
+            columns = not_added(one, self.composer)
+            if columns is None:
+                return None
+            kept |= columns
+        self.model.learn(operator)
+
+        def have_few(plan: Operator, columns: frozenset[Column]) -> bool:
+            return self.model.knows(plan) and self.model.fanout(plan, columns) < FEWEST
+
+        return slimmed(operator, read, kept, have_few, self.composer)
 
     def _store(self, operator: Operator, role: str) -> StateScan:
         ids = ids_of(operator)

@@ -120,6 +120,8 @@ class Composer:
         """The changes of results that were wanted as bags."""
         self.diffs: dict[Operator, tuple[Diff, ...]] = {}
         """The diffs of results; a result may be in a plan more than once."""
+        self.together: dict[str, list[tuple[str, ...]]] = {}
+        """Columns by which updates find rows of states that they leave as they are, by their roles."""
         self.lookups: list[Lookup] = []
         """How queries look for rows by other conditions than equalities, which want an index too."""
         self.probes: dict[str, list[tuple[str, ...]]] = {}
@@ -139,9 +141,9 @@ class Composer:
         """A new column."""
         return Column(self.symbols.fresh(wanted))
 
-    def fresh(self, column: Column) -> Column:
+    def fresh(self, column: Column, prefix: str = "old_") -> Column:
         """A new column like another."""
-        made = replace(column, symbol=self.symbols.fresh(f"old_{column.symbol}"))
+        made = replace(column, symbol=self.symbols.fresh(f"{prefix}{column.symbol}"))
         if column.symbol in self.types:
             self.types[made.symbol] = self.types[column.symbol]
         return made
@@ -228,6 +230,10 @@ class Composer:
     def probe(self, state: StateScan, columns: Sequence[Column]) -> None:
         """Says that the script looks for a state's rows by some columns, which wants an index."""
         self.probes.setdefault(state.role, []).append(tuple(map(state.called, columns)))
+
+    def found(self, state: StateScan, columns: Sequence[Column]) -> None:
+        """Says that updates find a state's rows by some columns, and change what is joined to them."""
+        self.together.setdefault(state.role, []).append(tuple(map(state.called, columns)))
 
     def assign(
         self,

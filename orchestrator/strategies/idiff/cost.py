@@ -34,13 +34,14 @@ from orchestrator.deltascript.plan import (
     Source,
     Statistics,
 )
-from orchestrator.strategies.idiff.access import Loop, Rows, loops
+from orchestrator.strategies.idiff.access import Loop, loops
 from orchestrator.strategies.idiff.composer import Composer
 
 FANOUT = 10.0
 """Rows that share a value of a column of which nothing is known."""
 
 UNKNOWN = Statistics(rows=1000.0)
+NOTHING = Statistics(rows=0.0)
 
 SOME = 1 / 3
 """The share of rows that satisfy a condition of which nothing is known."""
@@ -210,7 +211,7 @@ class Model:
             return 1 / max((self.distinct(one) for one in sides if one), default=1 / SOME)
         return SOME
 
-    def fanout(self, rows: Rows, by: frozenset[Column]) -> float:
+    def fanout(self, rows: Operator, by: frozenset[Column]) -> float:
         """How many rows share values of some columns."""
         total = self.rows(rows)
         if not by:
@@ -220,6 +221,11 @@ class Model:
             beside = min((by - key for key in rows.keys if key <= by), key=len, default=frozenset())
             return min(total, 1.0) / max((self.distinct(one) for one in beside), default=1.0)
         return max(1.0, total / max(self.distinct(column) for column in by)) if total else 0.0
+
+    def knows(self, plan: Operator) -> bool:
+        """Whether there are rows of all tables in a plan, and statistics of them."""
+        tables = (one.table.oid for one in walk(plan) if isinstance(one, Scan))
+        return all(self.statistics.get(oid, NOTHING).rows > 0 for oid in tables)
 
     def rows(self, plan: Operator) -> float:
         """The rows of a plan."""

@@ -35,9 +35,13 @@ def laid_out(
         if isinstance(one.rows, StateScan) and one.rows.role == state.role
     ]
     ways = [(False, by) for by in own if by]
+    ways += [(True, by) for by in composer.together.get(state.role, ())]
+    in_place = set()
     for step in script:
         if isinstance(step, Apply) and step.state == state.role and step.keys:
-            ways.append((step.kind == "update", tuple(name for name, _, _ in step.keys)))
+            by = tuple(name for name, _, _ in step.keys)
+            ways.append((step.kind == "update", by))
+            in_place |= {by} if step.kind == "update" else set()
     total = model.rows(scan)
     found = [
         (is_update, model.fanout(scan, frozenset(columns[name] for name in by)), by)
@@ -47,14 +51,14 @@ def laid_out(
     # A lookup may go by a part of the key, and diffs come in its order.
     otherwise = (False, 1.0, state.key)
     # Updates, which leave rows where they are, come before what finds them or takes them away.
-    is_update, rows, together = max(
+    _, rows, together = max(
         found, default=otherwise, key=lambda way: (way[0], _spared(total, way[1]))
     )
     return replace(
         state,
         probes=_probes(state, script, own, composer),
         together=together,
-        at_once=rows if is_update and rows <= _MANY else 1.0,
+        at_once=rows if together in in_place and rows <= _MANY else 1.0,
     )
 
 

@@ -72,10 +72,14 @@ class _Changes:
 
     def parts(self) -> Iterator[Part]:
         """As a bag."""
-        yield -1, self.side(self.minus, "old", self.fields)
         for variable, _ in self.updates:
             yield -1, self.side(variable, "old", self.fields)
             yield 1, self.side(variable, "new", self.fields)
+        yield from self.gone_and_come()
+
+    def gone_and_come(self) -> Iterator[Part]:
+        """What is no update, as a bag."""
+        yield -1, self.side(self.minus, "old", self.fields)
         yield 1, self.side(self.plus, "new", self.fields)
 
 
@@ -95,6 +99,26 @@ def bag_of(leaf: Operator, composer: Composer) -> Bag | None:
     """The change of a leaf as a bag; None of a leaf that never changes."""
     changes = _changes(leaf, (), composer)
     return composer.union(leaf.columns, list(changes.parts())) if changes else None
+
+
+@dataclass(frozen=True)
+class ChangesApart:
+    """The change of a table, its updates also as such."""
+
+    every: Bag
+    rest: Bag
+    """What is no update."""
+    updates: tuple[Update, ...]
+
+
+def changes_apart(scan: Scan, composer: Composer) -> ChangesApart:
+    """The change of a table that may change."""
+    changes = _of_table(scan, (), composer)
+    return ChangesApart(
+        composer.union(scan.columns, list(changes.parts())),
+        composer.union(scan.columns, list(changes.gone_and_come())),
+        tuple(one for one in changes.diffs() if isinstance(one, Update)),
+    )
 
 
 def constant(leaf: Operator) -> None:

@@ -22,7 +22,7 @@ from orchestrator.strategies.idiff.again import again
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag
 from orchestrator.strategies.idiff.rules.base import bag
-from orchestrator.strategies.idiff.rules.stored import maintain
+from orchestrator.strategies.idiff.rules.stored import maintain, not_added
 from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.problem import ColumnType
 
@@ -134,11 +134,32 @@ def _add(upkeep: Upkeep, operator: Grouping, changed: Bag, rows: Column, kept: l
         upkeep.insert(Projection(apart[1], (*map(Item.kept, (*operator.by, *numbers)), *values)))
 
 
+@not_added.register
+def _(operator: Grouping, composer: Composer) -> frozenset[Column] | None:
+    added = all(_is_added(one, composer) for one in operator.aggregates)
+    return frozenset(operator.by) if added else None
+
+
+def _is_added(aggregate: Aggregate, composer: Composer) -> bool:
+    """Whether an aggregate is the sum of what its rows add to it."""
+    function, arguments = aggregate.function, aggregate.arguments
+    if aggregate.distinct or aggregate.ordered or aggregate.call.subqueries:
+        return False
+    if len(arguments) > 1 or function not in _ADDED:
+        return False
+    if function == "count" or function in _BOOLEAN:
+        return True
+    type_ = _type(arguments[0], aggregate, composer)
+    if type_ is None or type_.name in INTEGERS:
+        return type_ is not None
+    return function not in _VARIANCE and type_.name.partition("(")[0] == "numeric"
+
+
 def _kept(
     aggregate: Aggregate, rows: Column, not_null: frozenset[Column], composer: Composer
 ) -> Kept | None:
     """How an aggregate is kept by arithmetic, if it can be; the count of `rows` is kept anyway."""
-    if aggregate.distinct or aggregate.ordered or aggregate.call.subqueries:
+    if not _is_added(aggregate, composer):
         return None
     function, arguments = aggregate.function, aggregate.arguments
 
@@ -146,8 +167,6 @@ def _kept(
         symbol = composer.symbols.fresh(f"idivm_{name}_{aggregate.column.symbol}")
         return Part(name, over, delta, Column(symbol, type_))
 
-    if len(arguments) > 1 or function not in _ADDED:
-        return None
     argument = arguments[0] if arguments else Scalar.read("true")
     if aggregate.filter is not None:
         argument = filled("CASE WHEN c THEN a END", a=argument, c=aggregate.filter)
@@ -162,8 +181,7 @@ def _kept(
         some = part("some", f"count(*) FILTER (WHERE {what})", f"{_grown('s', what)}::bigint")
         return Kept(aggregate, argument, (count, some), f"CASE WHEN n > 0 THEN some {test} END")
     type_ = _type(arguments[0], aggregate, composer)
-    if type_ is None:
-        return None
+    assert type_ is not None
     if type_.name in INTEGERS:
         total = part("sum", "coalesce(sum(a), 0)", _difference("true"))
         if function in _VARIANCE:
@@ -178,8 +196,6 @@ def _kept(
             return Kept(aggregate, argument, (count, total, square), value)
         value = "sum::numeric / n::numeric" if function == "avg" else "sum"
         return Kept(aggregate, argument, (count, total), f"CASE WHEN n > 0 THEN {value} END")
-    if function in _VARIANCE or (type_.name != "numeric" and not type_.name.startswith("numeric(")):
-        return None
     if type_.scaled:
         # A sum of such numbers shows their scale. They are never infinite.
         number = "a <> 'NaN'::numeric"

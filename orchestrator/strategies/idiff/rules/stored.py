@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import StateScan
@@ -23,3 +24,9 @@ def maintain(operator: Operator, composer: Composer, role: str) -> StateScan:
 def refer(operator: Operator, stored: StateScan, composer: Composer) -> StateScan:
     """A reference to a result that is stored once and read at several places."""
     raise NotModelledError("there is no rule for this operator", operator.label)
+
+
+@singledispatch
+def not_added(operator: Operator, composer: Composer) -> frozenset[Column] | None:
+    """The columns that an operator does more with than adding up; None if it may look at all again."""
+    return None
