@@ -231,7 +231,7 @@ class Composer:
         """Says that the script looks for a state's rows by some columns, which wants an index."""
         self.probes.setdefault(state.role, []).append(tuple(map(state.called, columns)))
 
-    def found(self, state: StateScan, columns: Sequence[Column]) -> None:
+    def keep_together(self, state: StateScan, columns: Sequence[Column]) -> None:
         """Says that updates find a state's rows by some columns, and change what is joined to them."""
         self.together.setdefault(state.role, []).append(tuple(map(state.called, columns)))
 

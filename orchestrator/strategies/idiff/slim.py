@@ -58,13 +58,11 @@ class Slim:
     def whole(self, state: Operator, composer: Composer) -> Operator:
         """The rows with all that is wanted, given what is stored of them."""
         wanted = frozenset[Column]().union(*(scalar.references for scalar in self.items.values()))
-        keys = frozenset(column for one in self.apart for column, _ in one.key)
-        for n, one in enumerate(self.apart, 1):
-            later = frozenset(column for two in self.apart[n:] for column, _ in two.key)
-            needed = wanted | (keys if n == 1 else later) | {column for column, _ in one.key}
+        for n, one in enumerate(self.apart):
+            needed = wanted.union(column for two in self.apart[n:] for column, _ in two.key)
             rows = shown(state, (column for column in state.columns if column in needed))
             if isinstance(state, StateScan):
-                composer.found(state, [column for column, _ in one.key])
+                composer.keep_together(state, [column for column, _ in one.key])
             state = Join(rows, one.table, same(((c, k) for c, k in one.key), one.table.not_null))
             composer.bags[state] = _change(state, one.table, composer)
         return Projection(state, tuple(Item(c, scalar) for c, scalar in self.items.items()))
@@ -91,29 +89,25 @@ def slimmed(
     for table in flat.atoms:
         if not isinstance(table, Scan) or table.table.oid in composer.static:
             continue
-        source = composer.sources.get(table.table.oid)
-        numbers = {one.attnum for one in source.columns if one.in_key} if source else set[int]()
-        key = frozenset(one.column for one in table.outputs if one.attnum in numbers)
-        there = [(column, _stored(column, top, fixed)) for column in table.columns if column in key]
-        found = [
+        key = _key(table, composer)
+        places = [(_stored(column, top, fixed), column) for column in key]
+        # What is computed of the table's values alone, and compared with nothing.
+        free = frozenset(table.columns) - _references(flat.conditions)
+        found = frozenset(
             column
-            for column in top.columns
-            if column in read - fixed
-            and flat.items[column].references - key
-            and flat.items[column].references <= frozenset(table.columns)
+            for column in read - fixed
+            if flat.items[column].references - {*key}
+            and flat.items[column].references <= free | {*key}
             and not flat.items[column].subqueries
-        ]
-        compared = _references(flat.conditions)
-        own = [one for one in found if not flat.items[one].references - key & compared]
-        if not own or not key or len(key) < len(numbers) or not all(place for _, place in there):
-            continue
-        if has_key(top.keys, top.dependencies, key) or have_few(top, key):
-            continue
-        used = key | _references(flat.items[column] for column in own)
-        apart.append(
-            _named_anew(table, used, [(place, c) for c, place in there if place], composer)
         )
-        late |= frozenset(own)
+        by = frozenset(key)
+        if not found or not key or not all(place for place, _ in places):
+            continue
+        if has_key(top.keys, top.dependencies, by) or have_few(top, by):
+            continue
+        used = by | _references(flat.items[column] for column in found)
+        apart.append(_named_anew(table, used, [(p, c) for p, c in places if p], composer))
+        late |= found
     if not apart:
         return None
     became = {old: new for one in apart for old, new in one.became.items()}
@@ -145,6 +139,14 @@ def _references(scalars: Iterable[Scalar]) -> frozenset[Column]:
     return frozenset[Column]().union(*(scalar.references for scalar in scalars))
 
 
+def _key(table: Scan, composer: Composer) -> tuple[Column, ...]:
+    """The columns by which a table's changes are followed; none if not all are there."""
+    source = composer.sources.get(table.table.oid)
+    numbers = {one.attnum for one in source.columns if one.in_key} if source else set[int]()
+    found = tuple(one.column for one in table.outputs if one.attnum in numbers)
+    return found if len(found) == len(numbers) else ()
+
+
 def _stored(column: Column, plan: Operator, kept: frozenset[Column]) -> Column | None:
     """A column of a plan that is equal to another; one that is kept anyway, if there is."""
     equal = plan.dependencies.same(column)
@@ -166,7 +168,7 @@ def _named_anew(
     return _Apart(scan, tuple((place, became[column]) for place, column in key), became)
 
 
-def _change(whole: Join, table: Scan, composer: Composer) -> Bag | None:
+def _change(whole: Join, table: Scan, composer: Composer) -> Bag:
     """Δ(R ⋈ S) as the rule of the join has it, but that an update finds its rows once and not twice."""
     rows, on = whole.left, whole.condition
     changes = changes_apart(table, composer)
