@@ -115,6 +115,10 @@ BEGIN
                 CREATE OR REPLACE FUNCTION idivm.end_statement(due text, later text) RETURNS void
                     LANGUAGE c STRICT AS 'idivm_upkeep', 'idivm_end_statement';
             END IF;
+            IF to_regprocedure('idivm.has_any(integer, idivm.watermark)') IS NOT NULL THEN
+                CREATE OR REPLACE FUNCTION idivm.has_any(source integer, since idivm.watermark) RETURNS boolean
+                    LANGUAGE c STRICT AS 'idivm_upkeep', 'idivm_has_any';
+            END IF;
         END IF;
     EXCEPTION WHEN undefined_file THEN
         wanted := false;

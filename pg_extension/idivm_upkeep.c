@@ -1,6 +1,6 @@
 /*
  * What stands around a view's program at every refresh, in C: what the functions of the same names
- * in migrations/0019_quicker_writers.sql do, without asking the catalog again for what has not changed.
+ * in migrations/0028_due.sql do, without asking the catalog again for what has not changed.
  *
  * A session remembers of which views it has found that all they read is as it was when they were
  * planned. It forgets that as soon as PostgreSQL tells it of any change to a table that one of them
@@ -77,12 +77,19 @@ look_up(int32 view)
 	return one;
 }
 
+/* The OID of a function, or InvalidOid. */
+static Oid
+find_function(const char *schema, const char *name, const Oid *types, int count)
+{
+	return GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name),
+						   PointerGetDatum(buildoidvector(types, count)),
+						   ObjectIdGetDatum(get_namespace_oid(schema, false)));
+}
+
 static Oid
 function_named(const char *schema, const char *name, const Oid *types, int count)
 {
-	Oid			found = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name),
-										PointerGetDatum(buildoidvector(types, count)),
-										ObjectIdGetDatum(get_namespace_oid(schema, false)));
+	Oid			found = find_function(schema, name, types, count);
 
 	if (!OidIsValid(found))
 		ereport(ERROR,
@@ -210,6 +217,28 @@ idivm_run_program(PG_FUNCTION_ARGS)
 	if (call->isnull)
 		PG_RETURN_NULL();
 	return done;
+}
+
+PG_FUNCTION_INFO_V1(idivm_has_any);
+
+/* Calls the function that says whether anything in a log is pending. */
+Datum
+idivm_has_any(PG_FUNCTION_ARGS)
+{
+	char		name[NAMEDATALEN];
+	Oid			types[] = {get_fn_expr_argtype(fcinfo->flinfo, 1)};
+	Oid			asked;
+
+	snprintf(name, sizeof(name), "s%d_any", PG_GETARG_INT32(0));
+	asked = find_function("idivm_log", name, types, lengthof(types));
+	if (!OidIsValid(asked))
+	{
+		/* A source from before every one had it. */
+		OidFunctionCall1(function_of_view("create_due"), PG_GETARG_DATUM(0));
+		asked = function_named("idivm_log", name, types, lengthof(types));
+	}
+	require_rights("idivm_log", asked, name);
+	return OidFunctionCall1(asked, PG_GETARG_DATUM(1));
 }
 
 static bool
