@@ -274,10 +274,11 @@ class Degrees:
         """Of the values whose degree has changed, those for which it is too large or too small."""
         few = Join(terms.shown(self.changes[one], values.columns), stays)
         degrees, equal, new = self._beside(values.degrees, values.columns)
+        # There is one for each; but of a few degrees, as they may have been when that was planned,
+        # PostgreSQL would go through all and look among the values for each.
+        found = LeftJoin(few, degrees, equal)
         rises = Fraction(3, 2) if self.epsilons[one] else Fraction(1)
-        moving = self._crossing(
-            one, Join(few, degrees, equal), new[values.degree], rises, Fraction(1, 2)
-        )
+        moving = self._crossing(one, found, new[values.degree], rises, Fraction(1, 2))
         return self._assigned(one, moving, self.changes[one])
 
     def _crossing(
