@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from fractions import Fraction
 from itertools import cycle, islice, pairwise
 from math import ceil
@@ -36,7 +36,9 @@ from orchestrator.runtime import install, streaming, walking
 CYCLES = Workload("cycles")
 NAMES = ("unary", "binary", "ternary")
 """Triangle queries by how many variables are free."""
-SIZES = (10_000, 31_623, 100_000)
+SIZES = (10_000, 50_625, 160_000)
+"""Fourth powers of 10, 15 and 20. At an ε of 3/4 a row meets as many values as the fourth root allows, two,
+three and four: between, what is rounded to whole values would look like growth."""
 EPSILONS = ("1/4", "1/2", "3/4")
 BLOCKS, STARS, SQUARE = range(3)
 """What of the data is largest."""
@@ -152,9 +154,10 @@ def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
     for places in (*([place] for place in every), every):
         with connection.transaction():
             walking.by_lookups(connection)
-            rows = streaming.distinct(connection, order, places, ahead=1)
             touched = [_touched(connection)]
-            touched += (_touched(connection) for _ in islice(rows, most))
+            # A cursor that is still open ends with the transaction.
+            with closing(streaming.distinct(connection, order, places, ahead=1)) as rows:
+                touched += (_touched(connection) for _ in islice(rows, most))
         steps = [after - before for before, after in pairwise(touched)]
         if steps:
             means.append(statistics.mean(steps))

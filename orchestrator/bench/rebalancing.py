@@ -72,11 +72,12 @@ class Rebalancing:
         )
 
     def all_rows(self) -> None:
-        """Measures the change after which all rows are divided anew."""
-        before = self.parts.major
+        """Measures the change after which all rows are divided anew, or the view computed with them."""
+        before = self.parts.base
         run = self.refresh()
-        if self.parts.major > before:
-            self.major = run.buffers
+        if self.parts.base == before:
+            raise DatabaseError("N did not grow: its measurement would say nothing.")
+        self.major = run.buffers
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,13 @@ _FREELY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_mate
 """Settings that are off where small diffs go through indexes whatever the statistics say."""
 
 
-_OTHERWISE = ("enable_nestloop", "enable_mergejoin")
-"""Settings that are off where a large diff is joined by hashing."""
+_HASHING = (
+    ("enable_nestloop", "off", "on"),
+    ("enable_mergejoin", "off", "on"),
+    ("cpu_operator_cost", "0", "0.0025"),
+)
+"""Settings where a large diff is joined by hashing, and elsewhere. PostgreSQL expects that most values of
+a diff are the same, and would rather hash all that it is joined with."""
 
 
 def analyse_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
@@ -74,7 +79,8 @@ def plan_mode(plan: MaintenancePlan, names: Names) -> SQL:
         # What is switched off counts as very dear, and what is dear would be compiled.
         # Values that many rows have make more rows to hash than statistics expect.
         settings += ["join_collapse_limit = 1", "jit = off", "hash_mem_multiplier = 8"]
-        settings += ["enable_nestloop = on", *(f"{one} = off" for one in _FREELY)]
+        settings += [f"{name} = {value}" for name, _, value in _HASHING if name not in _FREELY]
+        settings += [f"{one} = off" for one in _FREELY]
     return SQL("".join(f"SET {one}\n" for one in settings))
 
 
@@ -344,12 +350,13 @@ def _hashing(step: Assign) -> tuple[Composed, Composed]:
     sizes = (SQL("coalesce(cardinality({}), 0)").format(Identifier(name)) for name in step.needs)
     large = SQL("{} > {}").format(SQL(" + ").join(sizes), Literal(SMALL))
 
-    def where_large(value: str) -> Composed:
-        return SQL("IF {} THEN\n            {}        END IF;\n").format(
-            large, _switched((one, value) for one in _OTHERWISE)
-        )
+    def where_large(settings: Iterable[tuple[str, str]]) -> Composed:
+        return SQL("IF {} THEN\n            {}        END IF;\n").format(large, _switched(settings))
 
-    return SQL("{}        ").format(where_large("off")), SQL("        {}").format(where_large("on"))
+    return (
+        SQL("{}        ").format(where_large((name, there) for name, there, _ in _HASHING)),
+        SQL("        {}").format(where_large((name, here) for name, _, here in _HASHING)),
+    )
 
 
 def _guarded(needs: Iterable[str], statement: Composable) -> Composed:

@@ -15,7 +15,7 @@ met.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeAlias
@@ -56,7 +56,7 @@ def distinct(
     order: Order,
     places: Sequence[int] | None = None,
     ahead: int = AHEAD,
-) -> Iterator[tuple[Any, ...]]:
+) -> Generator[tuple[Any, ...], None, None]:
     """The rows that are met more than once, or those of some summands, within the open transaction."""
     chosen = range(len(order.unions)) if places is None else places
     sources = [

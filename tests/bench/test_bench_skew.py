@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
-from orchestrator.bench import counts, cycles, streams
+from orchestrator.bench import counts, cycles, pairs, streams
 from orchestrator.bench.plot import draw_skew
 from orchestrator.bench.skew import run
 from orchestrator.errors import UsageError
@@ -74,6 +76,18 @@ def test_triangles_with_free_variables_are_measured_beside_their_exponents(dsn, 
         ("unary, skew 1/2, slope of buffers to the next row", 1, 1.12),
         ("unary, skew 1/2, slope of buffers to the next row at most", 1, 1.12),
     ]
+
+
+def test_delays_are_measured_though_not_all_rows_are_taken(orc, monkeypatch):
+    monkeypatch.setattr(cycles, "STREAMED", 0)
+    half, size = Fraction(1, 2), 1_000
+    skew, _ = pairs.beside_tuple("ternary", size, half)
+    made = cycles.views(
+        orc, cycles.CYCLES, "ternary", size, half, cycles.BLOCKS, (skew,), lambda text: None
+    )
+    with made as names:
+        mean, longest = cycles.delays(orc, names[skew.label])
+    assert 0 < mean <= longest
 
 
 def test_other_counts_are_measured_beside_their_exponents(dsn):

@@ -475,6 +475,38 @@ def test_one_row_of_a_triangle_costs_no_walk_through_what_a_heavy_value_has(orc)
     assert orc.connection.execute("SELECT n FROM v").fetchone() == (3000,)
 
 
+def test_degrees_are_looked_up_though_they_were_few_when_that_was_planned(orc):
+    orc.execute("CREATE TABLE r (a int, b int); CREATE TABLE s (b int, c int)")
+    orc.execute("INSERT INTO r SELECT i, i % 2 FROM generate_series(1, 2000) AS i")
+    orc.create_view(
+        "v", "SELECT a, c, count(*) FROM r JOIN s ON s.b = r.b GROUP BY a, c", strategy="skew"
+    )
+    plan, names = plan_of(orc, "v")
+    degrees = names.state(plan.partitioning.partitions[0].degrees).as_string(None)
+
+    def read() -> int:
+        return orc.connection.execute(
+            "SELECT coalesce(sum(idx_tup_fetch), 0) FROM pg_stat_xact_all_tables"
+            " WHERE relid = %s::regclass",
+            [degrees],
+        ).fetchone()[0]
+
+    def read_for(change: str) -> int:
+        orc.execute(change)
+        with orc.connection.transaction():
+            before = read()
+            orc.connection.execute("SELECT idivm.refresh('v')")
+            return read() - before
+
+    read_for("INSERT INTO s VALUES (0, 1)")
+    read_for("INSERT INTO r SELECT i, i FROM generate_series(2, 1000) AS i")
+    assert read_for("INSERT INTO s VALUES (20, 1)") < 10
+    assert read_for("DELETE FROM r WHERE b = 30") < 10
+    assert orc.check("v")[0].equal
+    [count] = orc.connection.execute(f"SELECT count(*) FROM {degrees}").fetchone()
+    assert count == 1000
+
+
 def test_the_doctor_finds_it_whole_and_nothing_is_left_when_it_goes(orc):
     orc.execute(TABLES)
     orc.create_view("v", VIEWS["counted"], strategy="skew")

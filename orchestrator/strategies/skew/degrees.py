@@ -77,7 +77,12 @@ class _Values:
 
 
 class Degrees:
-    """Keeps the degrees of the values of some relations, and says which values change their part."""
+    """Keeps the degrees of the values of some relations, and says which values change their part.
+
+    The degrees of changed values are met by outer joins. There is one for each; but where there were few
+    degrees when an inner join was planned, PostgreSQL goes through all and looks for each among those
+    that have changed, however many there are by now.
+    """
 
     def __init__(
         self,
@@ -274,10 +279,9 @@ class Degrees:
         """Of the values whose degree has changed, those for which it is too large or too small."""
         few = Join(terms.shown(self.changes[one], values.columns), stays)
         degrees, equal, new = self._beside(values.degrees, values.columns)
+        found = LeftJoin(few, degrees, equal)
         rises = Fraction(3, 2) if self.epsilons[one] else Fraction(1)
-        moving = self._crossing(
-            one, Join(few, degrees, equal), new[values.degree], rises, Fraction(1, 2)
-        )
+        moving = self._crossing(one, found, new[values.degree], rises, Fraction(1, 2))
         return self._assigned(one, moving, self.changes[one])
 
     def _crossing(
@@ -341,10 +345,25 @@ class Degrees:
         self.composer.steps.append(Analyse((major,)))
 
     def _forget(self, one: Split) -> None:
-        values = self.values[one]
-        upkeep = Upkeep(values.degrees, self.composer)
+        values, composer = self.values[one], self.composer
+        upkeep = Upkeep(values.degrees, composer)
+        now = upkeep.stored(values.degree)
         fewer = Selection(self.changes[one], filled("x < 0", x=values.degree))
-        upkeep.delete(fewer, values.columns, filled("x = 0", x=upkeep.stored(values.degree)))
+        if not values.degrees.not_null.issuperset(values.columns):
+            upkeep.delete(fewer, values.columns, filled("x = 0", x=now))
+            return
+        degrees, equal, new = self._beside(values.degrees, values.columns)
+        found = LeftJoin(terms.shown(fewer, values.columns), degrees, equal)
+        none = Selection(found, filled("x IS NOT DISTINCT FROM 0", x=new[values.degree]))
+        nothing = Item(values.degree, Scalar.read("0::bigint"))
+        columns = (*values.columns, values.degree)
+        gone = composer.assign(
+            f"{one.name}_gone",
+            Projection(none, (*map(Item.kept, values.columns), nothing)),
+            columns,
+        )
+        grown = filled("x + y", x=now, y=values.degree)
+        upkeep.merge(gone, [(values.degree, grown)], count=values.degree)
 
     def shown(
         self, plan: MaintenancePlan, parts: Mapping[Split, tuple[StateScan, ...]]

@@ -379,15 +379,25 @@ class _Program(Propagation):
         """Adds the change of an atom's parts to what is listed."""
         made = self.made
         deltas = [(rule, of(rule.part)) for rule in made.rules[one.atom]]
-        found = [self._met(rule, delta) for rule, delta in deltas if delta is not None]
-        if found:
-            delta = self._assigned(made.root, self._summed(made.root, found))
+        rules = [(rule, delta) for rule, delta in deltas if delta is not None]
+        if not rules:
+            return
+        found = [self._met(rule, delta) for rule, delta in rules]
+        looked_up = [rule.by_key for rule, _ in rules]
+        if not all(looked_up):
+            # Those are not to be hashed.
+            found = [
+                self._assigned(made.root, rows) if by_key else rows
+                for rows, by_key in zip(found, looked_up, strict=True)
+            ]
+        delta = self._assigned(made.root, self._summed(made.root, found))
+        if not all(looked_up):
             # Values that change often are those that many rows have.
             step = self.composer.steps[-1]
             assert isinstance(step, Assign)
             self.composer.steps[-1] = replace(step, hashed=True)
-            state = self.content.state if self.content else self.states[made.root]
-            self._add(state, delta, self.content)
+        state = self.content.state if self.content else self.states[made.root]
+        self._add(state, delta, self.content)
 
     def _join(self, one: Division, of: Callable[[View], Relation | None]) -> None:
         """Adds it to the views that join them."""

@@ -104,6 +104,11 @@ class Rule:
     exponent: Fraction
     """Of what that costs."""
 
+    @property
+    def by_key(self) -> bool:
+        """Whether a row of the part meets one row at most."""
+        return len(self.met) == 1 and self.met[0].keys <= self.part.keys
+
 
 @dataclass(frozen=True)
 class Factorized:
