@@ -17,8 +17,9 @@ from orchestrator.fuzz.runner import Runner
 from orchestrator.fuzz.script import script
 from orchestrator.fuzz.shrink import shrink
 
-FRESH_DATABASE = 200
-"""After so many cases a new database is taken, as much DDL makes catalogs slow."""
+FRESH_DATABASE = 40
+"""After so many cases a new database is taken: much DDL makes catalogs slow, and sessions keep what they
+compiled of functions that have gone."""
 
 
 @dataclass(frozen=True)
