@@ -64,7 +64,9 @@ class Slim:
             if isinstance(state, StateScan):
                 composer.keep_together(state, [column for column, _ in one.key])
             state = Join(rows, one.table, same(((c, k) for c, k in one.key), one.table.not_null))
-            composer.bags[state] = _change(state, one.table, composer)
+            later = wanted.union(column for two in self.apart[n + 1 :] for column, _ in two.key)
+            read = [column for column in state.columns if column in later]
+            composer.bags[state] = _change(state, one.table, read, composer)
         return Projection(state, tuple(Item(c, scalar) for c, scalar in self.items.items()))
 
 
@@ -168,8 +170,11 @@ def _named_anew(
     return _Apart(scan, tuple((place, became[column]) for place, column in key), became)
 
 
-def _change(whole: Join, table: Scan, composer: Composer) -> Bag:
-    """Δ(R ⋈ S) as the rule of the join has it, but that an update finds its rows once and not twice."""
+def _change(whole: Join, table: Scan, read: Sequence[Column], composer: Composer) -> Bag:
+    """Δ(R ⋈ S) as the rule of the join has it, but that an update finds its rows once and not twice.
+
+    It is in those columns that are read.
+    """
     rows, on = whole.left, whole.condition
     changes = changes_apart(table, composer)
     parts: list[Part] = []
@@ -178,7 +183,7 @@ def _change(whole: Join, table: Scan, composer: Composer) -> Bag:
         own = composer.held("rows", own)
         both = filled("- x * y", x=own.sign, y=changes.every.sign)
         joined = composer.union(
-            whole.columns,
+            read,
             [
                 (own.sign, Join(own.plan, table, on)),
                 (both, Join(own.plan, changes.every.plan, on)),
@@ -189,11 +194,11 @@ def _change(whole: Join, table: Scan, composer: Composer) -> Bag:
         parts.append((joined.sign, found))
     sign = changes.rest.sign
     rest = Join(rows, changes.rest.plan, on)
-    parts.append((sign, composer.assign("reached", rest, (*whole.columns, sign))))
+    parts.append((sign, composer.assign("reached", rest, (*read, sign))))
     for update in changes.updates:
-        olds = {c: old for c, old in update.before.items() if c != old}
+        olds = {c: old for c, old in update.before.items() if c != old and c in read}
         seen = Join(rows, update.plan, on)
-        held = composer.assign("reached", seen, (*whole.columns, *olds.values()))
-        before = renamed(held, ((olds.get(column, column), column) for column in whole.columns))
+        held = composer.assign("reached", seen, (*read, *olds.values()))
+        before = renamed(held, ((olds.get(column, column), column) for column in read))
         parts += [(1, held), (-1, before)]
-    return composer.union(whole.columns, parts)
+    return composer.union(read, parts)
