@@ -1,29 +1,10 @@
 -- What stands around a small refresh takes longer than its program: so a view is asked with one query
 -- whether it is due, its logs without parsing their functions' names, and tables are locked together.
 
--- As before, with one function more.
-CREATE OR REPLACE PROCEDURE idivm.plain_upkeep()
+CREATE PROCEDURE idivm.plain_due()
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $plain$
 BEGIN
-    CREATE OR REPLACE FUNCTION idivm.has_drifted(view_id integer) RETURNS boolean
-        LANGUAGE sql
-        RETURN idivm.looks_drifted(view_id);
-    CREATE OR REPLACE FUNCTION idivm.run_program(view_id integer, since idivm.watermark, rebuild boolean,
-                                                 OUT changed bigint, OUT kind "char", OUT marks jsonb)
-        LANGUAGE plpgsql
-    AS $$
-    BEGIN
-        EXECUTE pg_catalog.format('SELECT * FROM idivm_state.%I($1, $2)', 'refresh_' || view_id)
-        INTO changed, kind, marks USING since, rebuild;
-    END
-    $$;
-    CREATE OR REPLACE FUNCTION idivm.has_entries(one regclass, other regclass) RETURNS boolean
-        LANGUAGE sql
-        RETURN pg_catalog.pg_relation_size(one) > 0 OR pg_catalog.pg_relation_size(other) > 0;
-    CREATE OR REPLACE FUNCTION idivm.end_statement(due text, later text) RETURNS void
-        LANGUAGE sql
-        RETURN idivm.end_statement_in_full(due::integer[], later::integer[]);
     CREATE OR REPLACE FUNCTION idivm.has_any(source integer, since idivm.watermark) RETURNS boolean
         LANGUAGE plpgsql
     AS $$
@@ -38,57 +19,20 @@ BEGIN
         RETURN due;
     END
     $$;
-    COMMENT ON FUNCTION idivm.has_drifted(integer) IS
-        'whether what a view reads is no longer what it was planned for';
-    COMMENT ON FUNCTION idivm.run_program(integer, idivm.watermark, boolean) IS
-        'calls the refresh function of a view';
-    COMMENT ON FUNCTION idivm.has_entries(regclass, regclass) IS
-        'whether there is anything in one of the two segments of a log';
-    COMMENT ON FUNCTION idivm.end_statement(text, text) IS
-        'end_statement_in_full, called by the triggers of captured tables';
     COMMENT ON FUNCTION idivm.has_any(integer, idivm.watermark) IS
         'whether the log of a source holds changes that are pending after a watermark';
-    REVOKE EXECUTE ON FUNCTION idivm.run_program(integer, idivm.watermark, boolean),
-        idivm.end_statement(text, text), idivm.has_any(integer, idivm.watermark) FROM PUBLIC;
+    REVOKE EXECUTE ON FUNCTION idivm.has_any(integer, idivm.watermark) FROM PUBLIC;
 END
 $plain$;
-CALL idivm.plain_upkeep();
+CALL idivm.plain_due();
 
--- As before, but the last pages are found without a call. Sources that are captured already keep what they
--- have, as an update of the extension may replace nothing that is not its own.
-CREATE OR REPLACE FUNCTION idivm.create_due(source integer) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    base text := 's' || source;
-    pending text := format('c.xid >= (SELECT pg_snapshot_xmin((since).snapshot)) AND idivm.is_pending(c.xid, c.seq, since, %s)', source);
-BEGIN
-    EXECUTE format(
-        'CREATE OR REPLACE FUNCTION idivm_log.%I(since idivm.watermark, OUT pending bigint, OUT truncated boolean, OUT own bigint)'
-        ' LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS %L',
-        base || '_due',
-        format('BEGIN
-    pending := (EXISTS (SELECT %1$s))::integer;
-    truncated := pending > 0 AND EXISTS (SELECT %1$s AND c.op = ''T'');
-    IF pending > 0 AND pg_current_xact_id_if_assigned() IS NOT NULL THEN
-        own := (SELECT max(c.seq) %1$s AND c.xid = pg_current_xact_id_if_assigned());
-    END IF;
-END', format('FROM idivm_log.%I AS c
-    WHERE %s', base, pending)));
-    EXECUTE format(
-        'CREATE OR REPLACE FUNCTION idivm_log.%I(since idivm.watermark) RETURNS boolean'
-        ' LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS %L',
-        base || '_any', format('DECLARE
-    page integer := current_setting(''block_size'');
-    late_a tid := ''('' || greatest(pg_relation_size(%2$L) / page - 1, 0) || '',0)'';
-    late_b tid := ''('' || greatest(pg_relation_size(%3$L) / page - 1, 0) || '',0)'';
-BEGIN
-    RETURN EXISTS (SELECT FROM %2$s AS c WHERE c.ctid >= late_a AND %4$s)
-        OR EXISTS (SELECT FROM %3$s AS c WHERE c.ctid >= late_b AND %4$s)
-        OR EXISTS (SELECT FROM idivm_log.%1$I AS c WHERE %4$s);
-END', base, format('idivm_log.%I', base || '_a'), format('idivm_log.%I', base || '_b'), pending));
-END
-$$;
+-- As before, but such that PostgreSQL puts it in the place of its calls.
+CREATE OR REPLACE FUNCTION idivm.last_page(relation regclass) RETURNS tid
+    LANGUAGE sql
+    RETURN pg_catalog.format(
+        '(%s,0)',
+        greatest(pg_catalog.pg_relation_size(relation) / pg_catalog.current_setting('block_size')::integer - 1, 0)
+    )::tid;
 
 -- As before, in one query.
 CREATE OR REPLACE FUNCTION idivm.is_due(view_id integer) RETURNS boolean

@@ -128,6 +128,9 @@ BEGIN
         WHERE p.oid = to_regprocedure('idivm.has_drifted(integer)') AND l.lanname = 'c'
     ) THEN
         CALL idivm.plain_upkeep();
+        IF to_regprocedure('idivm.plain_due()') IS NOT NULL THEN
+            CALL idivm.plain_due();
+        END IF;
     END IF;
 END
 $module$;

@@ -41,7 +41,8 @@ def laid_out(
         if isinstance(step, Apply) and step.state == state.role and step.keys:
             by = tuple(name for name, _, _ in step.keys)
             ways.append((step.kind == "update", by))
-            in_place |= {by} if step.kind == "update" else set()
+            if step.kind == "update":
+                in_place.add(by)
     total = model.rows(scan)
     found = [
         (is_update, model.fanout(scan, frozenset(columns[name] for name in by)), by)

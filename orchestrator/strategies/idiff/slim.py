@@ -57,7 +57,7 @@ class Slim:
 
     def whole(self, state: Operator, composer: Composer) -> Operator:
         """The rows with all that is wanted, given what is stored of them."""
-        wanted = frozenset[Column]().union(*(scalar.references for scalar in self.items.values()))
+        wanted = _references(self.items.values())
         for n, one in enumerate(self.apart):
             needed = wanted.union(column for two in self.apart[n:] for column, _ in two.key)
             rows = shown(state, (column for column in state.columns if column in needed))
