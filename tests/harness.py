@@ -40,6 +40,9 @@ SURE = f"{_FAST} -c synchronous_commit=on -c wal_level=replica"
 """For servers that are killed: what was committed before is there afterwards. With wal_level=minimal
 PostgreSQL loses the indexes of unlogged tables in a database that was copied from a template."""
 
+_ROOM = 8 << 30
+"""Bytes of memory that have to be free for servers' data to be kept there."""
+
 # What runs below a folder is stopped and removed once the write end of this pipe is closed, in
 # whatever way the process that holds it came to its end.
 _JANITOR = """
@@ -63,10 +66,22 @@ def found_versions() -> dict[int, Installation]:
     return found
 
 
+def _place() -> Path:
+    """In memory where there is room: a database is hundreds of files, and each test has its own."""
+    memory = Path("/dev/shm")
+    try:
+        known = Path("/proc/meminfo").read_text()
+        available = int(known.partition("MemAvailable:")[2].split()[0]) * 1024
+        room = min(available, shutil.disk_usage(memory).free)
+    except (OSError, ValueError, IndexError):
+        room = 0
+    return memory if room >= _ROOM else Path("/tmp")
+
+
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """A folder that servers' users may enter; nothing in it survives this process."""
-    folder = Path(tempfile.mkdtemp(prefix="idivm-test-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="idivm-test-", dir=_place()))
     folder.chmod(0o755)
     janitor = subprocess.Popen(
         ["/bin/sh", "-c", _JANITOR, "sh", str(folder)],
