@@ -174,7 +174,7 @@ def run(
                     found = [_warm(bench, orchestrator, query) for query in chosen]
             else:
                 WORKLOAD.load(orchestrator, settings)
-                orchestrator.connection.execute(WORKLOAD.text("hermit").encode())
+                orchestrator.connection.execute(WORKLOAD.text("hermits").encode())
         if server is not None:
             found = [_cold(bench, server, query) for query in chosen]
         rows = tuple(row for one in found for row in _rows(one))
@@ -281,7 +281,7 @@ def _cold_refresh(
         refresh = refreshing(orchestrator.connection, [view_name(query.file, contender)])
         for _ in range(SETTLE):
             orchestrator.connection.execute(
-                "UPDATE users SET tweetsnum = tweetsnum + 1, favornum = favornum + 1 WHERE uid = 0"
+                "UPDATE users SET tweetsnum = tweetsnum + 1, favornum = favornum + 1 WHERE uid <= 0"
             )
             refresh()
         _update(bench, orchestrator)

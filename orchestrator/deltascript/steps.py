@@ -7,7 +7,7 @@ one plan of index probes; from where one is large on, statements are planned for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 from sqlglot import exp
@@ -61,6 +61,13 @@ _HASHING = (
 a diff are the same, and would rather hash all that it is joined with."""
 
 
+FEW = 32
+"""Rows up to which a diff meets the rows of a state one by one."""
+
+_GATHERING = ("enable_nestloop", "enable_mergejoin", "enable_indexscan", "enable_seqscan")
+"""Settings that are off where the rows of a state that more of a diff meets are gathered first."""
+
+
 def analyse_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
     """The statements after which the planner knows the sizes of the state tables."""
     for state in plan.states:
@@ -81,6 +88,8 @@ def plan_mode(plan: MaintenancePlan, names: Names) -> SQL:
         settings += ["join_collapse_limit = 1", "jit = off", "hash_mem_multiplier = 8"]
         settings += [f"{name} = {value}" for name, _, value in _HASHING if name not in _FREELY]
         settings += [f"{one} = off" for one in _FREELY]
+    elif any(isinstance(step, Apply) and _gathers(plan, step, names) for step in plan.script):
+        settings += [f"{one} = on" for one in _GATHERING]
     return SQL("".join(f"SET {one}\n" for one in settings))
 
 
@@ -326,7 +335,21 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
         )
     if isinstance(step, Apply):
         counts = step.state in plan.shown_states
-        return _guarded(step.needs, _applied(plan, step, names, counts))
+        applied = _applied(plan, step, names, counts)
+        if _gathers(plan, step, names):
+            applied = SQL(
+                "IF {size} > {few} AND {size} <= {small} THEN\n        {off}        {gathered}"
+                "        {on}        ELSE\n        {applied}        END IF;\n"
+            ).format(
+                size=_size(step.needs),
+                few=Literal(FEW),
+                small=Literal(SMALL),
+                off=_switched((one, "off") for one in _GATHERING),
+                gathered=_applied(plan, step, names, counts, gathers=True),
+                on=_switched((one, "on") for one in _GATHERING),
+                applied=applied,
+            )
+        return _guarded(step.needs, applied)
     if isinstance(step, PlanAnew):
         return _guarded(step.needs, _plan_anew(plan))
     if isinstance(step, Analyse):
@@ -347,8 +370,7 @@ def _collected(step: Assign, names: Names) -> Composed:
 
 def _hashing(step: Assign) -> tuple[Composed, Composed]:
     """What has the statement between joined by hashing, where what it reads is large."""
-    sizes = (SQL("coalesce(cardinality({}), 0)").format(Identifier(name)) for name in step.needs)
-    large = SQL("{} > {}").format(SQL(" + ").join(sizes), Literal(SMALL))
+    large = SQL("{} > {}").format(_size(step.needs), Literal(SMALL))
 
     def where_large(settings: Iterable[tuple[str, str]]) -> Composed:
         return SQL("IF {} THEN\n            {}        END IF;\n").format(large, _switched(settings))
@@ -357,6 +379,12 @@ def _hashing(step: Assign) -> tuple[Composed, Composed]:
         SQL("{}        ").format(where_large((name, there) for name, there, _ in _HASHING)),
         SQL("        {}").format(where_large((name, here) for name, _, here in _HASHING)),
     )
+
+
+def _size(variables: Iterable[str]) -> Composed:
+    """How many rows some variables hold."""
+    held = (SQL("coalesce(cardinality({}), 0)").format(Identifier(name)) for name in variables)
+    return SQL(" + ").join(held)
 
 
 def _guarded(needs: Iterable[str], statement: Composable) -> Composed:
@@ -462,9 +490,43 @@ def _few(plan: MaintenancePlan) -> int:
     return min(CHEAP, int(TELLING / max(dearest, 1.0)))
 
 
-def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> Composed:
+def _gathers(plan: MaintenancePlan, step: Apply, names: Names) -> bool:
+    """Whether a row of the diff meets many of a state that can be gathered by one column.
+
+    PostgreSQL reads the pages of rows that it has gathered with more than one of them under way; of
+    rows that it meets one by one, it waits for each. Where they are met by their keys they are fewer,
+    and the system reads ahead.
+    """
+    state = plan.state(step.state)
+    return (
+        step.kind in ("update", "delete")
+        and not plan.by_lookups
+        and bool(step.needs)
+        and isinstance(state, StateTable)
+        and [nulls for _, _, nulls in step.keys] == ["none"]
+        and state.key != tuple(column for column, _, _ in step.keys)
+        and not any(table.db for table in step.query.tree.find_all(exp.Table))
+        and not _looks_twice(step, names)
+    )
+
+
+def _looks_twice(step: Apply, names: Names) -> bool:
+    """Whether an update finds the rows as they were with a second look at them."""
+    overwritten = any(_is_overwritten(step, *field) for field in step.fields)
+    return bool(step.collect) and overwritten and not names.returns_old
+
+
+def _applied(
+    plan: MaintenancePlan, step: Apply, names: Names, counts: bool, gathers: bool = False
+) -> Composed:
     table = names.state(step.state)
-    query = _in_order(plan, step, query_text(step.query, names, indent="            "))
+    query: Composable = query_text(step.query, names, indent="            ")
+    ahead: list[Composable] = []
+    if gathers:
+        ahead = [SQL("diff AS MATERIALIZED (\n            {}\n        )").format(query)]
+        query = SQL("SELECT * FROM diff")
+    else:
+        query = _in_order(plan, step, query)
     columns = step.columns
     overwritten = any(_is_overwritten(step, *field) for field in step.fields)
     same = SQL(" AND ").join(
@@ -472,6 +534,11 @@ def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> 
         for k, d, nulls in step.keys
     )
     conditions = [same] if step.keys else []
+    conditions += [
+        SQL("t.{} = ANY (ARRAY(SELECT {} FROM diff))").format(Identifier(k), Identifier(d))
+        for k, d, _ in step.keys
+        if gathers
+    ]
     if step.where:
         conditions.append(SQL("({})").format(SQL(step.where)))
     where = SQL(" AND ").join(conditions) if conditions else SQL("true").format()
@@ -487,8 +554,8 @@ def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> 
         ).format(table, query, where)
     else:
         before: Composable = SQL("")
-        if step.collect and overwritten and not names.returns_old:
-            # The row as it was: a second look at the same row version.
+        if _looks_twice(step, names):
+            # At the same row version.
             before = SQL(", {} AS b").format(table)
             where = SQL("{} AND b.ctid = t.ctid").format(where)
         statement = SQL(
@@ -501,6 +568,7 @@ def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> 
             where,
         )
     if step.collect is None:
+        statement = SQL("{}{}").format(_with(ahead), statement)
         done = SQL("{};\n        GET DIAGNOSTICS applied = ROW_COUNT;\n").format(statement)
         return (
             SQL("{}        changed := changed + applied;\n").format(done)
@@ -510,18 +578,25 @@ def _applied(plan: MaintenancePlan, step: Apply, names: Names, counts: bool) -> 
     assert step.shape is not None
     variable = Identifier(step.collect)
     both = SQL("WITH (OLD AS b) " if overwritten and names.returns_old else "")
-    return SQL(
-        "WITH done AS (\n        {} RETURNING {}ROW({})::{} AS change\n        )\n"
-        "        SELECT {} || array_agg(done.change) INTO {} FROM done;\n{}"
-    ).format(
+    done = SQL("done AS (\n        {} RETURNING {}ROW({})::{} AS change\n        )").format(
         statement,
         both,
         SQL(", ").join(_kept(step, side, name) for side, name in step.fields),
         names.state(step.shape),
+    )
+    return SQL("{}        SELECT {} || array_agg(done.change) INTO {} FROM done;\n{}").format(
+        _with([*ahead, done]),
         _qualified(names, step.collect),
         variable,
         _planned_for(plan, SQL("cardinality({})").format(variable)),
     )
+
+
+def _with(tables: Sequence[Composable]) -> Composed:
+    """What stands before a statement that reads the rows of others, by name."""
+    if not tables:
+        return SQL("").format()
+    return SQL("WITH {}\n").format(SQL(", ").join(tables))
 
 
 def _in_order(plan: MaintenancePlan, step: Apply, query: Composable) -> Composable:
