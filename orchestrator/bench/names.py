@@ -120,6 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         "--limit", type=float, default=300, metavar="SECONDS", help="for each baseline's creation"
     )
     sub.add_argument("--seed", type=int, default=1, help="of the data")
+    _add_plot(sub)
 
     sub = bench("skew", "queries over heavy and light parts: one row of growing data")
     sub.add_argument("--sizes", type=int, nargs="+", metavar="N", help="rows of the relations")

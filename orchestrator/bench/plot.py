@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -201,18 +202,99 @@ def draw_skew(report: Report, path: Path) -> Path | None:
     return _figure(path, (14, 4.2 * len(graphs) + 0.5), draw)
 
 
+def draw_fivm(report: Report, path: Path) -> Path | None:
+    """A panel for each measurement: over growing data, batches or paths, or its sides beside each other.
+
+    Above a side stands how many times slower it is than the view tree, and what the paper has.
+    """
+    panels: dict[str, list[Row]] = {}
+    for row in report.rows:
+        panels.setdefault(_NUMBER.sub("…", row["name"]), []).append(row)
+    measures = {title: measure for title, rows in panels.items() if (measure := _measured(rows))}
+    if not measures:
+        return None
+
+    def draw(figure: Any) -> None:
+        figure.suptitle("View trees over rings", fontsize=13)
+        for axes, (title, measure) in zip(
+            _grid(figure, len(measures)), measures.items(), strict=True
+        ):
+            rows = [row for row in panels[title] if row[measure]]
+            names = _in_order(row["name"] for row in rows)
+            grown = "rows" if len(names) == 1 else None
+            xs = _in_order(_size(row, grown) for row in rows)
+            if len(xs) > 1:
+                sides = _in_order(row["side"] for row in rows)
+                lines = {
+                    side: [(_size(r, grown), r[measure]) for r in rows if r["side"] == side]
+                    for side in sides
+                }
+                _draw_lines(axes, lines, grown or "…")
+                axes.set_xticks(xs, [f"{x:,.0f}" for x in xs])
+                axes.set_xticks([], minor=True)
+            else:
+                _draw_sides(axes, rows, measure)
+            axes.set_ylabel(measure)
+            axes.set_title(title if grown is None else names[0], fontsize=9, color="#444444")
+
+    return _figure(path, (13, 3.9 * ((len(measures) + 1) // 2) + 0.5), draw)
+
+
+_NUMBER = re.compile(r"(?<= of )[\d,]+(?=$|,| batches)|(?<=each )\d+$")
+"""What grows, in the name of a measurement."""
+
+
+def _size(row: Row, grown: str | None) -> float:
+    """What a measurement has more of than the one before."""
+    if grown is not None:
+        return float(row[grown])
+    found = _NUMBER.search(row["name"])
+    assert found is not None
+    return float(found.group().replace(",", ""))
+
+
+def _measured(rows: Sequence[Row]) -> str | None:
+    """What the sides of a measurement are compared by."""
+    known = ("rounds", "milliseconds")
+    return next((one for one in known if any(row[one] for row in rows)), None)
+
+
+def _draw_lines(axes: Any, lines: dict[str, list[tuple[float, float]]], title: str) -> None:
+    """A line for each side, on logarithmic scales."""
+    for side, points in lines.items():
+        axes.plot(*zip(*points, strict=True), marker="o", label=side, color=_COLOURS.get(side))
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel(title)
+    axes.grid(linewidth=0.4, color="#dddddd")
+    axes.legend(fontsize=8)
+
+
+def _draw_sides(axes: Any, rows: Sequence[Row], measure: str) -> None:
+    sides = _in_order(row["side"] for row in rows)
+    _bars(axes, sides, [measure], {(row["side"], measure): row[measure] for row in rows})
+    for place, side in enumerate(sides):
+        [row] = [one for one in rows if one["side"] == side]
+        note = _number(row[measure])
+        if row["ratio"]:
+            note += f"\n{_number(row['ratio'])}×"
+        if row["paper"]:
+            note += f" ({_number(row['paper'])}×)"
+        axes.text(place, row[measure] * 1.1, note, ha="center", va="bottom", fontsize=8)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high * 4)
+    axes.tick_params("x", labelsize=7)
+
+
 _TIMES = {"ms": "ms of a change"}
 
 
 def _draw_growth(axes: Any, rows: Sequence[Row], measure: str) -> None:
-    for side in _in_order(row["side"] for row in rows):
-        points = [(row["rows"], row[measure]) for row in rows if row["side"] == side]
-        axes.plot(*zip(*points, strict=True), marker="o", label=side, color=_COLOURS.get(side))
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("rows (N)")
-    axes.grid(linewidth=0.4, color="#dddddd")
-    axes.legend(fontsize=8)
+    lines = {
+        side: [(row["rows"], row[measure]) for row in rows if row["side"] == side]
+        for side in _in_order(row["side"] for row in rows)
+    }
+    _draw_lines(axes, lines, "rows (N)")
 
 
 def _repeats(row: Row, rows: Sequence[Row]) -> bool:

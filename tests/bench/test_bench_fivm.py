@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from orchestrator.bench.fivm import run
+from orchestrator.bench.plot import draw_fivm
 
 
-def test_growing_data_sums_paths_and_matrices_are_measured(dsn):
+def test_growing_data_sums_paths_and_matrices_are_measured(dsn, tmp_path):
     report = run(
         dsn=dsn,
         parts=("updates", "sum", "paths", "matrices"),
@@ -40,6 +43,13 @@ def test_growing_data_sums_paths_and_matrices_are_measured(dsn):
         "matrices of 8, times faster than tuple",
         "the same beside matrices of 4",
     ]
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "fivm.svg"
+    assert draw_fivm(report, path) == path
+    drawn = path.read_text()
+    # Text is drawn as outlines, and told beside them.
+    for title in ("matrices of …, a row", "path of 2, 0.2 s", "one row"):
+        assert f"<!-- {title} -->" in drawn
 
 
 def test_a_retailer_s_covariance_is_measured_at_several_batch_sizes(dsn):
