@@ -142,8 +142,15 @@ def test_union_carries_ids_that_a_branch_does_not_show() -> None:
     plan, ids = identified(union)
     assert ids == ["pid_2", "b"], "both IDs are integers and share a column"
     wider = UnionAll((*union.branches, Branch(DEVICES_PARTS, (DEVICE,))), (out,))
-    assert identified(wider)[1] == ["pid_2", "price", "b"]
+    assert identified(wider)[1] == ["pid_2", "part_2", "b"], "a price changes, so it is no ID"
     assert infer_ids(plan) == plan
+
+
+def test_union_shows_an_id_beside_a_constant() -> None:
+    constant = Projection(DEVICES, (Item(Column("zero"), Scalar.read("0")),))
+    branches = (Branch(PARTS, (PID,)), Branch(constant, (Column("zero"),)))
+    ids = identified(UnionAll(branches, (Column("id"),)))[1]
+    assert ids == ["id", "did_2", "b"]
 
 
 def test_rows_written_out_are_numbered() -> None:

@@ -1,7 +1,8 @@
 """R ∪ S: bag union, the rows of all branches.
 
 ID(R ∪ S) = ID(R) ∪ ID(S) ∪ {b}, where b numbers the branch that a row came from. An ID that only
-one branch has is NULL in the rows of the others.
+one branch has is NULL in the rows of the others. So is one that another branch shows beside what changes:
+table 1 of papers/idivm.txt takes the branches for alike, and an ID never changes.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ class UnionAll(Operator):
             free = [column for column in outputs if column not in (*self.outputs, self.tag)]
             place = {}
             for column in below.ids:
-                if column in branch.columns:
-                    ids.append(outputs[branch.columns.index(column)])
+                shown = self._shown_as_id(branch, column, inputs)
+                if shown is not None:
+                    ids.append(shown)
                     continue
                 fitting = [one for one in free if _alike(one, column)]
                 added = fitting[0] if fitting else _renamed(column, symbols)
@@ -99,6 +101,18 @@ class UnionAll(Operator):
         ]
         made = UnionAll(tuple(branches), tuple(outputs), tag)
         return Identified(made, tuple(dict.fromkeys((*ids, tag))))
+
+    def _shown_as_id(
+        self, branch: Branch, column: Column, inputs: tuple[Identified, ...]
+    ) -> Column | None:
+        """The output in which a branch shows an ID, if what others show there never changes either."""
+        for place, output in enumerate(self.outputs):
+            if branch.columns[place] == column and all(
+                _never_changes(below, other.columns[place])
+                for other, below in zip(self.branches, inputs, strict=True)
+            ):
+                return output
+        return None
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
         """UNION ALL."""
@@ -132,6 +146,12 @@ class UnionAll(Operator):
             own = renamed_keys(branch, self.outputs)
             found = frozenset(one | other for one in found for other in own)
         return found
+
+
+def _never_changes(below: Identified, column: Column) -> bool:
+    """Whether a column is the same as long as its row is there: a constant, or equal to an ID."""
+    known = below.operator.dependencies
+    return not (known.same(column) | {column}).isdisjoint(below.ids) or known.imply((), (column,))
 
 
 def _alike(one: Column, other: Column) -> bool:
