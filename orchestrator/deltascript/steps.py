@@ -617,7 +617,9 @@ def _in_order(plan: MaintenancePlan, step: Apply, query: Composable) -> Composab
         by = [called[name] for name in (*state.together, *state.key, *called) if name in called]
     else:
         by = [*state.together, *state.key]
-    places = dict.fromkeys(stored.index(name) + 1 for name in by)
+    # By a NULL nothing is put in order, and it would be taken for a text.
+    nothing = [isinstance(one.unalias().unnest(), exp.Null) for one in tree.expressions]
+    places = dict.fromkeys(place + 1 for name in by if not nothing[place := stored.index(name)])
     if not places:
         return query
     return SQL("{}\n            ORDER BY {}").format(
