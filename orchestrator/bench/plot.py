@@ -196,7 +196,8 @@ def draw_skew(report: Report, path: Path) -> Path | None:
         for graph, line in zip(graphs, panels, strict=True):
             of_graph = [row for row in report.rows if row["graph"] == graph]
             for (measure, title), axes in zip(measures(of_graph).items(), line, strict=True):
-                _draw_growth(axes, [row for row in of_graph if measure in row], measure)
+                shown = [row for row in of_graph if measure in row]
+                _draw_lines(axes, shown, lambda row: row["rows"], measure, "rows (N)")
                 axes.set_title(f"{title}, {graph}", fontsize=9, color="#444444")
 
     return _figure(path, (14, 4.2 * len(graphs) + 0.5), draw)
@@ -222,20 +223,16 @@ def draw_fivm(report: Report, path: Path) -> Path | None:
             rows = [row for row in panels[title] if row[measure]]
             names = _in_order(row["name"] for row in rows)
             grown = "rows" if len(names) == 1 else None
-            xs = _in_order(_size(row, grown) for row in rows)
+            size: Callable[[Row], float] = (lambda row: row["rows"]) if grown else _size
+            xs = _in_order(map(size, rows))
             if len(xs) > 1:
-                sides = _in_order(row["side"] for row in rows)
-                lines = {
-                    side: [(_size(r, grown), r[measure]) for r in rows if r["side"] == side]
-                    for side in sides
-                }
-                _draw_lines(axes, lines, grown or "…")
+                _draw_lines(axes, rows, size, measure, grown or "…")
                 axes.set_xticks(xs, [f"{x:,.0f}" for x in xs])
                 axes.set_xticks([], minor=True)
             else:
                 _draw_sides(axes, rows, measure)
             axes.set_ylabel(measure)
-            axes.set_title(title if grown is None else names[0], fontsize=9, color="#444444")
+            axes.set_title(names[0] if grown else title, fontsize=9, color="#444444")
 
     return _figure(path, (13, 3.9 * ((len(measures) + 1) // 2) + 0.5), draw)
 
@@ -244,10 +241,8 @@ _NUMBER = re.compile(r"(?<= of )[\d,]+(?=$|,| batches)|(?<=each )\d+$")
 """What grows, in the name of a measurement."""
 
 
-def _size(row: Row, grown: str | None) -> float:
+def _size(row: Row) -> float:
     """What a measurement has more of than the one before."""
-    if grown is not None:
-        return float(row[grown])
     found = _NUMBER.search(row["name"])
     assert found is not None
     return float(found.group().replace(",", ""))
@@ -259,9 +254,12 @@ def _measured(rows: Sequence[Row]) -> str | None:
     return next((one for one in known if any(row[one] for row in rows)), None)
 
 
-def _draw_lines(axes: Any, lines: dict[str, list[tuple[float, float]]], title: str) -> None:
+def _draw_lines(
+    axes: Any, rows: Sequence[Row], size: Callable[[Row], float], measure: str, title: str
+) -> None:
     """A line for each side, on logarithmic scales."""
-    for side, points in lines.items():
+    for side in _in_order(row["side"] for row in rows):
+        points = [(size(row), row[measure]) for row in rows if row["side"] == side]
         axes.plot(*zip(*points, strict=True), marker="o", label=side, color=_COLOURS.get(side))
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -287,14 +285,6 @@ def _draw_sides(axes: Any, rows: Sequence[Row], measure: str) -> None:
 
 
 _TIMES = {"ms": "ms of a change"}
-
-
-def _draw_growth(axes: Any, rows: Sequence[Row], measure: str) -> None:
-    lines = {
-        side: [(row["rows"], row[measure]) for row in rows if row["side"] == side]
-        for side in _in_order(row["side"] for row in rows)
-    }
-    _draw_lines(axes, lines, "rows (N)")
 
 
 def _repeats(row: Row, rows: Sequence[Row]) -> bool:

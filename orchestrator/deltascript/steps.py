@@ -383,8 +383,11 @@ def _hashing(step: Assign) -> tuple[Composed, Composed]:
 
 def _size(variables: Iterable[str]) -> Composed:
     """How many rows some variables hold."""
-    held = (SQL("coalesce(cardinality({}), 0)").format(Identifier(name)) for name in variables)
-    return SQL(" + ").join(held)
+    return SQL(" + ").join(map(_held, variables))
+
+
+def _held(variable: str) -> Composed:
+    return SQL("coalesce(cardinality({}), 0)").format(Identifier(variable))
 
 
 def _guarded(needs: Iterable[str], statement: Composable) -> Composed:
@@ -442,7 +445,7 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
             "{}    IF kind = 'C' AND idivm.pending_cancels({}) THEN\n        RETURN;\n    END IF;\n"
         ).format(looked, Literal(names.id))
     variables = [(step.source.oid, one.variable) for step in reads for one in step.classes]
-    sizes = [SQL("coalesce(cardinality({}), 0)").format(Identifier(one)) for _, one in variables]
+    sizes = [_held(one) for _, one in variables]
     accesses = [
         SQL("{} * {}").format(Literal(round(plan.accesses(one), 1)), size)
         for (oid, one), size in zip(variables, sizes, strict=True)
@@ -512,8 +515,12 @@ def _gathers(plan: MaintenancePlan, step: Apply, names: Names) -> bool:
 
 def _looks_twice(step: Apply, names: Names) -> bool:
     """Whether an update finds the rows as they were with a second look at them."""
-    overwritten = any(_is_overwritten(step, *field) for field in step.fields)
-    return bool(step.collect) and overwritten and not names.returns_old
+    return bool(step.collect) and _overwrites(step) and not names.returns_old
+
+
+def _overwrites(step: Apply) -> bool:
+    """Whether what is kept of an update has values that are in no diff and are overwritten."""
+    return any(_is_overwritten(step, *field) for field in step.fields)
 
 
 def _applied(
@@ -528,7 +535,6 @@ def _applied(
     else:
         query = _in_order(plan, step, query)
     columns = step.columns
-    overwritten = any(_is_overwritten(step, *field) for field in step.fields)
     same = SQL(" AND ").join(
         _equal(SQL("t.{}").format(Identifier(k)), SQL("d.{}").format(Identifier(d)), nulls)
         for k, d, nulls in step.keys
@@ -577,7 +583,7 @@ def _applied(
         )
     assert step.shape is not None
     variable = Identifier(step.collect)
-    both = SQL("WITH (OLD AS b) " if overwritten and names.returns_old else "")
+    both = SQL("WITH (OLD AS b) " if _overwrites(step) and names.returns_old else "")
     done = SQL("done AS (\n        {} RETURNING {}ROW({})::{} AS change\n        )").format(
         statement,
         both,
