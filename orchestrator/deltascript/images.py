@@ -20,22 +20,24 @@ def differ(columns: Iterable[SourceColumn], old: Side, new: Side) -> list[Compos
 
     >>> exact = SourceColumn(1, "day", False, "date", "exact")
     >>> shown = SourceColumn(2, "price", False, "numeric", "coarse")
-    >>> text = SourceColumn(3, "doc", False, "json")
+    >>> text, cost = SourceColumn(3, "doc", False, "json"), SourceColumn(4, "cost", False, "numeric(9,2)", "coarse")
     >>> old, new = (lambda one, side=side: SQL(f"{side}.{one.name}") for side in "on")
-    >>> for one in differ([exact, text, shown], old, new):
+    >>> for one in differ([exact, text, shown, cost], old, new):
     ...     print(one.as_string(None))
     o.day IS DISTINCT FROM n.day
     o.price IS DISTINCT FROM n.price
     scale(o.price) IS DISTINCT FROM scale(n.price)
+    o.cost IS DISTINCT FROM n.cost
     ROW(o.doc)::record *<> ROW(n.doc)::record
     """
     found = []
     by_image = []
     for one in columns:
-        if one.equality == "exact":
+        is_numeric = one.plain_type.startswith("numeric") and not one.plain_type.endswith("[]")
+        if one.equality == "exact" or (is_numeric and "(" in one.plain_type):
             found.append(_distinct(old(one), new(one)))
-        elif one.plain_type.startswith("numeric") and not one.plain_type.endswith("[]"):
-            # Beside its value a numeric has the digits that it shows, and nothing else.
+        elif is_numeric:
+            # Beside its value a numeric has the places that it shows, unless they are declared.
             scales = (SQL("scale({})").format(side(one)) for side in (old, new))
             found += [_distinct(old(one), new(one)), _distinct(*scales)]
         else:

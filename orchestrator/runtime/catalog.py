@@ -538,11 +538,11 @@ def invalidate_readers(connection: Connection[Any], source_id: int) -> None:
 
 
 def column_types(
-    connection: Connection[Any], oids: dict[str, int], scaled: Collection[str]
+    connection: Connection[Any], oids: dict[str, int], places: Mapping[str, int]
 ) -> dict[str, ColumnType]:
     """What PostgreSQL's catalog says of some types, which are given and returned by name.
 
-    Those that are `scaled` are numerics with a declared scale.
+    Of numerics with a declared scale it is known how many `places` they show.
     """
     rows = connection.execute(
         """
@@ -568,7 +568,7 @@ def column_types(
     ).fetchall()
     known = {oid: ColumnType(*facts) for oid, *facts in rows}
     return {
-        symbol: replace(known[oid], scaled=symbol in scaled)
+        symbol: replace(known[oid], places=places.get(symbol))
         for symbol, oid in oids.items()
         if oid in known
     }

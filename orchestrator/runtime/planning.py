@@ -26,6 +26,7 @@ from orchestrator.algebra.determine import determined
 from orchestrator.algebra.ids import infer_ids
 from orchestrator.algebra.lowering import lower
 from orchestrator.algebra.operators.recursive import open_recursions
+from orchestrator.algebra.places import INTEGERS, MOST, places
 from orchestrator.algebra.rendering import to_sql
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.plan import (
@@ -269,8 +270,9 @@ def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnTy
     identified = infer_ids(plan)
     root = identified.root if isinstance(identified, Plan) else plan.root
     oids: dict[str, int] = {}
-    scaled: set[str] = set()
-    for operator in walk(root, subqueries=False):
+    declared: dict[str, int] = {}
+    operators = list(walk(root, subqueries=False))
+    for operator in operators:
         wanted = {c.symbol: Scalar.column(c) for c in operator.columns if c.symbol not in oids}
         if isinstance(operator, Grouping):
             rows = operator.input
@@ -281,10 +283,31 @@ def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnTy
                         rows,
                         {f"{aggregate.column}()": aggregate.arguments[0]},
                         oids,
-                        scaled,
+                        declared,
                     )
-        _describe(connection, operator, wanted, oids, scaled)
-    return catalog.column_types(connection, oids, scaled)
+        _describe(connection, operator, wanted, oids, declared)
+    types = catalog.column_types(connection, oids, declared)
+    for operator in reversed(operators):
+        _infer_places(operator, types)
+    return types
+
+
+def _infer_places(operator: Operator, types: dict[str, ColumnType]) -> None:
+    """Adds of what an operator computes how many places it shows."""
+    known = {symbol: one.places for symbol, one in types.items() if one.places is not None}
+    known |= {symbol: 0 for symbol, one in types.items() if one.name in INTEGERS}
+    computed: list[tuple[str, Scalar]] = []
+    if isinstance(operator, Projection):
+        computed = [(one.column.symbol, one.scalar) for one in operator.items if not one.is_kept]
+    elif isinstance(operator, Grouping):
+        computed = [
+            (f"{one.column}()", one.arguments[0])
+            for one in operator.aggregates
+            if len(one.arguments) == 1
+        ]
+    for symbol, scalar in computed:
+        if symbol in types and types[symbol].name == "numeric" and symbol not in known:
+            types[symbol] = replace(types[symbol], places=places(scalar, known))
 
 
 def _describe(
@@ -292,7 +315,7 @@ def _describe(
     rows: Operator,
     wanted: dict[str, Scalar],
     oids: dict[str, int],
-    scaled: set[str],
+    declared: dict[str, int],
 ) -> None:
     # The step of a recursion stands for nothing by itself.
     if not wanted or rows.outer_columns or open_recursions(rows):
@@ -319,9 +342,10 @@ def _describe(
     assert found is not None and cursor.description is not None
     oids.update(zip(wanted, found[: len(wanted)], strict=True))
     described = cursor.description[len(wanted) :]
-    scaled.update(
-        name for name, one in zip(wanted, described, strict=True) if one.scale is not None
-    )
+    for name, one in zip(wanted, described, strict=True):
+        if one.scale is not None:
+            # It is read without its sign; where it is negative, no places are shown.
+            declared[name] = one.scale if one.scale <= MOST else 0
 
 
 def _source(connection: Connection[Any], use: SourceUse) -> tuple[Source, frozenset[int]]:

@@ -30,8 +30,8 @@ class ColumnType:
     """Whether `=` of pg_catalog is how values of the type compare."""
     domain: bool = False
     """Whether the column's own type is a domain over this one."""
-    scaled: bool = False
-    """Whether it is a numeric all of whose values show the same number of places."""
+    places: int | None = None
+    """How many places all values show, if it is a numeric of which they show the same number."""
 
 
 @dataclass(frozen=True)

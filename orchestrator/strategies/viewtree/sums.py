@@ -15,11 +15,10 @@ from typing import Protocol
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.group import Aggregate
+from orchestrator.algebra.places import INTEGERS
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.strategies.viewtree.normal import Product
-
-INTEGERS = ("smallint", "integer", "bigint")
 
 
 class Payload(Protocol):

@@ -15,6 +15,7 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.places import INTEGERS
 from orchestrator.algebra.predicates import never_null
 from orchestrator.algebra.scalar import Scalar, disjunction, filled
 from orchestrator.deltascript.leaves import StateScan
@@ -25,8 +26,6 @@ from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain, not_added
 from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.problem import ColumnType
-
-INTEGERS = ("smallint", "integer", "bigint")
 
 _BOOLEAN = {"bool_and": ("NOT a", "= 0"), "every": ("NOT a", "= 0"), "bool_or": ("a", "> 0")}
 """Which rows count, and what their number must be."""
@@ -196,8 +195,8 @@ def _kept(
             return Kept(aggregate, argument, (count, total, square), value)
         value = "sum::numeric / n::numeric" if function == "avg" else "sum"
         return Kept(aggregate, argument, (count, total), f"CASE WHEN n > 0 THEN {value} END")
-    if type_.scaled:
-        # A sum of such numbers shows their scale. They are never infinite.
+    if type_.places is not None:
+        # A sum of such numbers shows as many places. They are never infinite.
         number = "a <> 'NaN'::numeric"
         total = part("sum", _grown("a", number), _difference(number))
         nans = "a = 'NaN'::numeric"
