@@ -34,8 +34,10 @@ def places(scalar: Scalar, known: Mapping[str, int]) -> int | None:
     ...     return places(Scalar.read(text, [price, rate]), {"price": 2, "rate": 3})
     >>> of("price * ((1)::numeric - rate)"), of("price / rate"), of("round((price * rate), 1)")
     (5, None, 1)
-    >>> of("CASE WHEN (rate > 1) THEN price ELSE (0)::numeric END"), of("coalesce(price, 0.00)")
+    >>> of("CASE WHEN (rate > 1) THEN price ELSE (0)::numeric END"), of("COALESCE(price, 0.00)")
     (None, 2)
+    >>> of("CASE WHEN (rate > 1) THEN price ELSE NULL::numeric END")
+    2
     >>> of("'0.5'::numeric"), of("(1.5e3)::numeric"), of("(other)::numeric(9,4)"), of("-(other)")
     (1, None, 4, None)
     """
@@ -63,7 +65,7 @@ def _of(tree: Tree, known: Mapping[str, int]) -> int | None:
             last = tree.args.get("default")
             found = [one.args["true"] for one in tree.args["ifs"]]
             return _same([*found, last] if last else found, known)
-        case exp.Anonymous(name="coalesce"):
+        case exp.Anonymous(name="COALESCE"):
             return _same(tree.expressions, known)
         case exp.Anonymous(name="round", expressions=[rounded, exp.Literal(is_string=False) as to]):
             return int(to.name) if _of(rounded, known) is not None else None
@@ -90,5 +92,10 @@ def _written(number: str) -> int | None:
 
 
 def _same(trees: Iterable[Tree], known: Mapping[str, int]) -> int | None:
-    found = {_of(tree, known) for tree in trees}
+    found = {_of(tree, known) for tree in trees if not _is_null(tree)}
     return found.pop() if len(found) == 1 else None
+
+
+def _is_null(tree: Tree) -> bool:
+    tree = unwrapped(tree)
+    return isinstance(tree, exp.Null) or (isinstance(tree, exp.Cast) and _is_null(tree.this))
