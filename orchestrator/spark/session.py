@@ -146,7 +146,7 @@ def _status(process: subprocess.Popen[bytes], error: Exception) -> int | None:
     """The exit status of the JVM if it has ended; an error of the connection foretells its end."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
-    broken = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    broken = isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError)
     with suppress(subprocess.TimeoutExpired):
         return process.wait(5 if broken else 0)
     return None

