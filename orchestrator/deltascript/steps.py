@@ -79,6 +79,8 @@ def plan_mode(plan: MaintenancePlan, names: Names) -> SQL:
     """The settings under which a program begins; reading a large diff changes them."""
     reads = any(isinstance(step, ReadChanges) for step in plan.script)
     settings = ["plan_cache_mode = force_generic_plan"] if reads else []
+    # What fills a variable or a table does not run in parallel, but would be planned to.
+    settings.append("max_parallel_workers_per_gather = 0")
     if reads and names.sorts_before:
         # Reading a log counts its keys, which are a fraction of its rows.
         settings.append("enable_presorted_aggregate = off")
