@@ -67,6 +67,10 @@ FEW = 32
 _GATHERING = ("enable_nestloop", "enable_mergejoin", "enable_indexscan", "enable_seqscan")
 """Settings that are off where the rows of a state that more of a diff meets are gathered first."""
 
+_LOOKING_UP = ("enable_hashjoin", "enable_mergejoin")
+"""Settings that are off where many rows are merged: each is looked up by the key, in its order. To read
+all that there is, as PostgreSQL would rather, costs more even where a tenth of it is met."""
+
 
 def analyse_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
     """The statements after which the planner knows the sizes of the state tables."""
@@ -90,8 +94,14 @@ def plan_mode(plan: MaintenancePlan, names: Names) -> SQL:
         settings += ["join_collapse_limit = 1", "jit = off", "hash_mem_multiplier = 8"]
         settings += [f"{name} = {value}" for name, _, value in _HASHING if name not in _FREELY]
         settings += [f"{one} = off" for one in _FREELY]
-    elif any(isinstance(step, Apply) and _gathers(plan, step, names) for step in plan.script):
-        settings += [f"{one} = on" for one in _GATHERING]
+    else:
+        applied = [step for step in plan.script if isinstance(step, Apply)]
+        switched: list[str] = []
+        if any(_gathers(plan, one, names) for one in applied):
+            switched += _GATHERING
+        if any(_looks_up(plan, one) for one in applied):
+            switched += _LOOKING_UP
+        settings += [f"{one} = on" for one in dict.fromkeys(switched)]
     return SQL("".join(f"SET {one}\n" for one in settings))
 
 
@@ -351,6 +361,11 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
                 on=_switched((one, "on") for one in _GATHERING),
                 applied=applied,
             )
+        if _looks_up(plan, step):
+            off, on = (
+                _where_large(step, ((one, value) for one in _LOOKING_UP)) for value in ("off", "on")
+            )
+            applied = SQL("{}        {}        {}").format(off, applied, on)
         return _guarded(step.needs, applied)
     if isinstance(step, PlanAnew):
         return _guarded(step.needs, _plan_anew(plan))
@@ -372,14 +387,16 @@ def _collected(step: Assign, names: Names) -> Composed:
 
 def _hashing(step: Assign) -> tuple[Composed, Composed]:
     """What has the statement between joined by hashing, where what it reads is large."""
-    large = SQL("{} > {}").format(_size(step.needs), Literal(SMALL))
-
-    def where_large(settings: Iterable[tuple[str, str]]) -> Composed:
-        return SQL("IF {} THEN\n            {}        END IF;\n").format(large, _switched(settings))
-
     return (
-        SQL("{}        ").format(where_large((name, there) for name, there, _ in _HASHING)),
-        SQL("        {}").format(where_large((name, here) for name, _, here in _HASHING)),
+        SQL("{}        ").format(_where_large(step, ((name, on) for name, on, _ in _HASHING))),
+        SQL("        {}").format(_where_large(step, ((name, off) for name, _, off in _HASHING))),
+    )
+
+
+def _where_large(step: Assign | Apply, settings: Iterable[tuple[str, str]]) -> Composed:
+    """What changes settings where a step meets a large diff."""
+    return SQL("IF {} > {} THEN\n            {}        END IF;\n").format(
+        _size(step.needs), Literal(SMALL), _switched(settings)
     )
 
 
@@ -512,6 +529,16 @@ def _gathers(plan: MaintenancePlan, step: Apply, names: Names) -> bool:
         and state.key != tuple(column for column, _, _ in step.keys)
         and not any(table.db for table in step.query.tree.find_all(exp.Table))
         and not _looks_twice(step, names)
+    )
+
+
+def _looks_up(plan: MaintenancePlan, step: Apply) -> bool:
+    """Whether many rows that are merged are looked up by their key, rather than met by reading all."""
+    return (
+        step.kind == "merge"
+        and not plan.by_lookups
+        and bool(step.needs)
+        and {nulls for _, _, nulls in step.keys} == {"none"}
     )
 
 
