@@ -67,7 +67,7 @@ FEW = 32
 _GATHERING = ("enable_nestloop", "enable_mergejoin", "enable_indexscan", "enable_seqscan")
 """Settings that are off where the rows of a state that more of a diff meets are gathered first."""
 
-_LOOKING_UP = ("enable_hashjoin", "enable_mergejoin")
+_LOOKING_UP = ("enable_hashjoin", "enable_mergejoin", "enable_seqscan")
 """Settings that are off where many rows are merged: each is looked up by the key, in its order. To read
 all that there is, as PostgreSQL would rather, costs more even where a tenth of it is met."""
 
@@ -533,12 +533,16 @@ def _gathers(plan: MaintenancePlan, step: Apply, names: Names) -> bool:
 
 
 def _looks_up(plan: MaintenancePlan, step: Apply) -> bool:
-    """Whether many rows that are merged are looked up by their key, rather than met by reading all."""
+    """Whether many rows that are merged are looked up by their key, rather than met by reading all.
+
+    They lie in one variable: if they are many, the statement is planned for them.
+    """
     return (
         step.kind == "merge"
         and not plan.by_lookups
-        and bool(step.needs)
+        and len(step.needs) == 1
         and {nulls for _, _, nulls in step.keys} == {"none"}
+        and not any(table.db for table in step.query.tree.find_all(exp.Table))
     )
 
 
