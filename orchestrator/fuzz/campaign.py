@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import psycopg
+from psycopg import Connection
 from psycopg.conninfo import make_conninfo
+from psycopg.errors import InsufficientPrivilege
 from psycopg.sql import SQL, Identifier
 
 from orchestrator.fuzz.case import Case
@@ -46,13 +49,21 @@ def scratch_database(dsn: str) -> Iterator[str]:
     with psycopg.connect(dsn, autocommit=True) as connection:
         name = f"idivm_fuzz_{connection.info.backend_pid}"
         target = Identifier(name)
-        drop = SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(target)
-        connection.execute(drop)
+        _drop(connection, target)
         connection.execute(SQL("CREATE DATABASE {} TEMPLATE template0").format(target))
         try:
             yield make_conninfo(dsn, dbname=name)
         finally:
-            connection.execute(drop)
+            _drop(connection, target)
+
+
+def _drop(connection: Connection[Any], database: Identifier) -> None:
+    drop = SQL("DROP DATABASE IF EXISTS {}").format(database)
+    try:
+        connection.execute(SQL("{} WITH (FORCE)").format(drop))
+    except InsufficientPrivilege:
+        # A worker of autovacuum is in it, and is not ours to end; without FORCE, PostgreSQL has it end.
+        connection.execute(drop)
 
 
 def run_cases(
