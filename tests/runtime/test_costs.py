@@ -96,7 +96,7 @@ def test_after_the_first_few_one_refresh_of_many_is_noted(tables):
     tables.execute("UPDATE idivm.costs SET noted_at = noted_at - interval '1 hour'")
     # Until the minute is over the session does not look.
     assert refreshed(-60) == [(11, True)]
-    tables.execute("SELECT set_config('idivm.refreshed_' || id, '0 id', false) FROM idivm.views")
+    tables.execute("SELECT set_config('idivm.noted_' || id, '0 id', false) FROM idivm.views")
     assert refreshed(-60) == [(12, True)]
     # Of another way of maintaining the view nothing stands.
     assert refreshed(10, way="tuple") == [(1, False)]
