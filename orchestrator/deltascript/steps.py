@@ -326,25 +326,20 @@ def _rebuilt(
 def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
     """A step of the script."""
     if isinstance(step, Assign):
-        before, after = _hashing(step) if step.hashed else (_NOTHING, _NOTHING)
-        return _guarded(
-            step.needs,
-            SQL(
-                "{before}SELECT {rows}\n        INTO {variables}\n"
-                "        FROM (SELECT * FROM (\n            {query}\n        ) AS d LIMIT {limit}) AS d;\n"
-                "{after}{planned}"
-            ).format(
-                before=before,
-                limit=Literal(LARGE + 1),
-                rows=_collected(step, names),
-                variables=_listed([step.variable, *(variable for variable, _ in step.apart)]),
-                query=query_text(step.query, names, indent="            "),
-                after=after,
-                planned=_planned_for(
-                    plan, SQL("cardinality({})").format(Identifier(step.variable)), _given_up(step)
-                ),
-            ),
+        assigned = SQL(
+            "SELECT {rows}\n        INTO {variables}\n"
+            "        FROM (SELECT * FROM (\n            {query}\n        ) AS d LIMIT {limit}) AS d;\n"
+        ).format(
+            limit=Literal(LARGE + 1),
+            rows=_collected(step, names),
+            variables=_listed([step.variable, *(variable for variable, _ in step.apart)]),
+            query=query_text(step.query, names, indent="            "),
         )
+        if step.hashed:
+            assigned = _switched_where_large(step, assigned, _HASHING)
+        size = SQL("cardinality({})").format(Identifier(step.variable))
+        planned = _planned_for(plan, size, _given_up(step))
+        return _guarded(step.needs, SQL("{}{}").format(assigned, planned))
     if isinstance(step, Apply):
         counts = step.state in plan.shown_states
         applied = _applied(plan, step, names, counts)
@@ -362,10 +357,8 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
                 applied=applied,
             )
         if _looks_up(plan, step):
-            off, on = (
-                _where_large(step, ((one, value) for one in _LOOKING_UP)) for value in ("off", "on")
-            )
-            applied = SQL("{}        {}        {}").format(off, applied, on)
+            settings = [(one, "off", "on") for one in _LOOKING_UP]
+            applied = _switched_where_large(step, applied, settings)
         return _guarded(step.needs, applied)
     if isinstance(step, PlanAnew):
         return _guarded(step.needs, _plan_anew(plan))
@@ -385,19 +378,19 @@ def _collected(step: Assign, names: Names) -> Composed:
     return SQL(",\n            ").join([rows, *apart])
 
 
-def _hashing(step: Assign) -> tuple[Composed, Composed]:
-    """What has the statement between joined by hashing, where what it reads is large."""
-    return (
-        SQL("{}        ").format(_where_large(step, ((name, on) for name, on, _ in _HASHING))),
-        SQL("        {}").format(_where_large(step, ((name, off) for name, _, off in _HASHING))),
+def _switched_where_large(
+    step: Assign | Apply, statement: Composable, settings: Sequence[tuple[str, str, str]]
+) -> Composed:
+    """A statement under settings that are different where the step meets a large diff: name, there, here."""
+    large = SQL("{} > {}").format(_size(step.needs), Literal(SMALL))
+    there, here = (
+        SQL("IF {} THEN\n            {}        END IF;\n").format(large, _switched(values))
+        for values in (
+            [(name, value) for name, value, _ in settings],
+            [(name, value) for name, _, value in settings],
+        )
     )
-
-
-def _where_large(step: Assign | Apply, settings: Iterable[tuple[str, str]]) -> Composed:
-    """What changes settings where a step meets a large diff."""
-    return SQL("IF {} > {} THEN\n            {}        END IF;\n").format(
-        _size(step.needs), Literal(SMALL), _switched(settings)
-    )
+    return SQL("{}        {}        {}").format(there, statement, here)
 
 
 def _size(variables: Iterable[str]) -> Composed:
@@ -527,7 +520,7 @@ def _gathers(plan: MaintenancePlan, step: Apply, names: Names) -> bool:
         and isinstance(state, StateTable)
         and [nulls for _, _, nulls in step.keys] == ["none"]
         and state.key != tuple(column for column, _, _ in step.keys)
-        and not any(table.db for table in step.query.tree.find_all(exp.Table))
+        and _reads_variables_alone(step)
         and not _looks_twice(step, names)
     )
 
@@ -542,8 +535,12 @@ def _looks_up(plan: MaintenancePlan, step: Apply) -> bool:
         and not plan.by_lookups
         and len(step.needs) == 1
         and {nulls for _, _, nulls in step.keys} == {"none"}
-        and not any(table.db for table in step.query.tree.find_all(exp.Table))
+        and _reads_variables_alone(step)
     )
+
+
+def _reads_variables_alone(step: Apply) -> bool:
+    return not any(table.db for table in step.query.tree.find_all(exp.Table))
 
 
 def _looks_twice(step: Apply, names: Names) -> bool:

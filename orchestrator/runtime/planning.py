@@ -275,39 +275,39 @@ def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnTy
     for operator in operators:
         wanted = {c.symbol: Scalar.column(c) for c in operator.columns if c.symbol not in oids}
         if isinstance(operator, Grouping):
-            rows = operator.input
-            for aggregate in operator.aggregates:
-                if len(aggregate.arguments) == 1:
-                    _describe(
-                        connection,
-                        rows,
-                        {f"{aggregate.column}()": aggregate.arguments[0]},
-                        oids,
-                        declared,
-                    )
+            for name, argument in _arguments(operator).items():
+                _describe(connection, operator.input, {name: argument}, oids, declared)
         _describe(connection, operator, wanted, oids, declared)
     types = catalog.column_types(connection, oids, declared)
-    for operator in reversed(operators):
-        _infer_places(operator, types)
+    _infer_places(reversed(operators), types)
     return types
 
 
-def _infer_places(operator: Operator, types: dict[str, ColumnType]) -> None:
-    """Adds of what an operator computes how many places it shows."""
+def _arguments(grouping: Grouping) -> dict[str, Scalar]:
+    """The arguments of aggregates that have one, by the names that their types have."""
+    return {
+        f"{one.column}()": one.arguments[0]
+        for one in grouping.aggregates
+        if len(one.arguments) == 1
+    }
+
+
+def _infer_places(operators: Iterable[Operator], types: dict[str, ColumnType]) -> None:
+    """Adds of what operators compute how many places it shows; inputs come first."""
     known = {symbol: one.places for symbol, one in types.items() if one.places is not None}
     known |= {symbol: 0 for symbol, one in types.items() if one.name in INTEGERS}
-    computed: list[tuple[str, Scalar]] = []
-    if isinstance(operator, Projection):
-        computed = [(one.column.symbol, one.scalar) for one in operator.items if not one.is_kept]
-    elif isinstance(operator, Grouping):
-        computed = [
-            (f"{one.column}()", one.arguments[0])
-            for one in operator.aggregates
-            if len(one.arguments) == 1
-        ]
-    for symbol, scalar in computed:
-        if symbol in types and types[symbol].name == "numeric" and symbol not in known:
-            types[symbol] = replace(types[symbol], places=places(scalar, known))
+    for operator in operators:
+        computed: dict[str, Scalar] = {}
+        if isinstance(operator, Projection):
+            computed = {str(one.column): one.scalar for one in operator.items if not one.is_kept}
+        elif isinstance(operator, Grouping):
+            computed = _arguments(operator)
+        for symbol, scalar in computed.items():
+            if symbol in types and types[symbol].name == "numeric" and symbol not in known:
+                found = places(scalar, known)
+                if found is not None:
+                    known[symbol] = found
+                    types[symbol] = replace(types[symbol], places=found)
 
 
 def _describe(
