@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import cycle
+from math import ceil
 from random import Random
 from typing import Any
 
@@ -30,7 +31,7 @@ from orchestrator.bench.contenders import (
     require_equal,
 )
 from orchestrator.bench.measure import STEADY, Execution, in_c_or_say, machine, own_server, slope
-from orchestrator.bench.rebalancing import Rebalancing, grow
+from orchestrator.bench.rebalancing import BESIDE, Rebalancing, grow
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.errors import UsageError
@@ -254,7 +255,7 @@ def _by_lookups(
 
 
 def _one_value(orchestrator: Orchestrator, view: Rebalancing) -> None:
-    """A light value with many rows becomes heavy, where there is one."""
+    """A light value with many rows becomes heavy, where there is one: by rows that meet some of s first."""
     connection, parts = orchestrator.connection, view.parts
     found = connection.execute(
         "SELECT a, count(*) FROM r GROUP BY a HAVING count(*) < %s ORDER BY 2 DESC LIMIT 1",
@@ -266,9 +267,12 @@ def _one_value(orchestrator: Orchestrator, view: Rebalancing) -> None:
     view.one_value(
         rows,
         lambda some: connection.execute(
-            "INSERT INTO r SELECT %(a)s, b FROM (SELECT DISTINCT b FROM s) AS s"
-            " WHERE NOT EXISTS (SELECT FROM r WHERE a = %(a)s AND r.b = s.b) LIMIT %(some)s",
-            {"a": value, "some": some},
+            "INSERT INTO r SELECT %(a)s, b FROM"
+            " (SELECT b, false AS alone FROM s GROUP BY b UNION ALL"
+            " SELECT %(beside)s + n, true FROM generate_series(1, %(enough)s) AS n) AS s"
+            " WHERE NOT EXISTS (SELECT FROM r WHERE a = %(a)s AND r.b = s.b)"
+            " ORDER BY alone LIMIT %(some)s",
+            {"a": value, "some": some, "beside": 2 * BESIDE, "enough": ceil(2 * parts.threshold)},
         ),
     )
 

@@ -14,18 +14,18 @@ from orchestrator.errors import UsageError
 
 def test_every_side_is_measured_on_every_graph(dsn, tmp_path):
     report, zipf = (
-        run(dsn=dsn, sizes=sizes, epsilons=("1/2",), updates=6, shapes=(graph,))
+        run(dsn=dsn, sizes=sizes, epsilons=("1/2", "3/4"), updates=6, shapes=(graph,))
         for graph, sizes in (("worst", (1_000, 2_000)), ("zipf", (1_000,)))
     )
     measured = [(row["graph"], row["rows"], row["side"]) for row in (*report.rows, *zipf.rows)]
     assert measured == [
         (graph, size, side)
         for graph, size in (("worst", 1_000), ("worst", 2_000), ("zipf", 1_000))
-        for side in ("skew 1/2", "tuple", "viewtree")
+        for side in ("skew 1/2", "skew 3/4", "tuple", "viewtree")
     ]
     assert all(row["buffers"] > 0 and row["stored"] > 0 for row in report.rows)
-    divided = [row["all are divided"] for row in report.rows if row["side"].startswith("skew")]
-    assert all(divided)
+    moved = [row for row in report.rows if row["side"].startswith("skew")]
+    assert all(row["a value moves"] and row["all are divided"] for row in moved)
     assert [bar.name for bar in report.bars] == [
         "skew 1/2, slope of buffers touched by a change",
         "tuple, slope of buffers touched by a change",
