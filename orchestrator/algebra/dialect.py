@@ -40,6 +40,11 @@ class Canonical(Postgres):
             for name in ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION", "OVERLAY")
         }
 
+        UNARY_PARSERS: ClassVar[dict[Any, Any]] = {
+            **PostgresParser.UNARY_PARSERS,
+            TokenType.OPERATOR: lambda self: self._parse_prefix(),
+        }
+
         def _parse_function(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
             # A quoted name never begins special syntax: "substring"(a, 1).
             if self._curr and self._curr.token_type == TokenType.IDENTIFIER:
@@ -87,10 +92,27 @@ class Canonical(Postgres):
         def _is_interval_field(self) -> bool:
             return self._curr.text.upper() in _INTERVAL_FIELDS
 
+        def _parse_prefix(self) -> exp.Expr | None:
+            if self._prev.text.lower() == "operator" and self._curr.token_type != TokenType.L_PAREN:
+                # A column of this name.
+                self._retreat(self._index - 1)
+                return self._parse_type()
+            return self._parse_operator(None)
+
+        def _parse_operator(self, this: exp.Expr | None) -> exp.Expr | None:
+            # One of an extension, say, before or between its operands; _operators made its token.
+            symbol = self._prev.text
+            if symbol == "OPERATOR" and self._match(TokenType.L_PAREN):
+                words = []
+                while self._curr and not self._match(TokenType.R_PAREN):
+                    words.append(self._next_word())
+                symbol += f"({''.join(words)})"
+            return exp.Operator(this=this, operator=symbol, expression=self._parse_bitwise())
+
         def _next_word(self) -> str:
             token = self._curr
             if not token:
-                self.raise_error("A type is missing")
+                self.raise_error("A word is missing")
             self._advance()
             if token.token_type == TokenType.IDENTIFIER:
                 return '"' + token.text.replace('"', '""') + '"'
@@ -100,6 +122,11 @@ class Canonical(Postgres):
         """Writes what was read."""
 
         MULTI_ARG_DISTINCT = True
+        TRANSFORMS: ClassVar[dict[Any, Any]] = {
+            kind: write
+            for kind, write in PostgresGenerator.TRANSFORMS.items()
+            if kind not in (exp.Operator, exp.Trim)
+        }
 
         def __init__(self, **options: Any) -> None:
             """Takes sqlglot's options; names of functions keep their case."""
@@ -116,6 +143,16 @@ class Canonical(Postgres):
         def ilike_sql(self, expression: exp.ILike) -> str:
             """`~~*` or `!~~*`."""
             return self._match_sql(expression)
+
+        def operator_sql(self, expression: exp.Operator) -> str:
+            """Its symbol, or OPERATOR with a schema."""
+            parts = (expression.this, expression.args["operator"], expression.expression)
+            return " ".join(self.sql(part) for part in parts if part)
+
+        def trim_sql(self, expression: exp.Trim) -> str:
+            """PostgreSQL writes also which end, and FROM."""
+            words = [str(expression.args["position"]), self.sql(expression, "expression"), "FROM"]
+            return f"TRIM({' '.join(filter(None, words))} {self.sql(expression, 'this')})"
 
         def not_sql(self, expression: exp.Not) -> str:
             """NOT, or what sqlglot reads as if it were: `!~`, IS NOT TRUE."""
@@ -173,10 +210,48 @@ class UnreadableError(Exception):
 def parse(text: str) -> Tree:
     """The tree of a query, read without regard to whether it can be written again."""
     tokens = [token for token in _DIALECT.tokenize(text) if token.token_type != TokenType.LATERAL]
-    [tree] = _DIALECT.parser().parse(tokens, text)
+    [tree] = _DIALECT.parser().parse(_operators(tokens, text), text)
     if tree is None:
         raise UnreadableError(text[:80])
     return tree.transform(_bare_values).transform(_filtered_calls)
+
+
+_OPERATOR_SIGNS = frozenset("+-*/<>=~!@#%^&|`?")
+_TRANSLATED = frozenset({TokenType.CARET, TokenType.CARET_AT, TokenType.NULLSAFE_EQ})
+_SIGNS = frozenset({TokenType.DASH, TokenType.TILDE, TokenType.RLIKE})
+
+
+def _operators(tokens: list[Token], text: str) -> list[Token]:
+    """One token for each operator that sqlglot takes for several, for a function's name, or for none.
+
+    PostgreSQL writes a blank before and behind an operator, and a parenthesis before one with a single
+    operand.
+
+    >>> [one.text for one in _operators(_DIALECT.tokenize("(@ a) |&> b"), "(@ a) |&> b")]
+    ['(', '@', 'a', ')', '|&>', 'b']
+    """
+    found: list[Token] = []
+    for token, after in zip(tokens, [*tokens[1:], None], strict=True):
+        before = found[-1] if found else None
+        if text[token.start] not in _OPERATOR_SIGNS:
+            found.append(token)
+        elif before and text[before.start] in _OPERATOR_SIGNS and before.end + 1 == token.start:
+            found[-1] = _operator(text[before.start : token.end + 1], before.start, token.end)
+        elif token.token_type in _TRANSLATED or (
+            token.token_type not in _SIGNS
+            and before
+            and before.token_type == TokenType.L_PAREN
+            and after
+            and after.token_type != TokenType.R_PAREN
+        ):
+            found.append(_operator(token.text, token.start, token.end))
+        else:
+            found.append(token)
+    return found
+
+
+def _operator(symbol: str, start: int, end: int) -> Token:
+    return Token(TokenType.OPERATOR, symbol, start=start, end=end)
 
 
 def _filtered_calls(node: Tree) -> Tree:

@@ -77,6 +77,8 @@ TEMPLATES: tuple[Template, ...] = (
         ("({} * 2)", ("int",)),
         ("(- {})", ("int",)),
         ("abs({})", ("int",)),
+        ("(@ (+ {}))", ("int",)),
+        ("({} # 5)", ("int",)),
         ("mod({}, 3)", ("int",)),
         ("({} / 2)", ("int",)),
         ("({0} / NULLIF({1}, 0))", ("int", "int")),
@@ -110,6 +112,9 @@ TEMPLATES: tuple[Template, ...] = (
         ("encode({}, 'hex')", ("bytea",)),
         ("md5({})", ("text",)),
         ("translate({}, 'ab', 'ba')", ("text",)),
+        ("trim({})", ("text",)),
+        ("trim(LEADING 'a' FROM {})", ("text",)),
+        ("trim(TRAILING FROM {})", ("text",)),
     ),
     *_templates("num", ("({} + {})", ("num", "num")), ("({} - {})", ("num", "num"))),
     Template("num", "({} * {})", ("num", "num"), keyable=False),
@@ -122,6 +127,8 @@ TEMPLATES: tuple[Template, ...] = (
         ("({} + {})", ("float", "float")),
         ("({})::double precision", ("int",)),
         ("abs({})", ("float",)),
+        ("(@ {})", ("float",)),
+        ("(({})::double precision ^ 2)", ("int",)),
     ),
     *_templates(
         "date",
@@ -187,6 +194,7 @@ TEMPLATES: tuple[Template, ...] = (
         ("({} IS NOT FALSE)", ("bool",)),
         ("({} IS UNKNOWN)", ("bool",)),
         ("starts_with({}, {})", ("text", "text")),
+        ("({} ^@ {})", ("text", "text")),
     ),
 )
 """All ways to make an expression. As a family "=" is any that can be compared."""

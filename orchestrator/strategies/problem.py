@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from orchestrator.algebra.plan import Plan
+from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.deltascript.plan import (
     CONTENT,
     Column,
@@ -83,6 +84,12 @@ class Problem:
     """Of users, by the names of their aggregates, as `Aggregate.function` has them."""
     double: bool = False
     """Whether the relations of a triangle are all divided by both of their variables."""
+
+    @property
+    def unmodelled(self) -> Unsupported:
+        """Why there is no plan, if there is none."""
+        missing = "; ".join(self.algebra_tree["unsupported"])
+        return Unsupported("the query is not modelled", missing)
 
     def maintained_by(
         self,

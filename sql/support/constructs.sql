@@ -7,6 +7,8 @@ SELECT id, name FROM products WHERE price > 10
 SELECT kind, price FROM products
 -- expressions: CASE, COALESCE, casts, operators
 SELECT id, CASE WHEN price > 10 THEN 'dear' ELSE coalesce(kind, '?') END AS class, price::integer AS rounded FROM products
+-- any operator, before one operand or between two
+SELECT id, @ (price - 10) AS apart, price ^ 2 AS squared, trim(kind) ^@ 'kind 1' AS first_kind FROM products
 -- functions of one's own, immutable
 SELECT id, with_tax(price) AS taxed FROM products
 -- enums and domains

@@ -12,6 +12,10 @@ KEPT = (
     'SELECT "My f"(1) AS a, s.f(x) AS b, "substring"(a, 1, 2) AS c, "left"(a, 1) AS d',
     "SELECT (a !~~ b), (a !~ b), (a ~~* b), (a !~* b), (NOT (a ~ b)), (a IS NOT TRUE), (a <@ b)",
     "SELECT (a OPERATOR(public.=) b), (a -> 'k'::text), ((a -> 'b.c'::text) ->> 1), (a #>> '{x}'::text[])",
+    "SELECT (a ^ ((b)::integer ^ c)), (@ a), (+ a), (|/ a), (||/ (a)::numeric), (!! a), (# (a)[1]), (- (@ a)), (~ a)",
+    "SELECT (a |&> b), (a ^@ 'b'::text), ((a <=> b) < 3), (a <<% f(b)), (a &&& ANY (b)), (OPERATOR(s.@@@) a)",
+    "SELECT operator, t.operator, (operator ^ operator), '(@'::text, (\"@\" ~ '^'::text), count(*), (a - (-1)) FROM t",
+    "SELECT TRIM(BOTH FROM a), TRIM(LEADING 'x'::text FROM a), TRIM(TRAILING FROM (a)::text)",
     "SELECT to_char(a, 'YYYY-MM'::text), date_part('year'::text, a), mod(a, b), log(a), strpos(a, b)",
     "SELECT sum(DISTINCT a ORDER BY b DESC) FILTER (WHERE (c > 0)), string_agg(DISTINCT a, ','::text ORDER BY a)",
     "SELECT sum(a) OVER (PARTITION BY b ORDER BY c ROWS BETWEEN 1 PRECEDING AND CURRENT ROW EXCLUDE TIES)",
@@ -35,7 +39,7 @@ def test_kept(text: str) -> None:
 LOST = {
     "SELECT t.ts AT LOCAL AS x FROM s.t": "LOCAL",
     "SELECT a FROM t1 JOIN t2 USING (a) AS j": "AS j",
-    "SELECT (@ a) AS x": "@",
+    "SELECT JSON_VALUE(a, '$'::text RETURNING text) AS x": "RETURNING",
     "SELECT xmlelement(NAME a) AS x": "NAME a",
 }
 

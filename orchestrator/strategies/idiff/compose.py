@@ -86,7 +86,7 @@ def plan_recursively(problem: Problem) -> MaintenancePlan | Unsupported:
 
 def _planned(problem: Problem, strategy: str) -> MaintenancePlan | Unsupported:
     if problem.plan is None:
-        return Unsupported("the query is not modelled", problem.algebra)
+        return problem.unmodelled
     try:
         identified = infer_ids(lower(problem.plan))
         if isinstance(identified, Unsupported):

@@ -88,7 +88,7 @@ def planned(
 ) -> MaintenancePlan | Unsupported:
     """What is made of a query in natural-join normal form, or why there is none."""
     if problem.plan is None:
-        return Unsupported("the query is not modelled", problem.algebra)
+        return problem.unmodelled
     form = normal_form(problem.plan, problem.distinct, problem.types, problem.rings)
     if isinstance(form, Unsupported):
         return form
