@@ -58,6 +58,7 @@ def test_pairs_are_measured_beside_their_exponents(dsn):
         "pairs, skew 1/2, slope of buffers to the next row": 0.62,
         "pairs, skew 1/2, slope of buffers to the next row at most": 0.62,
         "pairs, skew 1/2, slope of rows stored": 1.62,
+        "pairs, skew 1/2, slope of buffers of preprocessing": 1.62,
     }
 
 
