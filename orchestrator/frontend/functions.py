@@ -173,7 +173,10 @@ def describe(
         found = volatility(row["code"])
         behind = f" (function {shown(row['code'])})" if row["code"] in by_oid else ""
         name = f"operator {_prefix(row)}{row['name']}{behind}"
-        uses.append(FunctionUse(name, found, row["schema"], row["name"], "operator"))
+        sets = row["code"] in by_oid and by_oid[row["code"]]["returns_set"]
+        uses.append(
+            FunctionUse(name, found, row["schema"], row["name"], "operator", returns_set=sets)
+        )
     for row in types:
         for kind, oids in (("input", calls.read_types), ("output", calls.written_types)):
             if row["oid"] in oids and row[kind] in by_oid:

@@ -164,8 +164,8 @@ def limited(g: Grammar, depth: int) -> Query:
         g.where(clause.scope, 0.3),
         g.rng.choice([SQL(""), *first]),
         clause.order,
-        SQL(str(g.rng.randint(1, 4))),
-        SQL(g.rng.choice((" OFFSET 1", " OFFSET 3"))) if g.chance(0.5) else SQL(""),
+        SQL(g.rng.choice(("1", "2", "3", "4", "4", "ALL"))),
+        SQL(g.rng.choice((" OFFSET 0", " OFFSET 1", " OFFSET 3"))) if g.chance(0.5) else SQL(""),
     )
     return g.select(g.outputs(clause.scope), rest)
 

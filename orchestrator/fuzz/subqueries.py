@@ -63,14 +63,16 @@ def lateral(g: Grammar, depth: int) -> Query:
     correlation = g.meeting(clause.scope, inner.scope)
     tail = SQL("FROM {} AS {} WHERE {}").format(inner.relation.sql, inner.alias, correlation)
     if inner.order and g.chance(0.5):
+        many: Composable = SQL(str(g.rng.randint(1, 2)))
+        if g.chance(0.3):
+            many = SQL("abs(mod({}, 3))").format(g.make.value("int", clause.scope, 0).sql)
         body = g.select(
             g.outputs(inner.scope)[:3],
-            SQL(" {} ORDER BY {} LIMIT {}").format(
-                tail, listed(inner.order), SQL(str(g.rng.randint(1, 2)))
-            ),
+            SQL(" {} ORDER BY {} LIMIT {}").format(tail, listed(inner.order), many),
         )
     else:
-        body = g.select([aggregate(g.rng, g.make, inner.scope)], SQL(" {}").format(tail))
+        of_one = SQL(g.rng.choice(("", "", " OFFSET 0", " LIMIT 1")))
+        body = g.select([aggregate(g.rng, g.make, inner.scope)], SQL(" {}{}").format(tail, of_one))
     alias = Identifier(g.names.relation(taken))
     scope = [
         Expr(SQL("{}.{}").format(alias, Identifier(f.name)), f.family, f.keyable, f.exact)

@@ -41,10 +41,16 @@ CASES = {
     "SELECT generate_series(1, generate_series(1, 2)) AS g": ("set-returning", "generate_series"),
     "SELECT s.*::text AS t FROM (SELECT pid FROM parts) s": ("cannot be resolved", "s.*"),
     "SELECT pid FROM parts FOR UPDATE": ("LOCKS", "FOR UPDATE"),
-    "SELECT @ pid AS x, |/ price::double precision AS y FROM parts": (
-        "cannot be read back",
-        "(@ ",
+    "SELECT COLLATION FOR (name) AS c FROM parts": ("cannot be read back", "COLLATION FOR"),
+    "SELECT 1 AS x, pid, count(*) AS n FROM parts GROUP BY GROUPING SETS (1, 2)": (
+        "a constant among grouping sets",
+        "1::integer",
     ),
+    "SELECT pid AS a, pid AS b, count(*) AS n FROM parts GROUP BY a, ROLLUP (b)": (
+        "a column that is shown twice",
+        "pid",
+    ),
+    "SELECT |@| pid AS n FROM parts": ("an operator that returns a set", "|@|"),
     "SELECT normalize(name, nfc) AS n FROM parts": ("a keyword", "NFC"),
     "SELECT pid FROM parts p TABLESAMPLE bernoulli (100) REPEATABLE (1)": (
         "the clause SAMPLE",

@@ -99,6 +99,13 @@ VIEWS = {
     "all_but_first": "SELECT pid FROM parts ORDER BY price, pid OFFSET 3",
     "no_order": "SELECT did, category FROM devices LIMIT 5",
     "none_at_all": "SELECT pid FROM parts ORDER BY pid LIMIT 0",
+    "all_in_order": "SELECT pid FROM parts ORDER BY price, pid LIMIT ALL OFFSET 0",
+    "some_for_each": "SELECT d.did, q.pid FROM devices d, LATERAL (SELECT pid FROM parts p WHERE p.pid <> d.did"
+    " ORDER BY pid LIMIT d.parent) AS q",
+    "one_or_none": "SELECT d.did, q.x FROM devices d, LATERAL (SELECT d.did + 1 AS x OFFSET greatest(d.parent - 2, 0)) AS q,"
+    " LATERAL (SELECT count(*) FROM parts LIMIT 2) AS r",
+    "different_sets": "SELECT kind, pid, pid % 4 AS rest, count(*) AS n FROM parts"
+    " GROUP BY DISTINCT ROLLUP (kind, pid), ROLLUP (kind, pid % 4)",
     "top_groups": "SELECT kind, sum(price) AS s FROM parts GROUP BY kind ORDER BY sum(price) DESC NULLS LAST LIMIT 2",
     "above_top": "SELECT d.did, q.pid FROM devices d LEFT JOIN (SELECT pid FROM parts ORDER BY price LIMIT 6) AS q"
     " ON q.pid = d.did",

@@ -20,7 +20,7 @@ from orchestrator.algebra import (
 )
 from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.algebra.scalar import unwrapped
-from orchestrator.frontend.build.context import Context, Scope, called, not_modelled, same
+from orchestrator.frontend.build.context import Context, Scope, bare, called, not_modelled, same
 from orchestrator.frontend.build.expressions import scalar
 from orchestrator.frontend.build.types import COUNTING, type_of, typed
 
@@ -72,6 +72,7 @@ def group(
         # A column that a grouped key determines may be used as it is; it splits no group.
         by += tuple(column for column in rows.columns if column in left - set(by))
         return Grouping(rows, by, tuple(aggregates)), over_groups
+    _require_plain(sets, scalars[: len(query.expressions)])
     outs = {column: context.column(column.symbol, like=column) for column in columns}
     by_pairs = tuple((out, column) for column, out in outs.items())
     place = {column: position for position, column in enumerate(outs)}
@@ -79,11 +80,27 @@ def group(
         tuple(dict.fromkeys(place[columns[key]] for part in choice for key in part))
         for choice in product(*alternatives)
     ]
+    if clause is not None and clause.args.get("all") is False:
+        # GROUP BY DISTINCT.
+        combined = list({frozenset(one): one for one in reversed(combined)}.values())[::-1]
     if len(combined) > _MOST_SETS:
         raise not_modelled("so many grouping sets", query)
     renamed = {column: Scalar.column(out) for column, out in outs.items()}
     made = GroupingSets(rows, by_pairs, tuple(combined), tuple(aggregates))
     return made, lambda one: over_groups(one).substitute(renamed)
+
+
+def _require_plain(sets: _Sets, shown: Sequence[Scalar]) -> None:
+    """Refuses grouping sets of which PostgreSQL's text does not tell what is NULL where.
+
+    It knows the items of SELECT that are grouped by their numbers: another one is another, also where
+    both are printed alike.
+    """
+    for key, times in zip(sets.keys, sets.times, strict=True):
+        if not key.references:
+            raise not_modelled("a constant among grouping sets", str(key))
+        if times > 1 and sum(bare(one) == bare(key) for one in shown) > 1:
+            raise not_modelled("grouping sets over a column that is shown twice", str(key))
 
 
 _MOST_SETS = 64
@@ -99,6 +116,8 @@ class _Sets:
     def __init__(self, context: Context, scope: Scope) -> None:
         self.context, self.scope = context, scope
         self.keys: list[Scalar] = []
+        self.times: list[int] = []
+        """How often each is written."""
         self.several = False
 
     def read(self, item: Tree) -> list[tuple[int, ...]]:
@@ -130,8 +149,10 @@ class _Sets:
         made = scalar(self.context, item, self.scope)
         position = same(self.keys, made)
         if position is None:
+            position = len(self.keys)
             self.keys.append(made)
-            return len(self.keys) - 1
+            self.times.append(0)
+        self.times[position] += 1
         return position
 
 

@@ -20,8 +20,10 @@ from orchestrator.algebra import (
     Selection,
     Sort,
     SortKey,
+    conjunction,
 )
 from orchestrator.algebra.dialect import Tree
+from orchestrator.algebra.scalar import filled
 from orchestrator.frontend.build.context import Context, Scope, only_known, same
 from orchestrator.frontend.build.expressions import scalar
 from orchestrator.frontend.build.grouping import group, has_groups
@@ -233,16 +235,21 @@ def limited(
     """ORDER BY, LIMIT and OFFSET over columns."""
     limit, offset = query.args.get("limit"), query.args.get("offset")
     start = None if offset is None else scalar(context, offset.expression, scope)
-    if limit is None and offset is None:
-        return Sort(rows, keys) if keys and not isinstance(rows, DistinctOn) else rows
-    if limit is None:
-        return Limit(rows, keys, None, start)
+    if start is not None and str(start) == "0":
+        start = None
+    count, ties = None, False
     if isinstance(limit, exp.Fetch):
         options = limit.args.get("limit_options")
         ties = options is not None and bool(options.args.get("with_ties"))
-        count = limit.args.get("count") or exp.Literal.number(1)
-        return Limit(rows, keys, scalar(context, count, scope), start, ties)
-    if isinstance(limit.expression, exp.Column | exp.Null):
-        # LIMIT ALL, or LIMIT NULL.
-        return Limit(rows, keys, None, start)
-    return Limit(rows, keys, scalar(context, limit.expression, scope), start)
+        count = scalar(context, limit.args.get("count") or exp.Literal.number(1), scope)
+    elif limit is not None and not isinstance(limit.expression, exp.Var | exp.Null):
+        # LIMIT ALL and LIMIT NULL are none.
+        count = scalar(context, limit.expression, scope)
+    if count is None and start is None:
+        return Sort(rows, keys) if keys and not isinstance(rows, DistinctOn) else rows
+    if frozenset() in rows.keys:
+        # Of one row, all or nothing is wanted.
+        wanted = [filled("coalesce(m, 0) = 0", m=start)] if start else []
+        wanted += [filled("coalesce(n, 1) > 0", n=count)] if count else []
+        return Selection(rows, conjunction(wanted))
+    return Limit(rows, keys, count, start, ties)

@@ -25,6 +25,9 @@ def validate(context: Context, plan: Plan) -> None:
         [*names] = sorted(map(str, plan.root.outer_columns))
         raise not_modelled("a column that its query does not have", ", ".join(names))
     facts = context.facts
+    for use in facts.functions:
+        if use.role == "operator" and use.returns_set:
+            raise not_modelled("an operator that returns a set", use.name)
     known = facts.aggregates | facts.window_functions | facts.plain_functions
     for operator in walk(plan.root):
         for one in operator.scalars:

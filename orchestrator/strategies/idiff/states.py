@@ -64,6 +64,8 @@ def store(
     if len(ids) > INDEXED_AT_MOST:
         listed = ", ".join(map(str, ids))
         raise NotModelledError(f"no index has more than {INDEXED_AT_MOST} columns", listed)
+    if not plan.columns:
+        raise NotModelledError("a result without columns cannot be stored", plan.label)
     names = Symbols()
     shown = composer.visible if role == CONTENT else ()
     called = {column: names.fresh(name) for name, column in shown}
