@@ -436,7 +436,7 @@ def _functions(connection: Connection[Any], calls: Calls) -> tuple[FunctionUse, 
         ).fetchall()
         types = cursor.execute(
             "SELECT oid, typname AS name, typinput::oid AS input, typoutput::oid AS output,"
-            "       typtype = 'c' OR oid = 'record'::regtype AS is_row FROM pg_type"
+            "       typcategory = 'C' OR oid = 'record'::regtype AS is_row FROM pg_type"
             " WHERE oid = ANY (%s::oid[])",
             [
                 sorted(

@@ -38,6 +38,10 @@ CASES = {
         "set-returning",
         "unnest(",
     ),
+    "SELECT jsonb_populate_recordset(NULL::ordered, '[]') AS p FROM parts": (
+        "set-returning",
+        "jsonb_populate_recordset(",
+    ),
     "SELECT generate_series(1, generate_series(1, 2)) AS g": ("set-returning", "generate_series"),
     "SELECT s.*::text AS t FROM (SELECT pid FROM parts) s": ("cannot be resolved", "s.*"),
     "SELECT pid FROM parts FOR UPDATE": ("LOCKS", "FOR UPDATE"),
