@@ -219,6 +219,8 @@ def parse(text: str) -> Tree:
 _OPERATOR_SIGNS = frozenset("+-*/<>=~!@#%^&|`?")
 _TRANSLATED = frozenset({TokenType.CARET, TokenType.CARET_AT, TokenType.NULLSAFE_EQ})
 _SIGNS = frozenset({TokenType.DASH, TokenType.TILDE, TokenType.RLIKE})
+_DENIED = frozenset({TokenType.RLIKE, TokenType.IRLIKE, TokenType.LIKE, TokenType.ILIKE})
+"""What sqlglot knows with an exclamation mark before it."""
 
 
 def _operators(tokens: list[Token], text: str) -> list[Token]:
@@ -235,7 +237,12 @@ def _operators(tokens: list[Token], text: str) -> list[Token]:
         before = found[-1] if found else None
         if text[token.start] not in _OPERATOR_SIGNS:
             found.append(token)
-        elif before and text[before.start] in _OPERATOR_SIGNS and before.end + 1 == token.start:
+        elif (
+            before
+            and text[before.start] in _OPERATOR_SIGNS
+            and before.end + 1 == token.start
+            and not (before.token_type == TokenType.NOT and token.token_type in _DENIED)
+        ):
             found[-1] = _operator(text[before.start : token.end + 1], before.start, token.end)
         elif token.token_type in _TRANSLATED or (
             token.token_type not in _SIGNS

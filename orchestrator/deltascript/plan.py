@@ -540,7 +540,7 @@ class MaintenancePlan:
     content: str
     """The role of the state that the view reads."""
     inlined: tuple[int, ...]
-    """The plain views, by oid, whose queries the plan has expanded."""
+    """The relations, by oid, whose definitions the plan has in it."""
     moving: tuple[str, ...]
     """Functions whose results change by themselves; with any, every refresh runs the script."""
     settings: tuple[tuple[str, str], ...]

@@ -208,12 +208,19 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
         ),
     ]
     if plan.inlined:
-        # The script has the text of the plain views below in it.
+        # The script has their definitions in it.
         changed = SQL(
             "SELECT FROM idivm.inlined_views AS i WHERE i.view = {}\n"
             "              AND i.signature IS DISTINCT FROM idivm.signature(i.relation)"
         ).format(Literal(names.id))
-        stops.insert(0, _stop("a plain view that % reads was replaced", changed, names))
+        stops.insert(
+            0,
+            _stop(
+                "a plain view that % reads was replaced, or a table altered whose rows it reads as values",
+                changed,
+                names,
+            ),
+        )
     return SQL(
         "    IF rebuild THEN\n{}{}{}"
         # A few rows tell nothing but what a statement costs.

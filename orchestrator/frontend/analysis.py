@@ -34,6 +34,8 @@ class SourceUse:
     key: Key | None
     """The key that it is captured by; if it is not yet, the primary key, else the narrowest unique
     one without NULLs."""
+    whole_row: bool = False
+    """Whether a row is read as one value."""
 
     @property
     def captured(self) -> tuple[RelationColumn, ...]:
@@ -67,6 +69,12 @@ class Analysis:
     plan: Plan | None
     unsupported: tuple[Unsupported, ...] = ()
     """Why there is no plan."""
+
+    @property
+    def fixed(self) -> tuple[int, ...]:
+        """The relations, by oid, whose definitions the answer hangs on, not their rows alone."""
+        whole = (use.relation.oid for use in self.sources if use.whole_row)
+        return (*(relation.oid for relation in self.inlined), *whole)
 
     @property
     def distinct(self) -> bool:
@@ -160,7 +168,7 @@ def _source(relation: Relation, use: UsedRelation) -> SourceUse:
     )
     keys = relation.plan_keys
     key = keys[0] if keys else None
-    return SourceUse(relation, columns, key)
+    return SourceUse(relation, columns, key, use.whole_row)
 
 
 def _names(functions: Iterable[FunctionUse], volatility: Volatility) -> tuple[str, ...]:

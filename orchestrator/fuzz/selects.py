@@ -32,6 +32,12 @@ def plain(g: Grammar, depth: int) -> Query:
     if g.chance(0.06) and isinstance(first.relation.sql, Identifier):
         exact = all(field.exact for field in first.relation.fields)
         outputs.append(Expr(first.alias, "row", keyable=False, exact=exact))
+    if g.chance(0.1):
+        # Values and names of a row, which is NULL where an outer join has made it.
+        source = g.rng.choice(clause.sources)
+        exact = all(field.exact for field in source.relation.fields)
+        value = SQL("to_jsonb({})").format(source.alias)
+        outputs.append(Expr(value, "jsonb", keyable=False, exact=exact))
     return g.select(outputs, rest)
 
 

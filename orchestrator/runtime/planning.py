@@ -174,7 +174,7 @@ def _problem(
         columns=tuple(Column(column.name, column.type) for column in analysis.columns),
         sources=sources,
         unkeyed=tuple(str(source) for source in sources if not source.keyed),
-        inlined=tuple(relation.oid for relation in analysis.inlined),
+        inlined=analysis.fixed,
         moving=(
             *(f"{name} changes by itself" for name in analysis.moving),
             *(

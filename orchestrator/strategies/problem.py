@@ -44,7 +44,8 @@ class Problem:
     unkeyed: tuple[str, ...]
     """Captured relations without a key."""
     inlined: tuple[int, ...]
-    """The plain views, by oid, that the query reads."""
+    """The relations, by oid, whose definitions the plan has in it: plain views that it expands, tables
+    whose rows it reads as values."""
     moving: tuple[str, ...]
     """What may change the content while no captured table changes: now(), a foreign table."""
     distinct: bool

@@ -17,6 +17,8 @@ SELECT id, status, status >= 'paid' AS settled FROM orders
 SELECT id, tags[1] AS first, tags || 'x'::text AS more, ROW(id, name) = ROW(1, 'nobody') AS first_one FROM customers
 -- json
 SELECT id, about -> 'likes' ->> 0 AS liked FROM customers WHERE about @> '{"level": 1}'
+-- rows as values, of tables and subqueries
+SELECT c.id, to_jsonb(c) AS customer, (SELECT json_agg(q ORDER BY q.id) FROM (SELECT o.id, o.status FROM orders o WHERE o.customer = c.id) AS q) AS orders FROM customers c
 -- ranges
 SELECT id, lower(sold) AS since FROM products WHERE sold && daterange('2024-02-01', '2024-02-10')
 -- full text

@@ -206,7 +206,7 @@ def test_a_script_replays(runner: Runner, dsn: str) -> None:
     ]
     replayed = 0
     with orchestrator.connect(dsn) as orc:
-        for case in plain[:4]:
+        for case in plain[:5]:
             outcome = runner.run(case)
             assert outcome.failure is None
             orc.execute(script(case, outcome.refused))

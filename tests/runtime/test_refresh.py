@@ -485,6 +485,24 @@ def test_what_drifts_and_drifts_back_between_refreshes_in_plain_sql_is_noticed(o
     assert {view.status for view in orc.views()} == {"ready"}
 
 
+@pytest.mark.parametrize("strategy", ["recompute", "id"])
+def test_rows_that_are_read_as_values_show_the_columns_of_their_table(shop, strategy):
+    shop.connection.execute(
+        "CREATE TABLE r (id int PRIMARY KEY, n int); INSERT INTO r VALUES (1, 2)"
+    )
+    shop.create_view("shown", "SELECT id, to_jsonb(r) AS row FROM r", strategy=strategy)
+    shop.connection.execute("ALTER TABLE r ADD COLUMN more int DEFAULT 5")
+    shop.refresh()
+    assert content(shop, "shown") == [(1, {"id": 1, "n": 2, "more": 5})]
+    shop.connection.execute("UPDATE r SET more = 6")
+    shop.refresh()
+    assert content(shop, "shown") == [(1, {"id": 1, "n": 2, "more": 6})]
+    shop.connection.execute("ALTER TABLE r RENAME COLUMN n TO m")
+    shop.refresh()
+    assert content(shop, "shown") == [(1, {"id": 1, "m": 2, "more": 6})]
+    assert shop.view("shown").plan["strategy"] == strategy
+
+
 def test_an_incremental_view_over_a_replaced_plain_view_is_planned_anew(shop):
     shop.connection.execute("CREATE TABLE more (id int PRIMARY KEY, n int)")
     shop.connection.execute("CREATE VIEW plain AS SELECT id, n FROM t WHERE n > 5")

@@ -109,6 +109,10 @@ VIEWS = {
     "top_groups": "SELECT kind, sum(price) AS s FROM parts GROUP BY kind ORDER BY sum(price) DESC NULLS LAST LIMIT 2",
     "above_top": "SELECT d.did, q.pid FROM devices d LEFT JOIN (SELECT pid FROM parts ORDER BY price LIMIT 6) AS q"
     " ON q.pid = d.did",
+    "rows_as_values": "SELECT d.did, to_jsonb(d) AS d, (SELECT json_agg(q ORDER BY q.n, q.pid)::text FROM (SELECT dp.pid, dp.n"
+    " FROM devices_parts dp WHERE dp.did = d.did) AS q) AS parts FROM devices d",
+    "rows_or_none": "SELECT p.pid, to_jsonb(d) AS d, count(d) AS n, jsonb_agg(dp ORDER BY dp.did) FILTER (WHERE dp.n > 9)"
+    " AS ds FROM parts p LEFT JOIN devices_parts dp USING (pid) LEFT JOIN devices d ON d.did = p.pid GROUP BY p.pid, d.did",
     "visited": "SELECT what, n FROM visits WHERE did > 1",
     "visited_devices": "SELECT v.what, d.category FROM visits v JOIN devices d USING (did)",
     "visits_twice": "SELECT a.n FROM visits a JOIN visits b ON a.what = b.what AND a.did = b.did",

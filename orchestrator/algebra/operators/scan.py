@@ -11,16 +11,12 @@ from typing import ClassVar
 
 from sqlglot import exp
 
-from orchestrator.algebra import dialect
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dependencies import Columns, Keys
 from orchestrator.algebra.dialect import Tree, identifier, reference
 from orchestrator.algebra.operators.base import Identified, Operator
 from orchestrator.algebra.operators.numbered import Numbered
 from orchestrator.algebra.rendering import Block, Renderer
-
-WHOLE_ROW = 0
-"""Stands where a column's number is expected, for the row as one value."""
 
 
 @dataclass(frozen=True)
@@ -120,19 +116,9 @@ class Scan(Operator):
         if self.alias != self.table.name:
             item.set("alias", exp.TableAlias(this=identifier(self.alias)))
         outputs: dict[Column, Tree] = {
-            output.column: self._whole_row()
-            if output.attnum == WHOLE_ROW
-            else reference(output.name, self.alias)
-            for output in self.outputs
+            output.column: reference(output.name, self.alias) for output in self.outputs
         }
         return Block((item,), outputs)
-
-    def _whole_row(self) -> Tree:
-        # The cast keeps the star from being expanded; a bare alias could be taken for a column.
-        star = exp.Paren(this=exp.Column(this=exp.Star(), table=identifier(self.alias)))
-        names = [dialect.write(identifier(name)) for name in (self.table.schema, self.table.name)]
-        kind = exp.DataType(this=exp.DType.USERDEFINED, kind=".".join(names))
-        return exp.Cast(this=star, to=kind)
 
     def _not_null(self) -> Columns:
         return frozenset(o.column for o in self.outputs if o.attnum in self.table.not_null)

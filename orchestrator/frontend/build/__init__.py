@@ -23,7 +23,8 @@ def build(text: str, facts: QueryFacts) -> Plan | Unsupported:
     try:
         tree = read(text)
         texts = [tree, *(read(view.text) for view in facts.views.values())]
-        mentioned = None if any(map(_counts_columns, texts)) else _names(texts)
+        whole = any(_counts_columns(text) or _reads_rows(text) for text in texts)
+        mentioned = None if whole else _names(texts)
         context = Context(facts, Symbols(), mentioned, _query)
         plan = _query(context, tree, Scope())
         validate(context, plan)
@@ -40,6 +41,10 @@ def _counts_columns(tree: Tree) -> bool:
         isinstance(alias.parent, exp.Subquery) and alias.args.get("columns")
         for alias in tree.find_all(exp.TableAlias)
     )
+
+
+def _reads_rows(tree: Tree) -> bool:
+    return any(isinstance(column.this, exp.Star) for column in tree.find_all(exp.Column))
 
 
 def _names(trees: Iterable[Tree]) -> frozenset[str]:

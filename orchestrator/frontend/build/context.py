@@ -9,6 +9,7 @@ from functools import cached_property
 from sqlglot import exp
 
 from orchestrator.algebra import Column, Operator, Plan, Scalar, Symbols, dialect
+from orchestrator.algebra.dependencies import Columns
 from orchestrator.algebra.dialect import Tree
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.frontend.facts import FunctionUse, Relation, StoredView
@@ -72,14 +73,24 @@ class Shared:
 
 
 @dataclass(frozen=True)
+class Row:
+    """A row as one value."""
+
+    named: Named
+    """All that it has."""
+    present: Column | None = None
+    """Which column is NULL where an outer join has made the row, which then is NULL itself."""
+
+
+@dataclass(frozen=True)
 class Scope:
     """The names that an expression may use, and those of the queries around it."""
 
     tables: Mapping[str, Named] = field(default_factory=dict)
     merged: Mapping[str, Column] = field(default_factory=dict)
     """Columns of USING, which belong to no table."""
-    rows: Mapping[str, Column] = field(default_factory=dict)
-    """The row as a whole, by the alias of its table."""
+    rows: Mapping[str, Row] = field(default_factory=dict)
+    """What is a row as one value, by the alias of its table."""
     shared: Mapping[str, Shared] = field(default_factory=dict)
     parent: Scope | None = None
 
@@ -95,6 +106,17 @@ class Scope:
             merged={**self.merged, **other.merged},
             rows={**self.rows, **other.rows},
         )
+
+    def padded(self, other: Scope, not_null: Columns) -> Scope:
+        """The scope after an outer join that pads the rows of another one, of which some are not NULL."""
+        rows = dict(self.rows)
+        for table, row in other.rows.items():
+            present = row.present or next((c for _, c in row.named if c in not_null), None)
+            if present is None:
+                del rows[table]
+            else:
+                rows[table] = replace(row, present=present)
+        return replace(self, rows=rows)
 
     def column(self, table: str | None, name: str) -> Column | None:
         """What a reference means, innermost query first."""
@@ -115,8 +137,8 @@ class Scope:
                     return column
         return None
 
-    def row(self, table: str) -> Column | None:
-        """The column that holds a table's row as a whole."""
+    def row(self, table: str) -> Row | None:
+        """What a table's row is as one value, if that is known."""
         if table in self.rows:
             return self.rows[table]
         if table in self.tables or self.parent is None:

@@ -29,11 +29,11 @@ from orchestrator.algebra import (
     dialect,
 )
 from orchestrator.algebra.dialect import Tree, reference
-from orchestrator.algebra.operators.scan import WHOLE_ROW
 from orchestrator.algebra.telling import told_apart
 from orchestrator.frontend.build.context import (
     Context,
     Named,
+    Row,
     Scope,
     called,
     not_modelled,
@@ -96,6 +96,10 @@ def _join(context: Context, left: Operator, names: Scope, join: exp.Join, scope:
         rows = FullJoin(left, right, condition)
     else:
         raise not_modelled("this kind of join", join)
+    if kind in ("LEFT", "FULL"):
+        both = both.padded(brought, right.not_null)
+    if kind in ("RIGHT", "FULL"):
+        both = both.padded(names, left.not_null)
     if using:
         return _with_merged(context, rows, both, merged)
     return rows, both
@@ -159,7 +163,8 @@ def _item(context: Context, tree: Tree, scope: Scope) -> Rows:
         query = tree.this if isinstance(tree, exp.Subquery) else tree
         plan = _told_apart(context, context.query(context, query, scope.inner()))
         named = tuple(zip(plan.names, plan.columns, strict=True))
-        return plan.root, _aliased(tree, named)
+        found = _aliased(tree, named)
+        return plan.root, replace(found, rows=_as_rows(found))
     if isinstance(tree, exp.Table):
         if isinstance(tree.this, exp.Identifier):
             return _relation(context, tree, scope)
@@ -233,7 +238,8 @@ def _relation(context: Context, tree: exp.Table, scope: Scope) -> Rows:
     shared = scope.cte(name) if not schema else None
     if shared is not None:
         rows, columns = shared.scan()
-        return rows, _named_scope(called_so, tuple(zip(shared.names, columns, strict=True)), alias)
+        found = _named_scope(called_so, tuple(zip(shared.names, columns, strict=True)), alias)
+        return rows, replace(found, rows=_as_rows(found))
     relation = context.facts.relations.get((schema or "pg_catalog", name))
     if relation is None:
         raise not_modelled("a relation that the catalog does not show", tree)
@@ -241,9 +247,9 @@ def _relation(context: Context, tree: exp.Table, scope: Scope) -> Rows:
     if stored is not None:
         plan = _told_apart(context, context.query(context, dialect.read(stored.text), Scope()))
         names = [column.name for column in stored.columns]
-        return plan.root, _named_scope(
-            called_so, tuple(zip(names, plan.columns, strict=True)), alias
-        )
+        own = tuple(zip(names, plan.columns, strict=True))
+        # Its row has a type, whose names an alias does not change; so has that of a table.
+        return plan.root, replace(_named_scope(called_so, own, alias), rows={called_so: Row(own)})
     if relation.row_security:
         raise not_modelled("row-level security decides which rows are seen", tree)
     scan = _scan(context, relation, called_so, bool(tree.args.get("only")), alias)
@@ -253,8 +259,12 @@ def _relation(context: Context, tree: exp.Table, scope: Scope) -> Rows:
         for column in relation.columns
         if column.attnum in names_of
     )
-    found = _named_scope(called_so, named, alias)
-    return scan, replace(found, rows={called_so: names_of[WHOLE_ROW]})
+    return scan, replace(_named_scope(called_so, named, alias), rows={called_so: Row(named)})
+
+
+def _as_rows(scope: Scope) -> dict[str, Row]:
+    """The rows of tables that have no type of their own: records, with the names that they have here."""
+    return {alias: Row(named) for alias, named in scope.tables.items()}
 
 
 def _named_scope(name: str, named: Named, alias: Tree | None) -> Scope:
@@ -289,8 +299,6 @@ def _scan(context: Context, relation: Relation, alias: str, only: bool, tree: Tr
         ScanColumn(_scan_column(context, column, alias), column.attnum, column.name)
         for column in wanted
     ]
-    row = Column(context.symbols.fresh(f"{alias}_row"), f"{relation.schema}.{relation.name}")
-    outputs.append(ScanColumn(row, WHOLE_ROW, ""))
     return Scan(table, context.symbols.fresh(alias), tuple(outputs), only)
 
 

@@ -15,7 +15,7 @@ from sqlglot import exp
 from orchestrator.algebra.columns import Column, in_order
 from orchestrator.algebra.flat import Flat, flattened
 from orchestrator.algebra.operators.base import Operator
-from orchestrator.algebra.operators.scan import WHOLE_ROW, Scan
+from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import Scalar, unwrapped
 from orchestrator.algebra.traversal import walk
@@ -167,11 +167,5 @@ def probes(found: Iterable[Loop]) -> Iterator[Lookup]:
     """What queries look up by known columns for the rows of a diff."""
     for loop in found:
         for lookup in loop.lookups if loop.diffs else ():
-            if lookup.by and not _is_whole_row(lookup):
+            if lookup.by:
                 yield lookup
-
-
-def _is_whole_row(lookup: Lookup) -> bool:
-    return isinstance(lookup.rows, Scan) and any(
-        output.attnum == WHOLE_ROW for output in lookup.rows.outputs if output.column in lookup.by
-    )

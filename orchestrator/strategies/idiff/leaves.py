@@ -15,7 +15,7 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.function_scan import FunctionScan
-from orchestrator.algebra.operators.scan import WHOLE_ROW, Scan
+from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.values import Values
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, disjunction
@@ -275,8 +275,8 @@ def _captured(scan: Scan, composer: Composer) -> tuple[Source, dict[Column, Sour
     if source is None:
         raise NotModelledError("changes of this relation come without a key", called(scan))
     by_number = {column.attnum: column for column in source.columns}
-    if any(o.attnum == WHOLE_ROW or o.attnum not in by_number for o in scan.outputs):
-        raise NotModelledError("a row of a table is read as one value", called(scan))
+    if any(output.attnum not in by_number for output in scan.outputs):
+        raise NotModelledError("a column is read that is not captured", called(scan))
     columns = {output.column: by_number[output.attnum] for output in scan.outputs}
     keys = [column for column in source.columns if column.in_key]
     if not {k.attnum for k in keys} <= {c.attnum for c in columns.values()}:

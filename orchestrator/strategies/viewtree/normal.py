@@ -20,7 +20,7 @@ from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.project import Projection
-from orchestrator.algebra.operators.scan import WHOLE_ROW, Scan
+from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.sort import Sort
 from orchestrator.algebra.plan import Plan
@@ -207,8 +207,6 @@ class _Reading:
     def _rows(self, operator: Operator) -> dict[Column, Scalar]:
         """Gathers scans and conditions; returns what computed columns are in terms of scans."""
         if isinstance(operator, Scan):
-            if any(output.attnum == WHOLE_ROW for output in operator.outputs):
-                raise NotModelledError("a row of a table is read as one value", operator.label)
             self.scans.append(operator)
             self.owner.update(dict.fromkeys(operator.columns, operator.alias))
             return {}

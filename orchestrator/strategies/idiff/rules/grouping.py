@@ -172,7 +172,7 @@ def _kept(
     if never_null(argument, not_null):
         count = Part("n", "count(*)", f"{_grown('s')}::bigint", rows)
     else:
-        count = part("n", "count(a)", f"{_grown('s', 'a IS NOT NULL')}::bigint", "bigint")
+        count = part("n", "count(a)", f"{_grown('s', 'a IS DISTINCT FROM NULL')}::bigint", "bigint")
     if function == "count":
         return Kept(aggregate, argument, (count,), "n")
     if function in _BOOLEAN:
