@@ -43,6 +43,7 @@ CASES = {
         "jsonb_populate_recordset(",
     ),
     "SELECT generate_series(1, generate_series(1, 2)) AS g": ("set-returning", "generate_series"),
+    "SELECT to_jsonb(o) AS j FROM odd o": ("as one value", "o.*"),
     "SELECT p AS row FROM parts p": ("as one value", "p.*"),
     "SELECT coalesce(d, d) IS NULL AS n, d.did FROM parts p LEFT JOIN devices d ON d.did = p.pid": ("as one value", "d.*"),
     "SELECT to_jsonb(q) AS j FROM parts p LEFT JOIN (SELECT max(did) AS m FROM devices) q ON q.m = p.pid": ("as one value", "q.*"),

@@ -17,7 +17,7 @@ _OF_ROWS = frozenset(
     for name in ("_agg", "_agg_strict", "_build_array", "_build_object", "_object_agg")
 ) | {"count", "num_nonnulls", "num_nulls", "row_to_json", "to_json", "to_jsonb"}
 """Functions that make the same of any row with these values and names."""
-_ROW = '"idivm row"'
+_ROW = "idivm row"
 """A name that nobody else gives, for what comes before a row is a column of its name."""
 
 _SYSTEM_COLUMNS = frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
@@ -38,7 +38,10 @@ def scalar(context: Context, tree: Tree, scope: Scope) -> Scalar:
 
     def row(node: exp.Column) -> Tree:
         found = scope.row(node.table) if node.table and _takes_rows(node) else None
-        if found is None:
+        named = {
+            one.name for relation in context.facts.relations.values() for one in relation.columns
+        }
+        if found is None or _ROW in named:
             raise not_modelled("a row that is read as one value", node)
         columns.extend(one for _, one in found.named)
         made = _record(found.named)
@@ -95,9 +98,9 @@ def _record(named: Named) -> Tree:
     ]
     inner = exp.Subquery(
         this=exp.Select(expressions=values),
-        alias=exp.TableAlias(this=exp.Identifier(this=_ROW.strip('"'), quoted=True)),
+        alias=exp.TableAlias(this=identifier(_ROW)),
     )
     # The row is no column, and must not be taken for one.
     return exp.Subquery(
-        this=exp.Select(expressions=[exp.Var(this=_ROW)], from_=exp.From(this=inner))
+        this=exp.Select(expressions=[exp.Var(this=f'"{_ROW}"')], from_=exp.From(this=inner))
     )
