@@ -7,18 +7,21 @@ on with what identifies the rows. What cannot be completed so is refused by what
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import NoReturn
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.dependencies import has_key
 from orchestrator.algebra.ids import ids_of, infer_ids
 from orchestrator.algebra.narrow import narrow
 from orchestrator.algebra.operators.base import Operator, SortKey
+from orchestrator.algebra.operators.cte_scan import CteScan
 from orchestrator.algebra.operators.distinct_on import DistinctOn
 from orchestrator.algebra.operators.group import Aggregate
 from orchestrator.algebra.operators.limit import Limit
 from orchestrator.algebra.operators.numbered import Numbered
+from orchestrator.algebra.operators.project import Projection, over
 from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.traversal import rewrite, walk
@@ -54,15 +57,38 @@ def determined(plan: Plan) -> Plan:
     └─ λ 3 by price desc nulls last, pid
        └─ scan parts
     """
-    if all(map(is_determined, walk(plan.root, subqueries=False))):
+    if all(map(is_settled, walk(plan.root))):
         return plan
+    if not all(map(is_settled, walk(plan.root, subqueries=False))):
+        plan = _completed_together(plan)
+    root = rewrite(plan.root, _completed_alone)
+    return plan if root == plan.root else narrow(replace(plan, root=root))
+
+
+def _completed_together(plan: Plan) -> Plan:
+    """The plan with the IDs of all its rows: what is read in several places has the same in each."""
     identified = infer_ids(plan)
-    if isinstance(identified, Unsupported):
-        return plan
-    if any(isinstance(one, Numbered) for one in walk(identified.root)):
-        # To number all rows of a table costs more than to say that the answer is open.
+    if isinstance(identified, Unsupported) or _is_numbered(identified.root):
         return plan
     return narrow(replace(identified, root=rewrite(identified.root, _completed, False)))
+
+
+def _completed_alone(operator: Operator) -> Operator:
+    """An operator over rows that have their IDs, where nothing else reads these rows."""
+    if is_settled(operator):
+        return operator
+    [below] = operator.children
+    identified = infer_ids(Plan(below, (), ()))
+    if isinstance(identified, Unsupported) or _is_numbered(identified.root):
+        return operator
+    if any(isinstance(one, CteScan) for one in walk(below)):
+        return operator
+    return over(_completed(operator.with_children((identified.root,))), operator.columns)
+
+
+def _is_numbered(plan: Operator) -> bool:
+    """Whether rows are numbered, which costs more than to say that the answer is open."""
+    return any(isinstance(one, Numbered) for one in walk(plan))
 
 
 def is_determined(operator: Operator) -> bool:
@@ -81,7 +107,45 @@ def is_determined(operator: Operator) -> bool:
 def require_determined(operator: Operator) -> None:
     """Refuses an operator whose result does not follow from the rows of its input."""
     if not is_determined(operator):
-        raise NotModelledError("the order leaves open what the result is", operator.label)
+        refuse_open(operator.label)
+
+
+def refuse_open(label: str) -> NoReturn:
+    """Refuses an operator of which only its label is at hand."""
+    raise NotModelledError("the order leaves open what the result is", label)
+
+
+def is_settled(operator: Operator) -> bool:
+    """Whether an operator is determined as far as anybody looks.
+
+    What is evaluated for each row around it keeps no rows of its own. Those that are equal in its
+    order may then come in any order if they do not differ at all.
+    """
+    if is_determined(operator) or not operator.outer_columns:
+        return is_determined(operator)
+    [below] = operator.children
+    alike = set(_alike(below))
+    rest = set(below.columns) - alike
+    known = {*_sorted_by(operator), *alike}
+    return all(column.exact for column in rest) and below.dependencies.imply(known, rest)
+
+
+def _alike(plan: Operator) -> Iterator[Column]:
+    """The columns that a projection computes of nothing that differs between its rows."""
+    if isinstance(plan, Projection):
+        for item in plan.items:
+            read = item.scalar.columns & frozenset(plan.input.columns)
+            if not read and not item.scalar.subqueries:
+                yield item.column
+
+
+def _sorted_by(operator: Operator) -> Iterator[Column]:
+    assert isinstance(operator, Window | DistinctOn | Limit)
+    if isinstance(operator, Window):
+        yield from operator.partition
+    if isinstance(operator, DistinctOn):
+        yield from operator.on
+    yield from (key.column for key in operator.order)
 
 
 def _is_total(operator: Operator, within: Iterable[Column], order: Iterable[SortKey]) -> bool:

@@ -48,15 +48,28 @@ class Block:
         """Whether nothing that comes after grouping and windows is there."""
         return self.distinct is None and self.order is None and not self.limit
 
-    @property
-    def from_only(self) -> bool:
-        """Whether the rows and columns are just those of FROM."""
-        columns_only = all(isinstance(tree, exp.Column) for tree in self.outputs.values())
-        return self.plain and not self.where and columns_only
+    def from_only(self, outer: Names) -> bool:
+        """Whether the rows and columns are just those of FROM, without one of a query around it."""
+        return (
+            self.plain
+            and not self.where
+            and self.named(*self.outputs)
+            and not self.foreign(self.outputs, outer)
+        )
 
     def named(self, *columns: Column) -> bool:
         """Whether some columns are columns of FROM and not computed."""
         return all(isinstance(self.outputs[column], exp.Column) for column in columns)
+
+    def foreign(self, columns: Iterable[Column], outer: Names) -> bool:
+        """Whether one of some columns reads nothing but columns of the query around this one.
+
+        Such a column is as this block has it only where the block ends: outside, an outer join
+        does not pad it, and an aggregate of it is one of the query around.
+        """
+        around = {tree.table for name in outer.values() for tree in name.find_all(exp.Column)}
+        read = ({tree.table for tree in self.outputs[c].find_all(exp.Column)} for c in columns)
+        return any(tables and tables <= around for tables in read)
 
     def select(self, columns: Iterable[tuple[Column, str]]) -> exp.Select:
         """The finished SELECT."""

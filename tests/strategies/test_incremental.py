@@ -198,6 +198,15 @@ VIEWS = {
     " devices_parts dp WHERE dp.did = d.did GROUP BY n % 2) AS q ON true",
     "lateral_first": "SELECT p.pid, q.did, q.n FROM parts p LEFT JOIN LATERAL (SELECT did, n FROM devices_parts dp"
     " WHERE dp.pid = p.pid ORDER BY n DESC LIMIT 2) AS q ON q.n > 5",
+    "lateral_shown": "SELECT d.did, x.pid, q.* FROM devices d, parts x LEFT JOIN LATERAL (SELECT d.parent AS z FROM"
+    " devices_parts) AS q ON q.z = x.pid AND x.price > 20",
+    "lateral_shown_of_functions": "SELECT d.did, q.* FROM devices d LEFT JOIN LATERAL (SELECT d.category AS c FROM"
+    " generate_series(1, d.parent)) AS q ON true",
+    "lateral_counted": "SELECT d.did, q.*, (SELECT max(z) FROM (SELECT d.parent AS z FROM parts WHERE pid < d.did) AS r) AS m"
+    " FROM devices d, LATERAL (SELECT c, count(c) AS n FROM (SELECT d.category AS c FROM parts) AS r GROUP BY ROLLUP (c)) AS q",
+    "lateral_any": "SELECT d.did, (SELECT p.kind FROM parts p WHERE p.price > d.parent LIMIT 1) AS kind,"
+    " (SELECT 1 FROM visits v WHERE v.did = d.did LIMIT 1) AS visited, EXISTS (SELECT * FROM visits v WHERE v.did < d.parent"
+    " LIMIT 1) AS earlier FROM devices d WHERE EXISTS (SELECT * FROM devices_parts dp WHERE dp.did = d.did LIMIT 3)",
     "series": "SELECT d.did, i FROM devices d, generate_series(d.parent, d.did) AS i",
     "series_sum": "SELECT d.category, sum(i) AS s FROM devices d, generate_series(d.parent, d.did) AS i GROUP BY d.category",
     "unnested": "SELECT p.pid, letter, nth FROM parts p LEFT JOIN unnest(string_to_array(p.kind, NULL)) WITH ORDINALITY"
@@ -360,6 +369,10 @@ def test_a_strategy_that_cannot_says_why(orc):
     with pytest.raises(UnsupportedError, match="the order leaves open what the result is"):
         orc.create_view("v", "SELECT a FROM bare ORDER BY a LIMIT 3", strategy="id")
     assert orc.create_view("v", "SELECT a FROM bare LIMIT 3").strategy == "recompute"
+    each = "SELECT q.a FROM bare, LATERAL (SELECT {} FROM bare b WHERE b.a > bare.a LIMIT 1) AS q"
+    with pytest.raises(UnsupportedError, match="the order leaves open what the result is: λ 1"):
+        orc.create_view("w", each.format("b.a"), strategy="id")
+    assert orc.create_view("w", each.format("bare.a + 1 AS a")).strategy == "id"
 
 
 def test_an_update_of_a_plain_attribute_touches_one_row_version_each(orc):

@@ -288,11 +288,3 @@ def tested(scalar: Scalar, position: int, outer: frozenset[Column]) -> tuple[Sca
 
 def _is_row(tree: exp.Expr) -> bool:
     return isinstance(tree, exp.Anonymous) and str(tree.this).upper() == "ROW"
-
-
-def over(rows: Operator, columns: Iterable[Column]) -> Operator:
-    """A plan cut to some columns."""
-    wanted = tuple(dict.fromkeys(columns))
-    if rows.columns == wanted:
-        return rows
-    return Projection(rows, tuple(map(Item.kept, wanted)))

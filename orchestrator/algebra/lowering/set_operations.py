@@ -7,13 +7,12 @@ side alone; with ALL, a row comes as often as the smaller count, or the differen
 from __future__ import annotations
 
 from orchestrator.algebra.columns import Column, Symbols
-from orchestrator.algebra.lowering.correlation import over
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.difference import Difference
 from orchestrator.algebra.operators.evaluation import Expansion
 from orchestrator.algebra.operators.function_scan import FunctionScan
 from orchestrator.algebra.operators.group import Aggregate, Grouping
-from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.project import Item, Projection, over
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch, TwoBranches
 from orchestrator.algebra.operators.union_all import UnionAll

@@ -14,10 +14,10 @@ from sqlglot import exp
 
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.copies import copied
+from orchestrator.algebra.determine import is_settled
 from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.algebra.lowering.correlation import (
     alternatives,
-    over,
     risen,
     separated,
     watched,
@@ -35,10 +35,11 @@ from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.joining import Binary
 from orchestrator.algebra.operators.left_join import LeftJoin
-from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.project import Item, Projection, over
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.values import Values
 from orchestrator.algebra.scalar import TRUE, Scalar, Subquery, conjunction, unwrapped
+from orchestrator.algebra.traversal import walk
 
 Lower = Callable[[Operator], Operator]
 """Lowers a plan that reads no column from outside."""
@@ -203,8 +204,10 @@ class Subqueries:
         lowered = [replace(part, plan=self.lower(part.plan)) for part in parts]
         pairs = [(part.plan, new.plan) for part, new in zip(parts, lowered, strict=True)]
         made = tuple(alternatives(part, rows.not_null) for part in lowered)
-        kind = Evaluation if made else Expansion
-        return kind(rows, replaced(plan, pairs), made, outer)
+        if not made:
+            return Expansion(rows, replaced(plan, pairs), made, outer)
+        left_open = next((one.label for one in walk(plan) if not is_settled(one)), None)
+        return Evaluation(rows, replaced(plan, pairs), made, outer, left_open)
 
 
 _CALLS = (exp.Anonymous, exp.Where, exp.Distinct, exp.Ordered, exp.Dot)

@@ -58,8 +58,9 @@ class DependentJoin(Binary):
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
         """A LATERAL item in FROM."""
         left = renderer.plain(self.left, outer)
-        right = renderer.block(self.right, {**outer, **left.outputs})
-        if not (right.from_only and len(right.items) == 1 and _is_function(right.items[0])):
+        around = {**outer, **left.outputs}
+        right = renderer.block(self.right, around)
+        if not (right.from_only(around) and len(right.items) == 1 and _is_function(right.items[0])):
             right = renderer.nested(right)
             [item] = right.items
             lateral = exp.Lateral(this=exp.Subquery(this=item.this), alias=item.args["alias"])

@@ -42,6 +42,8 @@ class Evaluation(Operator):
     watched: tuple[Watched, ...] = ()
     outer: bool = False
     """Whether a row for which the plan gives none is kept, padded with NULLs."""
+    left_open: str | None = None
+    """The label of an operator within S because of which S may give another result each time."""
 
     symbol: ClassVar[str] = "⋈→"
 

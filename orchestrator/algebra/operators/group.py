@@ -5,7 +5,7 @@ ID(γ(R)) = Ḡ. Without grouping columns there is exactly one row, and the IDs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -126,7 +126,7 @@ class Grouping(Unary):
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
         """GROUP BY."""
-        block = grouping_block(renderer, self.input, self.by, outer)
+        block = grouping_block(renderer, self.input, self.by, self.aggregates, outer)
         names = {**outer, **block.outputs}
         outputs: dict[Column, Tree] = {column: block.outputs[column] for column in self.by}
         for aggregate in self.aggregates:
@@ -149,11 +149,18 @@ class Grouping(Unary):
 
 
 def grouping_block(
-    renderer: Renderer, source: Operator, by: tuple[Column, ...], outer: Mapping[Column, Tree]
+    renderer: Renderer,
+    source: Operator,
+    by: Iterable[Column],
+    aggregates: Iterable[Aggregate],
+    outer: Mapping[Column, Tree],
 ) -> Block:
     """The block to group; grouping columns that are computed are computed below it first.
 
     In GROUP BY an expression may not be recognised again in SELECT, and a number is a position.
+    An aggregate of nothing but outer columns would be one of the query around.
     """
     block = renderer.plain(source, outer)
-    return block if block.named(*by) else renderer.nested(block)
+    read = {column for one in aggregates for column in one.call.references} & set(block.outputs)
+    ready = block.named(*by) and not block.foreign({*by, *read}, outer)
+    return block if ready else renderer.nested(block)

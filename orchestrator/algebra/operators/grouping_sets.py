@@ -94,7 +94,7 @@ class GroupingSets(Unary):
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
         """GROUP BY GROUPING SETS."""
         inner = tuple(column for _, column in self.by)
-        block = grouping_block(renderer, self.input, inner, outer)
+        block = grouping_block(renderer, self.input, inner, self.aggregates, outer)
         if len({dialect.write(block.outputs[column]) for column in inner}) < len(inner):
             # Two columns that show the same are one to PostgreSQL, but for a derived table.
             block = renderer.nested(block)

@@ -120,4 +120,4 @@ def join_blocks(
 def padded_side(renderer: Renderer, operator: Operator, outer: Names) -> Block:
     """A block whose columns become NULL in the rows that an outer join pads."""
     block = renderer.block(operator, outer)
-    return block if block.from_only else renderer.nested(block)
+    return block if block.from_only(outer) else renderer.nested(block)

@@ -5,7 +5,7 @@ ID(π_D(R)) = ID(R). An ID that D leaves out is added, unless D holds a column e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -133,3 +133,11 @@ class Projection(Operator):
                 inputs = item.scalar.columns & frozenset(self.input.columns)
                 computed.append((inputs, [item.column]))
         return self.input.dependencies | Dependencies.of(computed, equal)
+
+
+def over(rows: Operator, columns: Iterable[Column]) -> Operator:
+    """A plan cut to some columns."""
+    wanted = tuple(dict.fromkeys(columns))
+    if rows.columns == wanted:
+        return rows
+    return Projection(rows, tuple(map(Item.kept, wanted)))

@@ -7,6 +7,7 @@ from sqlglot import exp
 from orchestrator.algebra import Column, Scalar, Subquery, dialect
 from orchestrator.algebra.dialect import Tree, identifier, reference
 from orchestrator.frontend.build.context import Context, Named, Scope, called, not_modelled
+from orchestrator.frontend.build.unnest import bare
 
 QUERIES = (exp.Select, exp.SetOperation, exp.Values)
 
@@ -55,7 +56,9 @@ def scalar(context: Context, tree: Tree, scope: Scope) -> Scalar:
             raise not_modelled("an unknown form of subquery", node)
         if isinstance(node, QUERIES):
             plan = context.query(context, node, scope.inner())
-            subqueries.append(Subquery(plan.root, plan.columns))
+            asked = isinstance(node.parent, exp.Exists)
+            rows, shown = (bare(plan.root), ()) if asked else (plan.root, plan.columns)
+            subqueries.append(Subquery(rows, shown))
             return exp.Parameter(this=exp.Literal.number(len(subqueries)))
         if isinstance(node, exp.Subquery) and node.args.get("with_"):
             raise not_modelled("WITH around a subquery in parentheses", node)

@@ -14,7 +14,9 @@ from orchestrator.algebra import (
     Antisemijoin,
     Column,
     Distinct,
+    DistinctOn,
     Item,
+    Limit,
     Operator,
     Projection,
     Scalar,
@@ -48,7 +50,7 @@ def _partner(rows: Operator, conjunct: Scalar) -> Operator | None:
         tree = unwrapped(tree.this)
     if isinstance(tree, exp.Exists) and isinstance(tree.this, exp.Parameter):
         [subquery] = conjunct.subqueries
-        inner, matching = _decorrelated(_bare(subquery.plan), set(rows.columns))
+        inner, matching = _decorrelated(subquery.plan, set(rows.columns))
     elif isinstance(tree, exp.In) and len(conjunct.subqueries) == 1:
         operands = _operands(conjunct, tree)
         if operands is None:
@@ -103,11 +105,19 @@ def _ordered(plan: Operator) -> Operator:
     return plan
 
 
-def _bare(plan: Operator) -> Operator:
+def bare(plan: Operator) -> Operator:
     """A plan without what does not decide whether there are rows."""
-    while isinstance(plan, Sort | Distinct | Projection):
-        plan = plan.input
+    while isinstance(plan, Sort | Distinct | DistinctOn | Projection) or _takes_one(plan):
+        [plan] = plan.children
     return plan
+
+
+def _takes_one(plan: Operator) -> bool:
+    """Whether a plan is a LIMIT of at least one row."""
+    if not isinstance(plan, Limit) or plan.count is None or plan.offset is not None:
+        return False
+    count = unwrapped(plan.count.tree)
+    return isinstance(count, exp.Literal) and count.name.isdigit() and int(count.name) > 0
 
 
 def _decorrelated(plan: Operator, outer: set[Column]) -> tuple[Operator, Scalar]:

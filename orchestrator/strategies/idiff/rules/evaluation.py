@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.determine import refuse_open
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
@@ -34,6 +35,8 @@ from orchestrator.strategies.idiff.terms import shown
 
 @propagate.register
 def _(operator: Evaluation, position: int, diff: Diff, composer: Composer) -> tuple[Diff, ...]:
+    if operator.left_open is not None:
+        refuse_open(operator.left_open)
     if position > 0:
         return _affected(operator, position, composer)
     if isinstance(diff, Minus):
