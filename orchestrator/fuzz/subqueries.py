@@ -56,37 +56,57 @@ def scalar_subquery(g: Grammar, depth: int) -> Query:
 
 
 def lateral(g: Grammar, depth: int) -> Query:
-    """A LATERAL subquery: the first rows, or an aggregate, for each row."""
+    """A LATERAL subquery: the first rows, all rows or an aggregate, for each row.
+
+    It may show values of the row that it is for, and aggregate them.
+    """
     taken: set[str] = set()
     clause = g.sources.joined(depth, taken)
     inner = g.sources.pick(taken)
     correlation = g.meeting(clause.scope, inner.scope)
     tail = SQL("FROM {} AS {} WHERE {}").format(inner.relation.sql, inner.alias, correlation)
-    if inner.order and g.chance(0.5):
+    read = [*inner.scope, *clause.scope] if g.chance(0.4) else inner.scope
+    if g.chance(0.3):
+        every = SQL("FROM {} AS {}").format(inner.relation.sql, inner.alias)
+        shown = [g.rng.choice(clause.scope), *g.outputs(read)[:2]]
+        body = g.select(shown, SQL(" {}").format(g.rng.choice((tail, every))))
+        if g.chance(0.5):
+            body = _aggregated(g, body)
+    elif inner.order and g.chance(0.5):
         many: Composable = SQL(str(g.rng.randint(1, 2)))
         if g.chance(0.3):
             many = SQL("abs(mod({}, 3))").format(g.make.value("int", clause.scope, 0).sql)
         body = g.select(
-            g.outputs(inner.scope)[:3],
+            g.outputs(read)[:3],
             SQL(" {} ORDER BY {} LIMIT {}").format(tail, listed(inner.order), many),
         )
     else:
         of_one = SQL(g.rng.choice(("", "", " OFFSET 0", " LIMIT 1")))
         body = g.select([aggregate(g.rng, g.make, inner.scope)], SQL(" {}{}").format(tail, of_one))
     alias = Identifier(g.names.relation(taken))
-    scope = [
-        Expr(SQL("{}.{}").format(alias, Identifier(f.name)), f.family, f.keyable, f.exact)
-        for f in body.fields
-    ]
-    kind = SQL(
-        g.rng.choice(
-            ("{} CROSS JOIN LATERAL ({}) AS {}", "{} LEFT JOIN LATERAL ({}) AS {} ON true")
-        )
-    )
-    rest = SQL(" FROM {}{}").format(
-        kind.format(clause.sql, body.sql, alias), g.where([*clause.scope, *scope], 0.3)
-    )
+    scope = Source(alias, Relation(alias, body.fields)).scope
+    if g.chance(0.5):
+        item = SQL("{} CROSS JOIN LATERAL ({}) AS {}").format(clause.sql, body.sql, alias)
+    else:
+        on: Composable = SQL("true")
+        if g.chance(0.5):
+            on = g.make.condition([*clause.scope, *scope], 0)
+        item = SQL("{} LEFT JOIN LATERAL ({}) AS {} ON {}").format(clause.sql, body.sql, alias, on)
+    rest = SQL(" FROM {}{}").format(item, g.where([*clause.scope, *scope], 0.3))
     return g.select([*g.outputs(clause.scope)[:3], *scope], rest)
+
+
+def _aggregated(g: Grammar, rows: Query) -> Query:
+    """An aggregate over the rows of a query, perhaps in groups."""
+    alias = Identifier(g.names.relation(set()))
+    scope = Source(alias, Relation(alias, rows.fields)).scope
+    keys = [field for field in scope if field.keyable and field.exact][:1]
+    value = aggregate(g.rng, g.make, scope)
+    source = SQL(" FROM ({}) AS {}").format(rows.sql, alias)
+    if not keys or g.chance(0.5):
+        return g.select([value], source)
+    grouping = g.rng.choice((" GROUP BY {}", " GROUP BY ROLLUP ({})"))
+    return g.select([*keys, value], SQL("{}{}").format(source, SQL(grouping).format(keys[0].sql)))
 
 
 def cte(g: Grammar, depth: int) -> Query:
