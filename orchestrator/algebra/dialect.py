@@ -62,6 +62,14 @@ class Canonical(Postgres):
                 return None if self._curr.token_type in ends else self._parse_dcolon()
             return super()._parse_types(*args, **kwargs)
 
+        def _parse_table_alias(self, *args: Any, **kwargs: Any) -> exp.TableAlias | None:
+            # In ROWS FROM a function may have a column definition list and no name.
+            if self._match_pair(TokenType.ALIAS, TokenType.L_PAREN):
+                columns = self._parse_csv(self._parse_function_parameter)
+                self._match_r_paren()
+                return exp.TableAlias(columns=columns)
+            return super()._parse_table_alias(*args, **kwargs)
+
         def _parse_dcolon(self) -> exp.Expr | None:
             return exp.DataType(this=exp.DType.USERDEFINED, kind=self._type_text())
 
@@ -172,6 +180,12 @@ class Canonical(Postgres):
             alone = expression.copy()
             alone.set("joins", None)
             return super().table_sql(alone, sep) + self.indent(joins, skip_first=True)
+
+        def tablealias_sql(self, expression: exp.TableAlias) -> str:
+            """A column definition list stands without a name."""
+            if expression.this:
+                return super().tablealias_sql(expression)
+            return f"({self.expressions(expression, key='columns', flat=True)})"
 
         def windowspec_sql(self, expression: exp.WindowSpec) -> str:
             """A frame, with BETWEEN only where its end is written."""

@@ -57,6 +57,10 @@ SELECT c.id, t.tag FROM customers c, unnest(c.tags) AS t (tag)
 SELECT c.id, l.value FROM customers c, jsonb_array_elements(c.about -> 'likes') AS l (value)
 -- set-returning function in SELECT
 SELECT id, generate_series(1, quantity) AS piece FROM (SELECT "order" AS id, quantity FROM lines WHERE product = 1) q
+-- set-returning function in GROUP BY
+SELECT unnest(tags) AS tag, count(*) AS customers FROM customers GROUP BY 1
+-- function with a column definition list
+SELECT c.id, r.likes, r.level FROM customers c, jsonb_to_record(c.about) AS r (likes jsonb, level integer)
 -- generate_series
 SELECT d::date AS day, count(o.id) AS orders FROM generate_series(timestamp '2024-01-01', '2024-01-10', '1 day') AS d LEFT JOIN orders o ON o.at::date = d::date GROUP BY d
 

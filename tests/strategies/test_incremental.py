@@ -212,6 +212,15 @@ VIEWS = {
     "unnested": "SELECT p.pid, letter, nth FROM parts p LEFT JOIN unnest(string_to_array(p.kind, NULL)) WITH ORDINALITY"
     " AS u (letter, nth) ON true",
     "set_in_select": "SELECT p.pid, unnest(ARRAY[p.kind, p.price::text]) AS value FROM parts p",
+    "set_in_groups": "SELECT upper(unnest(ARRAY[kind, category])) AS word, generate_series(1, pid % 3) AS i, count(*) AS n,"
+    " max(price) AS m FROM parts JOIN devices ON did = pid GROUP BY 1, 2",
+    "set_in_rollup": "SELECT unnest(ARRAY[kind, 'all']) AS k, pid % 2 AS odd, sum(price) AS s FROM parts GROUP BY ROLLUP (1, 2)"
+    " HAVING count(*) > 1",
+    "recordset": "SELECT p.pid, r.n, r.kind FROM parts p LEFT JOIN jsonb_to_recordset(jsonb_build_array(to_jsonb(p),"
+    " jsonb_build_object('n', p.price))) AS r (n numeric, kind text) ON true",
+    "recordset_sums": "SELECT p.pid, (SELECT sum(r.pid) FROM ROWS FROM (jsonb_to_recordset(jsonb_build_array(to_jsonb(p)))"
+    " AS (pid int, kind text), generate_series(1, p.pid)) WITH ORDINALITY AS r (pid, kind, n, nth) WHERE nth < 3) AS s"
+    " FROM parts p",
     "cte": "WITH c AS (SELECT pid, price FROM parts WHERE price > 6) SELECT a.pid, b.pid AS other FROM c a JOIN c b"
     " ON a.price < b.price",
     "cte_groups": "WITH c AS (SELECT did, sum(price) AS s FROM parts JOIN devices_parts USING (pid) GROUP BY did)"

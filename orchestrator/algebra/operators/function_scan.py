@@ -18,7 +18,6 @@ from orchestrator.algebra.dialect import Tree, identifier, reference
 from orchestrator.algebra.operators.base import Identified, Operator, listed
 from orchestrator.algebra.rendering import Block, Renderer
 from orchestrator.algebra.scalar import Scalar
-from orchestrator.algebra.unsupported import NotModelledError
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,11 @@ class FunctionScan(Operator):
     calls: tuple[Scalar, ...]
     alias: str
     outputs: tuple[Column, ...]
-    types: tuple[str, ...] = ()
-    """The types of a column definition list, as a function that returns `record` needs."""
+    definitions: tuple[tuple[exp.ColumnDef, ...], ...] = ()
+    """For each call its column definition list, if it has one, as what returns `record` needs.
+
+    The names in it may mean something to the function: `jsonb_to_recordset` looks for them.
+    """
     ordinality: Column | None = None
     """The column of WITH ORDINALITY, behind the outputs."""
 
@@ -68,25 +70,18 @@ class FunctionScan(Operator):
         """The ordinal number."""
         if self.ordinality is not None:
             return Identified(self, (self.ordinality,))
-        if self.types:
-            raise NotModelledError(
-                "a function with a column definition list has no IDs", self.label
-            )
         number = Column(symbols.fresh("nth"), "bigint", "integer_ops", exact=True)
         return Identified(replace(self, ordinality=number), (number,))
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
         """Functions in FROM."""
-        calls = [renderer.tree(call, outer) for call in self.calls]
-        item = (
-            _table(calls[0]) if len(calls) == 1 else exp.Table(rows_from=list(map(_table, calls)))
-        )
-        names: list[Tree] = [identifier(column.symbol) for column in self.columns]
-        if self.types:
-            names = [
-                exp.ColumnDef(this=name, kind=exp.DataType(this=exp.DType.USERDEFINED, kind=kind))
-                for name, kind in zip(names, self.types, strict=True)
-            ]
+        calls = [_table(renderer.tree(call, outer)) for call in self.calls]
+        for call, columns in zip(calls, self.definitions, strict=bool(self.definitions)):
+            if columns:
+                call.set("alias", exp.TableAlias(columns=[column.copy() for column in columns]))
+        plain = len(calls) == 1 and not any(self.definitions)
+        item = calls[0] if plain else exp.Table(rows_from=calls)
+        names = [identifier(column.symbol) for column in self.columns]
         item.set("ordinality", self.ordinality is not None)
         item.set("alias", exp.TableAlias(this=identifier(self.alias), columns=names))
         outputs = {c: reference(c.symbol, self.alias) for c in self.columns}

@@ -22,6 +22,7 @@ from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.algebra.scalar import unwrapped
 from orchestrator.frontend.build.context import Context, Scope, bare, called, not_modelled, same
 from orchestrator.frontend.build.expressions import scalar
+from orchestrator.frontend.build.set_returning import with_sets
 from orchestrator.frontend.build.types import COUNTING, type_of, typed
 
 Rewriter = Callable[[Scalar], Scalar]
@@ -54,7 +55,9 @@ def group(
     sets = _Sets(context, scope)
     alternatives = [sets.read(item) for item in items]
     calls = _calls(context, rows, scalars)
-    columns, rows = _columns_for(context, rows, sets.keys, hints)
+    # Functions in GROUP BY are expanded before the groups are made, all others after.
+    rows, over_sets = with_sets(context, rows, sets.keys)
+    columns, rows = _columns_for(context, rows, sets.keys, over_sets, hints)
     grouped = list(zip(sets.keys, columns, strict=True))
     aggregates = [
         # GROUPING() is over the groups' columns, others over rows.
@@ -160,17 +163,18 @@ def _columns_for(
     context: Context,
     rows: Operator,
     keys: Sequence[Scalar],
+    over_sets: Rewriter,
     hints: Callable[[Scalar], str],
 ) -> tuple[list[Column], Operator]:
     """A column for each grouping expression; what is not one is computed below."""
     columns: list[Column] = []
     computed: list[Item] = []
     for key in keys:
-        column = key.as_column
+        made = over_sets(key)
+        column = made.as_column
         if column is None or column not in rows.columns:
-            kind = type_of(key)
-            column = typed(context.symbols.fresh(hints(key) or "key"), kind)
-            computed.append(Item(column, key))
+            column = typed(context.symbols.fresh(hints(key) or "key"), type_of(key))
+            computed.append(Item(column, made))
         columns.append(column)
     if computed:
         rows = Projection(rows, (*(Item.kept(column) for column in rows.columns), *computed))

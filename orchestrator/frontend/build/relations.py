@@ -311,27 +311,32 @@ def _scan_column(context: Context, column: RelationColumn, alias: str) -> Column
 def _function(context: Context, tree: exp.Table, scope: Scope) -> Rows:
     alias = tree.args.get("alias")
     tables = tree.args.get("rows_from") or [tree]
-    calls = []
+    calls, definitions = [], []
     for table in tables:
         call = exp.Dot(this=table.args["db"], expression=table.this) if table.db else table.this
-        if called(call) is None or (table is not tree and table.args.get("alias")):
+        own = None if table is tree else table.args.get("alias")
+        if called(call) is None or (own is not None and own.this):
             raise not_modelled("this item of FROM", tree)
         calls.append(scalar(context, call, scope))
+        definitions.append(_definitions(own))
     if alias is None or not alias.args.get("columns"):
         raise not_modelled("a function in FROM whose columns are not listed", tree)
-    columns, types = [], []
-    for item in alias.args["columns"]:
-        columns.append(context.column(item.name, f"{alias.name}_{item.name}"))
-        if isinstance(item, exp.ColumnDef):
-            types.append(dialect.write(item.args["kind"]))
     names = [item.name for item in alias.args["columns"]]
+    columns = [context.column(name, f"{alias.name}_{name}") for name in names]
+    defined = _definitions(alias)
     number = None
     if tree.args.get("ordinality"):
         number = replace(columns.pop(), type="bigint", equality="integer_ops", exact=True)
-    if types and (number is not None or len(types) != len(names)):
+    if defined and (number is not None or len(defined) != len(names)):
         raise not_modelled("a column definition list beside other columns", tree)
-    scan = FunctionScan(
-        tuple(calls), context.symbols.fresh(alias.name), tuple(columns), tuple(types), number
-    )
+    name = context.symbols.fresh(alias.name)
+    lists = (defined,) if defined else tuple(definitions)
+    scan = FunctionScan(tuple(calls), name, tuple(columns), lists if any(lists) else (), number)
     named = tuple(zip(names, scan.columns, strict=True))
     return scan, Scope(tables={alias.name: named})
+
+
+def _definitions(alias: Tree | None) -> tuple[exp.ColumnDef, ...]:
+    """The column definition list of a function that returns `record`."""
+    columns = alias.args.get("columns") if alias is not None else None
+    return tuple(column for column in columns or [] if isinstance(column, exp.ColumnDef))
