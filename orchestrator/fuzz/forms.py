@@ -7,6 +7,7 @@ from orchestrator.fuzz.products import paths, stars, sums_of_products, triangles
 from orchestrator.fuzz.selects import (
     distinct,
     distinct_on,
+    expanded,
     first_of_each,
     grouped,
     grouped_by_key,
@@ -42,6 +43,7 @@ FORMS: tuple[Form, ...] = (
     grouped,
     grouped_by_key,
     grouping_sets,
+    expanded,
     scalar_aggregate,
     sums_of_products,
     stars,

@@ -7,6 +7,7 @@ is total up to equal rows, and only keyable expressions are grouped by or made d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from psycopg.sql import SQL, Composable, Identifier
@@ -85,6 +86,34 @@ def grouped_by_key(g: Grammar, depth: int) -> Query:
     shown = g.outputs(first.scope)
     shown.append(aggregate(g.rng, g.make, clause.scope))
     return g.select(shown, SQL(" FROM {} GROUP BY {}").format(clause.sql, listed(by)))
+
+
+def expanded(g: Grammar, depth: int) -> Query:
+    """Set-returning functions in SELECT, sometimes in GROUP BY too."""
+    clause = g.sources.joined(depth)
+    scope = clause.scope
+    sets = g.rng.sample((_series(g, scope), _elements(g, scope)), g.rng.choice((1, 1, 2)))
+    where = g.where(scope, 0.35)
+    if not all(one.safe for one in sets) or g.chance(0.4):
+        return g.select([*g.outputs(scope)[:3], *sets], SQL(" FROM {}{}").format(clause.sql, where))
+    keys = [*sets, *g.some_keys(clause, 1)]
+    by = listed([SQL(str(number + 1)) for number in range(len(keys))])
+    grouping = g.rng.choice((by, by, SQL("ROLLUP ({})").format(by)))
+    shown = [*keys, aggregate(g.rng, g.make, scope)]
+    return g.select(shown, SQL(" FROM {}{} GROUP BY {}").format(clause.sql, where, grouping))
+
+
+def _series(g: Grammar, scope: Sequence[Expr]) -> Expr:
+    number = g.make.value("int", scope, 0)
+    return replace(number, sql=SQL("generate_series(1, abs(mod({}, 4)))").format(number.sql))
+
+
+def _elements(g: Grammar, scope: Sequence[Expr]) -> Expr:
+    one, other = (g.make.value("text", scope, 0) for _ in range(2))
+    made = SQL("upper(unnest(ARRAY[({})::text, 'x', ({})::text]))").format(one.sql, other.sql)
+    return replace(
+        one, sql=made, keyable=one.keyable and other.keyable, exact=one.exact and other.exact
+    )
 
 
 def grouping_sets(g: Grammar, depth: int) -> Query:

@@ -213,6 +213,16 @@ class Sources:
             item = SQL("generate_series(1, abs(mod({}, 3)) + 1) AS {} (num)").format(
                 self.make.value("int", left.scope, 0).sql, alias
             )
+        elif roll < 0.8:
+            fields = (Field("one", "int"), Field("two", "text"))
+            item = SQL(
+                "jsonb_to_recordset(jsonb_build_array(jsonb_build_object('one', {}, 'two', {})))"
+                " AS {} (one int, two text)"
+            ).format(
+                self.make.value("int", left.scope, 0).sql,
+                self.make.value("text", left.scope, 0).sql,
+                alias,
+            )
         else:
             fields = (Field("one", "int"), Field("two", "text"))
             item = SQL("LATERAL (VALUES ({}, {}), (1, 'a')) AS {} (one, two)").format(
