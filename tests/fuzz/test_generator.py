@@ -16,7 +16,7 @@ from orchestrator.fuzz.case import Case, View, from_json, to_json
 from orchestrator.fuzz.generate import generate
 from orchestrator.fuzz.plainly import plain_view
 
-SEEDS = range(360)
+SEEDS = range(600)
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +99,8 @@ CONSTRUCTS = (
     r"<= ALL \(",
     r"LATERAL \(",
     r"unnest\(",
+    r"SELECT [^;]*upper\(unnest\(",
+    r"jsonb_to_recordset\(",
     r"WITH RECURSIVE",
     r"AS MATERIALIZED",
     r"OVER \(",
