@@ -69,12 +69,14 @@ class Analysis:
     plan: Plan | None
     unsupported: tuple[Unsupported, ...] = ()
     """Why there is no plan."""
+    row_types: frozenset[int] = frozenset()
+    """The composite types, as relations, whose rows functions return."""
 
     @property
     def fixed(self) -> tuple[int, ...]:
         """The relations, by oid, whose definitions the answer hangs on, not their rows alone."""
-        whole = (use.relation.oid for use in self.sources if use.whole_row)
-        return (*(relation.oid for relation in self.inlined), *whole)
+        whole = {use.relation.oid for use in self.sources if use.whole_row} | self.row_types
+        return (*(relation.oid for relation in self.inlined), *sorted(whole))
 
     @property
     def distinct(self) -> bool:
@@ -114,6 +116,7 @@ def analyse(connection: Connection[Any], definition: int) -> Analysis:
         ),
         plan=plan,
         unsupported=unsupported,
+        row_types=frozenset(oid for use in functions for oid in use.row_types),
     )
 
 

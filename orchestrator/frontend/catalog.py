@@ -436,8 +436,10 @@ def _functions(connection: Connection[Any], calls: Calls) -> tuple[FunctionUse, 
         ).fetchall()
         types = cursor.execute(
             "SELECT oid, typname AS name, typinput::oid AS input, typoutput::oid AS output,"
-            "       typcategory = 'C' OR oid = 'record'::regtype AS is_row FROM pg_type"
-            " WHERE oid = ANY (%s::oid[])",
+            "       typcategory = 'C' OR oid = 'record'::regtype AS is_row, typrelid::oid,"
+            "       ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = typrelid"
+            "             AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS fields"
+            " FROM pg_type WHERE oid = ANY (%s::oid[])",
             [
                 sorted(
                     calls.read_types
@@ -458,6 +460,9 @@ def _functions(connection: Connection[Any], calls: Calls) -> tuple[FunctionUse, 
             SELECT p.oid, n.nspname AS schema, p.proname AS name, p.prosrc AS body,
                    p.provolatile::text, p.prokind::text, p.proretset AS returns_set,
                    p.oid < %s AND n.nspname = 'pg_catalog' AS builtin,
+                   ARRAY(SELECT o.name FROM unnest(p.proargnames, p.proargmodes)
+                             WITH ORDINALITY AS o (name, mode, place)
+                         WHERE o.mode IN ('o', 'b', 't') ORDER BY o.place) AS results,
                    ARRAY(SELECT part::oid::bigint FROM pg_aggregate g, unnest(ARRAY[
                              g.aggtransfn, g.aggfinalfn, g.aggmtransfn, g.aggminvtransfn,
                              g.aggmfinalfn]) AS part

@@ -194,6 +194,10 @@ class FunctionUse:
     returns_set: bool = False
     returns_row: bool = False
     """Whether some call returns a row of several columns."""
+    fields: tuple[str, ...] = ()
+    """The names of these columns, if they are the same for every call."""
+    row_types: tuple[int, ...] = ()
+    """The composite types, as relations, that calls return rows of."""
 
 
 @dataclass(frozen=True)

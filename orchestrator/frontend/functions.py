@@ -141,8 +141,16 @@ def describe(
     """The calls with their names and volatilities, from the rows of the catalog."""
     by_oid = {row["oid"]: row for row in functions}
     types = list(types)
-    rows = {row["oid"] for row in types if row["is_row"]}
+    rows = {row["oid"]: tuple(row["fields"]) for row in types if row["is_row"]}
     returning_rows = {function for function, result in calls.results if result in rows}
+
+    def fields(function: int) -> tuple[str, ...]:
+        named = tuple(by_oid[function]["results"])
+        # A record has the columns that the function's own declaration names.
+        [*several] = {rows[r] or named for f, r in calls.results if f == function and r in rows}
+        return several[0] if len(several) == 1 else ()
+
+    composite = {row["oid"]: row["typrelid"] for row in types if row["typrelid"]}
 
     def volatility(oid: int) -> Volatility:
         row = by_oid.get(oid)
@@ -167,6 +175,10 @@ def describe(
                 role=_KINDS.get(row["prokind"], "function"),
                 returns_set=row["returns_set"],
                 returns_row=oid in returning_rows,
+                fields=fields(oid),
+                row_types=tuple(
+                    sorted({composite[r] for f, r in calls.results if f == oid and r in composite})
+                ),
             )
         )
     for row in operators:

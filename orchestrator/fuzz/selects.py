@@ -92,7 +92,8 @@ def expanded(g: Grammar, depth: int) -> Query:
     """Set-returning functions in SELECT, sometimes in GROUP BY too."""
     clause = g.sources.joined(depth)
     scope = clause.scope
-    sets = g.rng.sample((_series(g, scope), _elements(g, scope)), g.rng.choice((1, 1, 2)))
+    sets = [_series(g, scope), _elements(g, scope), _keys(g, scope)]
+    sets = g.rng.sample(sets, g.rng.choice((1, 1, 2)))
     where = g.where(scope, 0.35)
     if not all(one.safe for one in sets) or g.chance(0.4):
         return g.select([*g.outputs(scope)[:3], *sets], SQL(" FROM {}{}").format(clause.sql, where))
@@ -114,6 +115,12 @@ def _elements(g: Grammar, scope: Sequence[Expr]) -> Expr:
     return replace(
         one, sql=made, keyable=one.keyable and other.keyable, exact=one.exact and other.exact
     )
+
+
+def _keys(g: Grammar, scope: Sequence[Expr]) -> Expr:
+    text = g.make.value("text", scope, 0)
+    made = SQL("(jsonb_each(jsonb_build_object('a', 1, coalesce({}, 'b'), 2))).key")
+    return replace(text, sql=made.format(text.sql))
 
 
 def grouping_sets(g: Grammar, depth: int) -> Query:

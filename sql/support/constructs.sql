@@ -57,6 +57,8 @@ SELECT c.id, t.tag FROM customers c, unnest(c.tags) AS t (tag)
 SELECT c.id, l.value FROM customers c, jsonb_array_elements(c.about -> 'likes') AS l (value)
 -- set-returning function in SELECT
 SELECT id, generate_series(1, quantity) AS piece FROM (SELECT "order" AS id, quantity FROM lines WHERE product = 1) q
+-- field of a set-returning function
+SELECT id, (jsonb_each_text(about)).key AS told FROM customers
 -- set-returning function in GROUP BY
 SELECT unnest(tags) AS tag, count(*) AS customers FROM customers GROUP BY 1
 -- function with a column definition list

@@ -33,7 +33,6 @@ CASES = {
         "count(did)",
     ),
     "SELECT tableoid FROM parts": ("a system column", "tableoid"),
-    "SELECT (series(2)).i AS i FROM parts": ("set-returning", "series(2)"),
     "SELECT \"Id\" FROM \"Sales Data\".\"Order\" ORDER BY unnest(tags)": (
         "set-returning",
         "unnest(",

@@ -503,6 +503,28 @@ def test_rows_that_are_read_as_values_show_the_columns_of_their_table(shop, stra
     assert shop.view("shown").plan["strategy"] == strategy
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT d.id, q.m FROM docs d, jsonb_populate_recordset(NULL::pair, d.j) AS q WHERE q.m > 0",
+        "SELECT id, (jsonb_populate_recordset(NULL::pair, j)).m FROM docs",
+    ],
+)
+def test_rows_of_functions_have_the_columns_that_their_type_has_now(shop, query):
+    shop.connection.execute(
+        "CREATE TYPE pair AS (l int, m int); CREATE TABLE docs (id int PRIMARY KEY, j jsonb);"
+        """INSERT INTO docs VALUES (1, '[{"l": 1, "m": 2}, {"m": 3}]'), (2, NULL)"""
+    )
+    shop.create_view("pairs", query, strategy="tuple")
+    for change in ("ADD ATTRIBUTE n int", "DROP ATTRIBUTE l", "ADD ATTRIBUTE l int"):
+        shop.connection.execute(f"ALTER TYPE pair {change}")
+        shop.connection.execute("""UPDATE docs SET j = j || '{"m": 4, "n": 5}' WHERE id = 1""")
+        shop.refresh()
+        assert equal(shop)["pairs"]
+        assert shop.view("pairs").plan["strategy"] == "tuple"
+    assert content(shop, "pairs") == [(1, 2), (1, 3), (1, 4), (1, 4), (1, 4)]
+
+
 def test_an_incremental_view_over_a_replaced_plain_view_is_planned_anew(shop):
     shop.connection.execute("CREATE TABLE more (id int PRIMARY KEY, n int)")
     shop.connection.execute("CREATE VIEW plain AS SELECT id, n FROM t WHERE n > 5")

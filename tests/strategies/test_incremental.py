@@ -216,6 +216,8 @@ VIEWS = {
     " max(price) AS m FROM parts JOIN devices ON did = pid GROUP BY 1, 2",
     "set_in_rollup": "SELECT unnest(ARRAY[kind, 'all']) AS k, pid % 2 AS odd, sum(price) AS s FROM parts GROUP BY ROLLUP (1, 2)"
     " HAVING count(*) > 1",
+    "fields_of_sets": "SELECT p.pid, (jsonb_each(to_jsonb(p) - 'pid')).*, generate_series(1, p.pid % 4) AS i FROM parts p",
+    "fields_in_groups": "SELECT (jsonb_each_text(to_jsonb(d))).key, count((d.parent)) AS n FROM devices d GROUP BY 1",
     "recordset": "SELECT p.pid, r.n, r.kind FROM parts p LEFT JOIN jsonb_to_recordset(jsonb_build_array(to_jsonb(p),"
     " jsonb_build_object('n', p.price))) AS r (n numeric, kind text) ON true",
     "recordset_sums": "SELECT p.pid, (SELECT sum(r.pid) FROM ROWS FROM (jsonb_to_recordset(jsonb_build_array(to_jsonb(p)))"

@@ -48,9 +48,17 @@ class QueryFacts:
         return frozenset((u.schema, u.proname) for u in self.functions if u.returns_set)
 
     @cached_property
-    def row_returning(self) -> frozenset[tuple[str, str]]:
-        """Schema and name of the functions that return rows of several columns."""
-        return frozenset((u.schema, u.proname) for u in self.functions if u.returns_row)
+    def row_returning(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        """Schema and name of the functions that return rows of several columns, and their names.
+
+        There are none if they cannot be told, as of several functions of one name.
+        """
+        found: dict[tuple[str, str], tuple[str, ...]] = {}
+        for use in self.functions:
+            if use.returns_row:
+                name = use.schema, use.proname
+                found[name] = use.fields if found.get(name, use.fields) == use.fields else ()
+        return found
 
     @cached_property
     def own_equality(self) -> bool:

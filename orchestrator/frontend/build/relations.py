@@ -311,7 +311,7 @@ def _scan_column(context: Context, column: RelationColumn, alias: str) -> Column
 def _function(context: Context, tree: exp.Table, scope: Scope) -> Rows:
     alias = tree.args.get("alias")
     tables = tree.args.get("rows_from") or [tree]
-    calls, definitions = [], []
+    calls, definitions, returned = [], [], []
     for table in tables:
         call = exp.Dot(this=table.args["db"], expression=table.this) if table.db else table.this
         own = None if table is tree else table.args.get("alias")
@@ -319,6 +319,7 @@ def _function(context: Context, tree: exp.Table, scope: Scope) -> Rows:
             raise not_modelled("this item of FROM", tree)
         calls.append(scalar(context, call, scope))
         definitions.append(_definitions(own))
+        returned.append(context.facts.row_returning.get(called(call) or ("", ""), ("",)))
     if alias is None or not alias.args.get("columns"):
         raise not_modelled("a function in FROM whose columns are not listed", tree)
     names = [item.name for item in alias.args["columns"]]
@@ -329,10 +330,17 @@ def _function(context: Context, tree: exp.Table, scope: Scope) -> Rows:
         number = replace(columns.pop(), type="bigint", equality="integer_ops", exact=True)
     if defined and (number is not None or len(defined) != len(names)):
         raise not_modelled("a column definition list beside other columns", tree)
+    if all(returned) and not defined and not any(definitions):
+        # PostgreSQL's text does not list columns that a type has been given since.
+        missing = [name for names in returned for name in names][len(columns) :]
+        if missing and (number is not None or len(calls) > 1):
+            raise not_modelled("a function that returns more columns than are listed", tree)
+        columns += [context.column(name, f"{alias.name}_{name}") for name in missing]
     name = context.symbols.fresh(alias.name)
     lists = (defined,) if defined else tuple(definitions)
     scan = FunctionScan(tuple(calls), name, tuple(columns), lists if any(lists) else (), number)
-    named = tuple(zip(names, scan.columns, strict=True))
+    # A column that is not listed has no name here; there are none before an ordinal number.
+    named = tuple(zip(names, scan.columns, strict=False))
     return scan, Scope(tables={alias.name: named})
 
 
