@@ -28,6 +28,22 @@ _REGEXPS: dict[type[exp.Expr], str] = {exp.RegexpLike: "~", exp.RegexpILike: "~*
 _INTERVAL_FIELDS = frozenset({"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "TO"})
 
 
+SQL_JSON = frozenset(
+    {
+        "JSON",
+        "JSON_ARRAY",
+        "JSON_EXISTS",
+        "JSON_OBJECT",
+        "JSON_QUERY",
+        "JSON_SCALAR",
+        "JSON_SERIALIZE",
+    }
+    | {"JSON_VALUE"}
+)
+"""Calls with a grammar of their own."""
+SQL_JSON_AGGREGATES = frozenset({"JSON_ARRAYAGG", "JSON_OBJECTAGG"})
+
+
 class Canonical(Postgres):
     """The dialect of `pg_get_viewdef`."""
 
@@ -38,6 +54,11 @@ class Canonical(Postgres):
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: PostgresParser.FUNCTION_PARSERS[name]
             for name in ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION", "OVERLAY")
+        } | {
+            name: lambda self, name=name: exp.Anonymous(
+                this=name, expressions=self._parse_csv(self._parse_phrase)
+            )
+            for name in SQL_JSON | SQL_JSON_AGGREGATES
         }
 
         UNARY_PARSERS: ClassVar[dict[Any, Any]] = {
@@ -69,6 +90,37 @@ class Canonical(Postgres):
                 self._match_r_paren()
                 return exp.TableAlias(columns=columns)
             return super()._parse_table_alias(*args, **kwargs)
+
+        def _parse_phrase(self) -> exp.Expr | None:
+            # An argument of SQL/JSON, with words before, between and behind its operands.
+            bare = self._curr.token_type not in _SPELLED and self._match_text_seq("RETURNING")
+            if bare:
+                self._retreat(self._index - 1)
+            this = None if bare else self._parse_disjunction()
+            while self._is_inside():
+                words, operand = [], None
+                while operand is None and self._is_inside():
+                    words.append(self._next_word().upper())
+                    operand = self._parse_operand(words)
+                this = exp.Operator(this=this, operator=" ".join(words), expression=operand)
+            return this
+
+        def _is_inside(self) -> bool:
+            ends = (TokenType.COMMA, TokenType.R_PAREN)
+            return bool(self._curr) and self._curr.token_type not in ends
+
+        def _parse_operand(self, words: list[str]) -> exp.Expr | None:
+            # What some words ask for.
+            if words[-1] == "RETURNING":
+                return self._parse_dcolon()
+            if words[-1] == "AS":
+                return self._parse_id_var(any_token=True)
+            if words[-1] in (":", "VALUE", "PASSING", "DEFAULT"):
+                return self._parse_disjunction()
+            if words[-2:] == ["ORDER", "BY"]:
+                del words[-2:]
+                return exp.Order(expressions=self._parse_csv(self._parse_ordered))
+            return None
 
         def _parse_dcolon(self) -> exp.Expr | None:
             return exp.DataType(this=exp.DType.USERDEFINED, kind=self._type_text())

@@ -17,6 +17,10 @@ SELECT id, status, status >= 'paid' AS settled FROM orders
 SELECT id, tags[1] AS first, tags || 'x'::text AS more, ROW(id, name) = ROW(1, 'nobody') AS first_one FROM customers
 -- json
 SELECT id, about -> 'likes' ->> 0 AS liked FROM customers WHERE about @> '{"level": 1}'
+-- JSON_OBJECT, JSON_ARRAY (PostgreSQL 16)
+SELECT id, JSON_OBJECT('name': name, 'tags': JSON_ARRAY(name, tags) ABSENT ON NULL RETURNING jsonb) AS customer FROM customers
+-- JSON_VALUE, JSON_QUERY, JSON_EXISTS (PostgreSQL 17)
+SELECT id, JSON_VALUE(about, '$.level' RETURNING integer DEFAULT 0 ON EMPTY) AS level, JSON_QUERY(about, '$.likes') AS likes FROM customers WHERE JSON_EXISTS(about, '$.level')
 -- rows as values, of tables and subqueries
 SELECT c.id, to_jsonb(c) AS customer, (SELECT json_agg(q ORDER BY q.id) FROM (SELECT o.id, o.status FROM orders o WHERE o.customer = c.id) AS q) AS orders FROM customers c
 -- ranges
@@ -97,6 +101,8 @@ SELECT product, corr(weight, quantity) AS correlation, regr_slope(weight, quanti
 SELECT customer, bool_and(status = 'sent') AS all_sent, bit_or(id) AS bits FROM orders GROUP BY customer
 -- string_agg, array_agg, json_agg
 SELECT customer, string_agg(id::text, ',' ORDER BY id) AS orders, array_agg(status ORDER BY id) AS states, jsonb_agg(id ORDER BY id) AS json FROM orders GROUP BY customer
+-- JSON_ARRAYAGG, JSON_OBJECTAGG (PostgreSQL 16)
+SELECT customer, JSON_ARRAYAGG(id ORDER BY id RETURNING jsonb) AS orders, JSON_OBJECTAGG(id: status RETURNING jsonb) AS states FROM orders GROUP BY customer
 -- mode, percentile
 SELECT product, mode() WITHIN GROUP (ORDER BY quantity) AS usual, percentile_cont(0.5) WITHIN GROUP (ORDER BY weight) AS median FROM lines GROUP BY product
 -- aggregates of one's own

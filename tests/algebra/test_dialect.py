@@ -24,6 +24,13 @@ KEPT = (
     "SELECT 1 FROM json_to_recordset('[]'::json) r(a timestamp(3) without time zone, b text)",
     "WITH RECURSIVE n(i) AS ( VALUES (1) UNION ALL SELECT (n_1.i + 1) FROM n n_1) SELECT n.i FROM n",
     "SELECT a FROM t ORDER BY a DESC NULLS LAST OFFSET 1 LIMIT 2",
+    'SELECT 1 FROM (ROWS FROM(f(1) AS (a integer, b text COLLATE "C"), g(2)) WITH ORDINALITY x(a, b, c, d) JOIN t ON true)',
+    'SELECT JSON_VALUE(a, \'$."b"\' PASSING (b + 1) AS x, c AS "Y" RETURNING numeric(5,2) DEFAULT (- 1) ON EMPTY ERROR ON ERROR)',
+    "SELECT JSON_QUERY(a FORMAT JSON, '$' RETURNING text FORMAT JSON ENCODING UTF8 WITH CONDITIONAL WRAPPER KEEP QUOTES EMPTY ARRAY ON EMPTY)",
+    "SELECT JSON_EXISTS(t.a, '$'::text UNKNOWN ON ERROR), JSON_OBJECT(RETURNING json), JSON_OBJECT('value' : value, 'returning' : \"returning\")",
+    "SELECT JSON_OBJECT('a' : ( SELECT 1), b : c ABSENT ON NULL WITH UNIQUE KEYS RETURNING jsonb), JSON_ARRAY(a, b NULL ON NULL RETURNING json)",
+    "SELECT JSON_ARRAYAGG(a ORDER BY b DESC, c NULL ON NULL RETURNING jsonb) FILTER (WHERE (a > 1)), JSON_OBJECTAGG(a : b WITH UNIQUE KEYS RETURNING json)",
+    "SELECT JSON(a WITH UNIQUE KEYS), JSON_SCALAR(a), JSON_SERIALIZE(a RETURNING bytea), (a)::json, (a IS JSON OBJECT WITH UNIQUE KEYS)",
     "SELECT a FROM t ORDER BY a FETCH FIRST 2 ROWS WITH TIES",
     "SELECT 'a\\b'::text, '\\x00'::bytea, 'it''s'::text, '-1'::integer, 1.50, NULL::text[]",
     "SELECT (ARRAY[1, 2])[1], (x)[1:2], ((row_).field).other, t.*::s.t AS t, count(t.*)",
@@ -39,7 +46,7 @@ def test_kept(text: str) -> None:
 LOST = {
     "SELECT t.ts AT LOCAL AS x FROM s.t": "LOCAL",
     "SELECT a FROM t1 JOIN t2 USING (a) AS j": "AS j",
-    "SELECT JSON_VALUE(a, '$'::text RETURNING text) AS x": "RETURNING",
+    "SELECT x.id FROM JSON_TABLE(a, '$' AS p COLUMNS (id FOR ORDINALITY)) x": "COLUMNS",
     "SELECT xmlelement(NAME a) AS x": "NAME a",
 }
 

@@ -93,22 +93,6 @@ def test_the_place_is_named(world: Connection, query: str) -> None:
     assert analysis.sources or not analysis.text.count("public.parts")
 
 
-def test_syntax_that_hides_an_aggregate_is_not_taken_for_a_plain_function(
-    world: Connection, pg_version: int
-) -> None:
-    if pg_version < 16:
-        pytest.skip("JSON_ARRAYAGG came with version 16")
-    with world.transaction(force_rollback=True):
-        world.execute(
-            "CREATE VIEW v AS SELECT json_arrayagg(name ORDER BY pid) AS names FROM parts"
-        )
-        row = world.execute("SELECT 'v'::regclass::oid").fetchone()
-        assert row is not None
-        analysis = analyse(world, row[0])
-    [found] = analysis.unsupported
-    assert "stands for another function" in found.reason or "read back" in found.reason
-
-
 def facts_of(connection: Connection, oid: int) -> tuple[str, QueryFacts]:
     """The text of a view with the facts to expand every view below it, those of PostgreSQL too."""
     views = {oid: catalog.stored_view(connection, oid)}

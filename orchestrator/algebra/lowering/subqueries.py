@@ -210,8 +210,8 @@ class Subqueries:
         return Evaluation(rows, replaced(plan, pairs), made, outer, left_open)
 
 
-_CALLS = (exp.Anonymous, exp.Where, exp.Distinct, exp.Ordered, exp.Dot)
-"""Between these and an argument of an aggregate there is nothing but the argument."""
+_CALLS = (exp.Anonymous, exp.Where, exp.Distinct, exp.Ordered, exp.Dot, exp.Operator)
+"""Between these and an argument of an aggregate, or of what it computes, there is nothing else."""
 
 
 def _all_risen(plan: Operator, outer: frozenset[Column]) -> Operator:

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dependencies import Columns, Dependencies, Keys
-from orchestrator.algebra.dialect import Tree
+from orchestrator.algebra.dialect import SQL_JSON_AGGREGATES, Tree
 from orchestrator.algebra.operators.base import Identified, Operator, listed
 from orchestrator.algebra.operators.unary import Unary
 from orchestrator.algebra.rendering import Block, Renderer
@@ -37,7 +37,7 @@ class Aggregate:
 
     @property
     def arguments(self) -> tuple[Scalar, ...]:
-        """The arguments; none for `count(*)`.
+        """The arguments; none for `count(*)` and for those of SQL/JSON, which are more than values.
 
         >>> from orchestrator.algebra.scalar import Scalar
         >>> call = Scalar.read("sum(DISTINCT a ORDER BY b) FILTER (WHERE c)", map(Column, "abc"))
@@ -72,6 +72,8 @@ class Aggregate:
         return tree
 
     def _arguments(self) -> list[Tree]:
+        if self._core().name in SQL_JSON_AGGREGATES:
+            return []
         arguments: list[Tree] = self._core().expressions
         while arguments and isinstance(arguments[-1], exp.Order | exp.Distinct):
             last = arguments.pop()

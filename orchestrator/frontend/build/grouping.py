@@ -18,7 +18,7 @@ from orchestrator.algebra import (
     Projection,
     Scalar,
 )
-from orchestrator.algebra.dialect import Tree, reference
+from orchestrator.algebra.dialect import SQL_JSON_AGGREGATES, Tree, reference
 from orchestrator.algebra.scalar import unwrapped
 from orchestrator.frontend.build.context import Context, Scope, bare, called, not_modelled, same
 from orchestrator.frontend.build.expressions import scalar
@@ -208,13 +208,16 @@ def is_aggregate(context: Context, tree: Tree) -> bool:
     name = called(core)
     if name is None:
         return False
-    if _is_grouping(core):
+    if _is_grouping(core) or name in _AGGREGATES:
         return True
     if name not in context.facts.aggregates:
         return False
     if name in context.facts.plain_functions:
         raise not_modelled("a name that is both an aggregate and a plain function", tree)
     return True
+
+
+_AGGREGATES = frozenset(("pg_catalog", name.lower()) for name in SQL_JSON_AGGREGATES)
 
 
 def _is_grouping(tree: Tree) -> bool:

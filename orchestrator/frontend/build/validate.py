@@ -5,15 +5,16 @@ from __future__ import annotations
 from sqlglot import exp
 
 from orchestrator.algebra import FunctionScan, Grouping, GroupingSets, Plan, Window
+from orchestrator.algebra.dialect import SQL_JSON, SQL_JSON_AGGREGATES
 from orchestrator.algebra.traversal import walk
 from orchestrator.frontend.build.context import Context, called, not_modelled, set_calls
 from orchestrator.frontend.build.grouping import aggregate_calls
 
 _SYNTAX = frozenset(
     {"all", "any", "array", "coalesce", "exists", "greatest", "grouping", "least", "nullif", "row"}
-)
-"""What looks like a call of a function and is none. Other syntax of this kind, JSON_ARRAYAGG for
-one, hides which function it calls, and with it whether that is an aggregate."""
+) | frozenset(map(str.lower, SQL_JSON | SQL_JSON_AGGREGATES))
+"""What looks like a call of a function and is none. Other syntax of this kind hides which function
+it calls, and with it whether that is an aggregate."""
 
 
 def validate(context: Context, plan: Plan) -> None:
