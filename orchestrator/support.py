@@ -14,6 +14,7 @@ from typing import Any
 from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.measure import durable_server
 from orchestrator.resources import resource_folder
+from orchestrator.server import installations
 from orchestrator.strategies.idiff.again import AFTER, PARTS
 
 RECOMPUTE = "recompute"
@@ -54,6 +55,16 @@ class Example:
         """The name that its view gets."""
         return re.sub(r"\W+", "_", self.construct.lower()).strip("_")
 
+    @property
+    def since(self) -> int:
+        """The version of PostgreSQL that brought the construct, if its name says one.
+
+        >>> Example("Expressions", "JSON_ARRAY (PostgreSQL 16)", "SELECT 1").since
+        16
+        """
+        found = re.search(r"\(PostgreSQL (\d+)\)", self.construct)
+        return int(found[1]) if found else 0
+
 
 def text(file: str) -> str:
     """The SQL in `sql/support/<file>.sql`."""
@@ -78,11 +89,13 @@ def changes() -> list[str]:
 
 
 def create(orchestrator: Orchestrator) -> None:
-    """Creates the tables and a maintained view of every example."""
-    orchestrator.connection.execute(text("schema").encode())
+    """Creates the tables and a maintained view of every example that the server's version takes."""
+    connection = orchestrator.connection
+    connection.execute(text("schema").encode())
     orchestrator.create_view(BELOW, text("below"))
     for example in examples():
-        orchestrator.create_view(example.view, example.query)
+        if example.since <= connection.info.server_version // 10000:
+            orchestrator.create_view(example.view, example.query)
 
 
 def document(orchestrator: Orchestrator) -> str:
@@ -142,7 +155,8 @@ def _operators(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Prints the table, from a server that is started for it."""
-    with durable_server() as dsn, connect(dsn) as orchestrator:
+    newest = max(one.version for one in installations())
+    with durable_server(newest) as dsn, connect(dsn) as orchestrator:
         create(orchestrator)
         sys.stdout.write(document(orchestrator))
 
