@@ -35,10 +35,14 @@ class Damage:
     """Where that is enough, what makes again what is missing, with the relation that it is of."""
     content: bool = False
     """Whether the table that holds the content is damaged."""
+    anew: bool = False
+    """Whether nothing is damaged, and its plan is that of another version."""
 
     @property
     def remedy(self) -> str:
         """What mending it means."""
+        if self.anew:
+            return "it was planned anew and rebuilt"
         return "made again" if self.statements else "made again, and the view was rebuilt"
 
 
@@ -77,7 +81,9 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
     with connection.transaction(force_rollback=True):
         plan = installed_plan(connection, view)
         if plan is None:
-            return None
+            # A plan that does not say what was known may only be of other statistics.
+            told = "statistics" in view.plan
+            return Damage("this version of idivm plans it otherwise", anew=True) if told else None
         if not catalog_objects.is_guarded(connection, view.name):
             again = emit.create_relation(plan, names, SQL(view.name), replacing=True)
             return Damage(

@@ -142,6 +142,15 @@ def test_a_content_that_was_dropped(shop):
     only(examined(shop), 'view "public"."totals"', "content is gone", "rebuilt")
 
 
+def test_a_view_that_an_older_version_planned_is_planned_as_today(shop):
+    plan = shop.view("totals").plan
+    shop.execute(
+        "UPDATE idivm.views SET plan = plan - 'variables' WHERE relation = 'totals'::regclass"
+    )
+    only(examined(shop), "view totals", "this version of idivm plans it otherwise", "planned anew")
+    assert shop.view("totals").plan["variables"] == plan["variables"]
+
+
 def test_a_view_dropped_in_plain_sql_stays_dropped(shop):
     shop.connection.execute("DROP VIEW totals")
     assert wrong(examine(shop.connection)) == []
