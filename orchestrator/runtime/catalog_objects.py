@@ -163,6 +163,17 @@ def lacks_watermark(connection: Connection[Any], view_id: int) -> bool:
     return row is None
 
 
+def knows_its_tables(connection: Connection[Any], view_id: int) -> bool:
+    """Whether the plan of a view names the tables that it reads by the oids that they have."""
+    row = connection.execute(
+        "SELECT bool_and(EXISTS (SELECT FROM idivm.sources s"
+        "                        WHERE s.relation = (p ->> 'oid')::oid))"
+        " FROM idivm.views v, jsonb_array_elements(v.plan -> 'sources') AS p WHERE v.id = %s",
+        [view_id],
+    ).fetchone()
+    return row is not None and row[0] is True
+
+
 def count_sources(connection: Connection[Any], view_id: int) -> int:
     """How many captured tables the catalog knows of a view."""
     row = connection.execute(
