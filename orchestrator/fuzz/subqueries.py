@@ -128,29 +128,53 @@ def cte(g: Grammar, depth: int) -> Query:
 
 
 def recursive(g: Grammar, depth: int) -> Query:
-    """WITH RECURSIVE that walks along pairs of a relation."""
-    step = g.sources.pick({"walk"})
+    """WITH RECURSIVE that walks along pairs of a relation, perhaps along two at a time."""
+    step = g.sources.pick({"walk", "next"})
+    places = range(len(step.scope))
     pairs = [
         (a, b)
-        for a in step.scope
-        for b in step.scope
-        if a.sql != b.sql and a.family == b.family == "text" and a.safe and b.safe
+        for a in places
+        for b in places
+        if a != b
+        and all(step.scope[one].family == "text" and step.scope[one].safe for one in (a, b))
     ]
-    numbers = [e for e in step.scope if e.family == "int" and e.safe]
+    numbers = [place for place in places if step.scope[place].family == "int"]
+    numbers = [place for place in numbers if step.scope[place].safe]
     if pairs:
-        start, end = (SQL("{}::text").format(e.sql) for e in g.rng.choice(pairs))
+        chosen, cast = g.rng.choice(pairs), SQL("{}::text")
     elif len(numbers) > 1:
-        start, end = (SQL("{}::bigint").format(e.sql) for e in g.rng.sample(numbers, 2))
+        one, other = g.rng.sample(numbers, 2)
+        chosen, cast = (one, other), SQL("{}::bigint")
     else:
         return distinct(g, depth)
+    following = Source(Identifier("next"), step.relation)
+    (start, end), (start_2, end_2) = (
+        [cast.format(source.scope[place].sql) for place in chosen] for source in (step, following)
+    )
     relation = SQL("{} AS {}").format(step.relation.sql, step.alias)
+    walked = SQL('{} JOIN "walk" ON "walk"."at" = {}').format(relation, start)
+    if g.chance(0.3):
+        walked = SQL("{} JOIN {} AS {} ON {} = {}").format(
+            walked, following.relation.sql, following.alias, start_2, end
+        )
+        end = end_2
+    first = SQL("SELECT {} FROM {}").format(start, relation)
+    field = Field("at", "text" if pairs else "int")
+    if g.chance(0.5):
+        # Rows that come back would be walked from for ever.
+        return Query(
+            SQL(
+                'WITH RECURSIVE "walk"("at", "far") AS (SELECT *, 0 FROM ({}) AS "first" UNION ALL '
+                'SELECT {}, "walk"."far" + 1 FROM {} WHERE "walk"."far" < {})'
+                ' SELECT "at", "far" FROM "walk"'
+            ).format(first, end, walked, SQL(str(g.rng.randint(1, 2)))),
+            (field, Field("far", "int")),
+        )
     return Query(
         SQL(
-            'WITH RECURSIVE "walk"("at") AS (SELECT {start} FROM {relation} UNION '
-            'SELECT {end} FROM {relation} JOIN "walk" ON "walk"."at" = {start}) '
-            'SELECT "at" FROM "walk"'
-        ).format(start=start, end=end, relation=relation),
-        (Field("at", "text" if pairs else "int"),),
+            'WITH RECURSIVE "walk"("at") AS ({} UNION SELECT {} FROM {}) SELECT "at" FROM "walk"'
+        ).format(first, end, walked),
+        (field,),
     )
 
 

@@ -147,7 +147,9 @@ SELECT c.name, q.orders FROM customers c JOIN (SELECT customer, count(*) AS orde
 WITH sums AS (SELECT "order", sum(quantity) AS pieces FROM lines GROUP BY "order") SELECT o.id, s.pieces FROM orders o JOIN sums s ON s."order" = o.id
 -- CTE used several times
 WITH sums AS (SELECT product, sum(quantity) AS pieces FROM lines GROUP BY product) SELECT a.product, b.product AS less FROM sums a JOIN sums b ON b.pieces < a.pieces
--- WITH RECURSIVE
+-- WITH RECURSIVE, UNION
+WITH RECURSIVE led (by, id) AS (SELECT referrer, id FROM customers WHERE referrer IS NOT NULL UNION SELECT led.by, c.id FROM led JOIN customers c ON c.referrer = led.id) SELECT by, count(*) AS customers FROM led GROUP BY by
+-- WITH RECURSIVE, UNION ALL
 WITH RECURSIVE led (id, top) AS (SELECT id, id FROM customers WHERE referrer IS NULL UNION ALL SELECT c.id, led.top FROM customers c JOIN led ON c.referrer = led.id) SELECT id, top FROM led
 
 -- # Windows and limits

@@ -53,7 +53,9 @@ def wrong_claims(connection: Connection[Any], operator: Operator, ids: bool) -> 
     """The keys, IDs, NOT NULLs, equalities and dependencies that one operator's rows refute."""
     rows = text_of(operator, operator.columns)
     checks = list(_checks(operator))
-    if ids and not (isinstance(operator, Scan) and not operator.table.keys):
+    # What is numbered has no IDs by itself.
+    bare = isinstance(operator, Scan) and not operator.table.keys
+    if ids and not bare and not (isinstance(operator, Recursion) and operator.all):
         checks.append(("ids", _repeated(SQL("q"), ids_of(operator))))
     try:
         return _refuted(connection, rows, checks)

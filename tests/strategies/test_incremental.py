@@ -134,6 +134,16 @@ VIEWS = {
     " SELECT category, count(*) AS n FROM r GROUP BY category",
     "visit_steps": "WITH RECURSIVE r (n) AS (SELECT n FROM visits WHERE did = 1 UNION SELECT v.n FROM r JOIN visits v"
     " ON v.did = r.n) SELECT n > 1 AS more, count(*) AS c FROM r GROUP BY 1",
+    "descendants": "WITH RECURSIVE r AS (SELECT did, category, 1 AS far FROM devices WHERE parent = 1 UNION ALL"
+    " SELECT d.did, coalesce(d.category, r.category), r.far + 1 FROM r JOIN devices d ON d.parent = r.did WHERE r.far < 4)"
+    " SELECT did, category, far FROM r",
+    "descendant_counts": "WITH RECURSIVE r (top, did, n) AS (SELECT did, did, 0 FROM devices UNION ALL SELECT r.top, d.did, r.n + dp.n"
+    " FROM r JOIN devices d ON d.parent = r.did JOIN devices_parts dp ON dp.did = d.did WHERE r.n < 40)"
+    " SELECT d.category, count(*) AS c, sum(n) AS n FROM r JOIN devices d ON d.did = r.top GROUP BY d.category",
+    "visit_paths": "WITH RECURSIVE r AS (SELECT did, what, n, 0 AS far FROM visits UNION ALL SELECT v.did, v.what, v.n, r.far + 1"
+    " FROM visits v JOIN r ON v.did = r.n AND v.what > r.what WHERE r.far < 2) SELECT what, n, far FROM r",
+    "reached_pairs": "WITH RECURSIVE r (a, b) AS (SELECT did, parent FROM devices WHERE did < 4 UNION SELECT r.a, e.parent FROM r"
+    " JOIN devices d ON d.did = r.b JOIN devices e ON e.did = d.parent) SELECT a, count(*) AS n FROM r GROUP BY a",
     "leaves_left_out": "WITH RECURSIVE r (a) AS (SELECT did FROM devices WHERE did < 3 UNION SELECT d.did FROM r JOIN devices d"
     " ON d.parent = r.a WHERE EXISTS (SELECT FROM devices_parts dp WHERE dp.did = d.did)) SELECT a FROM r",
     "sorted": "SELECT pid, price FROM parts WHERE kind <> 'k0' ORDER BY price",

@@ -1,7 +1,7 @@
 """μ: a recursive common table expression.
 
 The base's rows, then what the step makes of the rows added last, until it adds none. With UNION a
-row counts once (ID = all columns), with UNION ALL as often as it is derived (no IDs).
+row counts once (ID = all columns), with UNION ALL as often as it is derived (a bag, numbered by ν).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dependencies import Columns, Keys
 from orchestrator.algebra.dialect import Tree, identifier, reference
 from orchestrator.algebra.operators.base import Identified, Operator
+from orchestrator.algebra.operators.numbered import Numbered
 from orchestrator.algebra.operators.set_operation import (
     Branch,
     branch_query,
@@ -23,7 +24,6 @@ from orchestrator.algebra.operators.set_operation import (
 )
 from orchestrator.algebra.rendering import Block, Renderer
 from orchestrator.algebra.traversal import walk
-from orchestrator.algebra.unsupported import NotModelledError
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class RecursiveScan(Operator):
         return f"recursion {self.name} → {' '.join(map(str, self.outputs))}"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """All columns: the recursion around it removes duplicates or has no IDs itself."""
+        """All columns: the recursion around it removes duplicates, or is numbered as a whole."""
         return Identified(self, self.outputs)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
@@ -111,7 +111,8 @@ class Recursion(Operator):
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
         """ID = all columns. Base and step need no IDs: they are not maintained by themselves."""
         if self.all:
-            raise NotModelledError("a recursive UNION ALL has no IDs", self.label)
+            numbered = Numbered.of(self, symbols)
+            return Identified(numbered, (numbered.row, numbered.nth))
         return Identified(self, self.outputs)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:

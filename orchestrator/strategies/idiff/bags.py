@@ -13,6 +13,7 @@ from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.numbered import Numbered
 from orchestrator.algebra.operators.project import Projection
+from orchestrator.algebra.operators.recursive import Recursion
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.traversal import walk
 from orchestrator.strategies.idiff.rules.base import change, has_rule
@@ -43,6 +44,9 @@ def unnumbered(plan: Operator) -> Operator | None:
 
 
 def _without(plan: Operator, gone: set[Column]) -> Operator | None:
+    if isinstance(plan, Numbered) and isinstance(plan.input, Recursion):
+        # Its change is found with the help of what is stored.
+        return plan
     if isinstance(plan, Numbered):
         gone |= {plan.row, plan.nth}
         return plan.input

@@ -17,7 +17,9 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.ids import ids_of, infer_ids, used_symbols
 from orchestrator.algebra.lowering import lower
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.numbered import Numbered
 from orchestrator.algebra.operators.project import Projection
+from orchestrator.algebra.operators.recursive import Recursion
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.telling import told_apart
@@ -312,7 +314,8 @@ def _read(reader: Operator, rows: Operator) -> frozenset[Column]:
 
 def _is_whole(operator: Operator) -> bool:
     """Whether an operator's rule sees to all that is below it."""
-    return len(operator.children) > 1 and has_rule(maintain, operator)
+    derived = isinstance(operator, Numbered) and isinstance(operator.input, Recursion)
+    return derived or (len(operator.children) > 1 and has_rule(maintain, operator))
 
 
 def _composed(plan: Operator) -> Iterator[Operator]:

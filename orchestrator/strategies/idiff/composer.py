@@ -6,7 +6,8 @@ leaves to the root, and what they give is put in the order in which it must run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -184,6 +185,15 @@ class Composer:
             rows,
             same([(new, old) for old, new in named], rows.not_null),
         )
+
+    @contextmanager
+    def joins_not_stored(self) -> Iterator[None]:
+        """Meanwhile no join is stored: a part of it, as the result of a recursion, changes untold."""
+        rule, self.change_of_join = self.change_of_join, None
+        try:
+            yield
+        finally:
+            self.change_of_join = rule
 
     def union(self, columns: Sequence[Column], parts: Sequence[Part]) -> Bag:
         """Signed rows from several plans that show these columns."""

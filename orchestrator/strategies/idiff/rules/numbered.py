@@ -13,6 +13,7 @@ from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.numbered import Numbered
+from orchestrator.algebra.operators.recursive import Recursion
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.scalar import Scalar, filled
@@ -20,6 +21,7 @@ from orchestrator.deltascript.leaves import StateScan
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag
 from orchestrator.strategies.idiff.rules.base import bag
+from orchestrator.strategies.idiff.rules.recursive import change_of_recursion
 from orchestrator.strategies.idiff.rules.stored import maintain
 from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.idiff.terms import renamed, shown
@@ -30,8 +32,11 @@ from orchestrator.strategies.problem import ColumnType
 def _(operator: Numbered, composer: Composer, role: str) -> StateScan:
     composer.types[operator.row.symbol] = ColumnType("bytea", comparable=True)
     composer.types[operator.nth.symbol] = ColumnType("bigint", comparable=True)
-    changed = bag(operator.input, composer)
+    derived = isinstance(operator.input, Recursion)
+    changed = None if derived else bag(operator.input, composer)
     state = store(role, operator, (operator.row, operator.nth), composer)
+    if isinstance(operator.input, Recursion):
+        changed = change_of_recursion(operator.input, state, composer)
     if changed is not None:
         _renumber(Upkeep(state, composer), operator, changed)
     return state

@@ -1,4 +1,4 @@
-"""μ(R), WITH RECURSIVE ... UNION: semi-naive where rows only come, else computed again.
+"""μ(R), WITH RECURSIVE: semi-naive; with UNION where rows only come, else computed again.
 
 Where base and step are of operators that are linear in each table, rows that come to the tables
 can only add to the result. What they add follows from what base and step make of the new rows and
@@ -10,23 +10,26 @@ is computed again whole and its result replaced by difference; so is every other
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.antisemijoin import Antisemijoin
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.recursive import Recursion, RecursiveScan
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
-from orchestrator.algebra.scalar import filled
+from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.traversal import rewrite, walk
+from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.strategies.idiff.again import exchange
 from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.diffs import variables
+from orchestrator.strategies.idiff.diffs import Bag, variables
 from orchestrator.strategies.idiff.leaves import constant
 from orchestrator.strategies.idiff.rules.base import bag, change, has_rule
 from orchestrator.strategies.idiff.rules.stored import maintain
@@ -73,25 +76,85 @@ def _is_linear(operator: Recursion) -> bool:
     )
 
 
-def _derive(upkeep: Upkeep, operator: Recursion) -> None:
-    """Adds what follows from rows that come."""
-    composer, state = upkeep.composer, upkeep.state
+def change_of_recursion(operator: Recursion, state: StateScan, composer: Composer) -> Bag | None:
+    """The change of μ(R) with UNION ALL, as a bag, from its stored result before it.
+
+    Every derivation counts, and there are no others for a row that goes: what base and step make of
+    the changed tables, and of the result as it was, is the change of the first round, rows that go
+    with a sign. The step over it, with the tables as they are, carries it on.
+    """
+    changed = _variables(operator, composer)
+    if not _is_linear(operator):
+        raise NotModelledError("a recursive UNION ALL of more than joins", operator.label)
+    if not changed:
+        return None
+    united = tuple(map(composer.fresh, operator.outputs))
+    first = []
+    for branch, found in _first_round(operator, state, composer):
+        named = zip(united, branch.columns, strict=True)
+        items = [Item(new, Scalar.column(old)) for new, old in named]
+        first.append((found.sign, Projection(found.plan, (*items, Item.kept(found.sign)))))
+    seeds = composer.union(united, first)
+    name = composer.symbols.fresh(operator.name)
+    outputs = tuple(map(composer.fresh, (*operator.outputs, seeds.sign)))
+    sign = composer.fresh(seeds.sign)
+
+    def carried(plan: Operator) -> Operator:
+        """The step with the sign of the rows added last."""
+        if isinstance(plan, RecursiveScan):
+            names = tuple(column.symbol for column in outputs)
+            return replace(plan, name=name, names=names, outputs=(*plan.outputs, sign))
+        if not any(isinstance(one, RecursiveScan) for one in walk(plan)):
+            return plan
+        if isinstance(plan, UnionAll):
+            raise NotModelledError("a recursive UNION ALL of more than joins", operator.label)
+        made = plan.with_children(tuple(map(carried, plan.children)))
+        if isinstance(made, Projection):
+            return replace(made, items=(*made.items, Item.kept(sign)))
+        return made
+
+    derived = Recursion(
+        name,
+        Branch(seeds.plan, (*united, seeds.sign)),
+        Branch(carried(operator.step.input), (*operator.step.columns, sign)),
+        outputs,
+        all=True,
+    )
+    *found_columns, found_sign = outputs
+    pairs = [*zip(found_columns, operator.outputs, strict=True), (found_sign, sign)]
+    return Bag(renamed(derived, pairs), sign)
+
+
+def _first_round(
+    operator: Recursion, state: StateScan, composer: Composer
+) -> Iterator[tuple[Branch, Bag]]:
+    """The changes of base and step, where the result so far stands for the rows added last."""
 
     def known(scan: Operator) -> Operator:
-        """The result so far in the place of the rows added last."""
         if not isinstance(scan, RecursiveScan) or scan.name != operator.name:
             return scan
         before = replace(state, alias=composer.symbols.fresh("s"))
         composer.bags[before] = None
         return renamed(before, zip(operator.outputs, scan.outputs, strict=True))
 
-    seeds = []
     step = replace(operator.step, input=rewrite(operator.step.input, known))
-    for branch in (operator.base, step):
-        changed = bag(branch.input, composer)
+    with composer.joins_not_stored():
+        found = [(branch, bag(branch.input, composer)) for branch in (operator.base, step)]
+    for branch, changed in found:
         if changed is not None:
-            come = Selection(changed.plan, filled("x > 0", x=changed.sign))
-            seeds.append(Branch(shown(come, branch.columns), branch.columns))
+            yield branch, changed
+
+
+def _derive(upkeep: Upkeep, operator: Recursion) -> None:
+    """Adds what follows from rows that come."""
+    composer = upkeep.composer
+    seeds = []
+    for branch, changed in _first_round(operator, upkeep.state, composer):
+        # The change of a join of several changed tables has rows with both signs that were never there.
+        net = Aggregate(composer.column("net"), filled("sum(x)", x=changed.sign))
+        groups = Grouping(changed.plan, tuple(dict.fromkeys(branch.columns)), (net,))
+        come = Selection(groups, filled("x > 0", x=net.column))
+        seeds.append(Branch(shown(come, branch.columns), branch.columns))
     if not seeds:
         return
     name = composer.symbols.fresh(operator.name)
