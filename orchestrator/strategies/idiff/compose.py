@@ -17,9 +17,7 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.ids import ids_of, infer_ids, used_symbols
 from orchestrator.algebra.lowering import lower
 from orchestrator.algebra.operators.base import Operator
-from orchestrator.algebra.operators.numbered import Numbered
 from orchestrator.algebra.operators.project import Projection
-from orchestrator.algebra.operators.recursive import Recursion
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.telling import told_apart
@@ -50,7 +48,7 @@ from orchestrator.strategies.idiff.rules.base import (
     has_rule,
     propagate,
 )
-from orchestrator.strategies.idiff.rules.stored import maintain, not_added, refer
+from orchestrator.strategies.idiff.rules.stored import is_whole, maintain, not_added, refer
 from orchestrator.strategies.idiff.slim import FEWEST, Slim, slimmed
 from orchestrator.strategies.idiff.states import Upkeep, keep_what_is_read, store
 from orchestrator.strategies.idiff.terms import shown
@@ -167,12 +165,16 @@ class _Composition:
         )
 
     def _content(self, root: Operator) -> None:
-        visible = {column for _, column in self.composer.visible}
         inner = root
-        while isinstance(inner, Projection) and all(item.is_kept for item in inner.items):
+        visible = [column for _, column in self.composer.visible]
+        while isinstance(inner, Projection) and all(item.scalar.as_column for item in inner.items):
+            was = {item.column: item.scalar.as_column for item in inner.items}
+            visible = [found for column in visible if (found := was[column]) is not None]
             inner = inner.input
-        if has_rule(maintain, inner) and visible <= set(inner.columns):
+        if has_rule(maintain, inner) and len(set(visible)) == len(self.composer.visible):
             # The groups are the view.
+            names = (name for name, _ in self.composer.visible)
+            self.composer.visible = tuple(zip(names, visible, strict=True))
             maintain(self._over_bags(inner), self.composer, CONTENT)
             return
         rows = self._unnumbered(root)
@@ -314,8 +316,7 @@ def _read(reader: Operator, rows: Operator) -> frozenset[Column]:
 
 def _is_whole(operator: Operator) -> bool:
     """Whether an operator's rule sees to all that is below it."""
-    derived = isinstance(operator, Numbered) and isinstance(operator.input, Recursion)
-    return derived or (len(operator.children) > 1 and has_rule(maintain, operator))
+    return has_rule(maintain, operator) and is_whole(operator)
 
 
 def _composed(plan: Operator) -> Iterator[Operator]:

@@ -22,10 +22,16 @@ from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.recursive import change_of_recursion
-from orchestrator.strategies.idiff.rules.stored import maintain
+from orchestrator.strategies.idiff.rules.stored import is_whole, maintain
 from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.idiff.terms import renamed, shown
 from orchestrator.strategies.problem import ColumnType
+
+
+@is_whole.register
+def _(operator: Numbered) -> bool:
+    # The change of a recursion is found with the help of its stored result.
+    return isinstance(operator.input, Recursion)
 
 
 @maintain.register

@@ -21,6 +21,12 @@ def maintain(operator: Operator, composer: Composer, role: str) -> StateScan:
 
 
 @singledispatch
+def is_whole(operator: Operator) -> bool:
+    """Whether the rule of an operator that is stored sees to all that is below it."""
+    return len(operator.children) > 1
+
+
+@singledispatch
 def refer(operator: Operator, stored: StateScan, composer: Composer) -> StateScan:
     """A reference to a result that is stored once and read at several places."""
     raise NotModelledError("there is no rule for this operator", operator.label)
