@@ -246,6 +246,8 @@ class Assign:
     a step that reads no others then runs only if there are any."""
     hashed: bool = False
     """Whether a large diff is joined by hashing alone: it meets far more rows than statistics expect."""
+    at_most: int | None = None
+    """Up to how many rows it is held, if that is less than others are."""
 
 
 @dataclass(frozen=True)

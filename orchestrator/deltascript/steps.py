@@ -337,7 +337,7 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
             "SELECT {rows}\n        INTO {variables}\n"
             "        FROM (SELECT * FROM (\n            {query}\n        ) AS d LIMIT {limit}) AS d;\n"
         ).format(
-            limit=Literal(LARGE + 1),
+            limit=Literal(_most(step) + 1),
             rows=_collected(step, names),
             variables=_listed([step.variable, *(variable for variable, _ in step.apart)]),
             query=query_text(step.query, names, indent="            "),
@@ -430,7 +430,11 @@ def _given_up(step: Assign) -> Composed:
         "        IF cardinality({}) > {} THEN\n"
         "            rebuild := true;\n            kind := 'R';\n            changed := 0;\n"
         "            CONTINUE;\n        END IF;\n"
-    ).format(Identifier(step.variable), Literal(LARGE))
+    ).format(Identifier(step.variable), Literal(_most(step)))
+
+
+def _most(step: Assign) -> int:
+    return LARGE if step.at_most is None else min(LARGE, step.at_most)
 
 
 def in_attempts(plan: MaintenancePlan, attempt: Composable) -> Composable:

@@ -7,6 +7,7 @@ import pytest
 from orchestrator.deltascript import steps
 from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.strategies.idiff import reach
+from orchestrator.strategies.idiff.rules import recursive as recursion
 
 TABLES = """
 CREATE TABLE parts (pid int PRIMARY KEY, price numeric, kind text);
@@ -359,6 +360,26 @@ def test_what_was_said_not_to_change_may_change(orc):
     for change in CHANGES:
         orc.execute(change)
         assert all(report.equal for report in orc.check()), change
+
+
+@pytest.mark.parametrize("strategy", ["id", "tuple", "recursive"])
+def test_what_went_is_not_carried_round_in_a_circle_for_ever(orc, strategy, monkeypatch):
+    monkeypatch.setattr(recursion, "MOST", 1000)
+    orc.execute(
+        "CREATE TABLE e (id int PRIMARY KEY, a text, b text); INSERT INTO e VALUES"
+        " (1, 'root', 'a'), (2, 'a', 'b'), (3, 'x', 'y'), (4, 'y', 'x'), (5, 'y', 'z')"
+    )
+    query = (
+        "WITH RECURSIVE r (n, far) AS (SELECT 'root', 0 UNION ALL"
+        " SELECT e.b, r.far + 1 FROM e JOIN r ON e.a = r.n) SELECT n, far FROM r"
+    )
+    orc.create_view("r", query, strategy=strategy)
+    with orc.connection.transaction():
+        orc.execute("DELETE FROM e WHERE id = 2; INSERT INTO e VALUES (6, 'b', 'x')")
+    assert all(report.equal for report in orc.check())
+    orc.execute("INSERT INTO e VALUES (7, 'a', 'c'), (8, 'c', 'd'); DELETE FROM e WHERE id = 6")
+    assert all(report.equal for report in orc.check())
+    assert orc.execute("SELECT count(*) FROM r")[0].rows == [(4,)]
 
 
 def test_tables_that_change_are_those_of_the_query(orc):

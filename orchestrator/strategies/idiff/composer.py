@@ -251,13 +251,14 @@ class Composer:
         plan: Operator,
         columns: Sequence[Column],
         needs: Iterable[str] | None = None,
+        at_most: int | None = None,
     ) -> DiffScan:
         """Computes a diff once, into a variable, and reads it from there.
 
         It is computed if one of the variables that it `needs` holds anything: those that it reads,
-        unless others are named.
+        unless others are named. With more than `at_most` rows everything is computed anew.
         """
-        return self.assign_apart(wanted, plan, columns, (), needs)[0]
+        return self.assign_apart(wanted, plan, columns, (), needs, at_most)[0]
 
     def assign_apart(
         self,
@@ -266,6 +267,7 @@ class Composer:
         columns: Sequence[Column],
         conditions: Sequence[tuple[str, Scalar]],
         needs: Iterable[str] | None = None,
+        at_most: int | None = None,
     ) -> tuple[DiffScan, ...]:
         """The same, and for each condition a variable that holds the rows which satisfy it."""
         variable = self.name(wanted)
@@ -278,7 +280,8 @@ class Composer:
         wanting = variables(plan) if needs is None else needs
         apart = tuple((self.name(f"{wanted}_{name}"), _of_diff(one)) for name, one in conditions)
         self.variables += [(name, shape) for name, _ in apart]
-        self.add(plan, Assign(variable, shape, query, tuple(sorted(wanting)), apart))
+        step = Assign(variable, shape, query, tuple(sorted(wanting)), apart, at_most=at_most)
+        self.add(plan, step)
         outputs = tuple((column, column.symbol) for column in columns)
         return tuple(
             DiffScan(name, self.symbols.fresh("d"), outputs)

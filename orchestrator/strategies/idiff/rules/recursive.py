@@ -36,6 +36,9 @@ from orchestrator.strategies.idiff.rules.stored import maintain
 from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.idiff.terms import renamed, same, shown
 
+MOST = 500_000
+"""A change of more derivations is not carried on: all of them are found anew."""
+
 
 @maintain.register
 def _(operator: Recursion, composer: Composer, role: str) -> StateScan:
@@ -81,7 +84,9 @@ def change_of_recursion(operator: Recursion, state: StateScan, composer: Compose
 
     Every derivation counts, and there are no others for a row that goes: what base and step make of
     the changed tables, and of the result as it was, is the change of the first round, rows that go
-    with a sign. The step over it, with the tables as they are, carries it on.
+    with a sign. The step over it, with the tables as they are, carries it on. What went may so
+    be carried where it never was, along rows that have just come, and there in a circle: with the
+    opposite sign it is carried there too, but neither would end.
     """
     changed = _variables(operator, composer)
     if not _is_linear(operator):
@@ -122,7 +127,9 @@ def change_of_recursion(operator: Recursion, state: StateScan, composer: Compose
     )
     *found_columns, found_sign = outputs
     pairs = [*zip(found_columns, operator.outputs, strict=True), (found_sign, sign)]
-    return Bag(renamed(derived, pairs), sign)
+    shown_columns = (*operator.outputs, sign)
+    held = composer.assign("derived", renamed(derived, pairs), shown_columns, at_most=MOST)
+    return Bag(held, sign)
 
 
 def _first_round(
