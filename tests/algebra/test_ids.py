@@ -160,9 +160,10 @@ def test_rows_written_out_are_numbered() -> None:
     assert identified(Values((*one.rows, *one.rows), (column,)))[1] == ["row"]
 
 
-def test_recursion_that_keeps_duplicates_has_none() -> None:
+def test_recursion_that_keeps_duplicates_is_numbered() -> None:
     out = Column("a")
     recursion = Recursion("r", Branch(PARTS, (PID,)), Branch(DEVICES, (DID,)), (out,), all=True)
-    assert "recursive" in refused(recursion).reason
+    _, ids = identified(recursion)
+    assert ids == ["idivm_row", "idivm_nth"]
     plan, ids = identified(Recursion("r", recursion.base, recursion.step, (out,)))
     assert ids == ["a"] and plan.root.keys == {frozenset({out})}
