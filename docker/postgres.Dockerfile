@@ -10,6 +10,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY migrations migrations
+COPY sql/functions sql/functions
 COPY pg_extension pg_extension
 RUN make -C pg_extension install PG_CONFIG=/usr/lib/postgresql/18/bin/pg_config DESTDIR=/extension
 

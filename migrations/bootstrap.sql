@@ -1,4 +1,4 @@
--- What must be there before the first migration: the schema, and the record of what was applied.
+-- What must exist before the first migration: the schema, and the record of what was applied.
 
 CREATE SCHEMA idivm;
 
@@ -8,4 +8,11 @@ CREATE TABLE idivm.migrations (
     checksum    text NOT NULL,
     applied_at  timestamptz NOT NULL DEFAULT now()
 );
-COMMENT ON TABLE idivm.migrations IS 'the migrations that made this catalog, with the checksums of their files';
+COMMENT ON TABLE idivm.migrations IS 'the migrations that made the tables and types, with the checksums of their files';
+
+CREATE TABLE idivm.declarations (
+    checksum    text NOT NULL,
+    routines    text[] NOT NULL,
+    applied_at  timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE idivm.declarations IS 'one row: the checksum of the files that declare functions, and what they declared';

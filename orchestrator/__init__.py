@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from orchestrator.errors import IdivmError
     from orchestrator.runtime.catalog import ViewInfo
     from orchestrator.runtime.explain import Explanation
-    from orchestrator.runtime.refresh import RefreshReport
+    from orchestrator.runtime.refresh import RefreshError, RefreshReport
 
 _HOMES = {
     "CheckReport": "orchestrator.api",
     "Explanation": "orchestrator.runtime.explain",
     "IdivmError": "orchestrator.errors",
     "Orchestrator": "orchestrator.api",
+    "RefreshError": "orchestrator.runtime.refresh",
     "RefreshReport": "orchestrator.runtime.refresh",
     "StatementResult": "orchestrator.api",
     "ViewInfo": "orchestrator.runtime.catalog",
@@ -30,6 +31,7 @@ __all__ = [
     "Explanation",
     "IdivmError",
     "Orchestrator",
+    "RefreshError",
     "RefreshReport",
     "StatementResult",
     "ViewInfo",

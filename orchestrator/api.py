@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -15,12 +16,21 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.errors import Diagnostic
-from psycopg.sql import SQL, Identifier
+from psycopg.errors import Diagnostic, UndefinedTable
+from psycopg.pq import TransactionStatus
+from psycopg.sql import SQL
 
 from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.deltascript.plan import Initialised
-from orchestrator.errors import NameTakenError, NotFoundError, ServerError, UsageError
+from orchestrator.errors import (
+    DatabaseError,
+    IdivmError,
+    NameTakenError,
+    NotFoundError,
+    RightsError,
+    ServerError,
+    UsageError,
+)
 from orchestrator.frontend.options import parse_options, seconds
 from orchestrator.frontend.statements import (
     AlterView,
@@ -34,8 +44,8 @@ from orchestrator.frontend.statements import (
     parse_script,
 )
 from orchestrator.runtime import (
+    answers,
     catalog,
-    check,
     doctor,
     install,
     migrate,
@@ -45,14 +55,16 @@ from orchestrator.runtime import (
     streaming,
     walking,
 )
-from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.catalog import DroppedView, ViewInfo
 from orchestrator.runtime.catalog_parts import Parts, parts_of
 from orchestrator.runtime.doctor import Finding
-from orchestrator.runtime.errors import explained
+from orchestrator.runtime.errors import cascades, explained, near_miss, unreachable
 from orchestrator.runtime.explain import Explanation, explain_view
 from orchestrator.runtime.install import Initialiser, NewView
 from orchestrator.runtime.refresh import RefreshReport
+from orchestrator.runtime.search_path import PIN, pin, pinned, users_path
 from orchestrator.runtime.serve import Event, Server
+from orchestrator.runtime.sessions import open_session
 from orchestrator.spark.java import describe
 
 if TYPE_CHECKING:
@@ -82,6 +94,10 @@ class CheckReport:
     surplus: int
     missing_rows: tuple[str, ...] = ()
     surplus_rows: tuple[str, ...] = ()
+    error: str | None = None
+    """Why it could not be brought up to date, and so was not compared."""
+    notes: tuple[str, ...] = ()
+    """What of the query's answer was not compared to the letter, and why."""
 
 
 def connect(dsn: str | None = None) -> Orchestrator:
@@ -108,14 +124,15 @@ def accelerate(server: EmbeddedServer, database: str | None = None) -> None:
     endpoint = server.up()
     with connect(make_conninfo(endpoint.dsn, dbname=database)) as orchestrator:
         as_superuser = make_conninfo(endpoint.superuser_dsn, dbname=database)
-        with psycopg.connect(as_superuser, autocommit=True) as superuser:
+        with open_session(as_superuser) as superuser:
+            superuser.execute(PIN)
             migrate.take_module(superuser)
-        if not catalog.captures_in_c(orchestrator.connection):
-            raise ServerError(
-                "The server does not take capture's C form: run idivm down, then this again, and "
-                "see that the setting idivm.accelerate is not off."
-            )
-        with explained("Changing capture"):
+        with explained("Changing capture"), pinned(orchestrator.connection):
+            if not catalog.captures_in_c(orchestrator.connection):
+                raise ServerError(
+                    "The server does not take capture's C form: run idivm down, then this again, and "
+                    "see that the setting idivm.accelerate is not off."
+                )
             sources.switch_form(orchestrator.connection)
 
 
@@ -129,14 +146,13 @@ def _open(dsn: str) -> Connection[Any]:
             " host=... dbname=... user=..., with special characters escaped."
         ) from None
     try:
-        connection = psycopg.connect(dsn, autocommit=True, application_name="idivm")
+        connection = open_session(dsn)
     except psycopg.Error as error:
-        reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no reason given"
         raise ServerError(
-            f"Cannot connect to PostgreSQL: {reason}. Check --dsn, IDIVM_DSN or DATABASE_URL."
+            f"Cannot connect to PostgreSQL: {unreachable(error)}. Check --dsn, IDIVM_DSN or DATABASE_URL."
         ) from error
     try:
-        with explained("Preparing the database"):
+        with explained("Preparing the database"), pinned(connection):
             migrate.migrate(connection)
     except BaseException:
         connection.close()
@@ -153,6 +169,7 @@ class Orchestrator:
         self._stack = ExitStack()
         self._spark: SparkSession | None = None
         self.on_notice: Callable[[str], None] | None = None
+        self._names: Mapping[str, str] = {}
         connection.add_notice_handler(self._notice)
 
     def __enter__(self) -> Orchestrator:
@@ -176,7 +193,26 @@ class Orchestrator:
 
     def _notice(self, diagnostic: Diagnostic) -> None:
         if self.on_notice is not None and diagnostic.message_primary:
-            self.on_notice(diagnostic.message_primary)
+            for line in cascades(diagnostic, self._names):
+                self.on_notice(line)
+
+    @contextmanager
+    def _ours(self, doing: str, *, writes: bool = True) -> Iterator[None]:
+        """Runs statements of idivm's own, and turns errors into sentences that say what was being done."""
+        if writes:
+            self._require_primary(doing)
+        with explained(doing), pinned(self.connection):
+            yield
+
+    def _require_primary(self, doing: str) -> None:
+        if self._on_standby():
+            raise DatabaseError(
+                f"{doing} is not possible on this server: it is a standby, which takes no changes. "
+                "Connect to the primary for it; list, status, explain, enumerate and check work here."
+            )
+
+    def _on_standby(self) -> bool:
+        return self.connection.info.parameter_status("in_hot_standby") == "on"
 
     def execute(self, script: str) -> list[StatementResult]:
         """Runs a script; CREATE VIEW, DROP VIEW and REFRESH act on maintained views."""
@@ -219,23 +255,27 @@ class Orchestrator:
         return self._alter(AlterView(f"ALTER VIEW {name}", parse_name(name), given))
 
     def refresh(self, *names: str) -> list[RefreshReport]:
-        """Brings the named views, or all, up to date in one snapshot, lower ones first."""
+        """Refresh the named views, or all, in one snapshot, lower ones first.
+
+        Raise `RefreshError` if some of them fail; the others are refreshed all the same.
+        """
         return self._refresh([parse_name(name) for name in names])
 
     def views(self) -> list[ViewInfo]:
         """Every maintained view."""
-        with explained("Listing views"):
-            install.sweep(self.connection)
+        with self._ours("Listing views", writes=False):
+            if not self._on_standby():
+                install.sweep(self.connection)
             return catalog.all_views(self.connection)
 
     def view(self, name: str) -> ViewInfo:
         """One maintained view."""
-        with explained(f"Looking up {name}"):
+        with self._ours(f"Looking up {name}", writes=False):
             return catalog.view_named(self.connection, parse_name(name).identifier)
 
     def parts(self, view: ViewInfo) -> Parts | None:
         """The heavy and light parts that a view of the strategy `skew` keeps of its relations."""
-        with explained(f"Looking at the parts of {view.name}"):
+        with self._ours(f"Looking at the parts of {view.name}", writes=False):
             return parts_of(self.connection, install.names_of(view), view.plan)
 
     def enumerate(
@@ -246,31 +286,73 @@ class Orchestrator:
         With `prefix`, values of some columns, only the rows that have them. What no table holds is
         found row by row; nothing is computed that is not asked for.
         """
-        with explained(f"Enumerating {name}"):
+        with self._ours(f"Enumerating {name}", writes=False):
             view = catalog.view_named(self.connection, parse_name(name).identifier)
             shown = catalog.relation_name(self.connection, view)
             order = walking.order_of(self.connection, install.names_of(view), view.plan)
             info = self.connection.info
-            with psycopg.connect(
-                make_conninfo(info.dsn, password=info.password or None), autocommit=True
-            ) as connection:
-                if order is None:
-                    joined = view.options.get("representation") == "factorized"
-                    yield from walking.stored_rows(connection, shown, prefix or {}, joined)
-                else:
-                    rows = streaming.rows if order.streamed else walking.rows
-                    yield from rows(connection, order, prefix or {})
+        with (
+            explained(f"Enumerating {name}"),
+            open_session(make_conninfo(info.dsn, password=info.password or None)) as connection,
+        ):
+            connection.execute(PIN)
+            if order is None:
+                joined = view.options.get("representation") == "factorized"
+                yield from walking.stored_rows(connection, shown, prefix or {}, joined)
+            else:
+                rows = streaming.rows if order.streamed else walking.rows
+                yield from rows(connection, order, prefix or {})
+
+    def dropped_views(self) -> list[DroppedView]:
+        """Return the views that DROP ... CASCADE took along with what they read."""
+        with self._ours("Listing views", writes=False):
+            if not self._on_standby():
+                install.sweep(self.connection)
+            return catalog.dropped_views(self.connection)
+
+    def restore(self, *names: str) -> list[ViewInfo]:
+        """Create the named views again, or all, that DROP ... CASCADE took along with what they read."""
+        with self._ours("Restoring"):
+            install.sweep(self.connection)
+            dropped = catalog.dropped_views(self.connection)
+            if names:
+                wanted = [self._dropped(parse_name(name)) for name in names]
+                dropped = [view for view in dropped if view in wanted]
+            return [self._restore(view) for view in dropped]
+
+    def _dropped(self, name: QualifiedName) -> DroppedView:
+        found = catalog.dropped_view(self.connection, name.identifier)
+        if found is None:
+            raise NotFoundError(
+                f"No DROP ... CASCADE has taken a maintained view {name} along;"
+                " `idivm list` shows the views that there are."
+            )
+        return found
+
+    def _restore(self, dropped: DroppedView) -> ViewInfo:
+        try:
+            with explained("Creating it"):
+                return install.restore_view(
+                    self.connection, dropped, lambda new: self._initialiser(new, None)
+                )
+        except DatabaseError as error:
+            raise DatabaseError(f"Restoring {dropped.name}: {error}") from error
 
     def explain(self, name: str) -> Explanation:
         """How a view is maintained: plan, script and reasons."""
-        with explained(f"Explaining {name}"):
+        with self._ours(f"Explaining {name}", writes=False):
             return explain_view(
                 self.connection, catalog.view_named(self.connection, parse_name(name).identifier)
             )
 
     def check(self, *names: str) -> list[CheckReport]:
-        """Refreshes the named views, or all, and compares each with its query's own answer."""
-        with explained("Checking"):
+        """Refreshes the named views, or all, and compares each with its query's own answer.
+
+        A standby cannot refresh: there only the views that have no changes pending are compared.
+        """
+        if self._on_standby():
+            return self._check_on_standby([parse_name(name) for name in names])
+        with self._ours("Checking"):
             self._tidy()
             ids = catalog.view_ids(self.connection, [parse_name(name).identifier for name in names])
 
@@ -278,13 +360,41 @@ class Orchestrator:
                 refresh.refresh_here(self.connection, ids)
                 refresh.pin_tables(self.connection, ids)
                 here = {view.id: view for view in catalog.all_views(self.connection)}
-                return [
-                    self._compare(here.get(one) or catalog.view_by_id(self.connection, one))
+                wanted = [
+                    here.get(one) or catalog.view_by_id(self.connection, one)
                     for one in ids
                     if one in here or names
                 ]
+                return [
+                    CheckReport(view.name, False, 0, 0, error=view.error)
+                    if view.error
+                    else self._compare(view)
+                    for view in wanted
+                ]
 
             return refresh.in_one_cut(self.connection, ids, compare)
+
+    def _check_on_standby(self, names: Sequence[QualifiedName]) -> list[CheckReport]:
+        with (
+            self._ours("Checking", writes=False),
+            refresh.one_snapshot(self.connection),
+        ):
+            ids = catalog.view_ids(self.connection, [name.identifier for name in names])
+            views = [catalog.view_by_id(self.connection, one) for one in ids]
+            unlogged = catalog.readers_of_unlogged(self.connection, ids)
+            reports = []
+            for view in views:
+                if view.pending or view.id in unlogged:
+                    reason = (
+                        "it reads an unlogged table, which has no content on a standby"
+                        if view.id in unlogged
+                        else f"it has {view.pending} pending changes, which a refresh on the primary applies"
+                    )
+                    if self.on_notice is not None:
+                        self.on_notice(f"View {view.name} was not compared: {reason}.")
+                else:
+                    reports.append(self._compare(view))
+            return reports
 
     def serve(
         self,
@@ -299,8 +409,16 @@ class Orchestrator:
         """
         info = self.connection.info
         dsn = make_conninfo(info.dsn, password=info.password or None)
+
+        self._require_primary("Serving")
+
+        def connect() -> Connection[Any]:
+            connection = _open(dsn)
+            pin(connection)
+            return connection
+
         Server(
-            lambda: _open(dsn),
+            connect,
             lambda connection: Orchestrator(connection)._tidy(),
             report,
             seconds(interval),
@@ -312,7 +430,7 @@ class Orchestrator:
 
         With `contents` each view is brought up to date and compared with its query's answer.
         """
-        with explained("Examining"):
+        with self._ours("Examining"):
             findings = doctor.examine(self.connection, contents)
         return [*findings, Finding("java", *describe())]
 
@@ -361,7 +479,7 @@ class Orchestrator:
             "max_bad_rows": max_bad_rows,
         }
         tables = tables_of(source, into, {k: v for k, v in said.items() if v is not None})
-        with explained("Loading"):
+        with self._ours("Loading"):
             report, decision = run(
                 self.connection,
                 tables,
@@ -426,8 +544,11 @@ class Orchestrator:
             parse_options(statement.options),
             statement.replace,
         )
-        with explained(f"Creating {statement.name}"):
-            return install.create_view(self.connection, new, self._initialiser(new, spark))
+        try:
+            with self._ours(f"Creating {statement.name}"):
+                return install.create_view(self.connection, new, self._initialiser(new, spark))
+        except DatabaseError as error:
+            raise self._with_near_miss(error) from error.__cause__
 
     def _initialiser(self, new: NewView, spark: SparkSession | None) -> Initialiser | None:
         """What computes the first content of a view, if PostgreSQL alone is not to."""
@@ -445,13 +566,13 @@ class Orchestrator:
         return States(spark, dsn_of(self.connection)).create
 
     def _alter(self, statement: AlterView) -> ViewInfo:
-        with explained(f"Altering {statement.name}"):
+        with self._ours(f"Altering {statement.name}"):
             self._tidy()
             view = catalog.view_named(self.connection, statement.name.identifier)
             options = modes.altered(view, statement.options)
             if modes.asks_for_another_plan(view, options):
                 new = NewView(
-                    parse_name(view.name),
+                    parse_name(view.relation),
                     view.query,
                     modes.columns_of(self.connection, view),
                     options,
@@ -466,22 +587,45 @@ class Orchestrator:
 
         It looks at what the named views read, or all, and gives their numbers.
         """
-        install.sweep(self.connection)
-        ids = catalog.view_ids(self.connection, [name.identifier for name in names])
-        install.follow(self.connection, ids)
+        ids, _ = self._follow(names)
         return ids
 
+    def _follow(self, names: Sequence[QualifiedName]) -> tuple[list[int], dict[int, str]]:
+        """As `_tidy`, and why some of the views could not be planned again."""
+        install.sweep(self.connection)
+        for dropped in catalog.dropped_views(self.connection):
+            if dropped.options.get("on_drop") == "restore":
+                try:
+                    self._restore(dropped)
+                except IdivmError as error:
+                    # What it reads may come later.
+                    install.warn(self.connection, str(error))
+        ids = catalog.view_ids(self.connection, [name.identifier for name in names])
+        return ids, install.follow(self.connection, ids)
+
     def _refresh(self, names: list[QualifiedName]) -> list[RefreshReport]:
-        with explained("Refreshing"):
-            return refresh.refresh(self.connection, self._tidy(names))
+        with self._ours("Refreshing"):
+            ids, unplanned = self._follow(names)
+            try:
+                return refresh.refresh(self.connection, ids, unplanned)
+            except refresh.RefreshError:
+                # A name in a program may be unknown by now, as after ALTER TYPE ... RENAME.
+                concerned = catalog.refresh_order(self.connection, ids)
+                if unplanned or not catalog.views_to_replan(self.connection, concerned):
+                    raise
+            return refresh.refresh(self.connection, *self._follow(names))
 
     def _drop(self, statement: DropView) -> None:
+        with self._ours("Removing what was dropped"):
+            install.sweep(self.connection)
         for name in statement.names:
-            with explained(f"Dropping {name}"):
+            with self._ours(f"Dropping {name}"):
                 try:
                     view = catalog.view_named(self.connection, name.identifier)
                 except NotFoundError:
                     oid = catalog.relation_oid(self.connection, name.identifier)
+                    if oid is None and catalog.forget_dropped(self.connection, name.identifier):
+                        continue
                     if oid is None and statement.if_exists:
                         continue
                     if oid is None:
@@ -492,28 +636,54 @@ class Orchestrator:
 
     def _drop_plain(self, name: QualifiedName, cascade: bool) -> None:
         tail = SQL(" CASCADE") if cascade else SQL("")
-        self.connection.execute(SQL("DROP VIEW {}{}").format(name.identifier, tail))
+        with users_path(self.connection):
+            self.connection.execute(SQL("DROP VIEW {}{}").format(name.identifier, tail))
         install.sweep(self.connection)
 
     def _pass_on(self, statement: Other) -> StatementResult:
-        with explained(f"{statement.verb} failed"):
-            cursor = self.connection.execute(statement.text.encode())
+        if statement.verb in ("ALTER", "DROP") and not self._in_failed_transaction():
+            # Afterwards nothing tells any more which views the objects behind them belonged to.
+            with self._ours("Looking up names", writes=False):
+                self._names = catalog.names_behind(self.connection)
+        try:
+            with explained(f"{statement.verb} failed", statement.text, names=self._names):
+                cursor = self.connection.execute(statement.text.encode())
+        except DatabaseError as error:
+            raise self._with_near_miss(error) from error.__cause__
         message = cursor.statusmessage or statement.verb
         if statement.verb == "DROP":
-            with explained("Removing what was dropped"):
+            with self._ours("Removing what was dropped"):
                 install.sweep(self.connection)
         if cursor.description is None:
             return StatementResult(statement.verb, message)
         names = tuple(column.name for column in cursor.description)
         return StatementResult(statement.verb, message, names, cursor.fetchall())
 
+    def _in_failed_transaction(self) -> bool:
+        return self.connection.info.transaction_status == TransactionStatus.INERROR
+
+    def _with_near_miss(self, error: DatabaseError) -> DatabaseError:
+        """Add the name that the user may have meant, if a table or view was not found."""
+        cause = error.__cause__
+        missing = re.search(r'"([^"]+)" does not exist', str(cause))
+        if not isinstance(cause, UndefinedTable) or not missing or self._in_failed_transaction():
+            return error
+        name = missing[1].rpartition(".")[2]
+        with explained("Looking up names"):
+            return DatabaseError(
+                f"{error}{near_miss(name, catalog.visible_relations(self.connection))}"
+            )
+
     def _compare(self, view: ViewInfo) -> CheckReport:
         # The definition answers as it does in a refresh; its settings go back with the savepoint.
         with self.connection.transaction(force_rollback=True):
             catalog.take_settings(self.connection, {**view.settings, "search_path": SEARCH_PATH})
+            try:
+                catalog.refuse_forbidden(self.connection, view.id, view.name)
+            except RightsError as reason:
+                return CheckReport(view.name, False, 0, 0, error=str(reason))
             shown = catalog.relation_name(self.connection, view)
-            definition = Identifier("idivm_def", f"v{view.id}")
-            result = check.compare(self.connection, view=shown, definition=definition)
+            result = answers.check_view(self.connection, shown, view.id)
         return CheckReport(
             view.name,
             result.equal,
@@ -521,4 +691,5 @@ class Orchestrator:
             result.surplus,
             result.missing_samples,
             result.surplus_samples,
+            notes=result.notes,
         )

@@ -25,6 +25,10 @@ class UnsupportedError(IdivmError):
     """The query is valid SQL but cannot be maintained in the way that was asked for."""
 
 
+class RightsError(IdivmError):
+    """The owner of a view may not read what it reads, or does not trust the code that it calls."""
+
+
 class DatabaseError(IdivmError):
     """PostgreSQL refused; the message carries its sentence."""
 

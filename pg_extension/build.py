@@ -1,7 +1,7 @@
-"""Builds the extension from migrations/: python pg_extension/build.py OUTDIR.
+"""Build the extension from migrations/ and sql/functions/: python pg_extension/build.py OUTDIR.
 
-The extension's version is the number of the last migration. Each version gets a script that
-installs it, and one that updates to it from the version before. Needs Python 3.10, nothing else.
+The extension's version is the number of the last migration. One script installs it, and one updates to it from each
+earlier version. Needs Python 3.10, nothing else.
 """
 
 from __future__ import annotations
@@ -22,8 +22,16 @@ INSERT INTO idivm.migrations (number, name, checksum)
 VALUES ({number}, '{name}', '{checksum}');
 """
 
-# No migration puts rows into the catalog: all rows in it are the user's, and all of them belong
-# into a dump. But for the record of migrations, which the restored extension brings itself.
+_DECLARE = """
+SET LOCAL check_function_bodies = off;
+"""
+
+_DECLARED = """
+UPDATE idivm.declarations SET checksum = '{checksum}';
+"""
+
+# All rows in the catalog are the user's and belong into a dump, except for the records of what was applied, which the
+# restored extension brings itself.
 _DUMP_MARKS = """
 DO $marks$
 DECLARE
@@ -35,12 +43,24 @@ BEGIN
         JOIN pg_extension AS e ON e.oid = d.refobjid AND e.extname = 'idivm'
         JOIN pg_class AS c ON c.oid = d.objid AND c.relkind IN ('r', 'S')
         WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass
-          AND d.deptype = 'e' AND d.objid <> 'idivm.migrations'::regclass
+          AND d.deptype = 'e'
+          AND d.objid NOT IN ('idivm.migrations'::regclass, 'idivm.declarations'::regclass)
     LOOP
         PERFORM pg_extension_config_dump(relation, '');
     END LOOP;
 END
 $marks$;
+"""
+
+# Without it, capture follows partitions at the next refresh.
+_EVENTS = """
+DO $events$
+BEGIN
+    IF (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user) THEN
+        CALL idivm.watch_partitions();
+    END IF;
+END
+$events$;
 """
 
 
@@ -70,35 +90,44 @@ def read_migrations(folder: Path) -> list[Migration]:
     return migrations
 
 
-def scripts(bootstrap: str, migrations: list[Migration], module: str) -> dict[str, str]:
-    """The extension's scripts by file name: an installation of each version, and each update."""
-    made = {}
-    ending = module + _DUMP_MARKS
-    install = bootstrap
-    for migration in migrations:
-        number = migration.number
-        install += migration.sql
-        made[f"idivm--{number}.sql"] = (
-            _GUARD.format(command=f"CREATE EXTENSION idivm VERSION '{number}'") + install + ending
+def declared(functions: Path, ending: str) -> str:
+    """What declares all routines, with the record of that, as the program itself would write it."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(functions.glob("*.sql")))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return _DECLARE + text + ending + _DECLARED.format(checksum=digest)
+
+
+def scripts(bootstrap: str, migrations: list[Migration], ending: str) -> dict[str, str]:
+    """The extension's scripts by file name: the installation, and the update from each earlier version."""
+    last = migrations[-1].number
+    made = {
+        f"idivm--{last}.sql": _GUARD.format(command=f"CREATE EXTENSION idivm VERSION '{last}'")
+        + bootstrap
+        + "".join(migration.sql for migration in migrations)
+        + ending
+    }
+    for number in range(1, last):
+        made[f"idivm--{number}--{last}.sql"] = (
+            _GUARD.format(command=f"ALTER EXTENSION idivm UPDATE TO '{last}'")
+            + "".join(migration.sql for migration in migrations[number:])
+            + ending
         )
-        if number > 1:
-            made[f"idivm--{number - 1}--{number}.sql"] = (
-                _GUARD.format(command=f"ALTER EXTENSION idivm UPDATE TO '{number}'")
-                + migration.sql
-                + ending
-            )
     return made
 
 
-def build(target: Path, folder: Path) -> list[Path]:
-    """Writes the control file and the scripts, and removes scripts of an earlier build."""
+def build(target: Path, folder: Path, functions: Path) -> list[Path]:
+    """Write the control file and the scripts, and remove scripts of an earlier build."""
     migrations = read_migrations(folder)
-    bootstrap = (folder / "bootstrap.sql").read_text(encoding="utf-8")
-    module = (folder / "module.sql").read_text(encoding="utf-8")
+    bootstrap, routines, module = (
+        (folder / name).read_text(encoding="utf-8")
+        for name in ("bootstrap.sql", "declared.sql", "module.sql")
+    )
     control = (HERE / "idivm.control").read_text(encoding="utf-8")
     files = {
         "idivm.control": f"{control}default_version = '{migrations[-1].number}'\n",
-        **scripts(bootstrap, migrations, module),
+        **scripts(
+            bootstrap, migrations, declared(functions, routines) + module + _EVENTS + _DUMP_MARKS
+        ),
     }
     target.mkdir(parents=True, exist_ok=True)
     for path in target.glob("idivm--*.sql"):
@@ -114,8 +143,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("target", type=Path, metavar="OUTDIR")
     parser.add_argument("--migrations", type=Path, default=HERE.parent / "migrations")
+    parser.add_argument("--functions", type=Path, default=HERE.parent / "sql" / "functions")
     options = parser.parse_args()
-    for path in build(options.target, options.migrations):
+    for path in build(options.target, options.migrations, options.functions):
         print(path)
 
 

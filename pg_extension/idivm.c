@@ -1,6 +1,6 @@
 /*
  * Capture for one statement, in C: what the plpgsql function of the same operation does, without
- * starting an executor for it.
+ * starting an executor for it. The row trigger of replica sessions calls it as well, for one row.
  *
  * The trigger names its source, the number of the table among those that carry the source's
  * capture, and the key's columns by their numbers in the log:
@@ -125,7 +125,8 @@ static HTAB *captures = NULL;
 static const char *
 operation_name(TriggerEvent event)
 {
-	return TRIGGER_FIRED_BY_INSERT(event) ? "insert"
+	return TRIGGER_FIRED_FOR_ROW(event) ? "rows"
+		: TRIGGER_FIRED_BY_INSERT(event) ? "insert"
 		: TRIGGER_FIRED_BY_UPDATE(event) ? "update" : "delete";
 }
 
@@ -205,6 +206,22 @@ is_member(const Trigger *trigger, Relation table)
 	return false;
 }
 
+/* Has the views of a source rebuilt, where nothing is left that would log the statement. */
+static void
+note_lost(const char *source)
+{
+	Oid			types[] = {INT4OID};
+	Oid			schema = get_namespace_oid("idivm", true);
+	Oid			function = InvalidOid;
+
+	if (OidIsValid(schema))
+		function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("note_lost"),
+								   PointerGetDatum(buildoidvector(types, lengthof(types))),
+								   ObjectIdGetDatum(schema));
+	if (OidIsValid(function))
+		OidFunctionCall1(function, Int32GetDatum(pg_strtoint32(source)));
+}
+
 static Datum
 call_plpgsql(FunctionCallInfo fcinfo)
 {
@@ -214,6 +231,13 @@ call_plpgsql(FunctionCallInfo fcinfo)
 	FmgrInfo	flinfo;
 	LOCAL_FCINFO(call, 0);
 
+	if (!OidIsValid(function))
+	{
+		/* Nobody's views are to be rebuilt by whoever makes such a trigger on a table of his own. */
+		if (is_member(trigger_data->tg_trigger, trigger_data->tg_relation))
+			note_lost(trigger_data->tg_trigger->tgargs[0]);
+		return PointerGetDatum(NULL);
+	}
 	fmgr_info(function, &flinfo);
 	InitFunctionCallInfoData(*call, &flinfo, 0, InvalidOid, fcinfo->context, fcinfo->resultinfo);
 	return FunctionCallInvoke(call);
@@ -749,6 +773,42 @@ log_statement(const Capture *capture, TriggerData *trigger_data, Relation segmen
 	return pair != PAIR_IS_NONE;
 }
 
+/* Logs the row of a row trigger; false if that is left to the plpgsql function. */
+static bool
+log_row(const Capture *capture, TriggerData *trigger_data, Relation segment, int64 number)
+{
+	TriggerEvent event = trigger_data->tg_event;
+	TupleTableSlot *old_row = TRIGGER_FIRED_BY_INSERT(event) ? NULL : trigger_data->tg_trigslot;
+	TupleTableSlot *new_row = TRIGGER_FIRED_BY_INSERT(event) ? trigger_data->tg_trigslot
+		: TRIGGER_FIRED_BY_UPDATE(event) ? trigger_data->tg_newslot : NULL;
+	bool		is_pair = old_row != NULL && new_row != NULL && capture->keyed;
+	Writer		writer;
+
+	if (old_row != NULL)
+		slot_getsomeattrs(old_row, capture->last);
+	if (new_row != NULL)
+		slot_getsomeattrs(new_row, capture->last);
+	if (is_pair)
+	{
+		Pair		pair = compare(capture, old_row, new_row);
+
+		if (pair != PAIR_IS_CHANGED)
+			return pair == PAIR_IS_SAME;
+	}
+	begin_writing(&writer, capture, segment, number);
+	if (is_pair)
+		write_row(&writer, 'U', old_row, new_row);
+	else
+	{
+		if (old_row != NULL)
+			write_row(&writer, 'D', old_row, NULL);
+		if (new_row != NULL)
+			write_row(&writer, 'I', NULL, new_row);
+	}
+	end_writing(&writer);
+	return true;
+}
+
 PG_FUNCTION_INFO_V1(idivm_capture_rows);
 
 Datum
@@ -759,16 +819,17 @@ idivm_capture_rows(PG_FUNCTION_ARGS)
 	Capture    *capture;
 	Relation	segment;
 	int64		number;
+	bool		is_row;
 	bool		done;
 
 	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_AFTER(trigger_data->tg_event) ||
-		!TRIGGER_FIRED_FOR_STATEMENT(trigger_data->tg_event) ||
 		TRIGGER_FIRED_BY_TRUNCATE(trigger_data->tg_event) ||
 		trigger_data->tg_trigger->tgnargs < 2)
 		ereport(ERROR,
 				errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				errmsg("idivm.capture_rows is for the triggers that idivm itself makes"));
-	if (is_empty(trigger_data->tg_oldtable) && is_empty(trigger_data->tg_newtable))
+	is_row = TRIGGER_FIRED_FOR_ROW(trigger_data->tg_event);
+	if (!is_row && is_empty(trigger_data->tg_oldtable) && is_empty(trigger_data->tg_newtable))
 		return PointerGetDatum(NULL);
 
 	trigger = trigger_data->tg_trigger;
@@ -786,7 +847,9 @@ idivm_capture_rows(PG_FUNCTION_ARGS)
 	segment = table_open(capture->segments[(number >> SEGMENT_BITS) & 1], RowExclusiveLock);
 	if (!capture->valid)
 		make_out(capture, trigger, trigger_data->tg_relation, segment);
-	done = capture->in_c && log_statement(capture, trigger_data, segment, number);
+	done = capture->in_c &&
+		(is_row ? log_row(capture, trigger_data, segment, number)
+		 : log_statement(capture, trigger_data, segment, number));
 	table_close(segment, NoLock);
 	return done ? PointerGetDatum(NULL) : call_plpgsql(fcinfo);
 }

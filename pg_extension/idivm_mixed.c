@@ -1,6 +1,6 @@
 /*
  * Elements of the generalised covariance ring, over numbers and categories, in C: what the functions of the
- * same names that idivm.plain_mixed() makes in migrations/ do, with the same results.
+ * same names that sql/functions/91_categories.sql declares do, with the same results.
  *
  * An element is a list of monomials (i, a, j, b, v), ordered by i, a, j, b, none of which is zero. Numbers
  * are exact: those that are small and whole are added up as 64 bits, all others as numeric.

@@ -5,7 +5,9 @@
  *
  * A session remembers of which views it has found that all they read is as it was when they were
  * planned. It forgets that as soon as PostgreSQL tells it of any change to a table that one of them
- * reads, or to any function: whatever plans a view anew replaces the view's program.
+ * reads, or to any function: whatever plans a view anew replaces the view's program. For views that
+ * call functions or types of users, it also forgets that after a change to any type, operator,
+ * collation or the like.
  */
 #include "postgres.h"
 
@@ -21,8 +23,6 @@
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
-#include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -35,6 +35,7 @@ typedef struct
 {
 	int32		view;			/* the key */
 	uint64		fits_in;		/* the generation in which it was found to fit, or 0 */
+	uint64		fits_code;		/* the same of code; 0 if the view calls none that can change */
 } Known;
 
 static HTAB *known = NULL;
@@ -42,6 +43,9 @@ static HTAB *watched = NULL;
 
 /* Goes up with every change that might matter. */
 static uint64 generation = 1;
+
+/* Goes up with every change of a function, operator, type or the like. */
+static uint64 code_generation = 1;
 
 static void
 relation_changed(Datum arg, Oid relation)
@@ -54,6 +58,13 @@ static void
 function_changed(Datum arg, int cache, uint32 hash)
 {
 	generation++;
+	code_generation++;
+}
+
+static void
+code_changed(Datum arg, int cache, uint32 hash)
+{
+	code_generation++;
 }
 
 static Known *
@@ -66,15 +77,21 @@ look_up(int32 view)
 	{
 		HASHCTL		by_view = {.keysize = sizeof(int32), .entrysize = sizeof(Known)};
 		HASHCTL		by_oid = {.keysize = sizeof(Oid), .entrysize = sizeof(Oid)};
+		const int	caches[] = {
+			AGGFNOID, AMPROCNUM, CASTSOURCETARGET, COLLOID, CONSTROID, ENUMOID, NAMESPACEOID,
+			OPEROID, TSCONFIGMAP, TSCONFIGOID, TSDICTOID, TYPEOID
+		};
 
 		watched = hash_create("idivm watched relations", 64, &by_oid, HASH_ELEM | HASH_BLOBS);
 		known = hash_create("idivm known views", 32, &by_view, HASH_ELEM | HASH_BLOBS);
 		CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
 		CacheRegisterSyscacheCallback(PROCOID, function_changed, (Datum) 0);
+		for (int i = 0; i < lengthof(caches); i++)
+			CacheRegisterSyscacheCallback(caches[i], code_changed, (Datum) 0);
 	}
 	one = hash_search(known, &view, HASH_ENTER, &found);
 	if (!found)
-		one->fits_in = 0;
+		one->fits_in = one->fits_code = 0;
 	return one;
 }
 
@@ -107,9 +124,12 @@ function_of_view(const char *name)
 	return function_named("idivm", name, types, lengthof(types));
 }
 
-/* Has changes of what a view reads noticed from now on; false where they would not say all. */
+/*
+ * Has changes of what a view reads noticed from now on; false where they would not say all. Also tells
+ * whether the view calls code that can change.
+ */
 static bool
-watch(int32 view)
+watch(int32 view, bool *calls_code)
 {
 	LOCAL_FCINFO(call, 1);
 	FmgrInfo	function;
@@ -122,6 +142,7 @@ watch(int32 view)
 	call->args[0].value = Int32GetDatum(view);
 	call->args[0].isnull = false;
 	members = FunctionCallInvoke(call);
+	*calls_code = false;
 	if (call->isnull)
 		return false;
 	deconstruct_array(DatumGetArrayTypeP(members), OIDOID, sizeof(Oid), true, TYPALIGN_INT,
@@ -130,7 +151,10 @@ watch(int32 view)
 	{
 		Oid			member = DatumGetObjectId(oids[i]);
 
-		hash_search(watched, &member, HASH_ENTER, NULL);
+		if (OidIsValid(member))
+			hash_search(watched, &member, HASH_ENTER, NULL);
+		else
+			*calls_code = true;
 	}
 	return true;
 }
@@ -148,8 +172,11 @@ Datum
 idivm_has_drifted(PG_FUNCTION_ARGS)
 {
 	int32		view = PG_GETARG_INT32(0);
+	Known	   *one;
 	uint64		begun;
+	uint64		code_begun;
 	bool		may_last;
+	bool		calls_code;
 	bool		drifted;
 
 	/* A snapshot that lasts may be older than what this session has been told of. */
@@ -158,16 +185,22 @@ idivm_has_drifted(PG_FUNCTION_ARGS)
 
 	/* Who changes a table shows it first and tells it afterwards. */
 	AcceptInvalidationMessages();
-	if (look_up(view)->fits_in == generation)
+	one = look_up(view);
+	if (one->fits_in == generation && (one->fits_code == 0 || one->fits_code == code_generation))
 		PG_RETURN_BOOL(false);
 	begun = generation;
+	code_begun = code_generation;
 	/* The snapshot is taken after the tables are watched, so what it misses is told. */
-	may_last = watch(view);
+	may_last = watch(view, &calls_code);
 	PushActiveSnapshot(GetLatestSnapshot());
 	drifted = DatumGetBool(looks_drifted(view));
 	PopActiveSnapshot();
-	if (may_last && !drifted && begun == generation)
-		look_up(view)->fits_in = generation;
+	if (may_last && !drifted && begun == generation && (!calls_code || code_begun == code_generation))
+	{
+		one = look_up(view);
+		one->fits_in = begun;
+		one->fits_code = calls_code ? code_begun : 0;
+	}
 	PG_RETURN_BOOL(drifted);
 }
 
@@ -231,13 +264,7 @@ idivm_has_any(PG_FUNCTION_ARGS)
 	Oid			asked;
 
 	snprintf(name, sizeof(name), "s%d_any", PG_GETARG_INT32(0));
-	asked = find_function("idivm_log", name, types, lengthof(types));
-	if (!OidIsValid(asked))
-	{
-		/* A source from before every one had it. */
-		OidFunctionCall1(function_of_view("create_due"), PG_GETARG_DATUM(0));
-		asked = function_named("idivm_log", name, types, lengthof(types));
-	}
+	asked = function_named("idivm_log", name, types, lengthof(types));
 	require_rights("idivm_log", asked, name);
 	return OidFunctionCall1(asked, PG_GETARG_DATUM(1));
 }
@@ -261,47 +288,4 @@ Datum
 idivm_has_entries(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(has_pages(PG_GETARG_OID(0)) || has_pages(PG_GETARG_OID(1)));
-}
-
-/* Whether a setting says no more than that there is nothing. */
-static bool
-is_unset(const char *name, const char *nothing)
-{
-	const char *value = GetConfigOption(name, true, false);
-
-	return value == NULL || *value == '\0' || strcmp(value, nothing) == 0;
-}
-
-static Datum
-integers(text *written)
-{
-	return OidInputFunctionCall(F_ARRAY_IN, text_to_cstring(written), INT4OID, -1);
-}
-
-PG_FUNCTION_INFO_V1(idivm_end_statement);
-
-/*
- * Most statements stand alone, and all that is due after them is what their trigger says. What is
- * called here was looked up in the schema idivm, which users cannot write to; its rights are not
- * asked for again.
- */
-Datum
-idivm_end_statement(PG_FUNCTION_ARGS)
-{
-	Oid			types[] = {INT4ARRAYOID, INT4ARRAYOID};
-	Datum		due = integers(PG_GETARG_TEXT_PP(0));
-	Datum		later = integers(PG_GETARG_TEXT_PP(1));
-	const char *open = GetConfigOption("idivm.open", true, false);
-
-	if (open == NULL || strcmp(open, "1") != 0 || ARR_NDIM(DatumGetArrayTypeP(later)) > 0 ||
-		!is_unset("idivm.due", "{}") || !is_unset("idivm.later", "{}"))
-	{
-		OidFunctionCall2(function_named("idivm", "end_statement_in_full", types, 2), due, later);
-		PG_RETURN_VOID();
-	}
-	(void) set_config_option("idivm.open", "0", superuser() ? PGC_SUSET : PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
-	if (ARR_NDIM(DatumGetArrayTypeP(due)) > 0)
-		OidFunctionCall1(function_named("idivm", "bring_up_kept", types, 1), due);
-	PG_RETURN_VOID();
 }

@@ -1,17 +1,25 @@
 #!/usr/bin/env bash
 # Tries the two commands as a new user would, on a Debian that has Python and nothing else.
 #
-#   tests/clean_machine.sh [root|user]... [-- COMMAND...]
+#   tests/clean_machine.sh [--release NAME] [--packages "NAME..."] [root|user]... [-- COMMAND...]
 #
-# Makes the Debian with debootstrap, clones this checkout's last commit into it, and calls there
-# `./run demo` and `./run test` (or the one COMMAND given) as root, from a folder that is closed to
-# everybody else, and as an ordinary user, from a folder with a space in its name. Needs root,
+# Makes the Debian (bookworm, or the release given) with debootstrap, clones this checkout's last commit
+# into it, and calls there `./run demo` and `./run test` (or the one COMMAND given) as root, from a folder
+# that is closed to everybody else, and as an ordinary user, from a folder with a space in its name. For the
+# versions of PostgreSQL and Python that another release has, with what people install beside them:
+#
+#   tests/clean_machine.sh --release trixie --packages "postgresql-17 postgresql-17-cron
+#       postgresql-17-partman postgresql-17-pgvector postgresql-server-dev-17 gcc libc6-dev make" \
+#       user -- ./run test --pg 17
+#
+# Needs root,
 # debootstrap and a network. Mounts and processes live in namespaces of their own, which end with
 # the script; the Debian is removed at the end.
 set -euo pipefail
 
-release=bookworm
-limit=30m
+release=${CLEAN_RELEASE:-bookworm}
+packages=${CLEAN_PACKAGES:-}
+limit=60m
 
 fail() {
     echo "clean_machine: $1" >&2
@@ -19,6 +27,11 @@ fail() {
 }
 
 if [[ -z ${CLEAN_MACHINE:-} ]]; then
+    while [[ ${1:-} == --release || ${1:-} == --packages ]]; do
+        [[ $# -ge 2 ]] || fail "$1 needs a value."
+        [[ $1 == --release ]] && export CLEAN_RELEASE=$2 || export CLEAN_PACKAGES=$2
+        shift 2
+    done
     [[ $EUID -eq 0 ]] || fail "only root can make another Debian: call it as root."
     command -v debootstrap >/dev/null || fail "debootstrap is missing: install the package debootstrap."
     CLEAN_MACHINE=$(mktemp -d /var/tmp/idivm-clean-XXXXXX)
@@ -93,6 +106,19 @@ for setting in "${settings[@]}"; do
         fi
     done
 done
+
+if [[ -n $packages ]]; then
+    echo "== and $packages"
+    mkdir -p "$machine/etc/postgresql-common"
+    echo "create_main_cluster = false" >"$machine/etc/postgresql-common/createcluster.conf"
+    # What this machine installs packages by, such as a proxy, holds there too.
+    cp -r /etc/apt/apt.conf.d/. "$machine/etc/apt/apt.conf.d/" 2>/dev/null || true
+    chroot "$machine" apt-get update -qq
+    # shellcheck disable=SC2086
+    DEBIAN_FRONTEND=noninteractive chroot "$machine" apt-get install -y -qq --no-install-recommends $packages \
+        >"$machine.log" 2>&1 || { tail -n 5 "$machine.log" >&2; fail "the packages could not be installed."; }
+    rm -f "$machine.log"
+fi
 
 chroot "$machine" useradd --create-home --shell /bin/sh newcomer
 

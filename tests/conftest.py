@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,10 +44,85 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="plpgsql",
         help="the form of capture in tests that do not choose one (default: plpgsql)",
     )
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="a few tests of each file on the newest PostgreSQL, in about two minutes",
+    )
+    parser.addoption(
+        "--corner-cases",
+        choices=("part", "all"),
+        default="part",
+        help="take a part of the corner cases, or all of them by every strategy (default: part)",
+    )
+    parser.addoption(
+        "--corner-part",
+        type=int,
+        default=date.today().toordinal(),
+        help="the part of the corner cases (default: another one each day)",
+    )
+
+
+QUICK = 4
+"""Tests of a file that need a server in a quick run."""
+
+
+BOTH_FORMS = {"test_capture.py", "test_capture_in_c.py", "test_extension.py"}
+"""Files whose tests run in both forms of capture on every version; others do so on the newest alone."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the C form on older versions where the newest says enough, and choose for a quick run."""
+    versions = _versions(config)
+
+    def repeats(item: pytest.Item) -> bool:
+        params = (
+            item.callspec.params
+            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+            else {}
+        )
+        is_older = params.get("pg_version", versions[0]) != versions[0]
+        return is_older and params.get("capture_form") == "c" and item.path.name not in BOTH_FORMS
+
+    _leave_out(config, items, {item for item in items if repeats(item)})
+    if config.getoption("--quick"):
+        _choose_quick(config, items)
+
+
+def _choose_quick(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep, for a quick run, the tests that need no server and some of the others, spread over each file."""
+    chosen: list[pytest.Item] = []
+    for _, group in itertools.groupby(items, key=lambda item: item.path):
+        needing, others = [], []
+        for item in group:
+            needs = _SERVERS & set(getattr(item, "fixturenames", ())) or item.get_closest_marker(
+                "slow"
+            )
+            (needing if needs else others).append(item)
+        # One of each function, then as many as there is room for; slow ones only if there is nothing else.
+        quick = [item for item in needing if not item.get_closest_marker("slow")] or needing[:1]
+        functions: dict[str, pytest.Item] = {}
+        for item in quick:
+            functions.setdefault(getattr(item, "originalname", item.name), item)
+        first = list(functions.values())
+        step = max(1, -(-len(first) // QUICK))
+        chosen += [*others, *first[::step]]
+    _leave_out(config, items, set(items) - set(chosen))
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], dropped: set[pytest.Item]) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if item in dropped])
+    items[:] = [item for item in items if item not in dropped]
+
+
+_SERVERS = {"connect", "dsn", "orc", "pg", "plain_dsn", "servers", "started"}
+"""Fixtures that start a server or copy a database."""
 
 
 def _versions(config: pytest.Config) -> list[int]:
     found = list(found_versions())
+    if config.getoption("--quick"):
+        found = found[:1]
     if wanted := config.getoption("--pg"):
         if wanted not in found:
             raise pytest.UsageError(f"PostgreSQL {wanted} is not found here")
@@ -70,7 +147,8 @@ def pytest_terminal_summary(
     terminalreporter.write_line(f"PostgreSQL {versions[0]} for every test")
     if others := versions[1:]:
         terminalreporter.write_line(f"PostgreSQL {_enumerated(others)} for integration tests")
-    if not config.getoption("--pg") and (missing := set(VERSIONS) - set(versions)):
+    whole = not (config.getoption("--pg") or config.getoption("--quick"))
+    if whole and (missing := set(VERSIONS) - set(versions)):
         terminalreporter.write_line(f"PostgreSQL {_enumerated(sorted(missing))} not found")
     if failed := os.environ.get(_FAILED_STEPS):
         terminalreporter.write_line(f"failed before the tests: {failed}", red=True)

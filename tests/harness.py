@@ -27,8 +27,8 @@ from orchestrator.server import Installation, find
 from orchestrator.server.paths import cache_directory
 from orchestrator.server.unprivileged import reachable, run_as, server_account
 
-VERSIONS = (18, 16, 15)
-"""The PostgreSQL versions that idivm is tested on, the one for everything first."""
+VERSIONS = (18, 17, 16, 15)
+"""The PostgreSQL versions that idivm is tested on where they are found, the one for everything first."""
 
 _INITDB = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--lc-ctype=C.UTF-8")
 _FAST = (

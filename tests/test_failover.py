@@ -5,19 +5,24 @@ from __future__ import annotations
 import itertools
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from conftest import add_module
 from harness import _INITDB, SURE, TestServer, found_versions
 from psycopg import Connection
 from stepping import differences, until
 
 import orchestrator
 from orchestrator.api import Orchestrator
+from orchestrator.cli.main import main
+from orchestrator.errors import ServerError
 from orchestrator.runtime.doctor import examine
+from orchestrator.server import Installation
+from orchestrator.server.module import build_modules
 
 REPLICATED = SURE.replace("wal_level=minimal", "wal_level=replica").replace(
     "max_wal_senders=0", "max_wal_senders=4"
@@ -146,6 +151,52 @@ def test_a_crash_of_the_server(primary: TestServer) -> None:
     lasts(dsn)
 
 
+def replayed(primary: Connection[Any], standby: Connection[Any]) -> None:
+    """Wait until a standby has what its primary has."""
+    position = primary.execute("SELECT pg_current_wal_lsn()").fetchone()
+    reached = "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn"
+    until(lambda: standby.execute(reached, position).fetchone() == (True,))
+
+
+def test_a_standby_is_read_and_says_that_it_takes_no_changes(
+    primary: TestServer, started: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    dsn = primary.conninfo("test")
+    views_and_changes(dsn)
+    standby = started(lambda folder: Copy(primary, folder, standby=True)).conninfo("test")
+    with (
+        psycopg.connect(dsn, autocommit=True) as plain,
+        psycopg.connect(standby, autocommit=True) as copy,
+    ):
+        plain.execute("CALL idivm.refresh_all('totals')")
+        replayed(plain, copy)
+
+    def said(*arguments: str, status: int = 0) -> str:
+        assert main([*arguments, "--dsn", standby]) == status
+        captured = capsys.readouterr()
+        return captured.out + captured.err
+
+    for command in (["list"], ["status"], ["status", "totals"], ["explain", "totals"]):
+        assert "totals" in said(*command)
+    assert len(said("enumerate", "totals").splitlines()) >= 3
+    assert len(said("sql", "-c", "SELECT * FROM totals").splitlines()) >= 3
+    answer = said("check")
+    assert "totals" in answer
+    assert "fleeting was not compared: it reads an unlogged table" in answer
+    assert "above was not compared: it has" in answer
+    for command in (
+        ["refresh"],
+        ["refresh", "totals"],
+        ["doctor"],
+        ["drop", "totals"],
+        ["sql", "-c", "CREATE VIEW new AS SELECT * FROM items"],
+        ["sql", "-c", "ALTER VIEW totals SET (maintain = eager)"],
+        ["load", "items.csv", "--into", "items"],
+        ["serve"],
+    ):
+        assert "is a standby" in said(*command, status=2), command
+
+
 def test_a_standby_that_is_promoted(primary: TestServer, started: Callable[..., Any]) -> None:
     dsn = primary.conninfo("test")
     views_and_changes(dsn)
@@ -158,15 +209,7 @@ def test_a_standby_that_is_promoted(primary: TestServer, started: Callable[..., 
         before = numbers(dsn)
         write(plain)
         with psycopg.connect(standby.conninfo("test"), autocommit=True) as copy:
-            position = plain.execute("SELECT pg_current_wal_lsn()").fetchone()
-            until(
-                lambda: (
-                    copy.execute(
-                        "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", position
-                    ).fetchone()
-                    == (True,)
-                )
-            )
+            replayed(plain, copy)
             primary.kill()
             copy.execute("SELECT pg_promote()")
     dsn = standby.conninfo("test")
@@ -233,31 +276,125 @@ def _afresh(installation: Any, folder: Path) -> TestServer:
     return Fresh(installation, folder, REPLICATED)
 
 
-def test_an_upgrade_of_the_server(started: Callable[..., Any], scratch: Path) -> None:
-    """pg_upgrade keeps transactions and files; the cluster gets another identifier."""
-    versions = sorted(found_versions())
-    if len(versions) < 2:
-        pytest.skip("there is one version of PostgreSQL here")
-    # The two newest: an old server of a late minor release may write what a new one of an earlier
-    # release does not know.
-    oldest, newest = (found_versions()[version] for version in versions[-2:])
-    old = started(TestServer, oldest)
-    views_and_changes(old.conninfo("test"))
+class Upgraded(TestServer):
+    """A server that pg_upgrade makes of another, which has been stopped."""
+
+    def __init__(self, installation: Installation, old: TestServer, folder: Path) -> None:
+        self.old = old
+        super().__init__(installation, folder)
+
+    def make(self, data: Path) -> None:
+        plain = ["--no-data-checksums"] if self.version >= 18 else []
+        initdb = self.installation.program("initdb")
+        self.run(initdb, "--no-sync", "--wal-segsize=1", *_INITDB, *plain, "-D", str(data))
+        self.run(
+            *(self.installation.program("pg_upgrade"), "-U", "postgres", "--no-sync"),
+            *("-b", str(self.old.installation.bindir), "-B", str(self.installation.bindir)),
+            *("-d", f"{self.old.base_dir}/data", "-D", str(data), "-s", str(self.base_dir)),
+        )
+
+
+@pytest.mark.parametrize("version", sorted(found_versions())[:-1])
+def test_an_upgrade_to_a_server_without_the_modules(
+    started: Callable[..., Any], scratch: Path, version: int
+) -> None:
+    """pg_upgrade keeps transactions and files, and refuses functions in C that the new server lacks."""
+    newest = found_versions()[max(found_versions())]
+    old = started(TestServer, found_versions()[version])
+    dsn = old.conninfo("test")
+    folder = scratch / f"upgraded{version}"
+    folder.mkdir()
+    with orchestrator.connect(dsn), suppress(ServerError):
+        build_modules(old.installation, folder)
+        add_module(dsn, folder)
+    views_and_changes(dsn)
+    if functions_in_c(dsn):
+        old.terminate()
+        with pytest.raises(AssertionError, match="loadable libraries"):
+            started(Upgraded, newest, old)
+        old.restart()
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute("ALTER DATABASE test SET idivm.accelerate = off")
+        with orchestrator.connect(dsn) as orc:
+            assert all(finding.fine for finding in orc.doctor())
+            write(orc.connection)
+        assert functions_in_c(dsn) == []
     old.terminate()
 
-    class Upgraded(TestServer):
-        def make(self, data: Path) -> None:
-            plain = ["--no-data-checksums"] if self.version >= 18 else []
-            initdb = str(self.installation.program("initdb"))
-            self.run(initdb, "--no-sync", "--wal-segsize=1", *_INITDB, *plain, "-D", str(data))
-            self.run(
-                *(str(self.installation.program("pg_upgrade")), "-U", "postgres", "--no-sync"),
-                *("-b", str(old.installation.bindir), "-B", str(self.installation.bindir)),
-                *("-d", f"{old.base_dir}/data", "-D", str(data), "-s", str(self.base_dir)),
-            )
-
-    new = started(Upgraded, newest)
+    new = started(Upgraded, newest, old)
     dsn = new.conninfo("test")
     with orchestrator.connect(dsn) as orc:
         assert [view.name for view in orc.views()] == list(VIEWS)
+        write(orc.connection)
+        orc.refresh()
+        assert right(orc)
+        # Programs may have another text for a newer server.
+        assert all(finding.fine or finding.mended for finding in orc.doctor())
     lasts(dsn)
+
+
+def functions_in_c(dsn: str) -> list[str]:
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute(
+            "SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang"
+            " WHERE p.pronamespace = 'idivm'::regnamespace AND l.lanname = 'c' ORDER BY 1"
+        ).fetchall()
+    return [name for (name,) in rows]
+
+
+SCHEMA_THEN_DATA = {
+    "schema, data": [["-s"], ["-a"]],
+    "sections": [["--section=pre-data"], ["--section=data"], ["--section=post-data"]],
+    "whole": [[]],
+    "triggers disabled": [["-s"], ["-a", "--disable-triggers"]],
+}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("parts", SCHEMA_THEN_DATA.values(), ids=SCHEMA_THEN_DATA)
+def test_a_dump_restored_into_its_own_cluster(pg: TestServer, parts: list[list[str]]) -> None:
+    """Its transactions are known there, and capture logs the rows that come with the data."""
+    with pg.database(migrated=True) as dsn, pg.database(migrated=False) as restored:
+        views_and_changes(dsn)
+        for options in parts:
+            restore(pg, dsn, restored, options)
+        with orchestrator.connect(restored) as orc:
+            orc.refresh()
+            assert right(orc)
+            if "--disable-triggers" in parts[-1]:
+                # They are enabled afterwards, but not as they were.
+                assert {
+                    finding.subject for finding in examine(orc.connection) if not finding.fine
+                } == {
+                    "capture",
+                    "modes",
+                }
+        lasts(restored)
+        lasts(dsn)
+
+
+def restore(server: TestServer, dsn: str, restored: str, options: list[str]) -> None:
+    program = server.installation.program
+    dump = subprocess.run([program("pg_dump"), *options, dsn], capture_output=True, check=True)
+    psql = [program("psql"), "-qX", "-v", "ON_ERROR_STOP=1", restored]
+    done = subprocess.run(psql, input=dump.stdout, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.integration
+def test_a_copy_of_a_database_goes_on_where_it_was(pg: TestServer) -> None:
+    with pg.database(migrated=True) as dsn:
+        views_and_changes(dsn)
+        copy = f"{psycopg.conninfo.conninfo_to_dict(dsn)['dbname']}_copy"
+        with psycopg.connect(pg.conninfo("postgres"), autocommit=True) as admin:
+            name, template = psycopg.sql.Identifier(copy), psycopg.sql.Identifier(copy[:-5])
+            admin.execute(psycopg.sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(name, template))
+        try:
+            with psycopg.connect(pg.conninfo(copy), autocommit=True) as plain:
+                foreign = "SELECT count(*) FROM idivm.watermarks w WHERE idivm.is_foreign(w)"
+                assert plain.execute(foreign).fetchone() == (0,)
+            lasts(pg.conninfo(copy))
+        finally:
+            with psycopg.connect(pg.conninfo("postgres"), autocommit=True) as admin:
+                admin.execute(psycopg.sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+        lasts(dsn)

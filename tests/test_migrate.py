@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,23 +19,28 @@ from psycopg import Connection, sql
 
 from orchestrator.errors import MigrationError
 from orchestrator.resources import resource_folder
-from orchestrator.runtime.migrate import migrate, shipped_migrations
+from orchestrator.runtime import migrate as runner
+from orchestrator.runtime.migrate import shipped
 from orchestrator.sqltext import checksum
 
 pytestmark = pytest.mark.integration
 
 FIRST = "CREATE TABLE idivm.one (a integer); CREATE TABLE idivm.two (b integer);"
-EARLIER_20 = "97a6afacf6d55bc8d855b7761d86d05f5e9c6d8a4b727f96081050fcd572bf9f"
 SECOND = "ALTER TABLE idivm.one ADD COLUMN c text DEFAULT 'x; y';"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    bootstrap = (resource_folder("migrations") / "bootstrap.sql").read_text()
-    (tmp_path / "bootstrap.sql").write_text(bootstrap)
     (tmp_path / "0001_first.sql").write_text(FIRST)
     (tmp_path / "0002_second.sql").write_text(SECOND)
+    (tmp_path / "functions").mkdir()
     return tmp_path
+
+
+def migrate(connection: Connection[Any], folder: Path | None = None) -> list[str]:
+    """Apply a folder's migrations and functions, or those of the product."""
+    wanted = shipped(folder, folder / "functions") if folder else None
+    return runner.migrate(connection, wanted)
 
 
 @pytest.fixture
@@ -79,7 +85,7 @@ def test_applies_what_is_missing_and_records_it(folder: Path, database: Connecti
     assert database.execute(
         "SELECT number, name, checksum FROM idivm.migrations ORDER BY number"
     ).fetchall() == [(1, "0001_first", checksum(FIRST)), (2, "0002_second", checksum(SECOND))]
-    assert tables(database) == ["migrations", "one", "two"]
+    assert tables(database) == ["declarations", "migrations", "one", "two"]
 
 
 def test_a_current_catalog_costs_one_query_that_writes_nothing(
@@ -100,14 +106,16 @@ def test_a_current_catalog_costs_one_query_that_writes_nothing(
         assert connection.executed == 1
 
 
-def test_a_failing_migration_leaves_only_those_before_it(
-    folder: Path, database: Connection[Any]
-) -> None:
-    (folder / "0002_second.sql").write_text("CREATE TABLE idivm.three (); SELECT 1 / 0;")
+def test_a_failing_migration_leaves_all_as_it_was(folder: Path, database: Connection[Any]) -> None:
+    second = folder / "0002_second.sql"
+    second.unlink()
+    migrate(database, folder)
+    second.write_text(SECOND)
+    (folder / "0003_third.sql").write_text("CREATE TABLE idivm.three (); SELECT 1 / 0;")
     with pytest.raises(psycopg.errors.DivisionByZero):
         migrate(database, folder)
-    assert tables(database) == ["migrations", "one", "two"]
-    (folder / "0002_second.sql").write_text(SECOND)
+    assert tables(database) == ["declarations", "migrations", "one", "two"]
+    (folder / "0003_third.sql").unlink()
     assert migrate(database, folder) == ["0002_second"]
 
 
@@ -138,14 +146,59 @@ def test_refuses_a_file_edited_after_it_was_applied(
     assert "three" not in tables(database)
 
 
-def test_a_database_that_took_another_text_of_a_migration_is_brought_up_to_date(
-    database: Connection[Any],
+def test_refuses_a_catalog_from_before_functions_were_declared(
+    folder: Path, database: Connection[Any]
 ) -> None:
-    migrate(database)
-    database.execute("UPDATE idivm.migrations SET checksum = %s WHERE number = 20", [EARLIER_20])
-    assert migrate(database) == []
-    database.execute("UPDATE idivm.migrations SET checksum = %s WHERE number = 19", [EARLIER_20])
-    assert "0019" in refusal(lambda: migrate(database))
+    migrate(database, folder)
+    database.execute("DROP TABLE idivm.declarations")
+    assert "before its first release" in refusal(lambda: migrate(database, folder))
+
+
+def routines(connection: Connection[Any]) -> list[str]:
+    rows = connection.execute(
+        "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'idivm'::regnamespace ORDER BY 1"
+    )
+    return [row[0] for row in rows]
+
+
+def test_functions_are_declared_again_when_their_text_changes(
+    folder: Path, database: Connection[Any]
+) -> None:
+    declarations = folder / "functions" / "declarations.sql"
+    declare = "CREATE OR REPLACE FUNCTION idivm.{}() RETURNS integer LANGUAGE sql AS 'SELECT {}';"
+    declarations.write_text(declare.format("f", 1) + declare.format("g", "idivm.f()"))
+    migrate(database, folder)
+    user = "CREATE FUNCTION idivm.of_the_user() RETURNS integer LANGUAGE sql AS 'SELECT 0'"
+    database.execute(user)
+    before = database.execute(
+        "SELECT 'idivm.g'::regproc::oid, xmin FROM idivm.declarations"
+    ).fetchone()
+    assert migrate(database, folder) == []
+    assert (
+        database.execute("SELECT 'idivm.g'::regproc::oid, xmin FROM idivm.declarations").fetchone()
+        == before
+    )
+    declarations.write_text(declare.format("g", 2) + declare.format("h", "idivm.g()"))
+    assert migrate(database, folder) == []
+    assert routines(database) == ["idivm.g()", "idivm.h()", "idivm.of_the_user()"]
+    assert database.execute("SELECT idivm.h(), 'idivm.g'::regproc::oid").fetchone() == (
+        2,
+        before[0],
+    )
+
+
+def test_each_routine_is_declared_once() -> None:
+    declared = re.findall(
+        r"^\s*CREATE (?:OR REPLACE )?(FUNCTION|PROCEDURE|AGGREGATE|VIEW) (idivm\.\w+\s*\([^)]*\)|idivm\.\w+)",
+        shipped().declarations,
+        re.MULTILINE,
+    )
+    assert len(declared) > 150
+    assert [one for one, times in Counter(declared).items() if times > 1] == []
+    for migration in shipped().migrations:
+        assert not re.search(
+            r"CREATE (OR REPLACE )?(FUNCTION|PROCEDURE|AGGREGATE)", migration.text
+        ), migration.name
 
 
 def test_refuses_a_schema_of_somebody_else(folder: Path, database: Connection[Any]) -> None:
@@ -192,7 +245,7 @@ def test_needs_no_superuser(database: Connection[Any], plain_dsn: str, role: str
         )
     )
     with psycopg.connect(plain_dsn, user=role, autocommit=True) as connection:
-        assert migrate(connection) == [migration.name for migration in shipped_migrations()]
+        assert migrate(connection) == [migration.name for migration in shipped().migrations]
 
 
 def test_says_what_a_role_without_rights_needs(
@@ -258,12 +311,13 @@ def test_nobodys_objects_stand_in_for_those_of_postgresql(
 
 
 def test_the_migrations_of_the_product_are_fit_to_be_run() -> None:
-    migrations = shipped_migrations()
+    migrations = shipped().migrations
     assert [migration.number for migration in migrations] == list(range(1, len(migrations) + 1))
     for migration in migrations:
         # Read in whatever encoding a database has, and as a part of another transaction.
         assert migration.text.isascii(), migration.name
         assert not re.search(r"^(BEGIN;|COMMIT;|ROLLBACK;)", migration.text, re.MULTILINE)
+    assert shipped().declarations.isascii()
 
 
 def test_functions_that_idivm_made_are_as_the_newest_migration_has_them(orc, tmp_path):
@@ -275,6 +329,7 @@ def test_functions_that_idivm_made_are_as_the_newest_migration_has_them(orc, tmp
         " LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS 'BEGIN RETURN true; END'"
     )
     shutil.copytree(resource_folder("migrations"), tmp_path, dirs_exist_ok=True)
-    (tmp_path / f"{len(shipped_migrations()) + 1:04}_more.sql").write_text("SELECT 1")
+    shutil.copytree(resource_folder("sql") / "functions", tmp_path / "functions")
+    (tmp_path / f"{len(shipped().migrations) + 1:04}_more.sql").write_text("SELECT 1")
     assert len(migrate(orc.connection, tmp_path)) == 1
     assert orc.connection.execute(look).fetchone() == (made,)

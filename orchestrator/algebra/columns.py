@@ -28,6 +28,10 @@ class Column:
         """The symbol."""
         return self.symbol
 
+    def __hash__(self) -> int:
+        """The symbol's, which is computed once."""
+        return hash(self.symbol)
+
 
 class Symbols:
     """Gives out symbols and table aliases that nothing else in a plan uses.
@@ -40,15 +44,18 @@ class Symbols:
     def __init__(self, taken: Iterable[str] = ()) -> None:
         """Starts with names that are taken already."""
         self._taken = set(taken)
+        self._next: dict[str, int] = {}
 
     def fresh(self, *wanted: str) -> str:
         """The first wanted name that is free, or the first one with a number."""
         for name in wanted:
             if self._take(fitted_name(name)):
                 return fitted_name(name)
-        number = 2
+        # All numbers below are taken, as no name is ever given back.
+        number = self._next.get(wanted[0], 2)
         while not self._take(name := fitted_name(wanted[0], f"_{number}")):
             number += 1
+        self._next[wanted[0]] = number + 1
         return name
 
     def _take(self, name: str) -> bool:

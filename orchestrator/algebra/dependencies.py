@@ -57,10 +57,7 @@ class Dependencies:
 
     @cached_property
     def _all(self) -> tuple[Dependency, ...]:
-        both_ways = [
-            Dependency(frozenset({one}), pair - {one}) for pair in self.equal for one in pair
-        ]
-        return (*self.items, *both_ways)
+        return (*self.items, *_both_ways(self.equal))
 
     def __or__(self, other: Dependencies) -> Dependencies:
         """The knowledge of both."""
@@ -68,15 +65,11 @@ class Dependencies:
 
     def closure(self, columns: Iterable[Column]) -> Columns:
         """All columns that some columns determine."""
-        known = set(columns)
-        grew = True
-        while grew:
-            before = len(known)
-            for item in self._all:
-                if item.determinant <= known:
-                    known |= item.dependent
-            grew = len(known) > before
-        return frozenset(known)
+        return self._index.closure(columns)
+
+    @cached_property
+    def _index(self) -> _Index:
+        return _Index(self._all)
 
     def imply(self, determinant: Iterable[Column], dependent: Iterable[Column]) -> bool:
         """Whether X → Y follows."""
@@ -84,15 +77,21 @@ class Dependencies:
 
     def same(self, column: Column) -> Columns:
         """All columns equal to one, itself among them."""
-        found = {column}
-        grew = True
-        while grew:
-            before = len(found)
-            for pair in self.equal:
-                if pair & found:
-                    found |= pair
-            grew = len(found) > before
-        return frozenset(found)
+        return self._classes.get(column) or frozenset({column})
+
+    @cached_property
+    def _classes(self) -> dict[Column, Columns]:
+        """The columns that are equal to others, with all that they are equal to."""
+        classes: dict[Column, set[Column]] = {}
+        for pair in self.equal:
+            parts = [classes.setdefault(one, {one}) for one in pair]
+            largest = max(parts, key=len)
+            for part in parts:
+                if part is not largest:
+                    largest |= part
+                    classes.update(dict.fromkeys(part, largest))
+        made = {id(found): frozenset(found) for found in classes.values()}
+        return {column: made[id(found)] for column, found in classes.items()}
 
     def minimal(self, columns: Iterable[Column]) -> Columns:
         """A smallest part of some columns that determines them all."""
@@ -141,12 +140,12 @@ class Dependencies:
         for item in self.items:
             merged[item.determinant] = merged.get(item.determinant, frozenset()) | item.dependent
         kept = {Dependency(left, right) for left, right in merged.items()}
+        index = _Index((*kept, *_both_ways(self.equal)))
         for item in sorted(kept, key=_weight, reverse=True):
-            others = Dependencies(frozenset(kept - {item}), self.equal)
-            needed = item.dependent - others.closure(item.determinant)
+            needed = item.dependent - index.without(item).closure(item.determinant)
             kept.remove(item)
             if needed:
-                kept.add(Dependency(item.determinant, needed))
+                kept.add(index.added(Dependency(item.determinant, needed)))
         return Dependencies(frozenset(kept), self.equal)
 
     def renamed(self, names: Iterable[tuple[Column, Column]]) -> Dependencies:
@@ -172,6 +171,48 @@ class Dependencies:
         lines = [f"{_listed(i.determinant)} → {_listed(i.dependent)}".strip() for i in self.items]
         lines += [" = ".join(sorted(map(str, pair))) for pair in self.equal]
         return "; ".join(sorted(lines))
+
+
+class _Index:
+    """Dependencies by what they need, so that a closure looks only at those that it reaches."""
+
+    def __init__(self, items: Iterable[Dependency]) -> None:
+        self._by_column: dict[Column, dict[Dependency, None]] = {}
+        self._constant: dict[Dependency, None] = {}
+        for item in items:
+            self.added(item)
+
+    def added(self, item: Dependency) -> Dependency:
+        """Add a dependency."""
+        if not item.determinant:
+            self._constant[item] = None
+        for column in item.determinant:
+            self._by_column.setdefault(column, {})[item] = None
+        return item
+
+    def without(self, item: Dependency) -> _Index:
+        """Remove a dependency."""
+        self._constant.pop(item, None)
+        for column in item.determinant:
+            self._by_column[column].pop(item, None)
+        return self
+
+    def closure(self, columns: Iterable[Column]) -> Columns:
+        """Return all columns that some columns determine."""
+        known = set(columns).union(*(item.dependent for item in self._constant))
+        missing: dict[Dependency, int] = {}
+        waiting = list(known)
+        while waiting:
+            for item in self._by_column.get(waiting.pop(), ()):
+                left = missing[item] = missing.get(item, len(item.determinant)) - 1
+                if not left and not item.dependent <= known:
+                    waiting += item.dependent - known
+                    known |= item.dependent
+        return frozenset(known)
+
+
+def _both_ways(equal: Iterable[Columns]) -> list[Dependency]:
+    return [Dependency(frozenset({one}), pair - {one}) for pair in equal for one in pair]
 
 
 def _weight(item: Dependency) -> tuple[int, str]:

@@ -7,10 +7,11 @@ on with what identifies the rows. What cannot be completed so is refused by what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import NoReturn
 
+from orchestrator.algebra.aggregate_order import OF_SETS, with_orders
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.dependencies import has_key
 from orchestrator.algebra.ids import ids_of, infer_ids
@@ -33,20 +34,11 @@ _RANKS = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 _PLACES = frozenset({"row_number", "ntile", "lag", "lead"})
 """Functions of the row's place in its partition, whatever the frame."""
 
-_OF_SETS = frozenset(
-    {
-        *("count", "sum", "avg", "min", "max", "every", "bool_and", "bool_or"),
-        *("bit_and", "bit_or", "bit_xor", "stddev", "stddev_pop", "stddev_samp"),
-        *("variance", "var_pop", "var_samp", "corr", "covar_pop", "covar_samp"),
-        *("regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope"),
-        *("regr_sxx", "regr_sxy", "regr_syy", "range_agg", "range_intersect_agg"),
-    }
-)
-"""Aggregates to which the order of the rows does not matter."""
 
-
-def determined(plan: Plan) -> Plan:
+def determined(plan: Plan, rings: Collection[str] = ()) -> Plan:
     """The plan with its orders completed where that is needed; itself if it is nowhere.
+
+    `rings` are the aggregates of users' rings, to which no order matters.
 
     >>> from orchestrator.algebra.examples import PARTS, PRICE
     >>> from orchestrator.algebra.printer import print_plan
@@ -57,6 +49,9 @@ def determined(plan: Plan) -> Plan:
     └─ λ 3 by price desc nulls last, pid
        └─ scan parts
     """
+    made = with_orders(plan, rings)
+    if made.root != plan.root:
+        plan = narrow(made)
     if all(map(is_settled, walk(plan.root))):
         return plan
     if not all(map(is_settled, walk(plan.root, subqueries=False))):
@@ -94,7 +89,7 @@ def _is_numbered(plan: Operator) -> bool:
 def is_determined(operator: Operator) -> bool:
     """Whether an operator's result depends on nothing but the rows of its inputs."""
     if isinstance(operator, Window):
-        return not any(_is_open(operator, function) for function in operator.functions)
+        return not any(is_open_function(operator, function) for function in operator.functions)
     if isinstance(operator, DistinctOn):
         return _is_total(operator, operator.on, operator.order)
     if isinstance(operator, Limit):
@@ -154,10 +149,11 @@ def _is_total(operator: Operator, within: Iterable[Column], order: Iterable[Sort
     return has_key(below.keys, below.dependencies, columns)
 
 
-def _is_open(operator: Window, function: Aggregate) -> bool:
+def is_open_function(operator: Window, function: Aggregate) -> bool:
+    """Return whether a window function may give another result for another order of equal rows."""
     if function.function in _RANKS:
         return False
-    if function.function in _OF_SETS and not _by_rows(operator):
+    if function.function in OF_SETS and not _by_rows(operator):
         return False
     return not _is_total(operator, operator.partition, operator.order)
 
@@ -184,7 +180,8 @@ def _completed(operator: Operator) -> Operator:
         opened = tuple(
             one
             for one in operator.functions
-            if _is_open(operator, one) and (one.function in _PLACES or not _by_peers(operator))
+            if is_open_function(operator, one)
+            and (one.function in _PLACES or not _by_peers(operator))
         )
         rest = tuple(one for one in operator.functions if one not in opened)
         if opened:

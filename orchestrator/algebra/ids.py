@@ -11,11 +11,12 @@ from dataclasses import replace
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.operators.base import Identified, Operator
 from orchestrator.algebra.operators.cte_scan import CteScan
-from orchestrator.algebra.plan import Plan
+from orchestrator.algebra.plan import Plan, once
 from orchestrator.algebra.traversal import fold, walk
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 
 
+@once
 def infer_ids(plan: Plan) -> Plan | Unsupported:
     """The plan extended so that every result carries its IDs.
 

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
+from typing import TypeVar
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
+
+Made = TypeVar("Made")
+
+
+def once(make: Callable[[Plan], Made]) -> Callable[[Plan], Made]:
+    """Keep what is made of a plan with the plan, for whoever asks again."""
+
+    @wraps(make)
+    def kept(plan: Plan) -> Made:
+        known: dict[str, Made] = plan.__dict__.setdefault("made", {})
+        if make.__name__ not in known:
+            known[make.__name__] = make(plan)
+        return known[make.__name__]
+
+    return kept
 
 
 @dataclass(frozen=True)

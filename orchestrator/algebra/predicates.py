@@ -42,11 +42,12 @@ def facts(condition: Scalar, inputs: Collection[Column]) -> Facts:
     >>> [sorted(map(str, pair)) for pair in found.equal], sorted(map(str, found.not_null))
     ([['a', 'b']], ['a', 'b'])
     """
+    inputs = frozenset(inputs)
     equal: list[tuple[Column, Column]] = []
     constant: set[Column] = set()
     not_null: set[Column] = set()
     for conjunct in condition.conjuncts:
-        not_null |= set(_refusing_null(conjunct)) & set(inputs)
+        not_null |= inputs.intersection(_refusing_null(conjunct))
         sides = _equated(conjunct)
         if sides is None:
             if is_null := _null_tested(conjunct):
@@ -59,7 +60,7 @@ def facts(condition: Scalar, inputs: Collection[Column]) -> Facts:
                 equal.append((inside[0], inside[1]))
         elif len(inside) == 1 and inside[0].equality is not None:
             [other] = [side for side in sides if side.as_column != inside[0]]
-            if not other.references & set(inputs) and not other.subqueries:
+            if not other.references & inputs and not other.subqueries:
                 constant.add(inside[0])
     return Facts(tuple(equal), frozenset(constant), frozenset(not_null))
 

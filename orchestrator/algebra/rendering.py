@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from orchestrator.algebra import dialect
+from orchestrator.algebra.alike import alike_queries
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dialect import Tree, identifier, reference
 from orchestrator.algebra.operators.base import Operator, SortKey
@@ -77,20 +78,20 @@ class Block:
         wanted = [_aliased(self.outputs[column], name) for column, name in columns]
         query.set("expressions", wanted or [exp.alias_(exp.true(), "present")])
         if self.items:
-            query.set("from_", exp.From(this=self.items[0].copy()))
-            query.set("joins", [item.copy() for item in self.items[1:]])
+            query.set("from_", exp.From(this=dialect.copied(self.items[0])))
+            query.set("joins", [dialect.copied(item) for item in self.items[1:]])
         if self.where:
             query.set("where", exp.Where(this=_all(self.where)))
         if self.group is not None:
-            query.set("group", self.group.copy())
+            query.set("group", dialect.copied(self.group))
         if self.having:
             query.set("having", exp.Having(this=_all(self.having)))
         if self.distinct is not None:
-            query.set("distinct", self.distinct.copy())
+            query.set("distinct", dialect.copied(self.distinct))
         if self.order is not None:
-            query.set("order", self.order.copy())
+            query.set("order", dialect.copied(self.order))
         for name, tree in self.limit.items():
-            query.set(name, tree.copy())
+            query.set(name, dialect.copied(tree))
         return query
 
 
@@ -99,7 +100,9 @@ def order_clause(keys: Iterable[SortKey], names: Names) -> exp.Order:
     return exp.Order(
         expressions=[
             exp.Ordered(
-                this=names[key.column].copy(), desc=key.descending, nulls_first=key.nulls_first
+                this=dialect.copied(names[key.column]),
+                desc=key.descending,
+                nulls_first=key.nulls_first,
             )
             for key in keys
         ]
@@ -109,9 +112,9 @@ def order_clause(keys: Iterable[SortKey], names: Names) -> exp.Order:
 def joined(items: tuple[Tree, ...]) -> Tree:
     """The items of a FROM as one: with parentheses if they are several."""
     if len(items) == 1:
-        return items[0].copy()
-    first = items[0].copy()
-    first.set("joins", [item.copy() for item in items[1:]])
+        return dialect.copied(items[0])
+    first = dialect.copied(items[0])
+    first.set("joins", [dialect.copied(item) for item in items[1:]])
     return exp.Subquery(this=first)
 
 
@@ -161,16 +164,22 @@ class Renderer:
 
     def tree(self, scalar: Scalar, names: Names) -> Tree:
         """An expression in terms of what its columns are called."""
-        by_symbol = {column.symbol: tree for column, tree in names.items()}
-        queries = [
-            self.query(subquery.plan, names, subquery.columns) for subquery in scalar.subqueries
-        ]
+        queries: list[Tree] = []
+        for place, subquery in enumerate(scalar.subqueries):
+            # PostgreSQL must find subqueries equal that are, as in an aggregate's DISTINCT and ORDER BY.
+            known = (n for n in range(place) if alike_queries(scalar.subqueries[n], subquery))
+            earlier = next(known, None)
+            queries.append(
+                self.query(subquery.plan, names, subquery.columns)
+                if earlier is None
+                else dialect.copied(queries[earlier])
+            )
 
         def replaced(node: Tree) -> Tree:
             if isinstance(node, exp.Parameter):
                 return queries[int(node.name) - 1]
             if isinstance(node, exp.Column) and not node.table:
-                tree = by_symbol[node.name].copy()
+                tree = dialect.copied(names[Column(node.name)])
                 return tree if isinstance(tree, _ATOMS) else exp.Paren(this=tree)
             return node
 
@@ -218,14 +227,14 @@ def to_text(plan: Plan) -> str:
 
 def _aliased(tree: Tree, name: str) -> Tree:
     if isinstance(tree, exp.Column) and tree.name == name:
-        return tree.copy()
-    return exp.Alias(this=tree.copy(), alias=identifier(name))
+        return dialect.copied(tree)
+    return exp.Alias(this=dialect.copied(tree), alias=identifier(name))
 
 
 def _all(conditions: tuple[Tree, ...]) -> Tree:
     result: Tree | None = None
     for condition in conditions:
-        bare = unwrapped(condition).copy()
+        bare = dialect.copied(unwrapped(condition))
         part = exp.Paren(this=bare) if isinstance(bare, exp.Or) else bare
         result = part if result is None else exp.And(this=result, expression=part)
     assert result is not None

@@ -62,12 +62,19 @@ class Scalar:
         Of `columns` only those count that the tree names; of `subqueries` those it has a place
         for, which are numbered anew.
         """
-        tree = tree.copy()
+        return Scalar._own(dialect.copied(tree), columns, subqueries)
+
+    @staticmethod
+    def _own(tree: Tree, columns: Iterable[Column], subqueries: tuple[Subquery, ...]) -> Scalar:
+        """As `of`, of a tree that nobody else has."""
         used: list[Subquery] = []
-        for hole in list(tree.find_all(exp.Parameter, bfs=False)):
-            used.append(subqueries[int(hole.name) - 1])
-            hole.this.set("this", str(len(used)))
-        symbols = {column.name for column in tree.find_all(exp.Column)}
+        symbols: set[str] = set()
+        for node in list(tree.dfs()):
+            if isinstance(node, exp.Parameter):
+                used.append(subqueries[int(node.name) - 1])
+                node.this.set("this", str(len(used)))
+            elif isinstance(node, exp.Column):
+                symbols.add(node.name)
         known = frozenset(column for column in columns if column.symbol in symbols)
         return Scalar(dialect.write(tree), known, tuple(used), tree)
 
@@ -96,7 +103,7 @@ class Scalar:
     @property
     def tree(self) -> Tree:
         """A copy of the tree, free to be changed."""
-        return self._tree.copy()
+        return dialect.copied(self._tree)
 
     @cached_property
     def references(self) -> frozenset[Column]:
@@ -111,19 +118,35 @@ class Scalar:
             return next(iter(self.columns), None)
         return None
 
-    @property
+    @cached_property
     def conjuncts(self) -> tuple[Scalar, ...]:
         """The operands of an outermost AND.
 
         >>> Scalar.read("((a = 1) AND ((b = 2) AND (c OR d)))").conjuncts
         (Scalar(a = 1), Scalar(b = 2), Scalar(c OR d))
         """
+        if not isinstance(unwrapped(self._tree), exp.And) and not isinstance(self._tree, exp.Paren):
+            return (self,)
         return tuple(self.part(tree) for tree in _operands(self._tree, exp.And))
 
-    @property
+    @cached_property
     def disjuncts(self) -> tuple[Scalar, ...]:
         """The operands of an outermost OR."""
         return tuple(self.part(tree) for tree in _operands(self._tree, exp.Or))
+
+    @cached_property
+    def sides(self) -> tuple[Scalar, Scalar] | None:
+        """The two sides of an equality, also of one that takes NULL for equal to NULL.
+
+        >>> Scalar.read("((a = b) OR ((a IS NULL) AND (b IS NULL)))").sides
+        (Scalar(a), Scalar(b))
+        """
+        tree = unwrapped(self._tree)
+        if isinstance(tree, exp.Or):
+            tree = unwrapped(tree.this)
+        if not isinstance(tree, exp.EQ):
+            return None
+        return self.part(tree.this), self.part(tree.expression)
 
     def numbered_from(self, number: int) -> Scalar:
         """For display: the expression with its subqueries numbered from another number on."""
@@ -163,7 +186,7 @@ class Scalar:
                 hole.this.set("this", str(int(hole.name) + offset[node.name]))
             return tree if isinstance(tree, _CLOSED) else exp.Paren(this=tree)
 
-        return Scalar.of(self.tree.transform(replaced, copy=False), columns, tuple(subqueries))
+        return Scalar._own(self.tree.transform(replaced, copy=False), columns, tuple(subqueries))
 
 
 @lru_cache(maxsize=1024)
@@ -236,7 +259,7 @@ def _both(left: Scalar, right: Scalar) -> Scalar:
         for tree in (left.tree, shifted)
     ]
     tree = exp.And(this=operands[0], expression=operands[1])
-    return Scalar.of(tree, left.columns | right.columns, left.subqueries + right.subqueries)
+    return Scalar._own(tree, left.columns | right.columns, left.subqueries + right.subqueries)
 
 
 def unwrapped(tree: Tree) -> Tree:

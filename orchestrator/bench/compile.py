@@ -1,4 +1,4 @@
-"""How long it takes to plan and install views over ever longer chains of joins.
+"""How long it takes to plan and install views over ever longer chains of joins, and larger queries.
 
 Every table refers to the next; a view groups by a column of the first and sums one of the last. The
 tables are empty, so that what is measured is the compiler, and what PostgreSQL takes to install its
@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from orchestrator.api import Orchestrator, connect
+from orchestrator.bench.compile_shapes import SHAPES, Shape
 from orchestrator.bench.contenders import (
     AUTO,
     ID,
@@ -39,6 +41,9 @@ JUDGED = 10
 SECONDS_AT_MOST = 2.0
 MOST_TABLES = 40
 
+GROWTH_AT_MOST = 1.5
+"""The power with which the time of a shape may grow from its smallest size to its largest."""
+
 
 def run(
     *,
@@ -46,16 +51,26 @@ def run(
     tables: Sequence[int] = TABLES,
     strategies: Sequence[str] = (),
     repeat: int = 3,
+    shapes: Sequence[str] = tuple(SHAPES),
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
     """Measures on a server of its own, or in schema idivm_bench of the database at `dsn`."""
     if repeat < 1 or not all(2 <= number <= MOST_TABLES for number in tables):
         raise UsageError(f"It needs --tables from 2 to {MOST_TABLES}, and --repeat of 1 or more.")
+    if unknown := sorted(set(shapes) - SHAPES.keys()):
+        raise UsageError(f"There is no shape {unknown[0]!r}; choose from {', '.join(SHAPES)}.")
     if dsn is None:
         with own_server(pg) as server:
             own = server.up().dsn
-            return run(dsn=own, tables=tables, strategies=strategies, repeat=repeat, say=say)
+            return run(
+                dsn=own,
+                tables=tables,
+                strategies=strategies,
+                repeat=repeat,
+                shapes=shapes,
+                say=say,
+            )
     with connect(dsn) as orchestrator, WORKLOAD.tables(orchestrator, {"tables": max(tables)}):
         described = machine(orchestrator.connection)
         chosen = offered(orchestrator, CONTENDERS, query(2), strategies or USUAL)
@@ -64,6 +79,7 @@ def run(
             for one in chosen:
                 say(f"{number} tables by {one.label}")
                 found[one.label][number] = _compiled(orchestrator, number, one, repeat)
+        grown = {name: _grown(orchestrator, SHAPES[name], repeat, say) for name in shapes}
     rows = []
     for label, sizes in found.items():
         before: dict[str, Any] | None = None
@@ -77,6 +93,18 @@ def run(
         for label, sizes in found.items()
         if JUDGED in sizes and label != SDBT_STREAMS.label
     )
+    for name, measured_sizes in grown.items():
+        for before, measured in zip([None, *measured_sizes], measured_sizes, strict=False):
+            rows.append(
+                {
+                    "shape": name,
+                    **measured,
+                    "grows with power": _power(before, measured, "size"),
+                }
+            )
+        power = _power(measured_sizes[0], measured_sizes[-1], "size")
+        assert power is not None
+        bars += (Bar(f"{name}, grows with power", power, "<", GROWTH_AT_MOST),)
     return Report("compile", described, tuple(rows), bars)
 
 
@@ -109,14 +137,42 @@ def _compiled(
     }
 
 
-def _power(before: dict[str, Any] | None, after: dict[str, Any]) -> float | None:
-    """The exponent with which the time grew since fewer tables.
+def _grown(
+    orchestrator: Orchestrator, shape: Shape, repeat: int, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """What each size of a shape takes, by the strategy that `auto` chooses."""
+    measured = []
+    for size in shape.sizes:
+        say(f"{size} {shape.name}")
+        for statement in shape.tables(size):
+            orchestrator.connection.execute(statement)
+        query = shape.query(size)
+        taken = []
+        for _ in range(repeat):
+            taken.append(timed(partial(orchestrator.create_view, "grown", query)))
+            strategy = orchestrator.view("grown").strategy
+            orchestrator.drop_view("grown")
+        measured.append(
+            {
+                "size": size,
+                "strategy": strategy,
+                "seconds": statistics.median(taken),
+                "from": min(taken),
+                "to": max(taken),
+                "query, kB": len(query) / 1000,
+            }
+        )
+    return measured
+
+
+def _power(
+    before: dict[str, Any] | None, after: dict[str, Any], size: str = "tables"
+) -> float | None:
+    """The exponent with which the time grew since a smaller size.
 
     >>> _power({"tables": 5, "seconds": 1.0}, {"tables": 10, "seconds": 4.0})
     2.0
     """
     if before is None:
         return None
-    return math.log(after["seconds"] / before["seconds"]) / math.log(
-        after["tables"] / before["tables"]
-    )
+    return math.log(after["seconds"] / before["seconds"]) / math.log(after[size] / before[size])

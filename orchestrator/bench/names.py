@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         sub = names.add_parser(name, help=text, description=text, parents=[common])
         sub.set_defaults(run=run)
         sub.add_argument(
-            "--pg", type=int, choices=(15, 16, 18), help="the PostgreSQL version to start"
+            "--pg", type=int, choices=(15, 16, 17, 18), help="the PostgreSQL version to start"
         )
         return sub
 
@@ -168,6 +168,15 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--parts", type=int, default=100_000, help="rows of parts and of devices")
     sub.add_argument("--repeat", type=int, default=50, help="measured updates of each size")
 
+    sub = bench("orders", "writers of shared eager and on_commit views, in random orders of tables")
+    sub.add_argument("--writers", type=int, default=7, help="clients of pgbench")
+    sub.add_argument("--statements", type=int, default=2, help="tables that a transaction writes")
+    sub.add_argument(
+        "--pause", type=int, default=10, metavar="MS", help="between a writer's transactions"
+    )
+    sub.add_argument("--seconds", type=float, default=20, help="how long each side is written")
+    _add_plot(sub)
+
     sub = bench("chaos", "writers, refreshers, DDL, and kill -9 of everything in turn")
     sub.add_argument("--minutes", type=float, default=15, help="how long to go on")
     sub.add_argument("--seed", type=int, default=5, help="of what is done")
@@ -182,6 +191,13 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     )
     _add_contenders(sub)
     sub.add_argument("--repeat", type=int, default=3, help="views of each kind that are created")
+    sub.add_argument(
+        "--shapes",
+        nargs="*",
+        metavar="SHAPE",
+        help="queries that grow towards PostgreSQL's limits: columns, tables, branches, ctes "
+        "(default: all)",
+    )
 
     sub = bench("fuzz", "random views and changes against the oracle", _fuzz)
     sub.add_argument("--minutes", type=float, default=1, help="how long to go on")

@@ -20,9 +20,11 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.api import Orchestrator, StatementResult, accelerate, connect
+from orchestrator.cli.streams import is_unicode
 from orchestrator.errors import NotFoundError, UsageError
-from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.catalog import DroppedView, ViewInfo
 from orchestrator.runtime.catalog_parts import Parts
+from orchestrator.runtime.refresh import RefreshError
 from orchestrator.runtime.serve import Event
 
 
@@ -30,7 +32,6 @@ def sql(options: argparse.Namespace) -> int:
     """`idivm sql`."""
     script = _script_of(options)
     with _open(options) as orchestrator:
-        orchestrator.on_notice = lambda text: print(f"notice: {text}", file=sys.stderr)
         results: list[StatementResult] = []
         for result in orchestrator.run(script):
             results.append(result)
@@ -43,20 +44,35 @@ def sql(options: argparse.Namespace) -> int:
 
 def refresh(options: argparse.Namespace) -> int:
     """`idivm refresh`."""
+    failed: RefreshError | None = None
     with _open(options) as orchestrator:
-        reports = orchestrator.refresh(*options.views)
+        try:
+            reports = orchestrator.refresh(*options.views)
+        except RefreshError as error:
+            failed, reports = error, error.reports
+        dropped = orchestrator.dropped_views()
+    _print_dropped(dropped)
     if options.json:
         _print_json([dataclasses.asdict(report) for report in reports])
     else:
-        rows = [(r.view, f"{r.changed:,}", f"{r.seconds * 1000:,.1f} ms") for r in reports]
+        rows = [
+            (r.view, "failed" if r.error else f"{r.changed:,}", f"{r.seconds * 1000:,.1f} ms")
+            for r in reports
+        ]
         _print_table(("view", "rows changed", "took"), rows, right={1, 2})
-    return 0
+    if failed is None:
+        return 0
+    if not options.json:
+        print(f"idivm: {failed}", file=sys.stderr)
+    return failed.exit_status
 
 
 def list_views(options: argparse.Namespace) -> int:
     """`idivm list`."""
     with _open(options) as orchestrator:
         views = orchestrator.views()
+        dropped = orchestrator.dropped_views()
+    _print_dropped(dropped)
     if options.json:
         _print_json([_summary(view) for view in views])
     elif not views:
@@ -78,7 +94,21 @@ def list_views(options: argparse.Namespace) -> int:
         _print_table(
             ("view", "strategy", "maintain", "pending", "refreshed", "reads"), rows, right={3}
         )
+        for view in views:
+            if view.trouble:
+                print(f"{view.name}: {_behind(view)}")
+            if view.error:
+                print(f"{view.name}: the last refresh failed {_ago(view.failed_at)}: {view.error}")
     return 0
+
+
+def _print_dropped(dropped: Iterable[DroppedView]) -> None:
+    for view in dropped:
+        print(
+            f"warning: {view.cause} dropped the maintained view {view.name}; idivm restore"
+            f" {view.name} creates it again, idivm drop {view.name} forgets it",
+            file=sys.stderr,
+        )
 
 
 def status(options: argparse.Namespace) -> int:
@@ -94,7 +124,9 @@ def status(options: argparse.Namespace) -> int:
         facts = [
             (
                 "state",
-                "up to date" if view.status == "ready" and not view.pending else _behind(view),
+                _behind(view)
+                if view.status == "invalid" or view.pending or view.trouble or view.error
+                else "up to date",
             ),
             ("strategy", f"{view.strategy}, {view.maintain}"),
             ("reads", ", ".join(view.sources) or "no table"),
@@ -105,6 +137,8 @@ def status(options: argparse.Namespace) -> int:
             ("size", f"{_size(view.bytes)} of content, {_size(view.log_bytes)} of change logs"),
         ]
         facts += _parts_facts(parts[view.id])
+        if view.error:
+            facts.append(("last error", f"{view.error} ({view.sqlstate}, {_ago(view.failed_at)})"))
         if view.log_kept > view.log_limit:
             facts.append(("WARNING", _keeps_too_much(view)))
         print(view.name)
@@ -140,12 +174,17 @@ def check(options: argparse.Namespace) -> int:
         _print_json([dataclasses.asdict(report) for report in reports])
     else:
         for report in reports:
-            if report.equal:
-                print(f"{report.view}: equal")
+            if report.error:
+                print(f"{report.view}: NOT REFRESHED, {report.error}")
                 continue
-            print(
-                f"{report.view}: DIFFERENT, {report.missing:,} rows missing, {report.surplus:,} too many"
+            found = (
+                "equal"
+                if report.equal
+                else f"DIFFERENT, {report.missing:,} rows missing, {report.surplus:,} too many"
             )
+            print(f"{report.view}: {found}")
+            for note in report.notes:
+                print(f"  {note}")
             for sign, rows in (
                 ("missing ", report.missing_rows),
                 ("too many", report.surplus_rows),
@@ -166,7 +205,7 @@ def enumerate_rows(options: argparse.Namespace) -> int:
     with _open(options) as orchestrator:
         for row in islice(orchestrator.enumerate(options.view, prefix), options.limit):
             if options.json:
-                print(json.dumps(row, default=str, ensure_ascii=False))
+                print(json.dumps(row, default=str, ensure_ascii=not is_unicode(sys.stdout)))
             else:
                 print("\t".join("" if value is None else str(value) for value in row))
     return 0
@@ -177,6 +216,20 @@ def drop(options: argparse.Namespace) -> int:
     with _open(options) as orchestrator:
         orchestrator.drop_view(options.view, cascade=options.cascade, if_exists=options.if_exists)
     _print_done(options, f"Dropped {options.view}.")
+    return 0
+
+
+def restore(options: argparse.Namespace) -> int:
+    """`idivm restore`."""
+    with _open(options) as orchestrator:
+        views = orchestrator.restore(*options.views)
+    if options.json:
+        _print_json([_summary(view) for view in views])
+    else:
+        for view in views:
+            print(f"Restored {view.name}.")
+        if not views:
+            print("No view was dropped together with what it reads.")
     return 0
 
 
@@ -227,7 +280,9 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def _open(options: argparse.Namespace) -> Orchestrator:
-    return connect(options.dsn)
+    orchestrator = connect(options.dsn)
+    orchestrator.on_notice = lambda text: print(f"notice: {text}", file=sys.stderr)
+    return orchestrator
 
 
 def _script_of(options: argparse.Namespace) -> str:
@@ -235,15 +290,16 @@ def _script_of(options: argparse.Namespace) -> str:
         raise UsageError("Give SQL either with -c or as a file, not both.")
     if options.text is not None:
         return str(options.text)
-    if options.file in (None, "-"):
-        return sys.stdin.read()
-    path = Path(options.file)
+    name = "standard input" if options.file in (None, "-") else options.file
     try:
-        return path.read_text()
+        binary = sys.stdin.buffer.read() if name == "standard input" else Path(name).read_bytes()
     except OSError as error:
-        raise NotFoundError(f"Cannot read {path}: {error.strerror}.") from error
+        raise NotFoundError(f"Cannot read {name}: {error.strerror}.") from error
+    try:
+        return binary.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text.") from error
+        line = binary[: error.start].count(b"\n") + 1
+        raise UsageError(f"{name} is not UTF-8 text (line {line}): save it as UTF-8.") from error
 
 
 def _summary(view: ViewInfo) -> dict[str, Any]:
@@ -284,6 +340,8 @@ def _parts_facts(parts: Parts | None) -> Iterator[tuple[str, str]]:
 
 
 def _behind(view: ViewInfo) -> str:
+    if view.trouble:
+        return f"invalid: {view.trouble}"
     if view.status == "invalid":
         return "to be rebuilt by its next refresh"
     return f"stale by {view.pending:,} change{'' if view.pending == 1 else 's'}"
@@ -339,7 +397,7 @@ def _print_result(result: StatementResult) -> None:
 def _print_event(event: Event, as_json: bool) -> None:
     facts = {k: v for k, v in dataclasses.asdict(event).items() if v is not None}
     if as_json:
-        print(json.dumps(facts, ensure_ascii=False), flush=True)
+        print(json.dumps(facts, ensure_ascii=not is_unicode(sys.stdout)), flush=True)
     elif event.event == "refreshed":
         took = (event.seconds or 0) * 1000
         print(f"{event.view}: {event.changed:,} rows in {took:,.1f} ms", flush=True)
@@ -366,7 +424,7 @@ def _print_table(
 
 
 def _print_json(value: object) -> None:
-    print(json.dumps(value, indent=2, default=str, ensure_ascii=False))
+    print(json.dumps(value, indent=2, default=str, ensure_ascii=not is_unicode(sys.stdout)))
 
 
 def _print_done(options: argparse.Namespace, sentence: str, **facts: object) -> None:

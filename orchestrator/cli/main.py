@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.bench import names
-from orchestrator.cli import commands, load
+from orchestrator.cli import streams
 from orchestrator.errors import IdivmError
 
 
@@ -25,6 +23,10 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line's grammar."""
+    # These take a second or two to load: within `main`, so that Ctrl-C is answered meanwhile.
+    from orchestrator.bench import names
+    from orchestrator.cli import commands, load
+
     parser = _Parser(
         prog="idivm",
         description="SQL views that stay up to date by themselves inside PostgreSQL.",
@@ -94,6 +96,13 @@ def build_parser() -> argparse.ArgumentParser:
         "--if-exists", action="store_true", help="do nothing when there is no such view"
     )
 
+    sub = verb(
+        "restore",
+        "create views again that DROP ... CASCADE took along with what they read",
+        commands.restore,
+    )
+    sub.add_argument("views", nargs="*", metavar="VIEW")
+
     load.add_arguments(
         verb("load", "load files or databases into tables, by Spark, each row once", load.load)
     )
@@ -125,10 +134,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and gives its exit status: 0 success, 1 a finding, 2 bad input."""
-    options = build_parser().parse_args(arguments)
-    # What is wrong with a connection is said once, by the error that follows.
-    logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+    options = argparse.Namespace()
     try:
+        streams.make_usable()
+        options = build_parser().parse_args(arguments)
+        # What is wrong with a connection is said once, by the error that follows.
+        logging.getLogger("psycopg").setLevel(logging.CRITICAL)
         status: int = options.run(options)
         sys.stdout.flush()
         return status
@@ -137,15 +148,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _failed(options, "Interrupted; what was not committed is undone.", 130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        streams.give_up(sys.stdout)
         return 0
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        streams.give_up(sys.stdout)
+        return _failed(options, f"The output could not be written: {error.strerror}.", 2)
 
 
 def _failed(options: argparse.Namespace, sentence: str, status: int) -> int:
-    if getattr(options, "json", False):
-        print(json.dumps({"error": sentence}))
-    else:
-        print(f"idivm: {sentence}", file=sys.stderr)
+    try:
+        if getattr(options, "json", False):
+            print(json.dumps({"error": sentence}), flush=True)
+        else:
+            print(f"idivm: {sentence}", file=sys.stderr, flush=True)
+    except OSError:
+        streams.give_up(sys.stdout)
+        streams.give_up(sys.stderr)
     return status
 
 

@@ -1,5 +1,9 @@
 """The SQL that captures the changes of one table: source view, log, triggers, net effect.
 
+Statement triggers log ordinary writes. They do not fire for what the apply worker of logical replication
+writes, so a row trigger logs the writes of sessions whose `session_replication_role` is `replica`.
+PostgreSQL fires either the one or the other.
+
 No text here names a column of the user's table but the source view, which PostgreSQL stores as a
 parse tree, so that a rename in the table needs no repair. Triggers count the columns instead, as
 long as they are those that were counted, and else ask the source view for their names. To store the
@@ -34,10 +38,8 @@ class Layout:
 
     oid: int
     columns: tuple[tuple[int, str], ...]
-    parents: tuple[int, ...] = ()
-    """The partitioned tables of which it consists."""
-    partitions: int = 0
-    """How many tables these have below them."""
+    partitioned: bool = False
+    """Whether it consists of other tables, its partitions."""
 
 
 @dataclass(frozen=True)
@@ -128,10 +130,13 @@ def capture_member(source: Captured, layout: Layout, number: int) -> Iterator[Co
 
 OPERATIONS = ("insert", "update", "delete", "truncate")
 
+ROWS = "rows"
+"""The row trigger of replica sessions, as it is called beside the operations."""
+
 
 def detach_triggers(source: Captured, member: Composable) -> Iterator[Composed]:
     """The statements that take capture off a table."""
-    for operation in OPERATIONS:
+    for operation in (*OPERATIONS, ROWS):
         yield SQL("DROP TRIGGER IF EXISTS {} ON {}").format(
             Identifier(f"idivm_{source.id}_{operation}"), member
         )
@@ -139,14 +144,17 @@ def detach_triggers(source: Captured, member: Composable) -> Iterator[Composed]:
 
 def drop_member(source: Captured, number: int) -> Iterator[Composed]:
     """The statements that drop a table's capture functions."""
-    for operation in OPERATIONS:
+    for operation in (*OPERATIONS, ROWS):
         yield SQL("DROP FUNCTION IF EXISTS {}").format(source.log(f"_{operation}_{number}"))
 
 
 def attach_triggers(
-    source: Captured, member: Composable, number: int, in_c: bool
+    source: Captured, member: Composable, number: int, in_c: bool, partitioned: bool
 ) -> Iterator[Composed]:
-    """The triggers on one table, new or in their other form; they fire in every replication role.
+    """The triggers on one table, new or in their other form.
+
+    Statement triggers fire in ordinary sessions and the row trigger in replica sessions. TRUNCATE has
+    no rows, and fires its statement trigger in both. A partitioned table holds no rows itself.
 
     The C form calls the functions of the table for what it does not do by itself.
     """
@@ -157,17 +165,26 @@ def attach_triggers(
         "truncate": SQL(""),
     }
     arguments = SQL(", ").join(map(Literal, source.arguments(number)))
-    for operation, transition in transitions.items():
-        trigger = Identifier(f"idivm_{source.id}_{operation}")
+
+    def attach(name: str, event: SQL, each: Composable, enable: SQL) -> Iterator[Composed]:
+        trigger = Identifier(f"idivm_{source.id}_{name}")
         call = (
             SQL("idivm.capture_rows({})").format(arguments)
-            if in_c and operation != "truncate"
-            else SQL("{}()").format(source.log(f"_{operation}_{number}"))
+            if in_c and name != "truncate"
+            else SQL("{}()").format(source.log(f"_{name}_{number}"))
         )
-        yield SQL(
-            "CREATE OR REPLACE TRIGGER {} AFTER {} ON {} {} FOR EACH STATEMENT EXECUTE FUNCTION {}"
-        ).format(trigger, SQL(operation.upper()), member, transition, call)
-        yield SQL("ALTER TABLE {} ENABLE ALWAYS TRIGGER {}").format(member, trigger)
+        yield SQL("CREATE OR REPLACE TRIGGER {} AFTER {} ON {} {} EXECUTE FUNCTION {}").format(
+            trigger, event, member, each, call
+        )
+        yield SQL("ALTER TABLE {} {} TRIGGER {}").format(member, enable, trigger)
+
+    for operation, transition in transitions.items():
+        each = SQL("{} FOR EACH STATEMENT").format(transition)
+        enable = SQL("ENABLE ALWAYS" if operation == "truncate" else "ENABLE")
+        yield from attach(operation, SQL(operation.upper()), each, enable)
+    if not partitioned:
+        event = SQL("INSERT OR UPDATE OR DELETE")
+        yield from attach(ROWS, event, SQL("FOR EACH ROW"), SQL("ENABLE REPLICA"))
 
 
 def attach_routing(source: Captured, member: Composable, number: int) -> Iterator[Composed]:
@@ -239,7 +256,12 @@ class _Rows:
         return self.old if side == "old" else self.new
 
 
-def _counted(source: Captured, layout: Layout) -> _Rows:
+_TABLES = (SQL("old_rows"), SQL("new_rows"))
+_RECORDS = (SQL("(SELECT OLD.*)"), SQL("(SELECT NEW.*)"))
+"""The rows as statement triggers and as row triggers have them."""
+
+
+def _counted(source: Captured, layout: Layout, given: tuple[SQL, SQL] = _TABLES) -> _Rows:
     """The images while the table has the columns that it had: found by their places."""
     places = {name: place for place, (_, name) in enumerate(layout.columns, start=1)}
     used = [places[column.name] for column, _ in source.columns]
@@ -255,7 +277,7 @@ def _counted(source: Captured, layout: Layout) -> _Rows:
     )
     old, new = (
         SQL("(SELECT {} AS {} FROM {} AS t{})").format(image, SQL(side), rows, aliases)
-        for side, rows in (("old", SQL("old_rows")), ("new", SQL("new_rows")))
+        for side, rows in zip(("old", "new"), given, strict=True)
     )
     return _Rows(old, new, SQL("stmt"))
 
@@ -295,39 +317,115 @@ def _into_segment(
     insert: Callable[[Identifier], Composed],
     otherwise: tuple[Composable, Callable[[Identifier], Composed]] | None = None,
     first: Composable = _NOTHING,
+    compared: bool = False,
 ) -> Composed:
-    """Runs one of two statements; `otherwise` has a condition and what is right without it."""
+    """Runs one of two statements; `otherwise` has a condition and what is right without it.
+
+    `compared` says whether they compare images.
+    """
     logged = _by_segment(source, insert)
     if otherwise is not None:
         condition, by_name = otherwise
-        a, b = (
-            Literal(by_name(segment).as_string(None))
-            for segment in (source.log("_a"), source.log("_b"))
-        )
-        logged = SQL(
-            "    IF {} THEN\n{}    ELSE\n"
-            "    EXECUTE idivm.images({}, TG_RELID, TG_OP) || CASE (stmt >> {}) & 1 WHEN 0 THEN {}\n"
-            "    ELSE {} END USING stmt, TG_RELID;\n"
-            "    END IF;\n"
-        ).format(condition, logged, Literal(source.id), Literal(SEGMENT_BITS), a, b)
+        images = SQL("idivm.images({}, TG_RELID, TG_OP)").format(Literal(source.id))
+        logged = _if(condition, logged, _executed(source, images, by_name, SQL("stmt, TG_RELID")))
+    return _function(source, SQL("{}{}").format(first, logged), compared)
+
+
+def _if(condition: Composable, logged: Composed, otherwise: Composed) -> Composed:
+    return SQL("    IF {} THEN\n{}    ELSE\n{}    END IF;\n").format(condition, logged, otherwise)
+
+
+def _executed(
+    source: Captured,
+    images: Composable,
+    statement: Callable[[Identifier], Composed],
+    using: Composable,
+) -> Composed:
+    """Runs a statement whose first words are what an expression gives, if it gives any."""
+    return SQL(
+        "    images := {images};\n"
+        "    IF images IS NULL THEN\n{lost}    END IF;\n"
+        "    EXECUTE images || CASE (stmt >> {bits}) & 1 WHEN 0 THEN {a}\n    ELSE {b} END USING {using};\n"
+    ).format(
+        images=images,
+        lost=_note_lost(source),
+        bits=Literal(SEGMENT_BITS),
+        a=Literal(statement(source.log("_a")).as_string(None)),
+        b=Literal(statement(source.log("_b")).as_string(None)),
+        using=using,
+    )
+
+
+def _function(source: Captured, logging: Composable, compared: bool) -> Composed:
+    """The body of a capture function around the statements that log."""
     return SQL(
         "#variable_conflict use_column\n"
         "DECLARE\n"
-        "    stmt bigint := nextval({});\n"
+        "    stmt bigint;\n"
+        "    images text;\n"
         "BEGIN\n"
-        "{}{}"
-        "    IF stmt & {} = 0 THEN\n"
-        "        PERFORM idivm.look_after_log({});\n"
+        "    IF {missing} THEN\n{lost}    END IF;\n"
+        "    stmt := nextval({numbers});\n"
+        "{logging}"
+        "    IF stmt & {look} = 0 AND to_regprocedure('idivm.look_after_log(integer)') IS NOT NULL THEN\n"
+        "        PERFORM idivm.look_after_log({source});\n"
         "    END IF;\n"
         "    RETURN NULL;\n"
         "END"
     ).format(
-        Literal(source.log("_seq").as_string(None)),
-        first,
-        logged,
-        Literal(LOOK_EVERY - 1),
-        Literal(source.id),
+        missing=_lacks_a_part(source, compared),
+        lost=_note_lost(source),
+        numbers=Literal(source.log("_seq").as_string(None)),
+        logging=logging,
+        look=Literal(LOOK_EVERY - 1),
+        source=Literal(source.id),
     )
+
+
+def _lacks_a_part(source: Captured, compared: bool) -> Composed:
+    """Whether DDL has taken away what a capture function needs, so that it would raise an error.
+
+    The view of the log has all columns of both segments and the source view has those of the table:
+    whatever drops one of these columns drops the view.
+    """
+
+    def text(name: Identifier) -> Literal:
+        return Literal(name.as_string(None))
+
+    parts = [
+        SQL("NOT coalesce(has_schema_privilege(to_regnamespace({}), 'USAGE'), false)").format(
+            Literal(schema)
+        )
+        for schema in ("idivm_log", "idivm_def")
+    ]
+    parts += [
+        SQL("to_regclass({}) IS NULL").format(text(one)) for one in (source.view, source.log())
+    ]
+    parts += [
+        SQL("has_table_privilege(to_regclass({}), 'INSERT') IS NOT TRUE").format(
+            text(source.log(suffix))
+        )
+        for suffix in ("_a", "_b")
+    ]
+    parts.append(
+        SQL("has_sequence_privilege(to_regclass({}), 'USAGE') IS NOT TRUE").format(
+            text(source.log("_seq"))
+        )
+    )
+    if compared:
+        parts += [
+            SQL("to_regproc({}) IS NULL").format(text(source.log(suffix)))
+            for suffix in ("_same", "_changed")
+        ]
+    return SQL("\n       OR ").join(parts)
+
+
+def _note_lost(source: Captured) -> Composed:
+    """Leaves the statement unlogged, and has the views that read the table rebuilt."""
+    return SQL(
+        "        IF to_regprocedure('idivm.note_lost(integer)') IS NOT NULL THEN\n"
+        "            PERFORM idivm.note_lost({});\n        END IF;\n        RETURN NULL;\n"
+    ).format(Literal(source.id))
 
 
 def _by_segment(source: Captured, insert: Callable[[Identifier], Composed]) -> Composed:
@@ -344,6 +442,16 @@ def _appended(
     ).format(segment, _log_columns(source, sides), number, operation, _image_columns(source, sides))
 
 
+def _inserted(source: Captured, segment: Identifier, rows: _Rows) -> Composed:
+    into = _appended(source, segment, "n", Literal("I"), rows.number)
+    return SQL("{}        FROM {} AS n").format(into, rows.new)
+
+
+def _deleted(source: Captured, segment: Identifier, rows: _Rows) -> Composed:
+    into = _appended(source, segment, "o", Literal("D"), rows.number)
+    return SQL("{}        FROM {} AS o").format(into, rows.old)
+
+
 def _capture_bodies(source: Captured, layout: Layout, number: int) -> dict[str, Composed]:
     counted, by_name = _counted(source, layout), _NAMED
     condition = _is_as_counted(source, layout)
@@ -357,12 +465,10 @@ def _capture_bodies(source: Captured, layout: Layout, number: int) -> dict[str, 
         )
 
     def inserted(segment: Identifier, rows: _Rows) -> Composed:
-        into = _appended(source, segment, "n", Literal("I"), rows.number)
-        return SQL("{}        FROM {} AS n").format(into, rows.new)
+        return _inserted(source, segment, rows)
 
     def deleted(segment: Identifier, rows: _Rows) -> Composed:
-        into = _appended(source, segment, "o", Literal("D"), rows.number)
-        return SQL("{}        FROM {} AS o").format(into, rows.old)
+        return _deleted(source, segment, rows)
 
     def truncated(segment: Identifier, rows: _Rows) -> Composed:
         return _appended(source, segment, "", Literal("T"), rows.number)
@@ -373,24 +479,24 @@ def _capture_bodies(source: Captured, layout: Layout, number: int) -> dict[str, 
         )
 
     first: Composable = _NOTHING
-    if layout.parents:
+    if layout.partitioned:
         first = SQL(
-            "    IF (SELECT count(*) FROM pg_inherits AS i WHERE i.inhparent = ANY ({}::oid[])) <> {} THEN\n"
-            "{}    END IF;\n"
+            "    IF (SELECT count(*) FROM pg_inherits AS i JOIN idivm.source_members AS m ON m.member = i.inhparent\n"
+            "        WHERE m.source = {0})\n"
+            "       <> (SELECT count(*) - 1 FROM idivm.source_members AS m WHERE m.source = {0}) THEN\n"
+            "{1}    END IF;\n"
         ).format(
-            Literal(list(layout.parents)),
-            Literal(layout.partitions),
-            _by_segment(source, lambda segment: truncated(segment, counted)),
+            Literal(source.id), _by_segment(source, lambda segment: truncated(segment, counted))
         )
 
     def updated(segment: Identifier) -> Composed:
-        before = [moved(segment, counted, SQL("TG_RELID"))] if layout.parents else []
+        before = [moved(segment, counted, SQL("TG_RELID"))] if layout.partitioned else []
         if source.keyed:
             return SQL(";\n").join([*before, _paired_update(source, counted, segment)])
         return SQL(";\n").join([*before, deleted(segment, counted), inserted(segment, counted)])
 
     def updated_by_name(segment: Identifier) -> Composed:
-        statements = [moved(segment, by_name, SQL("$2"))] if layout.parents else []
+        statements = [moved(segment, by_name, SQL("$2"))] if layout.partitioned else []
         if source.keyed:
             statements.append(_all_pairs(source, by_name, segment, numbered=True))
         else:
@@ -402,12 +508,66 @@ def _capture_bodies(source: Captured, layout: Layout, number: int) -> dict[str, 
         ]
         return _joined(iter([*also, SQL("\n").format(), last]))
 
-    return {
+    bodies = {
         "insert": logging(inserted),
-        "update": _into_segment(source, updated, (condition, updated_by_name), first),
+        "update": _into_segment(
+            source, updated, (condition, updated_by_name), first, compared=source.keyed
+        ),
         "delete": logging(deleted),
         "truncate": _into_segment(source, lambda segment: truncated(segment, counted)),
     }
+    return bodies if layout.partitioned else {**bodies, ROWS: _row_body(source, layout)}
+
+
+def _row_body(source: Captured, layout: Layout) -> Composed:
+    """Logs one row, as the statement triggers log the rows of a statement."""
+    counted, by_name = _counted(source, layout, _RECORDS), _NAMED
+
+    def changed(segment: Identifier, rows: _Rows) -> Composed:
+        if source.keyed and rows is by_name:
+            return _all_pairs(source, rows, segment, numbered=False)
+        if source.keyed:
+            return _changed_row(source, rows, segment)
+        # Two statements, of which the second is the one that the images stand before.
+        gone = _deleted(source, segment, rows)
+        come = _inserted(source, segment, rows)
+        if rows is by_name:
+            return SQL(", gone AS (\n{}) {}").format(gone, come)
+        return SQL("{};\n{}").format(gone, come)
+
+    def logged(
+        sides: str, statement: Callable[[Identifier, _Rows], Composed]
+    ) -> tuple[Composed, Composed]:
+        records = [("old", SQL("($3).*"), SQL("OLD")), ("new", SQL("($3).*"), SQL("NEW"))]
+        if sides == "on":
+            records[1] = ("new", SQL("($4).*"), SQL("NEW"))
+        chosen = [record for record in records if record[0][0] in sides]
+        images = SQL("'WITH {}, ' || substr(idivm.images({}, TG_RELID, TG_OP), 6)").format(
+            SQL(", ").join(
+                SQL("{} AS (SELECT {})").format(SQL(f"{side}_rows"), row) for side, row, _ in chosen
+            ),
+            Literal(source.id),
+        )
+        using = SQL(", ").join([SQL("stmt, TG_RELID"), *(record for _, _, record in chosen)])
+        return (
+            _by_segment(source, lambda segment: statement(segment, counted)),
+            _executed(source, images, lambda segment: statement(segment, by_name), using),
+        )
+
+    ways = (
+        logged("n", lambda segment, rows: _inserted(source, segment, rows)),
+        logged("o", lambda segment, rows: _deleted(source, segment, rows)),
+        logged("on", changed),
+    )
+    condition = _is_as_counted(source, layout)
+    insert, delete, update = (_if(condition, *way) for way in ways)
+    return _function(
+        source,
+        SQL(
+            "    IF TG_OP = 'INSERT' THEN\n{}    ELSIF TG_OP = 'DELETE' THEN\n{}    ELSE\n{}    END IF;\n"
+        ).format(insert, delete, update),
+        compared=source.keyed,
+    )
 
 
 def _paired_update(source: Captured, rows: _Rows, segment: Identifier) -> Composed:
@@ -439,6 +599,22 @@ def _paired_update(source: Captured, rows: _Rows, segment: Identifier) -> Compos
         new=rows.new,
         same=source.log("_same"),
         changed=source.log("_changed"),
+    )
+
+
+def _changed_row(source: Captured, rows: _Rows, segment: Identifier) -> Composed:
+    """The two images of one row: a join of both sides is only for a key that changed."""
+    return SQL(
+        "{one}        FROM {old} AS o CROSS JOIN {new} AS n\n"
+        "        WHERE {same}(o.old, n.new) IS TRUE AND {changed}(o.old, n.new);\n"
+        "        IF NOT FOUND THEN\n{pairs};\n        END IF"
+    ).format(
+        one=_appended(source, segment, "on", Literal("U"), rows.number),
+        old=rows.old,
+        new=rows.new,
+        same=source.log("_same"),
+        changed=source.log("_changed"),
+        pairs=_all_pairs(source, rows, segment, numbered=False),
     )
 
 

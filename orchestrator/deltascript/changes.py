@@ -60,13 +60,11 @@ def declarations() -> SQL:
 
 
 def look(plan: MaintenancePlan, names: Names) -> Composed:
-    """The statements that read the logs of all sources, and whether a rebuild is wanted."""
+    """Return the statements that read the logs of all sources, and ask for a rebuild where they must."""
     steps = {step.source: step for step in plan.script if isinstance(step, ReadChanges)}
     return SQL(
-        "        IF since.own_xid = own THEN\n            marks := since.own_marks;\n        END IF;\n"
-        "        rebuild := idivm.has_drifted({});\n{}"
+        "        IF since.own_xid = own THEN\n            marks := since.own_marks;\n        END IF;\n{}"
     ).format(
-        Literal(names.id),
         SQL("").join(
             _of_source(steps.get(one), names.sources[one.oid], names) for one in plan.sources
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -215,19 +215,36 @@ def create_relation(
     """The statements that create what users read.
 
     The condition folds to true when a query is planned. It makes the relation depend on the
-    definition, so that both go when a base table is dropped with CASCADE.
+    definition, and on the query as it was written if that is another one, so that all go when a base
+    table is dropped with CASCADE.
     """
-    yield SQL("CREATE {}VIEW {} AS SELECT {} FROM {} AS s WHERE (NULL::{})::text IS NULL").format(
+    yield from show(names, relation, plan.shown, names.state(plan.content), replacing=replacing)
+
+
+def show(
+    names: Names,
+    relation: Composable,
+    columns: Iterable[str],
+    content: Composable,
+    *,
+    replacing: bool,
+) -> Iterator[Composed]:
+    """Return the statements by which a relation shows what a state table or view holds."""
+    queries = [names.definition, *([names.written] if names.is_settled else [])]
+    yield SQL("CREATE {}VIEW {} AS SELECT {} FROM {} AS s WHERE {}").format(
         SQL("OR REPLACE ") if replacing else SQL(""),
         relation,
-        SQL(", ").join(SQL("s.{}").format(Identifier(name)) for name in plan.shown),
-        names.state(plan.content),
-        names.definition,
+        SQL(", ").join(SQL("s.{}").format(Identifier(name)) for name in columns),
+        content,
+        SQL(" AND ").join(SQL("(NULL::{})::text IS NULL").format(query) for query in queries),
     )
     yield SQL(
         "CREATE OR REPLACE TRIGGER idivm_maintained INSTEAD OF INSERT OR UPDATE OR DELETE ON {}"
         " FOR EACH ROW EXECUTE FUNCTION idivm.refuse_write()"
     ).format(relation)
+    yield SQL("SELECT idivm.note_shown({}, {}::regclass)").format(
+        Literal(names.id), Literal(relation.as_string(None))
+    )
 
 
 def _program(plan: MaintenancePlan, names: Names) -> Composed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 from sqlglot import exp
@@ -101,7 +102,11 @@ class StateScan(_Leaf):
 
     def called(self, column: Column) -> str:
         """What a column is called in the table."""
-        return next(name for one, name in self.outputs if one == column)
+        return self._called[column]
+
+    @cached_property
+    def _called(self) -> dict[Column, str]:
+        return dict(reversed(self.outputs))
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
         """The IDs that the state is stored by."""

@@ -31,6 +31,8 @@ class Names:
     """The captured sources by the oid of their relation."""
     version: int = 0
     """The server's, as it tells it: 180004."""
+    is_settled: bool = False
+    """Whether the definition view settles what the query as it was written leaves open."""
 
     @property
     def returns_old(self) -> bool:
@@ -46,6 +48,11 @@ class Names:
     def definition(self) -> Identifier:
         """The definition view."""
         return Identifier("idivm_def", f"v{self.id}")
+
+    @property
+    def written(self) -> Identifier:
+        """The view of the query as it was written, which is there if the definition differs."""
+        return Identifier("idivm_def", f"q{self.id}")
 
     def state(self, role: str) -> Identifier:
         """The state table of a role."""

@@ -58,6 +58,10 @@ class Source:
     """Numbers of the captured columns that a plan may take for free of NULLs."""
     keys: tuple[tuple[int, ...], ...] = ()
     """Keys beside the one that rows are told apart by, which a plan may take for granted."""
+    stored: tuple[int, ...] = ()
+    """Stored generated columns that the view reads: another expression rewrites them unnoticed."""
+    virtual: tuple[int, ...] = ()
+    """Virtual generated columns that the view reads, whose expressions are in the plan."""
 
     def __str__(self) -> str:
         """Schema and name, for messages."""
@@ -575,6 +579,10 @@ class MaintenancePlan:
     """Of a content that no table holds."""
     applied: tuple[int, ...] = ()
     """The sources, by oid, whose changes are applied however many they are."""
+    reads: tuple[tuple[int, int, tuple[int, ...]], ...] = ()
+    """What the definition and each plain view below it read: view, relation, columns, by number."""
+    types: tuple[int, ...] = ()
+    """The types, by oid, of the columns that are read."""
 
     @property
     def way(self) -> str:
@@ -607,7 +615,10 @@ class MaintenancePlan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values, for the catalog and `explain --json`."""
-        return {**_fields(self), "way": self.way}
+        fields = {**_fields(self), "way": self.way}
+        # The catalog has a table for the first, and both are numbers for nobody to read.
+        del fields["reads"], fields["types"]
+        return fields
 
 
 def _plain(value: Any) -> Any:

@@ -188,6 +188,14 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
     ]
     stops: list[Composable] = [
         _stop(
+            "a part was dropped of what captures the changes of a table that % reads",
+            SQL(
+                "SELECT FROM idivm.view_sources AS vs\n"
+                "            WHERE vs.view = {} AND idivm.capture_is_broken(vs.source)"
+            ).format(Literal(names.id)),
+            names,
+        ),
+        _stop(
             "a table that % reads has lost its key",
             SQL(
                 "SELECT FROM idivm.view_sources AS vs JOIN idivm.sources AS s ON s.id = vs.source\n"
@@ -207,6 +215,16 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
             names,
         ),
     ]
+    if any(source.virtual for source in plan.sources):
+        stops.append(
+            _stop(
+                "a virtual generated column that % reads has another expression",
+                SQL(
+                    "SELECT FROM idivm.changed_expressions AS c WHERE c.view = {} AND c.in_plan"
+                ).format(Literal(names.id)),
+                names,
+            )
+        )
     if plan.inlined:
         # The script has their definitions in it.
         changed = SQL(
@@ -345,7 +363,11 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
         if step.hashed:
             assigned = _switched_where_large(step, assigned, _HASHING)
         size = SQL("cardinality({})").format(Identifier(step.variable))
-        planned = _planned_for(plan, size, _given_up(step))
+        given_up = _given_up(step)
+        if _most(step) < SMALL:
+            planned = SQL("{}{}").format(given_up, _planned_for(plan, size))
+        else:
+            planned = _planned_for(plan, size, given_up)
         return _guarded(step.needs, SQL("{}{}").format(assigned, planned))
     if isinstance(step, Apply):
         counts = step.state in plan.shown_states

@@ -16,6 +16,7 @@ from orchestrator.frontend.facts import (
     FunctionUse,
     Key,
     OutputColumn,
+    Read,
     Relation,
     RelationColumn,
     StoredView,
@@ -36,6 +37,9 @@ class SourceUse:
     one without NULLs."""
     whole_row: bool = False
     """Whether a row is read as one value."""
+    generated: tuple[RelationColumn, ...] = ()
+    """The generated columns that the view reads. Those that are virtual are not captured: a plan has
+    their expressions."""
 
     @property
     def captured(self) -> tuple[RelationColumn, ...]:
@@ -71,6 +75,10 @@ class Analysis:
     """Why there is no plan."""
     row_types: frozenset[int] = frozenset()
     """The composite types, as relations, whose rows functions return."""
+    reads: tuple[Read, ...] = ()
+    """What the definition reads, and each plain view below it."""
+    types: frozenset[int] = frozenset()
+    """The types of the columns that a program reads."""
 
     @property
     def fixed(self) -> tuple[int, ...]:
@@ -87,24 +95,36 @@ class Analysis:
         return has_key(root.keys, root.dependencies, self.plan.columns)
 
 
+MOST_CAPTURED = 790
+"""Columns of a table whose changes can be captured. A change has each twice, as it was and as it is, and
+a table of PostgreSQL has no more than 1,600 columns."""
+
+
 def analyse(connection: Connection[Any], definition: int) -> Analysis:
     """Everything that planning needs to know of a definition view, by its oid. Writes nothing."""
     views, relations = _collect(connection, definition)
     own = views[definition]
     used = _merged(use for view in views.values() for use in view.uses)
-    functions = tuple(dict.fromkeys(f for view in views.values() for f in view.functions))
+    called = [
+        *(f for view in views.values() for f in view.functions),
+        *(f for oid in used for f in relations[oid].functions),
+    ]
+    functions = tuple(dict.fromkeys(called))
     # A composite type counts as used where one of its fields is; it holds no rows.
     leaves = [relations[oid] for oid in used if oid not in views and relations[oid].relkind != "c"]
     temporary = tuple(r for r in leaves if r.persistence == "t")
-    captured = [r for r in leaves if r.persistence != "t" and _captures(r)]
-    uncaptured = tuple(r for r in leaves if r.persistence != "t" and not _captures(r))
+    lasting = [relation for relation in leaves if relation.persistence != "t"]
+    sources = [_source(relation, used[relation.oid]) for relation in lasting if _captures(relation)]
+    captured = tuple(source for source in sources if len(source.captured) <= MOST_CAPTURED)
+    followed = {source.relation.oid for source in captured}
+    uncaptured = tuple(relation for relation in lasting if relation.oid not in followed)
     volatile = _names(functions, Volatility.VOLATILE)
     plan, unsupported = _plan(own, views, relations, functions, volatile)
     return Analysis(
         definition=definition,
         text=own.text,
         columns=own.columns,
-        sources=tuple(_source(relation, used[relation.oid]) for relation in captured),
+        sources=captured,
         inlined=tuple(relations[oid] for oid in views if oid != definition),
         uncaptured=uncaptured,
         temporary=temporary,
@@ -117,6 +137,31 @@ def analyse(connection: Connection[Any], definition: int) -> Analysis:
         plan=plan,
         unsupported=unsupported,
         row_types=frozenset(oid for use in functions for oid in use.row_types),
+        reads=_reads(views, relations),
+        types=frozenset(
+            column.type_oid
+            for columns in (
+                *(source.captured for source in captured),
+                *(relation.columns for relation in uncaptured),
+            )
+            for column in columns
+        ),
+    )
+
+
+def _reads(views: Mapping[int, StoredView], relations: Mapping[int, Relation]) -> tuple[Read, ...]:
+    """What PostgreSQL asks the right to, view by view; of a row as a whole, to all columns."""
+    return tuple(
+        Read(
+            view.oid,
+            use.oid,
+            tuple(column.attnum for column in relations[use.oid].columns)
+            if use.whole_row
+            else tuple(sorted(use.columns)),
+        )
+        for view in views.values()
+        for use in view.uses
+        if relations[use.oid].relkind != "c"
     )
 
 
@@ -166,12 +211,13 @@ def _captures(relation: Relation) -> bool:
 
 
 def _source(relation: Relation, use: UsedRelation) -> SourceUse:
-    columns = tuple(
-        column for column in relation.columns if use.whole_row or column.attnum in use.columns
-    )
+    read = [c for c in relation.columns if use.whole_row or c.attnum in use.columns]
+    needed = {attnum for column in read for attnum in (column.attnum, *column.reads)}
+    columns = tuple(c for c in relation.columns if c.attnum in needed and c.expression is None)
     keys = relation.plan_keys
     key = keys[0] if keys else None
-    return SourceUse(relation, columns, key, use.whole_row)
+    generated = tuple(column for column in read if column.generated)
+    return SourceUse(relation, columns, key, use.whole_row, generated)
 
 
 def _names(functions: Iterable[FunctionUse], volatility: Volatility) -> tuple[str, ...]:
@@ -198,6 +244,11 @@ def _plan(
 ) -> tuple[Plan | None, tuple[Unsupported, ...]]:
     if volatile:
         return None, tuple(Unsupported("a volatile function", name) for name in volatile)
+    if lost := [use.name for use in functions if use.is_lost_cast]:
+        # The text of the query would mean the cast that is there now.
+        return None, tuple(
+            Unsupported("a cast that was dropped or replaced", name) for name in lost
+        )
     facts = QueryFacts(
         relations={(r.schema, r.name): r for r in relations.values()},
         views={oid: view for oid, view in views.items() if oid != own.oid},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from psycopg import Connection
@@ -147,12 +148,22 @@ def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, R
             {"oids": wanted, "first": _FIRST_USER_OID},
         ).fetchall()
         columns = _columns(cursor, wanted)
+        expressions = _expressions(cursor, wanted)
         keys = _keys(cursor, wanted)
         foreign_keys = _foreign_keys(cursor, wanted)
     return {
         row["oid"]: Relation(
             **{**row, "children": tuple(row["children"]), "parents": tuple(row["parents"])},
-            columns=tuple(columns[row["oid"]]),
+            columns=tuple(
+                _computed(column, expressions.get((row["oid"], column.attnum)))
+                for column in columns[row["oid"]]
+            ),
+            functions=tuple(
+                use
+                for column in columns[row["oid"]]
+                for _, tree in [expressions.get((row["oid"], column.attnum), ("", ""))]
+                for use in (_functions(connection, calls_of(tree)) if tree else ())
+            ),
             keys=tuple(keys[row["oid"]]),
             foreign_keys=tuple(foreign_keys[row["oid"]]),
             maintained=maintained.get(row["oid"], (None, False))[0],
@@ -231,6 +242,25 @@ def _columns(cursor: Any, oids: list[int]) -> Mapping[int, list[RelationColumn]]
     for row in rows.fetchall():
         found[row.pop("attrelid")].append(RelationColumn(**row))
     return found
+
+
+def _expressions(cursor: Any, oids: list[int]) -> dict[tuple[int, int], tuple[str, str]]:
+    """The expressions of virtual generated columns, as text and as trees, by table and number."""
+    rows = cursor.execute(
+        "SELECT a.attrelid, a.attnum, pg_get_expr(d.adbin, d.adrelid) AS text, d.adbin::text AS tree"
+        " FROM pg_attribute a JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum"
+        " WHERE a.attrelid = ANY (%s::oid[]) AND a.attgenerated = 'v' AND NOT a.attisdropped",
+        [oids],
+    )
+    return {(row["attrelid"], row["attnum"]): (row["text"], row["tree"]) for row in rows.fetchall()}
+
+
+def _computed(column: RelationColumn, found: tuple[str, str] | None) -> RelationColumn:
+    if found is None:
+        return column
+    text, tree = found
+    read = {int(str(node.fields["varattno"][0])) for node in node_tree.nodes(tree, "VAR")}
+    return replace(column, expression=text, reads=tuple(sorted(n for n in read if n > 0)))
 
 
 def _keys(cursor: Any, oids: list[int]) -> Mapping[int, list[Key]]:
@@ -354,6 +384,41 @@ def pages(connection: Connection[Any], table: int) -> int:
     return int(row[0])
 
 
+def equality_operators(connection: Connection[Any], types: Collection[int]) -> dict[int, SQL]:
+    """The operator, with its schema, by which keys of each type are equal."""
+    rows = connection.execute(
+        """
+        WITH RECURSIVE plain(asked, oid) AS (
+            SELECT o, o FROM unnest(%s::oid[]) AS o
+          UNION
+            SELECT p.asked, t.typbasetype FROM plain p JOIN pg_type t ON t.oid = p.oid WHERE t.typtype = 'd'
+        )
+        SELECT DISTINCT ON (p.asked) p.asked, format('%%I.%%s', n.nspname, o.oprname)
+        FROM plain p
+        JOIN pg_type t ON t.oid = p.oid
+        JOIN pg_opclass c ON c.opcdefault AND (
+            c.opcintype = t.oid
+            OR EXISTS (SELECT FROM pg_cast k
+                       WHERE k.castsource = t.oid AND k.casttarget = c.opcintype AND k.castmethod = 'b')
+            OR c.opcintype = CASE WHEN t.typtype = 'e' THEN 'anyenum'::regtype
+                                  WHEN t.typtype = 'r' THEN 'anyrange'::regtype
+                                  WHEN t.typtype = 'm' THEN 'anymultirange'::regtype
+                                  WHEN t.typtype = 'c' THEN 'record'::regtype
+                                  WHEN t.typcategory = 'A' THEN 'anyarray'::regtype END)
+        JOIN pg_am m ON m.oid = c.opcmethod AND m.amname = 'btree'
+        JOIN pg_amop a ON a.amopfamily = c.opcfamily AND a.amopstrategy = 3
+                      AND a.amoplefttype = c.opcintype AND a.amoprighttype = c.opcintype
+        JOIN pg_operator o ON o.oid = a.amopopr
+        JOIN pg_namespace n ON n.oid = o.oprnamespace
+        WHERE t.typtype <> 'd'
+        ORDER BY p.asked, c.opcintype = t.oid DESC, c.opcintype = 'text'::regtype DESC
+        """,
+        [list(set(types))],
+    ).fetchall()
+    # PostgreSQL itself wrote the names, quoted where they must be.
+    return {oid: SQL(operator) for oid, operator in rows}
+
+
 def type_names(connection: Connection[Any], types: Collection[int]) -> dict[int, str]:
     """What types are called, domains by the type below them, without their modifiers."""
     rows = connection.execute(
@@ -460,6 +525,7 @@ def _functions(connection: Connection[Any], calls: Calls) -> tuple[FunctionUse, 
             SELECT p.oid, n.nspname AS schema, p.proname AS name, p.prosrc AS body,
                    p.provolatile::text, p.prokind::text, p.proretset AS returns_set,
                    p.oid < %s AND n.nspname = 'pg_catalog' AS builtin,
+                   p.oid < %s OR EXISTS (SELECT FROM pg_cast k WHERE k.castfunc = p.oid) AS casts,
                    ARRAY(SELECT o.name FROM unnest(p.proargnames, p.proargmodes)
                              WITH ORDINALITY AS o (name, mode, place)
                          WHERE o.mode IN ('o', 'b', 't') ORDER BY o.place) AS results,
@@ -474,6 +540,6 @@ def _functions(connection: Connection[Any], calls: Calls) -> tuple[FunctionUse, 
                     AS part
                 WHERE g.aggfnoid = ANY (%s::oid[]))
             """,
-            [_FIRST_USER_OID, sorted(wanted), sorted(wanted)],
+            [_FIRST_USER_OID, _FIRST_USER_OID, sorted(wanted), sorted(wanted)],
         ).fetchall()
     return describe(calls, functions, operators, types)

@@ -33,6 +33,10 @@ class RelationColumn:
     """Whether values that are equal look equal too: true of integer, false of numeric (1.0, 1.00)."""
     builtin_equality: bool
     """Whether `=` of pg_catalog is the equality that keys of this type use."""
+    expression: str | None = None
+    """Of a virtual generated column: the expression that computes it whenever it is read."""
+    reads: tuple[int, ...] = ()
+    """The columns that this expression reads."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,8 @@ class Relation:
     captured_key: frozenset[int] | None = None
     """The columns that captured rows are told apart by, none where it is by content; None if they
     are not captured yet."""
+    functions: tuple[FunctionUse, ...] = ()
+    """What the expressions of virtual generated columns call."""
     computed: bool = False
     """Whether it is one whose rows no table holds, so that nothing tells of their changes."""
 
@@ -198,6 +204,8 @@ class FunctionUse:
     """The names of these columns, if they are the same for every call."""
     row_types: tuple[int, ...] = ()
     """The composite types, as relations, that calls return rows of."""
+    is_lost_cast: bool = False
+    """Whether some call is printed as a cast, and the cast has another function by now or is gone."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +227,15 @@ class UsedRelation:
     columns: frozenset[int]
     whole_row: bool
     system_columns: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Read:
+    """What the query of one view reads of one relation; no columns where any will do."""
+
+    through: int
+    relation: int
+    columns: tuple[int, ...]
 
 
 @dataclass(frozen=True)

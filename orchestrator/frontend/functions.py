@@ -27,6 +27,8 @@ class Calls:
     """Types whose values stand in the query, which are read from text when a program is compiled."""
     results: frozenset[tuple[int, int]]
     """Function and type of the result, of every plain call."""
+    casts: frozenset[int]
+    """Functions whose calls are printed as casts."""
     plain: tuple[FunctionUse, ...]
     """What has no entry of its own in the catalog: `CURRENT_DATE`, `TABLESAMPLE`."""
 
@@ -55,6 +57,9 @@ _TYPE_FIELDS = tuple(
 )
 """Where the nodes of an expression keep the type of its value."""
 
+_CAST_FORMATS = (1, 2)
+"""COERCE_EXPLICIT_CAST and COERCE_IMPLICIT_CAST, which PostgreSQL prints as a cast to the result's type."""
+
 _MARKERS = {
     "NEXTVALUEEXPR": FunctionUse("nextval()", Volatility.VOLATILE, proname="nextval"),
     "XMLEXPR": FunctionUse("XML functions", Volatility.SETTINGS, role="value"),
@@ -77,6 +82,7 @@ def calls_of(tree: str) -> Calls:
     read: set[int] = set()
     constants: set[int] = set()
     results: set[tuple[int, int]] = set()
+    casts: set[int] = set()
     plain: dict[str, FunctionUse] = {}
     for node in node_tree.nodes(tree):
         functions |= {node.oid(name) for name in _FUNCTION_FIELDS.get(node.tag, ())}
@@ -85,6 +91,8 @@ def calls_of(tree: str) -> Calls:
             operators |= set(node.oids("opnos"))
         elif node.tag == "FUNCEXPR":
             results.add((node.oid("funcid"), node.oid("funcresulttype")))
+            if node.oid("funcformat") in _CAST_FORMATS:
+                casts.add(node.oid("funcid"))
         elif node.tag == "COERCEVIAIO":
             read.add(node.oid("resulttype"))
             written.add(_type_of(node.child("arg")))
@@ -100,6 +108,7 @@ def calls_of(tree: str) -> Calls:
         frozenset(read - nothing),
         frozenset(constants - nothing),
         frozenset(results),
+        frozenset(casts),
         tuple(plain.values()),
     )
 
@@ -176,6 +185,7 @@ def describe(
                 returns_set=row["returns_set"],
                 returns_row=oid in returning_rows,
                 fields=fields(oid),
+                is_lost_cast=oid in calls.casts and not row["casts"],
                 row_types=tuple(
                     sorted({composite[r] for f, r in calls.results if f == oid and r in composite})
                 ),

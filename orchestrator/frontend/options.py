@@ -29,6 +29,8 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
     "static": (),
     "factorizable": (),
     "initialise": ("postgresql", "spark"),
+    "on_drop": ("note", "restore"),
+    "on_error": ("continue", "raise"),
 }
 
 _FREE = ("updatable", "variable_order", "epsilon", "static", "factorizable")
@@ -74,6 +76,13 @@ class ViewOptions:
 
     initialise: str = "postgresql"
     """Where the first content is computed, as far as that gives the same to the bit."""
+    on_drop: str | None = None
+    """What happens when DROP ... CASCADE takes the view along: the next command notes it, or also creates
+    the view again once what it reads is there."""
+
+    on_error: str = "continue"
+    """What happens to a write that an eager or on_commit view cannot follow: it stands, and the view
+    stays as it was and says so; or it fails."""
 
     def to_json(self) -> dict[str, str]:
         """The options as the catalog keeps them."""

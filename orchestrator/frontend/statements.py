@@ -96,6 +96,13 @@ def parse_script(script: str) -> list[Statement]:
     CreateView | create view v as select 1
     Other | insert into t values (';')
     """
+    script = script.removeprefix("\ufeff")
+    before, nul, _ = script.partition("\0")
+    if nul:
+        raise UsageError(
+            f"Line {before.count(chr(10)) + 1} of the SQL text has a NUL byte, which PostgreSQL does not "
+            "take: save the text as UTF-8 if it is in another encoding."
+        )
     return [_parse(script, tokens) for tokens in _split(_tokenize(script))]
 
 

@@ -374,6 +374,8 @@ class Runner(Acts):
                 self._drop(view.name)
         # Views that went with their schemas and creations that were cut short are left to the sweep.
         connection.execute("SELECT idivm.sweep()")
+        for dropped in self.space.orc.dropped_views():
+            self.space.orc.drop_view(dropped.name)
         left = self.space.leftovers()
         if left:
             raise CaseError("leftover", "", f"left after all views were dropped: {', '.join(left)}")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class ColumnType:
     """A type of columns; those of one family may be compared and mixed.
 
-    `keyable`: equal values of the pool are equal to the letter, so that it does not matter which
-    of them a DISTINCT, a GROUP BY or a MIN shows.
+    `keyable`: equal values of the pool are equal to the letter, or the oracle can tell whether the
+    one is right that a DISTINCT, a GROUP BY or a MIN shows.
     """
 
     sql: Composable
@@ -59,7 +59,7 @@ TYPES = (
     _type("jsonb", "jsonb", '{"a": 1}', '{"a": 1, "b": 2}', "[1, 2]", "null", '"a"', "{}"),
     _type("double precision", "float", "0", "0.1", "0.7", "2.5", "-1.5", "1000000", "NaN"),
     _type("bytea", "bytea", "\\x", "\\x00", "\\x00ff", "\\x6162"),
-    _type("interval", "interval", "1 day", "1 day 01:00:00", "2 mons", "00:00:00"),
+    _type("interval", "interval", "1 day", "24:00:00", "1 day 01:00:00", "2 mons", "00:00:00"),
 )
 
 ENUM_LABELS = ("sad", "so so", "it's", "Glad")

@@ -18,7 +18,7 @@ from orchestrator.api import connect
 from orchestrator.fuzz.case import Case
 from orchestrator.fuzz.leftovers import kept_objects
 from orchestrator.fuzz.outcome import CaseError, NoAnswerError, failed
-from orchestrator.runtime.check import compare
+from orchestrator.runtime.answers import check_view
 
 _PATIENCE = 30
 """A statement that takes more seconds hangs, unless PostgreSQL itself is as slow."""
@@ -159,11 +159,11 @@ class Workspace:
     def compare_within(self, connection: Connection[Any], names: Iterable[str]) -> None:
         """The same in the transaction that a connection has open."""
         for name in names:
-            definition, settings = self._definition(name)
+            number, _, settings = self._definition(name)
             connection.execute(
                 "SELECT set_config(key, value, true) FROM jsonb_each_text(%s)", [Jsonb(settings)]
             )
-            result = compare(connection, view=SQL(name), definition=definition)
+            result = check_view(connection, SQL(name), number)
             if not result.equal:
                 lines = [
                     f"{name}: {result.missing} rows missing, {result.surplus} rows too many",
@@ -177,21 +177,21 @@ class Workspace:
         with self.connection() as connection:
             connection.execute(SQL("SET statement_timeout = {}").format(Literal(SLOW)))
             for name in names:
-                definition, _ = self._definition(name)
+                _, definition, _ = self._definition(name)
                 try:
                     connection.execute(SQL("SELECT d::text FROM {} AS d").format(definition))
                 except psycopg.Error as error:
                     raise NoAnswerError(str(error)) from error
 
-    def _definition(self, name: str) -> tuple[SQL, dict[str, str]]:
+    def _definition(self, name: str) -> tuple[int, SQL, dict[str, str]]:
         row = self.orc.connection.execute(
             SQL(
-                "SELECT definition::text, settings FROM idivm.views WHERE relation = {}::regclass"
+                "SELECT id, definition::text, settings FROM idivm.views WHERE relation = {}::regclass"
             ).format(Literal(name))
         ).fetchone()
         if row is None:
             raise CaseError("catalog", "", f"idivm does not know the view {name}")
-        return SQL(row[0]), row[1]
+        return row[0], SQL(row[1]), row[2]
 
     # Cleaning ------------------------------------------------------------------------------------
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from psycopg import Connection
 from psycopg.rows import class_row
@@ -14,9 +13,13 @@ from psycopg.sql import SQL, Composable, Composed, Identifier
 from psycopg.types.json import Jsonb
 
 from orchestrator.deltascript.capture import Captured, Layout
+from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.deltascript.names import SourceNames
 from orchestrator.deltascript.plan import Initialised, Source, SourceColumn
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import NotFoundError, RightsError
+from orchestrator.runtime import ascii_json
+from orchestrator.runtime.errors import near_miss
+from orchestrator.runtime.search_path import path_of, users_path
 from orchestrator.strategies.problem import ColumnType
 from orchestrator.strategies.ring import Ring
 
@@ -29,6 +32,9 @@ class ViewInfo:
 
     id: int
     name: str
+    """As the user's search path shows it."""
+    relation: str
+    """Its name for SQL of ours."""
     status: str
     strategy: str
     maintain: str
@@ -58,11 +64,20 @@ class ViewInfo:
     on_log_limit: str
     base: str | None
     """What the names of its state tables begin with."""
+    trouble: str | None
+    """Why its next refresh computes it anew, or why it cannot be refreshed."""
+    error: str | None
+    """Why its last refresh failed."""
+    sqlstate: str | None
+    failed_at: datetime | None
 
 
 _VIEWS = SQL("""
-    SELECT v.id, coalesce(shown.oid::regclass::text, v.name) AS name, v.status, v.strategy, v.maintain, v.moving,
-           v.query, v.options, v.settings, v.plan, shown.oid, v.definition::text,
+    SELECT v.id, coalesce(shown.oid::regclass::text, v.name) AS name,
+           coalesce(shown.oid::regclass::text, v.name) AS relation,
+           CASE WHEN v.status = 'ready' AND present.trouble IS NOT NULL THEN 'invalid' ELSE v.status END AS status,
+           v.strategy, v.maintain, v.moving,
+           v.query, v.options, v.settings, v.plan::text AS plan, shown.oid, v.definition::text,
            v.state::text, used.sources,
            v.created_at, CASE WHEN v.status = 'ready' THEN idivm.pending_changes(v.id) ELSE 0 END AS pending,
            w.refreshed_at, coalesce(w.refreshes, 0) AS refreshes, coalesce(w.changed, 0) AS changed,
@@ -72,8 +87,11 @@ _VIEWS = SQL("""
                     ELSE pg_total_relation_size(c.oid) END, 0) AS bytes, used.log_bytes,
            CASE WHEN used.log_bytes > idivm.log_limit(v.options) THEN idivm.log_kept(v.id) ELSE 0 END AS log_kept,
            idivm.log_limit(v.options) AS log_limit, idivm.log_action(v.options) AS on_log_limit,
-           left(c.relname, -length('_' || v.id)) AS base
+           left(c.relname, -length('_' || v.id)) AS base, present.trouble,
+           failure.message AS error, failure.sqlstate, failure.at AS failed_at
     FROM idivm.views v
+    LEFT JOIN idivm.view_errors failure ON failure.view = v.id
+    CROSS JOIN LATERAL (SELECT idivm.trouble(v.id) AS trouble OFFSET 0) AS present
     LEFT JOIN idivm.watermarks w ON w.view = v.id
     LEFT JOIN pg_class c ON c.oid = v.state
     LEFT JOIN pg_class shown ON shown.oid = v.relation
@@ -101,7 +119,35 @@ _VIEWS = SQL("""
 def _views(connection: Connection[Any], condition: Composable, *values: object) -> list[ViewInfo]:
     # Times as text are only read in some of the forms that a session may show them in.
     with connection.cursor(row_factory=class_row(ViewInfo), binary=True) as cursor:
-        return cursor.execute(_VIEWS.format(condition), values).fetchall()
+        views = cursor.execute(_VIEWS.format(condition), values).fetchall()
+    names = iter(shown(connection, [name for v in views for name in (v.name, *v.sources)]))
+    return [
+        replace(
+            v,
+            name=next(names),
+            sources=[next(names) for _ in v.sources],
+            plan=ascii_json.load(cast(str, v.plan)),
+        )
+        for v in views
+    ]
+
+
+def shown(connection: Connection[Any], names: Sequence[str]) -> list[str]:
+    """Names of relations, given with their schemas, as the user's search path shows them."""
+    path = path_of(connection)
+    if path is None or not names:
+        return list(names)
+    # The calls take place from left to right, and the statement is read under the pinned path.
+    row = connection.execute(
+        "SELECT set_config('search_path', %s, false), ARRAY("
+        # Of a relation that is gone there is but a number.
+        "SELECT CASE WHEN n ~ '^[0-9-]' THEN n ELSE coalesce(to_regclass(n)::text, n) END"
+        " FROM unnest(%s::text[]) AS n),"
+        " set_config('search_path', %s, false)",
+        [path, list(names), SEARCH_PATH],
+    ).fetchone()
+    assert row is not None
+    return list(row[1])
 
 
 def all_views(connection: Connection[Any]) -> list[ViewInfo]:
@@ -123,8 +169,61 @@ def view_by_id(connection: Connection[Any], view_id: int) -> ViewInfo:
     return found[0]
 
 
+@dataclass(frozen=True)
+class DroppedView:
+    """A maintained view that DROP ... CASCADE took along with what it read."""
+
+    name: str
+    query: str
+    columns: list[str]
+    options: dict[str, str]
+    search_path: str | None
+    cause: str
+    at: datetime
+
+
+_DROPPED = SQL(
+    "SELECT name, query, columns, options, search_path, cause, at FROM idivm.dropped_views"
+    " WHERE {} ORDER BY view"
+)
+
+
+def dropped_views(connection: Connection[Any]) -> list[DroppedView]:
+    """Return the views that went with what they read, in the order in which they were created."""
+    with connection.cursor(row_factory=class_row(DroppedView), binary=True) as cursor:
+        return cursor.execute(_DROPPED.format(SQL("true"))).fetchall()
+
+
+def dropped_view(connection: Connection[Any], name: Composable) -> DroppedView | None:
+    """Return the view of this name that went with what it read, if there is one."""
+    parts = _qualified(connection, name)
+    with connection.cursor(row_factory=class_row(DroppedView), binary=True) as cursor:
+        return cursor.execute(_DROPPED.format(SQL("parse_ident(name) = %s")), [parts]).fetchone()
+
+
+def forget_dropped(connection: Connection[Any], name: Composable) -> bool:
+    """Forget a view that went with what it read, and return whether there was one."""
+    found = connection.execute(
+        "DELETE FROM idivm.dropped_views WHERE parse_ident(name) = %s",
+        [_qualified(connection, name)],
+    )
+    return found.rowcount > 0
+
+
+def _qualified(connection: Connection[Any], name: Composable) -> list[str | None]:
+    """The parts of a name, with the schema in which the user would create it."""
+    with users_path(connection):
+        row = connection.execute(
+            "SELECT pg_catalog.parse_ident(%s), pg_catalog.current_schema()::pg_catalog.text",
+            [name.as_string(connection)],
+        ).fetchone()
+    assert row is not None
+    parts, schema = row
+    return parts if len(parts) > 1 else [schema, *parts]
+
+
 def relation_name(connection: Connection[Any], view: ViewInfo) -> Composable:
-    """What a view is called under the present search path."""
+    """The name of a view for SQL of ours."""
     row = connection.execute("SELECT %s::oid::regclass::text", [view.oid]).fetchone()
     assert row is not None
     return SQL(row[0])
@@ -139,11 +238,35 @@ def take_settings(connection: Connection[Any], settings: Mapping[str, str]) -> N
 
 
 def relation_oid(connection: Connection[Any], name: Composable) -> int | None:
-    """The relation that a name means on this connection's search path."""
-    row = connection.execute("SELECT to_regclass(%s)::oid", [name.as_string(connection)]).fetchone()
+    """The relation that a name means on the user's search path."""
+    path, text = path_of(connection), name.as_string(connection)
+    if path is None:
+        row = connection.execute("SELECT to_regclass(%s)::oid", [text]).fetchone()
+    else:
+        row = connection.execute(
+            "SELECT o FROM (SELECT set_config('search_path', %s, false), to_regclass(%s)::oid AS o,"
+            " set_config('search_path', %s, false) OFFSET 0) AS q",
+            [path, text, SEARCH_PATH],
+        ).fetchone()
     assert row is not None
     oid: int | None = row[0]
     return oid
+
+
+def exists(connection: Connection[Any], name: Composable) -> bool:
+    """Whether a name means a relation."""
+    return relation_oid(connection, name) is not None
+
+
+def give_to_owner_of(connection: Connection[Any], name: Composable, other: Composable) -> None:
+    """Gives a view to the owner of another one, if that is not who makes it."""
+    row = connection.execute(
+        "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = to_regclass(%s)"
+        " AND pg_get_userbyid(relowner) <> current_user",
+        [other.as_string(connection)],
+    ).fetchone()
+    if row is not None:
+        connection.execute(SQL("ALTER VIEW {} OWNER TO {}").format(name, Identifier(row[0])))
 
 
 def is_plain_view(connection: Connection[Any], name: Composable) -> bool:
@@ -161,14 +284,54 @@ def view_named(connection: Connection[Any], name: Composable) -> ViewInfo:
     view = view_by_oid(connection, oid) if oid is not None else None
     if view is None:
         shown = name.as_string(connection)
-        if oid is None:
+        if oid is None and (dropped := dropped_view(connection, name)) is not None:
             raise NotFoundError(
-                f"There is no view {shown}; `idivm list` shows the maintained ones."
+                f"There is no view {shown} any more: {dropped.cause} dropped it;"
+                f" idivm restore {dropped.name} creates it again."
+            )
+        if oid is None:
+            plain = name.as_string(connection).replace('"', "")
+            hint = near_miss(plain, [view.name for view in all_views(connection)])
+            raise NotFoundError(
+                f"There is no view {shown}; `idivm list` shows the maintained ones.{hint}"
             )
         raise NotFoundError(
             f"{shown} is not maintained by idivm; `idivm list` shows the views that are."
         )
     return view
+
+
+def visible_relations(connection: Connection[Any]) -> list[str]:
+    """The tables and views that the user can name without a schema."""
+    with users_path(connection):
+        rows = connection.execute(
+            "SELECT c.relname FROM pg_catalog.pg_class c"
+            " WHERE pg_catalog.pg_table_is_visible(c.oid)"
+            " AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,v,m,f,p}'::\"char\"[])"
+            " AND c.relnamespace OPERATOR(pg_catalog.<>) 'pg_catalog'::pg_catalog.regnamespace"
+        ).fetchall()
+    return [row[0] for row in rows]
+
+
+def names_behind(connection: Connection[Any]) -> dict[str, str]:
+    """The objects behind maintained views, by the names of the views that the user knows."""
+    rows = connection.execute(
+        """
+        SELECT 'idivm_def.' || kind || v.id, coalesce(v.relation::text, v.name)
+        FROM idivm.views v, unnest(ARRAY['v', 'q']) AS kind
+        UNION ALL
+        SELECT v.state::text, coalesce(v.relation::text, v.name) FROM idivm.views v WHERE v.state IS NOT NULL
+        UNION ALL
+        SELECT * FROM (
+            SELECT 'idivm_def.s' || s.source, coalesce(v.relation::text, v.name)
+            FROM idivm.view_sources s JOIN idivm.views v ON v.id = s.view ORDER BY v.id
+        ) AS readers
+        """
+    ).fetchall()
+    behind: dict[str, list[str]] = {}
+    for (ours, _), name in zip(rows, shown(connection, [name for _, name in rows]), strict=True):
+        behind.setdefault(ours, []).append(name)
+    return {ours: ", ".join(names) for ours, names in behind.items()}
 
 
 def stored_content(connection: Connection[Any], view_id: int) -> tuple[Source, frozenset[int]]:
@@ -177,13 +340,14 @@ def stored_content(connection: Connection[Any], view_id: int) -> tuple[Source, f
     And the numbers of the columns that never hold NULL.
     """
     row = connection.execute(
-        "SELECT c.oid, n.nspname, c.relname, v.plan FROM idivm.views v"
+        "SELECT c.oid, n.nspname, c.relname, v.plan::text FROM idivm.views v"
         " JOIN pg_class c ON c.oid = v.state JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE v.id = %s",
         [view_id],
     ).fetchone()
     assert row is not None
     oid, schema, name, plan = row
+    plan = ascii_json.load(plan)
     (content,) = (state for state in plan["states"] if state["role"] == plan["content"])
     if "identity" in content:
         hidden, equality = [content["identity"]["row"], content["identity"]["nth"]], "exact"
@@ -226,12 +390,21 @@ def sources_of(connection: Connection[Any], view_ids: Sequence[int]) -> set[int]
 
 
 def views_to_replan(connection: Connection[Any], among: Sequence[int]) -> list[ViewInfo]:
-    """The views of which a plain view below was replaced, or a key or NOT NULL lost, since their plan."""
+    """Return the views whose plan no longer fits, or names what is not there any more.
+
+    A plain view below was replaced, a key or NOT NULL was lost, the expression of a virtual column was
+    altered, or what the query calls was renamed or altered; or the last refresh failed as a name in its
+    program is unknown or means something else.
+    """
     rows = connection.execute(
         "SELECT v.id FROM idivm.views v WHERE v.id = ANY (%s) AND v.status <> 'building' AND ("
         "EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = v.id"
         " AND i.signature IS DISTINCT FROM idivm.signature(i.relation))"
         " OR EXISTS (SELECT FROM idivm.broken_promises b WHERE b.view = v.id)"
+        " OR EXISTS (SELECT FROM idivm.changed_expressions c WHERE c.view = v.id AND c.in_plan)"
+        " OR idivm.code_drift(v.id) IN ('names', 'facts')"
+        " OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id"
+        " AND left(e.sqlstate, 2) IN ('42', '3F') AND e.sqlstate <> '42501')"
         " OR EXISTS (SELECT FROM jsonb_array_elements(v.plan -> 'sources') AS p"
         " JOIN idivm.sources s ON s.relation = (p ->> 'oid')::oid"
         " WHERE NOT s.keyed AND p -> 'columns' @> '[{\"in_key\": true}]')) ORDER BY v.id",
@@ -240,9 +413,20 @@ def views_to_replan(connection: Connection[Any], among: Sequence[int]) -> list[V
     return [view_by_id(connection, row[0]) for row in rows.fetchall()]
 
 
+def add_to_error(connection: Connection[Any], view_id: int, reason: str) -> str:
+    """Add to the reason that is kept of a failed refresh; return the whole reason."""
+    row = connection.execute(
+        "UPDATE idivm.view_errors SET message = rtrim(message, '.') || '; ' || %s WHERE view = %s"
+        " RETURNING message",
+        [reason, view_id],
+    ).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
 def readers_of(connection: Connection[Any], view_id: int) -> list[tuple[int, str]]:
     """The maintained views that read a maintained view, however indirectly, upper ones first."""
-    return connection.execute(
+    rows = connection.execute(
         """
         WITH RECURSIVE readers(id, depth) AS (
             SELECT %s::integer, 0
@@ -256,6 +440,8 @@ def readers_of(connection: Connection[Any], view_id: int) -> list[tuple[int, str
         """,
         [view_id],
     ).fetchall()
+    names = shown(connection, [name for _, name in rows])
+    return [(reader_id, name) for (reader_id, _), name in zip(rows, names, strict=True)]
 
 
 def view_ids(connection: Connection[Any], names: Sequence[Composable]) -> list[int]:
@@ -266,9 +452,18 @@ def view_ids(connection: Connection[Any], names: Sequence[Composable]) -> list[i
     return [row[0] for row in rows.fetchall()]
 
 
+def readers_of_unlogged(connection: Connection[Any], ids: Sequence[int]) -> set[int]:
+    """Those of some views that read unlogged tables."""
+    rows = connection.execute(
+        "SELECT id FROM unnest(%s::integer[]) AS id WHERE idivm.reads_unlogged(id)", [list(ids)]
+    )
+    return {row[0] for row in rows.fetchall()}
+
+
 def _view_id(connection: Connection[Any], name: Composable) -> int:
+    oid = relation_oid(connection, name)
     row = connection.execute(
-        "SELECT id FROM idivm.views WHERE relation = to_regclass(%s)", [name.as_string(connection)]
+        "SELECT id FROM idivm.views WHERE relation = %s::oid", [oid]
     ).fetchone()
     return int(row[0]) if row is not None else view_named(connection, name).id
 
@@ -295,7 +490,6 @@ class Member:
     number: int
     name: Composable
     layout: Layout
-    partitioned: bool = False
     root: bool = False
     """Whether it is the source's own relation, and no partition or heir."""
 
@@ -325,6 +519,16 @@ def load_source(connection: Connection[Any], source_id: int) -> Captured:
     relation, placeholder = row
     shown = tuple((SourceColumn(*facts), name) for *facts, name in columns)
     return Captured(source_id, SQL(relation), shown, placeholder)
+
+
+def sources_without_capture(connection: Connection[Any], among: Collection[int]) -> list[int]:
+    """The sources of which a part was dropped that their changes are captured with."""
+    rows = connection.execute(
+        "SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation"
+        " WHERE s.id = ANY (%s) AND idivm.capture_is_broken(s.id) ORDER BY s.id",
+        [list(among)],
+    )
+    return [row[0] for row in rows.fetchall()]
 
 
 def sources_without_their_key(connection: Connection[Any], among: Collection[int]) -> list[int]:
@@ -360,11 +564,7 @@ def members(connection: Connection[Any], source_id: int) -> list[Member]:
         """
         SELECT m.number, m.member::text, c.relkind = 'p', c.oid = s.relation, c.oid,
                coalesce(array_agg(a.attnum ORDER BY a.attnum) FILTER (WHERE a.attnum > 0), '{}'),
-               coalesce(array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attnum > 0), '{}'),
-               ARRAY(SELECT p.oid FROM idivm.source_members o JOIN pg_class p ON p.oid = o.member
-                     WHERE o.source = m.source AND p.relkind = 'p' AND c.relkind = 'p' ORDER BY p.oid),
-               (SELECT count(*) FROM idivm.source_members o JOIN pg_inherits i ON i.inhrelid = o.member
-                WHERE o.source = m.source)
+               coalesce(array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attnum > 0), '{}')
         FROM idivm.source_members m JOIN idivm.sources s ON s.id = m.source
         JOIN pg_class c ON c.oid = m.member
         JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
@@ -376,11 +576,10 @@ def members(connection: Connection[Any], source_id: int) -> list[Member]:
         Member(
             number,
             SQL(name),
-            Layout(oid, tuple(zip(attnums, names, strict=True)), tuple(parents), partitions),
-            partitioned=partitioned,
+            Layout(oid, tuple(zip(attnums, names, strict=True)), partitioned),
             root=root,
         )
-        for number, name, partitioned, root, oid, attnums, names, parents, partitions in rows.fetchall()
+        for number, name, partitioned, root, oid, attnums, names in rows.fetchall()
     ]
 
 
@@ -600,7 +799,7 @@ def note_initialised(
     """Remembers where the states of a view were computed, for `explain`."""
     connection.execute(
         "UPDATE idivm.views SET plan = jsonb_set(plan, '{initialised}', %s) WHERE id = %s",
-        [json.dumps([asdict(one) for one in initialised]), view_id],
+        [ascii_json.dump([asdict(one) for one in initialised]), view_id],
     )
 
 
@@ -619,6 +818,45 @@ def rebuilt_as_of(connection: Connection[Any], view_id: int, snapshot: str) -> N
         "UPDATE idivm.views SET status = CASE WHEN idivm.has_drifted(id) THEN 'invalid' ELSE 'ready' END"
         " WHERE id = %s",
         [view_id],
+    )
+
+
+def distrusted(connection: Connection[Any], definition: int, types: Collection[int]) -> str | None:
+    """Why the owner of a definition, or who plans it now, does not trust the code that it calls."""
+    row = connection.execute(
+        "SELECT coalesce(idivm.distrusted(%(definition)s::oid, %(types)s::oid[]),"
+        " idivm.distrusted(%(definition)s::oid, %(types)s::oid[], r.oid))"
+        " FROM pg_roles r WHERE r.rolname = current_user",
+        {"definition": definition, "types": list(types)},
+    ).fetchone()
+    assert row is not None
+    reason: str | None = row[0]
+    return reason
+
+
+def refuse_forbidden(connection: Connection[Any], view_id: int, name: str) -> None:
+    """Refuses a view that may not be maintained by its owner, or looked into by this role."""
+    row = connection.execute(
+        "SELECT coalesce(idivm.forbidden(v.id), idivm.distrusted(v.definition, v.types, r.oid))"
+        " FROM idivm.views v, pg_roles r"
+        " WHERE v.id = %s AND v.types IS NOT NULL AND r.rolname = current_user",
+        [view_id],
+    ).fetchone()
+    if row is not None and row[0] is not None:
+        raise RightsError(f"The query of {name} is not run: {row[0]}.")
+
+
+def note_reads(
+    connection: Connection[Any],
+    view_id: int,
+    types: Sequence[int],
+    reads: Sequence[tuple[int, int, tuple[int, ...]]],
+) -> None:
+    """Records what a view reads, and whether others' rights or code are to be checked."""
+    names = ("through", "relation", "columns")
+    connection.execute(
+        "SELECT idivm.note_reads(%s, %s::oid[], %s)",
+        [view_id, list(types), Jsonb([dict(zip(names, read, strict=True)) for read in reads])],
     )
 
 

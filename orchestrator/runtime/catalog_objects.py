@@ -9,6 +9,7 @@ from psycopg import Connection
 from psycopg.sql import SQL, Composable, Composed
 
 from orchestrator.deltascript.names import Names
+from orchestrator.runtime.catalog import shown
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,17 @@ def orphans(connection: Connection[Any]) -> list[Orphan]:
                    CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'r' THEN 'TABLE' ELSE 'SEQUENCE' END,
                    c.oid::regclass::text,
                    CASE c.relnamespace::regnamespace::text
-                        WHEN 'idivm_def' THEN substring(c.relname, '^[vs]([0-9]{1,9})$')
+                        WHEN 'idivm_def' THEN substring(c.relname, '^[vqs]([0-9]{1,9})$')
                         WHEN 'idivm_log' THEN substring(c.relname, '^s([0-9]{1,9})(?:_a|_b|_seq)?$')
                         ELSE substring(c.relname, '_([0-9]{1,9})$') END::bigint,
-                   c.relnamespace = 'idivm_state'::regnamespace OR c.relname LIKE 'v%'
+                   c.relnamespace = 'idivm_state'::regnamespace OR c.relname ~ '^[vq]'
             FROM pg_class c
             WHERE c.relnamespace = ANY (ARRAY['idivm_def', 'idivm_log', 'idivm_state']::regnamespace[])
               AND c.relkind IN ('r', 'v', 'S')
               AND c.oid NOT IN (SELECT definition FROM idivm.views WHERE definition IS NOT NULL)
               AND c.oid NOT IN (SELECT state FROM idivm.views WHERE state IS NOT NULL)
+              AND NOT (c.relnamespace = 'idivm_def'::regnamespace
+                       AND EXISTS (SELECT FROM idivm.views v WHERE c.relname = 'q' || v.id))
               AND NOT (c.relnamespace = 'idivm_state'::regnamespace
                        AND EXISTS (SELECT FROM idivm.views v WHERE c.relname ~ ('_' || v.id || '$')))
               AND NOT EXISTS (SELECT FROM owned WHERE c.relname = base OR c.relname LIKE base || '\\_%')
@@ -138,7 +141,8 @@ def adopt(connection: Connection[Any], left: LeftBehind) -> None:
                                 AND d.refclassid = 'pg_class'::regclass
                 JOIN pg_class s ON s.oid = d.refobjid AND s.relnamespace = 'idivm_state'::regnamespace
                 WHERE r.ev_class = c.oid),
-               'invalid', 'auto', 'deferred', rtrim(pg_get_viewdef(def.oid), ';')
+               'invalid', 'auto', 'deferred',
+               rtrim(pg_get_viewdef(coalesce(to_regclass('idivm_def.q' || %(id)s), def.oid)), ';')
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, pg_class def
         WHERE c.oid = %(relation)s::regclass AND def.oid = ('idivm_def.v' || %(id)s)::regclass
         """,
@@ -263,6 +267,12 @@ def is_guarded(connection: Connection[Any], relation: str) -> bool:
     return row is not None
 
 
+def is_shown(connection: Connection[Any], view_id: int) -> bool:
+    """Return whether the relation that users read still shows the maintained content."""
+    row = connection.execute("SELECT idivm.is_shown(%s)", [view_id]).fetchone()
+    return row == (True,)
+
+
 def program(connection: Connection[Any], names: Names) -> tuple[str, list[str]] | None:
     """The text of a view's refresh function and the settings that it runs with."""
     row = connection.execute(
@@ -275,11 +285,13 @@ def program(connection: Connection[Any], names: Names) -> tuple[str, list[str]] 
 
 def all_sources(connection: Connection[Any]) -> list[tuple[int, str]]:
     """The captured tables that exist: their numbers and names."""
-    return connection.execute(
+    rows = connection.execute(
         "SELECT s.id, coalesce(v.relation, s.relation)::text FROM idivm.sources s"
         " JOIN pg_class c ON c.oid = s.relation"
         " LEFT JOIN idivm.views v ON v.state = s.relation ORDER BY s.id"
     ).fetchall()
+    names = shown(connection, [name for _, name in rows])
+    return [(number, name) for (number, _), name in zip(rows, names, strict=True)]
 
 
 def readers_of_source(connection: Connection[Any], source_id: int) -> list[int]:
@@ -332,15 +344,19 @@ def forget_source(connection: Connection[Any], source_id: int) -> None:
 
 def members_without_triggers(connection: Connection[Any]) -> list[tuple[int, int, str]]:
     """Tables on which capture is off: source, number among its members, name."""
-    return connection.execute(
+    rows = connection.execute(
         "SELECT m.source, m.number, c.oid::regclass::text FROM idivm.source_members m"
         " JOIN pg_class c ON c.oid = m.member"
         " WHERE NOT idivm.carries_capture(m.source, m.member) ORDER BY m.source, m.number"
     ).fetchall()
+    names = shown(connection, [name for *_, name in rows])
+    return [(source, number, name) for (source, number, _), name in zip(rows, names, strict=True)]
 
 
 def broken_duties(connection: Connection[Any]) -> list[tuple[str, int]]:
     """Tables of kept views that lack a trigger of the modes, with the source that they are of."""
-    return connection.execute(
+    rows = connection.execute(
         "SELECT member::text, source FROM idivm.broken_duties() ORDER BY 1, 2"
     ).fetchall()
+    names = shown(connection, [name for name, _ in rows])
+    return [(name, source) for (_, source), name in zip(rows, names, strict=True)]

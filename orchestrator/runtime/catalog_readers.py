@@ -8,6 +8,8 @@ from typing import Any
 
 from psycopg import Connection
 
+from orchestrator.runtime.catalog import shown
+
 
 @dataclass(frozen=True)
 class Reader:
@@ -28,6 +30,8 @@ class Trigger:
     schema: str
     table: str
     name: str
+    fires: str
+    """In which sessions, as `pg_trigger.tgenabled` says it."""
 
 
 def readers(connection: Connection[Any], tables: Collection[int]) -> tuple[Reader, ...]:
@@ -44,7 +48,11 @@ def readers(connection: Connection[Any], tables: Collection[int]) -> tuple[Reade
         " ORDER BY v.id",
         {"oids": list(tables)},
     ).fetchall()
-    return tuple(Reader(*row) for row in rows)
+    names = shown(connection, [row[1] for row in rows])
+    return tuple(
+        Reader(view_id, name, *facts)
+        for name, (view_id, _, *facts) in zip(names, rows, strict=True)
+    )
 
 
 def is_cheaper_anew(connection: Connection[Any], view: int, accesses: float) -> bool:
@@ -61,7 +69,7 @@ def is_cheaper_anew(connection: Connection[Any], view: int, accesses: float) -> 
 def capture_triggers(connection: Connection[Any], tables: Collection[int]) -> list[Trigger]:
     """The triggers by which changes of some tables are captured."""
     rows = connection.execute(
-        "SELECT n.nspname, c.relname, t.tgname FROM pg_trigger t"
+        "SELECT n.nspname, c.relname, t.tgname, t.tgenabled::text FROM pg_trigger t"
         " JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
         " JOIN pg_proc p ON p.oid = t.tgfoid"
         " WHERE t.tgrelid = ANY (%s::oid[]) AND (p.pronamespace = 'idivm_log'::regnamespace"

@@ -9,6 +9,7 @@ from psycopg import Connection
 from psycopg.errors import InternalError_
 
 from orchestrator.frontend.options import seconds
+from orchestrator.runtime.catalog import shown
 
 _STANDING = """
     WITH RECURSIVE reads(view, source, below) AS (
@@ -77,6 +78,8 @@ class Look:
 
 def served_views(connection: Connection[Any], bound: float) -> list[Served]:
     """The views to keep fresh; those that say nothing else within this bound."""
+    rows = connection.execute(_STANDING).fetchall()
+    names = shown(connection, [row[1] for row in rows])
     return [
         Served(
             view_id,
@@ -86,7 +89,7 @@ def served_views(connection: Connection[Any], bound: float) -> list[Served]:
             frozenset(tables),
             frozenset(below),
         )
-        for view_id, name, own, moving, tables, below in connection.execute(_STANDING).fetchall()
+        for name, (view_id, _, own, moving, tables, below) in zip(names, rows, strict=True)
     ]
 
 
@@ -112,3 +115,12 @@ def is_fresh(connection: Connection[Any], view_id: int) -> bool:
     """Whether a view has consumed everything that was committed."""
     row = connection.execute("SELECT idivm.pending_changes(%s) = 0", [view_id]).fetchone()
     return row == (True,)
+
+
+def invalidate_drifted(connection: Connection[Any]) -> set[int]:
+    """Mark the views of which something other than rows has changed, and return their numbers."""
+    rows = connection.execute(
+        "UPDATE idivm.views SET status = 'invalid'"
+        " WHERE status = 'ready' AND idivm.has_drifted(id) RETURNING id"
+    )
+    return {row[0] for row in rows.fetchall()}

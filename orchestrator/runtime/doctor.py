@@ -28,7 +28,7 @@ from orchestrator.runtime import (
 )
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.errors import explain
-from orchestrator.runtime.migrate import take_module
+from orchestrator.runtime.migrate import drop_module, take_module
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,12 @@ def examine(connection: Connection[Any], contents: bool = True) -> list[Finding]
     """Looks at server, catalog, capture and views, with `contents` at every row; mends what it can."""
     checks: list[Callable[[Connection[Any]], Iterator[Finding]]] = [
         _leftovers,
+        _dropped,
         _loads,
         _left_behind,
         _orphans,
-        _partitions,
         _logs,
+        _partitions,
         _capture,
         _form,
         _views,
@@ -92,6 +93,7 @@ def _form(connection: Connection[Any]) -> Iterator[Finding]:
     take_module(connection)
     try:
         switched = sources.switch_form(connection)
+        drop_module(connection)
     except InsufficientPrivilege as error:
         sentence = f"this role may not change its form ({error.diag.message_primary})"
         yield Finding("capture's form", True, f"{sentence}; run idivm doctor as the tables' owner")
@@ -113,6 +115,17 @@ def _leftovers(connection: Connection[Any]) -> Iterator[Finding]:
     yield Finding("leftovers", True, f"removed what was left of {swept}" if swept else "none")
 
 
+def _dropped(connection: Connection[Any]) -> Iterator[Finding]:
+    """Views that went with what they read: only their owner knows whether that was meant."""
+    for view in catalog.dropped_views(connection):
+        yield Finding(
+            f"view {view.name}",
+            False,
+            f"{view.cause} dropped it at {view.at:%Y-%m-%d %H:%M:%S %Z}: run idivm restore {view.name}"
+            f" to create it again, or idivm drop {view.name} to forget it",
+        )
+
+
 def _loads(connection: Connection[Any]) -> Iterator[Finding]:
     """Staging tables of loads that ended badly; those that may be gone on with are left to people."""
     swept = ", ".join(map(str, catalog_loads.sweep(connection)))
@@ -131,7 +144,8 @@ def _loads(connection: Connection[Any]) -> Iterator[Finding]:
 
 def _left_behind(connection: Connection[Any]) -> Iterator[Finding]:
     for left in catalog_objects.left_behind(connection):
-        subject, found = f"view {left.relation}", "the catalog knows nothing of it, so it is stale"
+        subject = f"view {catalog.shown(connection, [left.relation])[0]}"
+        found = "the catalog knows nothing of it, so it is stale"
         if left.id is None:
             yield Finding(
                 subject, False, f"{found}, and its definition is gone; drop and create it"
@@ -200,17 +214,11 @@ def _logs(connection: Connection[Any]) -> Iterator[Finding]:
             continue
 
         def renew(source_id: int = source_id) -> None:
-            with connection.transaction():
-                readers = catalog_objects.readers_of_source(connection, source_id)
-                modes.hold(connection, *readers)
-                catalog_objects.forget_source(connection, source_id)
-                for reader in readers:
-                    install.replan(connection, catalog.view_by_id(connection, reader))
-                modes.sync(connection)
+            install.renew_capture(connection, source_id)
 
         yield _mended(
             "capture",
-            f"the change log of {name} lacks a part",
+            f"the change log of {catalog.shown(connection, [name])[0]} lacks a part",
             renew,
             "it was made anew, and the views that read the table are rebuilt",
         )
@@ -227,7 +235,8 @@ def _capture(connection: Connection[Any]) -> Iterator[Finding]:
         if not damaged and not off:
             continue
         fine = False
-        tables = ", ".join(member for _, _, member in off) or name
+        wanted = [member for _, _, member in off] or [name]
+        tables = ", ".join(catalog.shown(connection, wanted))
         what = (
             f"triggers of {tables} are missing or disabled"
             if off
@@ -278,7 +287,7 @@ def _duties(connection: Connection[Any]) -> Iterator[Finding]:
                 sources.drop_duties(connection, SQL(member), source_id)
             modes.sync(connection)
 
-    tables = ", ".join(member for member, _ in broken)
+    tables = ", ".join(catalog.shown(connection, [member for member, _ in broken]))
     yield _mended(
         "modes",
         f"triggers of {tables} are missing or disabled, so writers do not keep its views",

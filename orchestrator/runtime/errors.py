@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 
 import psycopg
-from psycopg.errors import DependentObjectsStillExist
+from psycopg.errors import DependentObjectsStillExist, Diagnostic
 
 from orchestrator.errors import DatabaseError, IdivmError, ServerError
 
 
 @contextmanager
-def explained(doing: str) -> Iterator[None]:
-    """Raises errors of the database as an `IdivmError` that says what was being done."""
+def explained(
+    doing: str,
+    text: str = "",
+    ahead: int = 0,
+    names: Mapping[str, str] = MappingProxyType({}),
+    leaving: type[psycopg.Error] | tuple[type[psycopg.Error], ...] = (),
+) -> Iterator[None]:
+    """Raise errors of the database as an `IdivmError` that says what was being done.
+
+    `text` is what the user wrote of the statement, `ahead` how many characters stand before it; `names` tells the
+    user's words for objects behind views, and errors of the kind `leaving` pass.
+    """
     try:
         yield
     except IdivmError:
         raise
     except psycopg.Error as error:
-        raise explain(error, doing) from error
+        if isinstance(error, leaving):
+            raise
+        raise explain(error, doing, text, ahead, names) from error
 
 
-def explain(error: psycopg.Error, doing: str) -> IdivmError:
-    """The sentence for an error of the database."""
+def explain(
+    error: psycopg.Error,
+    doing: str,
+    text: str = "",
+    ahead: int = 0,
+    names: Mapping[str, str] = MappingProxyType({}),
+) -> IdivmError:
+    """Return the sentence for an error of the database."""
     primary = error.diag.message_primary
     if primary is None:
         reason = _one_line(str(error)) or "no reason given"
@@ -36,23 +56,93 @@ def explain(error: psycopg.Error, doing: str) -> IdivmError:
         return DatabaseError(f"{doing}: {reason}.")
     detail = error.diag.message_detail or ""
     if isinstance(error, DependentObjectsStillExist):
-        detail = _dependents(detail)
-    parts = [f"{doing}: {primary}", detail, error.diag.message_hint or ""]
+        detail = _dependents(detail, names)
+    primary, detail = users_words(primary, names), users_words(detail, names)
+    place = position(text, int(error.diag.statement_position or 0) - ahead)
+    parts = [f"{doing}: {primary}{place}", detail, error.diag.message_hint or ""]
     sentence = ". ".join(_one_line(part).rstrip(".") for part in parts if part)
     return DatabaseError(f"{sentence}.")
 
 
-def _dependents(detail: str) -> str:
-    """What depends on an object, without the objects behind maintained views.
+def position(text: str, place: int) -> str:
+    """Say where in the user's text PostgreSQL found an error, which counts characters from 1.
+
+    >>> position("SELECT a\\nFROM t WHRE b", 17)
+    " (line 2, column 8, at 'WHRE b')"
+    """
+    if not 0 < place <= len(text):
+        return ""
+    before, rest = text[: place - 1], text[place - 1 :]
+    line, column = before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1
+    shown = rest.partition("\n")[0].rstrip()
+    shown = shown if len(shown) <= 30 else f"{shown[:27]}..."
+    return f" (line {line}, column {column}, at '{shown}')"
+
+
+def near_miss(name: str, known: Iterable[str]) -> str:
+    """Ask whether the user meant another name, if one is nearly the same.
+
+    >>> near_miss("totls", ["totals", "orders"])
+    ' Did you mean totals?'
+    """
+    near = difflib.get_close_matches(name, list(known), 1, 0.75)
+    return f" Did you mean {near[0]}?" if near else ""
+
+
+def users_words(message: str, names: Mapping[str, str]) -> str:
+    """Name the user's views in a message of PostgreSQL's, where it names objects behind them.
+
+    >>> users_words("drop cascades to view idivm_def.v10", {"idivm_def.v10": "totals"})
+    'drop cascades to view totals'
+    """
+    return re.sub(
+        r"\bidivm_(?:def|state)\.\w+", lambda found: names.get(found[0], found[0]), message
+    )
+
+
+def cascades(diagnostic: Diagnostic, names: Mapping[str, str]) -> list[str]:
+    """Return the lines of a notice; of a DROP ... CASCADE, one for each object that the user knows."""
+    primary = diagnostic.message_primary or ""
+    if not primary.startswith("drop cascades to "):
+        return [primary]
+    lines = (diagnostic.message_detail or primary).splitlines()
+    shown = [users_words(line, names) for line in lines]
+    return list(
+        dict.fromkeys(line for line in shown if not re.search(r"\bidivm_(def|log|state)\.", line))
+    )
+
+
+def unreachable(error: psycopg.Error) -> str:
+    """Say why a connection failed: for each server tried, which it was and the reason."""
+    reasons = [
+        re.sub(r"^(- host: .*?: )?(connection (failed|is bad): )?", "", line.strip()).rstrip(".")
+        for line in str(error).splitlines()
+        if not re.match(r"\s*(Is the server running|Multiple connection attempts|$)", line)
+    ]
+    return "; ".join(dict.fromkeys(reasons)) or "no reason given"
+
+
+def _dependents(detail: str, names: Mapping[str, str]) -> str:
+    """Say what depends on an object, in terms of the user's views.
 
     >>> _dependents('''view idivm_def.v1 depends on table t
-    ... view v depends on type idivm_def.v1''')
+    ... view v depends on type idivm_def.v1''', {})
     'view v depends on it'
+    >>> _dependents("view idivm_def.s3 depends on table t", {"idivm_def.s3": "a, b"})
+    'maintained view a, b depends on it'
     """
-    names = re.findall(r"^(\S.*?) depends on ", detail, re.MULTILINE)
-    shown = [name for name in names if not re.search(r"\bidivm_(def|log|state)\.", name)]
+    objects = re.findall(r"^(\S.*?) depends on ", detail, re.MULTILINE)
+    ours = [found for one in objects if (found := re.search(r"\bidivm_(def|log|state)\.\w+", one))]
+    shown = [one for one in objects if not re.search(r"\bidivm_(def|log|state)\.", one)]
+    if not shown:
+        shown = [
+            f"maintained view {names[name]}"
+            for name in dict.fromkeys(found[0] for found in ours)
+            if name in names
+        ]
     if not shown:
         return detail
+    shown = list(dict.fromkeys(shown))
     return f"{', '.join(shown)} {'depends' if len(shown) == 1 else 'depend'} on it"
 
 

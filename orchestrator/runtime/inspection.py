@@ -19,8 +19,9 @@ from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Cost, MaintenancePlan, StateTable, StateView
 from orchestrator.errors import UnsupportedError
 from orchestrator.frontend.options import parse_options
-from orchestrator.runtime import catalog, catalog_objects, check, install, refresh, sources
+from orchestrator.runtime import answers, catalog, catalog_objects, check, install, refresh, sources
 from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.refresh import RefreshError
 
 _TWIN = "idivm_twin"
 """What the tables are called that are made for comparison."""
@@ -35,12 +36,16 @@ class Damage:
     """Where that is enough, what makes again what is missing, with the relation that it is of."""
     content: bool = False
     """Whether the table that holds the content is damaged."""
+    replaced: bool = False
+    """Whether the relation that users read shows another query."""
     anew: bool = False
     """Whether nothing is damaged, and its plan is that of another version."""
 
     @property
     def remedy(self) -> str:
         """What mending it means."""
+        if self.replaced:
+            return "it shows the maintained content again"
         if self.anew:
             return "it was planned anew and rebuilt"
         return "made again" if self.statements else "made again, and the view was rebuilt"
@@ -66,6 +71,11 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
     """What is missing of a view or was edited, if anything."""
     if view.state is None or view.base is None:
         return Damage("the table that holds its content is gone", content=True)
+    if not catalog_objects.is_shown(connection, view.id):
+        query = " ".join(catalog_objects.query_of(connection, SQL(view.relation)).split())
+        return Damage(
+            f"CREATE OR REPLACE VIEW in plain SQL gave it another query ({query})", replaced=True
+        )
     if not view.plan or catalog_objects.lacks_watermark(connection, view.id):
         return Damage("its rows in idivm's catalog are gone or were edited")
     if catalog_objects.count_sources(connection, view.id) != len(view.plan["sources"]):
@@ -85,17 +95,21 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
             if "statistics" in view.plan and catalog_objects.knows_its_tables(connection, view.id):
                 return Damage("this version of idivm plans it otherwise", anew=True)
             return None
-        if not catalog_objects.is_guarded(connection, view.name):
-            again = emit.create_relation(plan, names, SQL(view.name), replacing=True)
+        if not catalog_objects.is_guarded(connection, view.relation):
+            again = emit.create_relation(plan, names, SQL(view.relation), replacing=True)
             return Damage(
                 "the trigger is gone that refuses to write to it",
-                tuple((SQL(view.name), statement) for statement in again),
+                tuple((SQL(view.relation), statement) for statement in again),
             )
         return _compared(connection, plan, names)
 
 
 def mend(connection: Connection[Any], view: ViewInfo, found: Damage) -> None:
     """Makes again what is damaged; what cannot be vouched for is rebuilt by the next refresh."""
+    if found.replaced:
+        with connection.transaction():
+            install.show_again(connection, view)
+        return
     if not found.statements:
         catalog_objects.invalidate(connection, view.id)
         catalog_objects.restore_watermark(connection, view.id)
@@ -118,11 +132,14 @@ def wrong_states(connection: Connection[Any], view: ViewInfo) -> list[str]:
     names = installed_names(connection, view)
 
     def differing() -> list[str]:
-        refresh.refresh_here(connection, [view.id])
+        reports = refresh.refresh_here(connection, [view.id])
+        if any(report.error for report in reports):
+            raise RefreshError(reports)
         refresh.pin_tables(connection, [view.id])
+        catalog.refuse_forbidden(connection, view.id, view.name)
         catalog.take_settings(connection, view.settings)
         wrong = []
-        if not check.compare(connection, view=SQL(view.name), definition=names.definition).equal:
+        if not answers.check_view(connection, SQL(view.relation), view.id).equal:
             wrong.append("the view")
         with connection.transaction(force_rollback=True):
             plan = installed_plan(connection, view)
@@ -227,4 +244,9 @@ def _holds(connection: Connection[Any], state: StateTable, names: Names) -> bool
                     view, listed, rows, shown
                 )
             )
-        return check.compare(connection, view=stored, definition=wanted).equal
+        if check.compare(connection, view=stored, definition=wanted).equal:
+            return True
+        return any(
+            check.compare(connection, view=stored, definition=wanted, kinds=kinds).equal
+            for kinds in answers.wide_kinds(connection, names, len(columns))
+        )

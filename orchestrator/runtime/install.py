@@ -12,23 +12,41 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import Connection, IsolationLevel
 from psycopg.errors import InvalidTableDefinition
 from psycopg.pq import TransactionStatus
-from psycopg.sql import SQL, Composable, Identifier
+from psycopg.sql import SQL, Composable, Identifier, Literal
 
 from orchestrator.deltascript import emit, steps
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Initialised, MaintenancePlan
-from orchestrator.errors import DatabaseError, NameTakenError, UnsupportedError, UsageError
+from orchestrator.errors import (
+    DatabaseError,
+    IdivmError,
+    NameTakenError,
+    UnsupportedError,
+    UsageError,
+)
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.frontend.statements import QualifiedName, parse_name
-from orchestrator.runtime import catalog, indexes, modes, planning, sources
-from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime import (
+    ascii_json,
+    catalog,
+    catalog_objects,
+    indexes,
+    modes,
+    planning,
+    sources,
+)
+from orchestrator.runtime.catalog import DroppedView, ViewInfo
+from orchestrator.runtime.errors import explain, explained
+from orchestrator.runtime.search_path import path_of, taking_path, users_path
 from orchestrator.sqltext import fitted_name
+from orchestrator.strategies import recompute
 
 
 @dataclass(frozen=True)
@@ -52,6 +70,9 @@ class Prepared:
     finish: Callable[[], None]
     """Fills what is left to fill of the state tables, in the open transaction."""
 
+
+ENDING = (psycopg.errors.OperatorIntervention, psycopg.errors.TransactionRollback)
+"""Errors that are not the fault of a view: a cancelled query, a conflict with another transaction."""
 
 Initialiser: TypeAlias = Callable[[Connection[Any], MaintenancePlan, Names], Prepared]
 """Makes the state tables and computes what they hold, by other means than the refresh function."""
@@ -98,8 +119,26 @@ def drop_view(connection: Connection[Any], view: ViewInfo, cascade: bool = False
         for reader_id, _ in readers:
             connection.execute("SELECT idivm.forget(%s)", [reader_id])
         if cascade:
-            connection.execute(SQL("DROP VIEW {} CASCADE").format(SQL(view.name)))
+            connection.execute(SQL("DROP VIEW {} CASCADE").format(SQL(view.relation)))
         connection.execute("SELECT idivm.forget(%s)", [view.id])
+
+
+def restore_view(
+    connection: Connection[Any],
+    dropped: DroppedView,
+    initialiser: Callable[[NewView], Initialiser | None],
+) -> ViewInfo:
+    """Create a view again that DROP ... CASCADE took along with what it read."""
+    new = NewView(
+        parse_name(dropped.name),
+        dropped.query,
+        tuple(dropped.columns),
+        parse_options(dropped.options.items()),
+    )
+    with taking_path(connection, dropped.search_path or path_of(connection) or ""):
+        created = create_view(connection, new, initialiser(new))
+    # Its name as this session writes it.
+    return catalog.view_by_id(connection, created.id)
 
 
 def sweep(connection: Connection[Any]) -> int:
@@ -110,18 +149,71 @@ def sweep(connection: Connection[Any]) -> int:
     return int(row[0])
 
 
-def follow(connection: Connection[Any], view_ids: Sequence[int]) -> None:
-    """Follows what plain SQL did to the tables and plain views that views read, however indirectly."""
+def follow(connection: Connection[Any], view_ids: Sequence[int]) -> dict[int, str]:
+    """Follow what plain SQL did to the tables and plain views that views read, however indirectly.
+
+    Return the views that could not be planned again, each with the reason.
+    """
     concerned = catalog.refresh_order(connection, view_ids)
-    sources.sync_members(connection, catalog.sources_of(connection, concerned))
+    unplanned = {}
+    for source_id in catalog.sources_without_capture(
+        connection, catalog.sources_of(connection, concerned)
+    ):
+        readers = catalog_objects.readers_of_source(connection, source_id)
+        if reason := _reason_against(connection, partial(renew_capture, connection, source_id)):
+            unplanned.update(dict.fromkeys(readers, reason))
+    whole = catalog.sources_of(connection, [one for one in concerned if one not in unplanned])
+    sources.sync_members(connection, whole)
     for view in catalog.views_to_replan(connection, concerned):
-        replan(connection, view)
+        if view.id in unplanned:
+            continue
+        if reason := _reason_against(connection, partial(replan, connection, view), view):
+            unplanned[view.id] = reason
+    return unplanned
+
+
+def _reason_against(
+    connection: Connection[Any], plan: Callable[[], None], view: ViewInfo | None = None
+) -> str | None:
+    """Plan views again; return why that is not possible."""
+    try:
+        plan()
+    except (IdivmError, psycopg.Error) as error:
+        if connection.closed or isinstance(error, ENDING):
+            raise
+        if view is not None and isinstance(error, UnsupportedError):
+            warn(
+                connection,
+                f"{view.name} could not be planned again, so that each refresh computes it anew: {error}",
+            )
+        reason = explain(error, "planning it again") if isinstance(error, psycopg.Error) else error
+        return f"it could not be planned again: {str(reason).rstrip('.')}"
+    return None
+
+
+def warn(connection: Connection[Any], sentence: str) -> None:
+    """Warn whoever listens to the notices of a connection."""
+    message = Literal(sentence).as_string(connection)
+    text = Literal(f"BEGIN RAISE WARNING USING MESSAGE = {message}; END")
+    connection.execute(SQL("DO {}").format(text))
+
+
+def renew_capture(connection: Connection[Any], source_id: int) -> None:
+    """Captures a table anew whose log or source view lacks a part, and plans its readers anew."""
+    with connection.transaction():
+        readers = catalog_objects.readers_of_source(connection, source_id)
+        modes.hold(connection, *readers)
+        catalog_objects.forget_source(connection, source_id)
+        for reader in readers:
+            replan(connection, catalog.view_by_id(connection, reader))
+        modes.sync(connection)
 
 
 def _placed(connection: Connection[Any], name: QualifiedName) -> Identifier:
     if name.schema:
         return _outside(name.schema, name)
-    row = connection.execute("SELECT current_schema()").fetchone()
+    with users_path(connection):
+        row = connection.execute("SELECT pg_catalog.current_schema()").fetchone()
     if row is None or row[0] is None:
         raise UsageError(
             f"No schema to create {name} in: the search_path names none that exists; write schema.name."
@@ -204,10 +296,14 @@ def _install(
     if new.columns is not None:
         listing = SQL(" ({})").format(SQL(", ").join(map(Identifier, new.columns)))
     # The query is the user's own text: PostgreSQL parses it here and nowhere else.
+    statement = SQL("CREATE VIEW {}{} AS {}").format(names.definition, listing, SQL(new.query))
+    ahead = len(statement.as_string(connection)) - len(new.query)
     try:
-        connection.execute(
-            SQL("CREATE VIEW {}{} AS {}").format(names.definition, listing, SQL(new.query))
-        )
+        with (
+            explained(f"Creating {new.name}", new.query, ahead, leaving=InvalidTableDefinition),
+            users_path(connection),
+        ):
+            connection.execute(statement)
     except InvalidTableDefinition as error:
         if "temporary" not in (error.diag.message_primary or ""):
             raise
@@ -215,11 +311,16 @@ def _install(
             f"{new.name} reads a temporary table, which no other session can see;"
             " make the table a permanent one."
         ) from error
+    with users_path(connection):
+        (search_path,) = connection.execute(
+            "SELECT pg_catalog.current_setting('search_path')"
+        ).fetchone() or (None,)
     before = replaced if replaced and replaced.query == new.query else None
-    plan = planning.plan_view(connection, names.definition, new.options, notify=True, before=before)
+    plan = planning.plan_view(connection, names, new.options, notify=True, before=before)
     connection.execute(
-        "INSERT INTO idivm.views (id, name, definition, strategy, maintain, query, options)"
-        " VALUES (%s, %s, %s::regclass, %s, %s, %s, %s)",
+        "INSERT INTO idivm.views"
+        " (id, name, definition, strategy, maintain, query, options, search_path)"
+        " VALUES (%s, %s, %s::regclass, %s, %s, %s, %s, %s)",
         [
             names.id,
             relation.as_string(connection),
@@ -228,9 +329,11 @@ def _install(
             plan.maintain,
             new.query,
             json.dumps(new.options.to_json()),
+            search_path,
         ],
     )
     _use(connection, names.id, plan, new.options)
+    catalog.refuse_forbidden(connection, names.id, str(new.name))
     modes.refuse_moving(connection, names.id, plan.maintain)
     return plan
 
@@ -278,6 +381,7 @@ def _replan_one(
     old = _restate(connection, view, plan, names, afresh)
     for statement in emit.create_program(plan, names):
         connection.execute(statement)
+    connection.execute("SELECT idivm.hand_over(%s)", [view.id])
     lost = before - catalog.sources_of(connection, [view.id])
     connection.execute("SELECT idivm.hold_logs(%s)", [list(lost)])
     for source_id in lost:
@@ -297,6 +401,7 @@ def bound(connection: Connection[Any], names: Names) -> Names:
         names,
         sources=catalog.source_names(connection, names.id),
         version=connection.info.server_version,
+        is_settled=catalog.exists(connection, names.written),
     )
 
 
@@ -309,9 +414,7 @@ def plan_again(
     """
     # A plan of an older version does not say what was known.
     known = view.plan if as_before and "statistics" in view.plan else None
-    plan = planning.plan_view(
-        connection, names_of(view).definition, options, known=known, before=view
-    )
+    plan = planning.plan_view(connection, names_of(view), options, known=known, before=view)
     # A view below it may have been replaced by one that depends on more of them.
     return replace(plan, settings=tuple({**dict(plan.settings), **view.settings}.items()))
 
@@ -349,11 +452,11 @@ def _restate(
         connection.execute(statement)
     if kept:
         return None
-    for statement in emit.create_relation(plan, names, SQL(view.name), replacing=True):
+    for statement in emit.create_relation(plan, names, SQL(view.relation), replacing=True):
         connection.execute(statement)
     connection.execute(
         "UPDATE idivm.views SET relation = %s::regclass, state = %s::regclass WHERE id = %s",
-        [view.name, names.state(plan.content).as_string(connection), view.id],
+        [view.relation, names.state(plan.content).as_string(connection), view.id],
     )
     return Identifier("idivm_state", old)
 
@@ -368,7 +471,7 @@ def _use(
             plan.strategy,
             bool(plan.moving),
             json.dumps(dict(plan.settings)),
-            json.dumps(plan.to_json()),
+            ascii_json.dump(plan.to_json()),
             view_id,
         ],
     )
@@ -385,6 +488,25 @@ def _use(
             "INSERT INTO idivm.view_sources VALUES (%s, %s, %s, %s)",
             [view_id, source_id, list(source.not_null), json.dumps(source.keys)],
         )
+    connection.execute("DELETE FROM idivm.view_expressions WHERE view = %s", [view_id])
+    for source in plan.sources:
+        # What recomputes asks the definition, and has no expression in its program.
+        planned = plan.strategy != recompute.NAME
+        for in_plan, attnums in ((False, source.stored), (planned, source.virtual)):
+            connection.execute(
+                "INSERT INTO idivm.view_expressions SELECT %(view)s, %(table)s::oid::regclass, n,"
+                " %(in_plan)s, idivm.expression_digest(%(table)s::oid::regclass, n)"
+                " FROM unnest(%(attnums)s::smallint[]) AS n",
+                {
+                    "view": view_id,
+                    "table": source.oid,
+                    "in_plan": in_plan,
+                    "attnums": list(attnums),
+                },
+            )
+    connection.execute("SELECT idivm.note_expressions(%s)", [view_id])
+    connection.execute("SELECT idivm.note_code(idivm.code_now(%s))", [view_id])
+    catalog.note_reads(connection, view_id, plan.types, plan.reads)
     connection.execute("DELETE FROM idivm.made_indexes WHERE view = %s", [view_id])
     if options.create_indexes == "on":
         indexes.ensure(connection, view_id, plan.probes)
@@ -408,6 +530,7 @@ def _fill(
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     try:
         with connection.transaction():
+            catalog.refuse_forbidden(connection, names.id, names.view)
             if prepared and snapshot:
                 prepared.finish()
             else:
@@ -454,22 +577,9 @@ def _publish(
     replaced: ViewInfo | None,
 ) -> None:
     """Makes the content readable under the view's name; its readers wait for the commit at most."""
-    try:
-        with connection.transaction():
-            for statement in emit.create_relation(
-                plan, names, relation, replacing=replaced is not None
-            ):
-                connection.execute(statement)
-    except InvalidTableDefinition:
-        # The columns differ. Only a view that nothing reads can then make room.
-        if replaced is None:
-            raise
-        grants = catalog.grants(connection, relation)
-        connection.execute(SQL("DROP VIEW {}").format(relation))
-        for statement in emit.create_relation(plan, names, relation, replacing=False):
-            connection.execute(statement)
-        for grant in grants:
-            connection.execute(grant)
+    state = names.state(plan.content)
+    _show(connection, names, relation, plan.shown, state, replacing=replaced is not None)
+    catalog.forget_dropped(connection, relation)
     if replaced is not None:
         connection.execute("SELECT idivm.forget(%s, true)", [replaced.id])
     connection.execute(
@@ -480,3 +590,39 @@ def _publish(
             names.id,
         ],
     )
+
+
+def show_again(connection: Connection[Any], view: ViewInfo) -> None:
+    """Makes the relation of a view show the maintained content again, whatever it shows now."""
+    assert view.definition is not None and view.state is not None
+    names, relation = names_of(view), SQL(view.relation)
+    columns = [name for name, _ in catalog_objects.columns(connection, names.definition)]
+    _show(connection, names, relation, columns, SQL(view.state), replacing=True)
+    connection.execute(
+        "UPDATE idivm.views SET relation = %s::regclass WHERE id = %s", [view.relation, view.id]
+    )
+
+
+def _show(
+    connection: Connection[Any],
+    names: Names,
+    relation: Composable,
+    columns: Sequence[str],
+    content: Composable,
+    *,
+    replacing: bool,
+) -> None:
+    try:
+        with connection.transaction():
+            for statement in emit.show(names, relation, columns, content, replacing=replacing):
+                connection.execute(statement)
+    except InvalidTableDefinition:
+        # The columns differ. Only a view that nothing reads can then make room.
+        if not replacing:
+            raise
+        grants = catalog.grants(connection, relation)
+        connection.execute(SQL("DROP VIEW {}").format(relation))
+        for statement in emit.show(names, relation, columns, content, replacing=False):
+            connection.execute(statement)
+        for grant in grants:
+            connection.execute(grant)

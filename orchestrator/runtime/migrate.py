@@ -1,7 +1,9 @@
-"""Brings idivm's catalog in a database up to date, from the files in `migrations/`.
+"""Bring idivm's catalog in a database up to date with the files of this program.
 
-A database that has idivm as an extension is brought up to date by the extension's own update
-scripts, which are built from the same files and leave the same record in `idivm.migrations`.
+Tables and types come from the numbered files in `migrations/`, each applied once. Routines, views and triggers come
+from `sql/functions/`, where each is declared once; they are applied again whenever their text changes. A database
+that has idivm as an extension is updated by the extension's scripts, which are built from the same files and leave
+the same record.
 """
 
 from __future__ import annotations
@@ -26,14 +28,10 @@ _LOCK = 5_135_427_188_730_551_917
 
 _FILE_NAME = re.compile(r"(\d{4})_\w+\.sql")
 
-_OTHER_TEXTS = {20: "97a6afacf6d55bc8d855b7761d86d05f5e9c6d8a4b727f96081050fcd572bf9f"}
-"""Checksums of other texts that a migration once had; what they made otherwise is made anew by later ones."""
-
 _APPLIED = """
-    SELECT m.number, m.name, m.checksum, e.extversion
-    FROM idivm.migrations m
-    LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'idivm'
-    ORDER BY m.number
+    SELECT array(SELECT ROW(m.number, m.name, m.checksum) FROM idivm.migrations m ORDER BY m.number),
+           (SELECT d.checksum FROM idivm.declarations d),
+           (SELECT e.extversion FROM pg_catalog.pg_extension e WHERE e.extname = 'idivm')
 """
 
 
@@ -47,31 +45,44 @@ class Migration:
 
 
 @dataclass(frozen=True)
+class Shipped:
+    """What this program brings: numbered migrations, what declares functions, and what replaces them by C forms."""
+
+    migrations: tuple[Migration, ...]
+    declarations: str
+    module: str
+
+
+@dataclass(frozen=True)
 class _Catalog:
-    """What a database has: its migrations with their checksums, and the extension's version."""
+    """What a database has: migrations, the checksum of its declarations, and the extension's version."""
 
-    applied: tuple[tuple[int, str, str], ...]
-    extension: str | None
+    applied: tuple[tuple[int, str, str], ...] = ()
+    declarations: str | None = None
+    extension: str | None = None
 
 
-def shipped_migrations(folder: Path | None = None) -> list[Migration]:
-    """The migrations that this program knows, in order.
+def shipped(migrations: Path | None = None, functions: Path | None = None) -> Shipped:
+    """Read the migrations and declarations from two folders, by default those of the product.
 
-    >>> shipped_migrations()[0].name
-    '0001_catalog'
+    >>> shipped().migrations[0].name
+    '0001_baseline'
     """
-    paths = sorted((folder or resource_folder("migrations")).iterdir())
-    found = [(match, path) for path in paths if (match := _FILE_NAME.fullmatch(path.name))]
-    return [
-        Migration(int(match[1]), path.stem, path.read_text(encoding="utf-8"))
-        for match, path in found
-    ]
+    folder = migrations or resource_folder("migrations")
+    paths = sorted(folder.iterdir())
+    numbered = [(match, path) for path in paths if (match := _FILE_NAME.fullmatch(path.name))]
+    declaring = sorted((functions or resource_folder("sql") / "functions").glob("*.sql"))
+    return Shipped(
+        tuple(Migration(int(match[1]), path.stem, _text(path)) for match, path in numbered),
+        "\n".join(map(_text, declaring)),
+        _text(module) if (module := folder / "module.sql").exists() else "",
+    )
 
 
-def migrate(connection: Connection[Any], folder: Path | None = None) -> list[str]:
-    """Applies the migrations that the database lacks, each in one transaction, and names them.
+def migrate(connection: Connection[Any], wanted: Shipped | None = None) -> list[str]:
+    """Apply what the database lacks, all in one transaction, and name the migrations applied.
 
-    Takes an idle connection in autocommit mode. Nothing is written when nothing is missing.
+    Takes an idle connection in autocommit mode. Writes nothing when nothing is missing.
     """
     version = connection.info.server_version
     if version < OLDEST_SERVER * 10_000:
@@ -79,47 +90,150 @@ def migrate(connection: Connection[Any], folder: Path | None = None) -> list[str
             f"The server is PostgreSQL {_shown_version(version)}, and idivm needs "
             f"{OLDEST_SERVER} or newer: upgrade the server or connect to another."
         )
-    shipped = shipped_migrations(folder)
+    wanted = wanted or shipped()
     try:
         catalog = _read(connection)
     except UndefinedTable:
-        catalog = _Catalog((), None)
+        catalog = _Catalog()
     except InsufficientPrivilege as error:
         raise _unreadable(connection) from error
-    missing = _missing(catalog, shipped)
-    if not missing:
+    if _is_current(catalog, wanted):
         return []
-    if catalog.extension is not None:
-        applied = _update_extension(connection, catalog.extension, missing)
-    else:
-        applied = []
-        while migration := _apply_next(connection, shipped, folder):
-            applied.append(migration.name)
-        take_module(connection)
-    _bring_up_functions(connection)
-    return applied
+    with connection.transaction():
+        _prepare(connection)
+        # The wait for the lock may have been for another program that did it all.
+        catalog = _read(connection) if _has_catalog(connection) else _Catalog()
+        if _is_current(catalog, wanted):
+            return []
+        _refuse_read_only(connection)
+        missing = _missing(catalog, wanted.migrations)
+        try:
+            if catalog.extension is not None and missing:
+                _update_extension(connection, catalog.extension, missing)
+                catalog = _read(connection)
+            if not _is_current(catalog, wanted):
+                _apply(connection, catalog, wanted)
+        except InsufficientPrivilege as error:
+            lacks = (
+                f"lacks migration {missing[0].name}"
+                if missing
+                else "has functions of another version"
+            )
+            raise MigrationError(
+                f"The catalog of idivm in this database {lacks}, which "
+                f"this role may not change ({error.diag.message_primary}): connect once as the "
+                "owner of schema idivm to bring it up to date."
+            ) from error
+        row = connection.execute("SELECT to_regproc('idivm.create_due') IS NOT NULL").fetchone()
+        if row is not None and row[0]:
+            # The functions of each log come from a text that may have changed.
+            connection.execute("SELECT idivm.create_due(id) FROM idivm.sources")
+    return [migration.name for migration in missing]
 
 
 def take_module(connection: Connection[Any]) -> None:
-    """Makes known what is in C, if the server has it and this role may."""
-    path = resource_folder("migrations") / "module.sql"
+    """Install the C forms if the server has them, this role may, and the setting allows it; else the SQL forms."""
     with connection.transaction():
         _prepare(connection)
-        connection.execute(_encoded(connection, path.read_text(encoding="utf-8")))
-
-
-def _bring_up_functions(connection: Connection[Any]) -> None:
-    """Makes the function of each log anew, which a migration may have another text for."""
-    with connection.transaction():
-        _prepare(connection)
-        row = connection.execute("SELECT to_regproc('idivm.create_due') IS NOT NULL").fetchone()
+        row = connection.execute(_NEEDS_SQL_FORMS).fetchone()
+        wanted = shipped()
         if row is not None and row[0]:
-            connection.execute("SELECT idivm.create_due(id) FROM idivm.sources")
+            _declare(connection, wanted)
+        else:
+            _execute(connection, wanted.module)
+
+
+_NEEDS_SQL_FORMS = """
+    SELECT EXISTS (SELECT FROM idivm.declarations d, unnest(d.routines) AS r WHERE to_regprocedure(r) IS NULL)
+        OR current_setting('idivm.accelerate', true) IS NOT DISTINCT FROM 'off' AND EXISTS (
+            SELECT FROM idivm.declarations d, unnest(d.routines) AS r
+            JOIN pg_proc p ON p.oid = to_regprocedure(r) JOIN pg_language l ON l.oid = p.prolang
+            WHERE l.lanname = 'c')
+"""
+
+
+def drop_module(connection: Connection[Any]) -> None:
+    """Drop the C functions that no SQL form replaces, if the setting refuses them and nothing calls them.
+
+    pg_upgrade checks that the new server has the module of every function in C.
+    """
+    with connection.transaction():
+        _prepare(connection)
+        for function, of_extension in connection.execute(_DROPPABLE).fetchall():
+            # PostgreSQL itself wrote the name.
+            name = sql.SQL(function)
+            if of_extension:
+                connection.execute(sql.SQL("ALTER EXTENSION idivm DROP FUNCTION {}").format(name))
+            connection.execute(sql.SQL("DROP FUNCTION {}").format(name))
+
+
+_DROPPABLE = """
+    SELECT p.oid::regprocedure::text, EXISTS (
+               SELECT FROM pg_depend d
+               WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')
+    FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+    WHERE p.pronamespace = 'idivm'::regnamespace AND l.lanname = 'c' AND pg_has_role(p.proowner, 'USAGE')
+      AND current_setting('idivm.accelerate', true) IS NOT DISTINCT FROM 'off'
+      AND NOT EXISTS (
+          SELECT FROM pg_depend d
+          WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = p.oid AND d.deptype = 'n')
+"""
+
+
+def _is_current(catalog: _Catalog, wanted: Shipped) -> bool:
+    missing = _missing(catalog, wanted.migrations)
+    return not missing and catalog.declarations == checksum(wanted.declarations)
+
+
+def _has_catalog(connection: Connection[Any]) -> bool:
+    """Whether the database has a catalog; refuses one from before there were declarations."""
+    row = connection.execute(
+        "SELECT to_regclass('idivm.migrations') IS NOT NULL, to_regclass('idivm.declarations') IS NOT NULL"
+    ).fetchone()
+    assert row is not None
+    if row[0] and not row[1]:
+        raise MigrationError(
+            "The catalog in this database was made by a version of idivm from before its first "
+            "release, which this version cannot take over: note the queries of your views "
+            "(SELECT name, query, options FROM idivm.views), drop the schemas idivm, idivm_def, "
+            "idivm_log, idivm_state and idivm_load with CASCADE, which drops the views as well, and "
+            "create the views again."
+        )
+    return bool(row[0])
+
+
+def _apply(connection: Connection[Any], catalog: _Catalog, wanted: Shipped) -> None:
+    if not catalog.applied:
+        _bootstrap(connection)
+    for migration in _missing(catalog, wanted.migrations):
+        _run(connection, migration)
+    _declare(connection, wanted)
+
+
+def _declare(connection: Connection[Any], wanted: Shipped) -> None:
+    # Functions may name others that a later file declares.
+    connection.execute("SET LOCAL check_function_bodies = off")
+    _execute(connection, wanted.declarations)
+    _execute(connection, _text(resource_folder("migrations") / "declared.sql"))
+    connection.execute(
+        "UPDATE idivm.declarations SET checksum = %s", [checksum(wanted.declarations)]
+    )
+    _execute(connection, wanted.module)
+
+
+def _execute(connection: Connection[Any], text: str) -> None:
+    if text:
+        connection.execute(text.encode(connection.info.encoding))
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def _read(connection: Connection[Any]) -> _Catalog:
-    rows = connection.execute(_APPLIED).fetchall()
-    return _Catalog(tuple(row[:3] for row in rows), rows[0][3] if rows else None)
+    row = connection.execute(_APPLIED).fetchone()
+    assert row is not None
+    return _Catalog(tuple((int(number), *rest) for number, *rest in row[0]), row[1], row[2])
 
 
 def _missing(catalog: _Catalog, shipped: Sequence[Migration]) -> list[Migration]:
@@ -131,38 +245,13 @@ def _missing(catalog: _Catalog, shipped: Sequence[Migration]) -> list[Migration]
             "(pip install --upgrade idivm)."
         )
     for (number, name, applied_checksum), migration in zip(catalog.applied, shipped, strict=False):
-        texts = (checksum(migration.text), _OTHER_TEXTS.get(number))
-        if number != migration.number or applied_checksum not in texts:
+        if number != migration.number or applied_checksum != checksum(migration.text):
             raise MigrationError(
                 f"Migration {migration.name} was edited after {name} was applied to this "
                 "database: give the file its old content back, and make the change in a new "
                 "migration."
             )
     return list(shipped[len(catalog.applied) :])
-
-
-def _apply_next(
-    connection: Connection[Any], shipped: Sequence[Migration], folder: Path | None
-) -> Migration | None:
-    with connection.transaction():
-        _prepare(connection)
-        row = connection.execute("SELECT to_regclass('idivm.migrations') IS NOT NULL").fetchone()
-        is_there = row is not None and row[0]
-        missing = _missing(_read(connection) if is_there else _Catalog((), None), shipped)
-        if not missing:
-            return None
-        _refuse_read_only(connection)
-        if not is_there:
-            _bootstrap(connection, folder)
-        try:
-            _run(connection, missing[0])
-        except InsufficientPrivilege as error:
-            raise MigrationError(
-                f"The catalog of idivm in this database lacks migration {missing[0].name}, which "
-                f"this role may not apply ({error.diag.message_primary}): connect once as the "
-                "owner of schema idivm to bring it up to date."
-            ) from error
-        return missing[0]
 
 
 def _prepare(connection: Connection[Any]) -> None:
@@ -175,11 +264,10 @@ def _prepare(connection: Connection[Any]) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
 
 
-def _bootstrap(connection: Connection[Any], folder: Path | None) -> None:
-    path = (folder or resource_folder("migrations")) / "bootstrap.sql"
+def _bootstrap(connection: Connection[Any]) -> None:
     try:
         with connection.transaction():
-            connection.execute(_encoded(connection, path.read_text(encoding="utf-8")))
+            _execute(connection, _text(resource_folder("migrations") / "bootstrap.sql"))
     except DuplicateSchema as error:
         raise MigrationError(
             "The schema idivm exists already and does not hold idivm's catalog: rename it "
@@ -196,7 +284,7 @@ def _bootstrap(connection: Connection[Any], folder: Path | None) -> None:
 
 
 def _run(connection: Connection[Any], migration: Migration) -> None:
-    connection.execute(_encoded(connection, migration.text))
+    _execute(connection, migration.text)
     connection.execute(
         "INSERT INTO idivm.migrations (number, name, checksum) VALUES (%s, %s, %s)",
         [migration.number, migration.name, checksum(migration.text)],
@@ -205,33 +293,29 @@ def _run(connection: Connection[Any], migration: Migration) -> None:
 
 def _update_extension(
     connection: Connection[Any], installed: str, missing: Sequence[Migration]
-) -> list[str]:
+) -> None:
     wanted = str(missing[-1].number)
-    _refuse_read_only(connection)
+    path = connection.execute(
+        "SELECT FROM pg_available_extension_versions v,"
+        " pg_extension_update_paths(v.name) p WHERE v.name = 'idivm' AND v.version = %s"
+        " AND p.source = %s AND p.target = v.version AND p.path IS NOT NULL",
+        [wanted, installed],
+    ).fetchone()
+    if path is None:
+        raise MigrationError(
+            f"The extension idivm in this database is at version {installed}, this program "
+            f"needs {wanted}, and the server has no files for it: install them there "
+            "(make -C pg_extension install), then run ALTER EXTENSION idivm UPDATE."
+        )
     try:
-        with connection.transaction():
-            _prepare(connection)
-            path = connection.execute(
-                "SELECT FROM pg_available_extension_versions v,"
-                " pg_extension_update_paths(v.name) p WHERE v.name = 'idivm' AND v.version = %s"
-                " AND p.source = %s AND p.target = v.version AND p.path IS NOT NULL",
-                [wanted, installed],
-            ).fetchone()
-            if path is None:
-                raise MigrationError(
-                    f"The extension idivm in this database is at version {installed}, this program "
-                    f"needs {wanted}, and the server has no files for it: install them there "
-                    "(make -C pg_extension install), then run ALTER EXTENSION idivm UPDATE."
-                )
-            connection.execute(
-                sql.SQL("ALTER EXTENSION idivm UPDATE TO {}").format(sql.Literal(wanted))
-            )
+        connection.execute(
+            sql.SQL("ALTER EXTENSION idivm UPDATE TO {}").format(sql.Literal(wanted))
+        )
     except InsufficientPrivilege as error:
         raise MigrationError(
             f"The extension idivm in this database is at version {installed} and this program "
             f"needs {wanted}: let its owner run ALTER EXTENSION idivm UPDATE TO '{wanted}'."
         ) from error
-    return [migration.name for migration in missing]
 
 
 def _refuse_read_only(connection: Connection[Any]) -> None:
@@ -259,10 +343,6 @@ def _role(connection: Connection[Any]) -> str:
     row = connection.execute("SELECT current_user").fetchone()
     assert row is not None
     return str(row[0])
-
-
-def _encoded(connection: Connection[Any], text: str) -> bytes:
-    return text.encode(connection.info.encoding)
 
 
 def _shown_version(version: int) -> str:

@@ -1,6 +1,6 @@
 """Modes: when a view follows its tables, and changing that while the tables are written.
 
-The triggers and what they do are in the database, in migrations/0004_modes.sql.
+The triggers and what they do are in the database, in sql/functions/60_modes.sql.
 """
 
 from __future__ import annotations
@@ -107,6 +107,8 @@ def asks_for_another_plan(view: ViewInfo, options: ViewOptions) -> bool:
             maintain=before.maintain,
             staleness=before.staleness,
             initialise=before.initialise,
+            on_drop=before.on_drop,
+            on_error=before.on_error,
         )
         != before
     )
@@ -114,5 +116,5 @@ def asks_for_another_plan(view: ViewInfo, options: ViewOptions) -> bool:
 
 def columns_of(connection: Connection[Any], view: ViewInfo) -> tuple[str, ...]:
     """The names of a view's columns as its readers see them."""
-    cursor = connection.execute(SQL("SELECT * FROM {} LIMIT 0").format(SQL(view.name)))
+    cursor = connection.execute(SQL("SELECT * FROM {} LIMIT 0").format(SQL(view.relation)))
     return tuple(column.name for column in cursor.description or ())

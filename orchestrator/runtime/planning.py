@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from orchestrator.algebra import (
     Projection,
     Scalar,
     Sort,
+    Unsupported,
     dialect,
     printer,
 )
@@ -29,6 +30,7 @@ from orchestrator.algebra.operators.recursive import open_recursions
 from orchestrator.algebra.places import INTEGERS, MOST, places
 from orchestrator.algebra.rendering import to_sql
 from orchestrator.algebra.traversal import walk
+from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     Column,
     MaintenancePlan,
@@ -36,8 +38,8 @@ from orchestrator.deltascript.plan import (
     SourceColumn,
     Statistics,
 )
-from orchestrator.errors import UnsupportedError, UsageError
-from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
+from orchestrator.errors import RightsError, UnsupportedError, UsageError
+from orchestrator.frontend.analysis import MOST_CAPTURED, Analysis, SourceUse, analyse
 from orchestrator.frontend.catalog import indexes_on, statistics
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions, epsilons
@@ -46,6 +48,7 @@ from orchestrator.runtime.cascades import as_captured
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.strategies import recompute
 from orchestrator.strategies.choose import choose
+from orchestrator.strategies.idiff.looks import has_own_collations
 from orchestrator.strategies.problem import ColumnType, Problem
 
 PINNED = (
@@ -61,34 +64,42 @@ PINNED = (
 )
 """Settings that results may depend on; a refresh has them as the view's creator had."""
 
+DESCRIBED = 800
+"""Columns whose types one query asks for."""
+
 AS_WRITTEN = {"standard_conforming_strings": "on"}
 """The setting with which a backslash in a string is one."""
 
 
 def plan_view(
     connection: Connection[Any],
-    definition: Identifier,
+    names: Names,
     options: ViewOptions,
     notify: bool = False,
     known: Mapping[str, Any] | None = None,
     before: ViewInfo | None = None,
 ) -> MaintenancePlan:
-    """Analyses a definition view and chooses how to maintain it.
+    """Analyses the definition view of some names and chooses how to maintain it.
 
     With `notify`, the session is told what of the query has no effect. `known` is a plan in the
     catalog; what was known when it was made leads to the same one. Without it, what is known today
     is taken, also of the view that has maintained the same query `before`.
     """
-    oid = catalog.relation_oid(connection, definition)
+    oid = catalog.relation_oid(connection, names.definition)
     assert oid is not None
     # PostgreSQL prints strings as the session reads them.
     catalog.take_settings(connection, AS_WRITTEN)
     analysis = analyse(connection, oid)
     _refuse(analysis)
+    # From here on PostgreSQL plans parts of the query, and may call its functions.
+    if reason := catalog.distrusted(connection, oid, analysis.types):
+        raise RightsError(f"The query may not be maintained: {reason}.")
     if notify and analysis.plan is not None and _is_sorted(analysis.plan.root):
-        text = Literal(f"BEGIN RAISE NOTICE USING MESSAGE = {UNSORTED.as_string(connection)}; END")
-        connection.execute(SQL("DO {}").format(text))
-    analysis = _determined(connection, definition, analysis)
+        _say(connection, UNSORTED)
+    settled = _determined(connection, names, analysis)
+    if notify and settled is not analysis:
+        _say(connection, SETTLED)
+    analysis = settled
     problem = replace(
         _problem(connection, analysis, options, () if known is None else known["statistics"]),
         prices=(
@@ -97,7 +108,11 @@ def plan_view(
             else catalog_costs.earlier(known)
         ),
     )
-    return choose(problem, options.strategy)
+    return replace(
+        choose(problem, options.strategy),
+        reads=tuple((one.through, one.relation, one.columns) for one in analysis.reads),
+        types=tuple(sorted(analysis.types)),
+    )
 
 
 UNSORTED = Literal(
@@ -113,24 +128,39 @@ def _is_sorted(root: Operator) -> bool:
     return isinstance(root, Sort)
 
 
-def _determined(
-    connection: Connection[Any], definition: Identifier, analysis: Analysis
-) -> Analysis:
-    """The analysis of the definition with orders that leave nothing open.
+SETTLED = Literal(
+    "The query leaves the order of some rows open, as equal ones may come in any order. The view orders"
+    " them by the keys of their tables, so that its content does not change by itself."
+)
 
-    The definition view itself has them then, so that every strategy and `check` find the same
-    answer among those that the query allows.
+
+def _say(connection: Connection[Any], notice: Literal) -> None:
+    text = Literal(f"BEGIN RAISE NOTICE USING MESSAGE = {notice.as_string(connection)}; END")
+    connection.execute(SQL("DO {}").format(text))
+
+
+def _determined(connection: Connection[Any], names: Names, analysis: Analysis) -> Analysis:
+    """Return the analysis of the definition with orders that leave nothing open.
+
+    The definition view itself has them then, so that every strategy finds the same answer among those
+    that the query allows. The query as it was written stays beside it, for `check` to ask.
     """
-    # A definition with the text of the views below would not be replanned when they are replaced.
-    if analysis.plan is None or analysis.inlined:
+    # A definition with the text of the views below would not be replanned when they are replaced, nor
+    # with the expressions of virtual columns when these are altered.
+    virtual = any(c.expression for use in analysis.sources for c in use.generated)
+    if analysis.plan is None or analysis.inlined or virtual:
         return analysis
-    plan = determined(analysis.plan)
+    plan = determined(analysis.plan, catalog.rings(connection))
     if plan is analysis.plan:
         return analysis
-    query = SQL(dialect.write(to_sql(plan)))
+    statement = SQL("CREATE OR REPLACE VIEW {} AS {}")
     try:
         with connection.transaction():
-            connection.execute(SQL("CREATE OR REPLACE VIEW {} AS {}").format(definition, query))
+            if not catalog.exists(connection, names.written):
+                connection.execute(statement.format(names.written, SQL(analysis.text)))
+                catalog.give_to_owner_of(connection, names.written, names.definition)
+            query = SQL(dialect.write(to_sql(plan)))
+            connection.execute(statement.format(names.definition, query))
     except psycopg.Error:
         # Not all that identifies rows can be sorted by. Then the answer stays open.
         return analysis
@@ -163,7 +193,13 @@ def _problem(
     plan = None if analysis.plan is None else as_captured(analysis.plan, used)
     lowered = None if plan is None else lower(plan)
     # Recomputation asks for none, and each operator costs a query.
-    types = {} if options.strategy == recompute.NAME else _types(connection, lowered)
+    types = {} if options.strategy == recompute.NAME else types_of(connection, lowered)
+    rows = [name for name, one in types.items() if one.name in _RECORDS and "(" not in name]
+    if rows:
+        refused = Unsupported("a row as a column, which no table can store", rows[0])
+        return _problem(
+            connection, replace(analysis, plan=None, unsupported=(refused,)), options, known
+        )
     if lowered is not None:
         algebra, tree = printer.print_plan(lowered), printer.to_json(lowered)
     else:
@@ -179,6 +215,11 @@ def _problem(
             *(f"{name} changes by itself" for name in analysis.moving),
             *(
                 f"changes of the {relation.kind} {relation.qualified} cannot be captured"
+                + (
+                    f", as a log has no room for more than {MOST_CAPTURED} of its columns"
+                    if len(relation.columns) > MOST_CAPTURED and relation.relkind in ("r", "p")
+                    else ""
+                )
                 for relation in analysis.uncaptured
             ),
         ),
@@ -263,7 +304,7 @@ def _named(
     return frozenset(found)
 
 
-def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnType]:
+def types_of(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnType]:
     """The types of a plan's columns, as PostgreSQL derives them."""
     if plan is None:
         return {}
@@ -277,10 +318,25 @@ def _types(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnTy
         if isinstance(operator, Grouping):
             for name, argument in _arguments(operator).items():
                 _describe(connection, operator.input, {name: argument}, oids, declared)
-        _describe(connection, operator, wanted, oids, declared)
+        for some in _batches(wanted):
+            _describe(connection, operator, some, oids, declared)
     types = catalog.column_types(connection, oids, declared)
     _infer_places(reversed(operators), types)
+    if not has_own_collations(root):
+        plain = {symbol for symbol, one in types.items() if one.name in TEXTS and not one.domain}
+        types.update({symbol: replace(types[symbol], plain=True) for symbol in plain})
     return types
+
+
+TEXTS = frozenset({"text", "character varying", "name"})
+"""Types whose equal values are the same unless a collation says otherwise."""
+
+
+def _batches(wanted: dict[str, Scalar]) -> Iterator[dict[str, Scalar]]:
+    """Parts that one query can describe: it shows each twice, and PostgreSQL shows at most 1,664."""
+    items = list(wanted.items())
+    for start in range(0, len(items), DESCRIBED):
+        yield dict(items[start : start + DESCRIBED])
 
 
 def _arguments(grouping: Grouping) -> dict[str, Scalar]:
@@ -361,6 +417,9 @@ def _source(connection: Connection[Any], use: SourceUse) -> tuple[Source, frozen
         others = (one.columns for one in relation.plan_keys if set(one.columns) != key)
         further = tuple(one for one in others if captured.issuperset(one))
         source = Source(relation.oid, relation.schema, relation.name, columns)
+        rewritten = tuple(c.attnum for c in use.generated if c.expression is None)
+        virtual = tuple(c.attnum for c in use.generated if c.expression is not None)
+        source = replace(source, stored=rewritten, virtual=virtual)
         return replace(source, not_null=tuple(sorted(sure)), keys=further), sure
     stored, sure = catalog.stored_content(connection, use.relation.maintained)
     keys = {column.attnum for column in stored.columns}
@@ -372,6 +431,8 @@ def _column(column: RelationColumn, in_key: bool) -> SourceColumn:
     equality = ("exact" if column.exact else "coarse") if column.builtin_equality else ""
     return SourceColumn(column.attnum, column.name, in_key, column.plain_type, equality)
 
+
+_RECORDS = frozenset({"record", "record[]"})
 
 _SHOWN_ALIKE = frozenset(
     {

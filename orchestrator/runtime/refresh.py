@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from psycopg import Connection, IsolationLevel
@@ -20,32 +22,70 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class RefreshReport:
-    """What a refresh did to one view."""
+    """What a refresh did to one view, or why it could not."""
 
     view: str
     changed: int
     seconds: float
+    error: str | None = None
 
 
-def refresh(connection: Connection[Any], view_ids: Sequence[int]) -> list[RefreshReport]:
-    """Brings views up to date in one snapshot, with the maintained views that they read."""
-    reports = in_one_cut(connection, view_ids, lambda: refresh_here(connection, view_ids))
+class RefreshError(DatabaseError):
+    """Some views could not be refreshed; the others were."""
+
+    exit_status = 1
+
+    def __init__(self, reports: Sequence[RefreshReport]) -> None:
+        """Takes the reports on all views of the refresh."""
+        self.reports = list(reports)
+        super().__init__(
+            " ".join(f"Could not refresh {r.view}: {r.error}." for r in reports if r.error)
+        )
+
+
+def refresh(
+    connection: Connection[Any],
+    view_ids: Sequence[int],
+    unplanned: Mapping[int, str] | None = None,
+) -> list[RefreshReport]:
+    """Refresh views in one snapshot, with the maintained views that they read.
+
+    Raise an error for those that fail, after the others are refreshed. `unplanned` says why some
+    of the views could not be planned again, which becomes part of their reason.
+    """
+    reports = in_one_cut(
+        connection, view_ids, lambda: refresh_here(connection, view_ids, unplanned or {})
+    )
     if collect(connection, view_ids) and (late := catalog.overdue(connection, view_ids)):
         # Their logs are full, and this is what they asked for.
         reports += in_one_cut(connection, late, lambda: refresh_here(connection, late))
         collect(connection, late)
+    if any(report.error for report in reports):
+        raise RefreshError(reports)
     return reports
 
 
-def refresh_here(connection: Connection[Any], view_ids: Sequence[int]) -> list[RefreshReport]:
-    """Brings views up to date within the transaction that is open."""
+def refresh_here(
+    connection: Connection[Any],
+    view_ids: Sequence[int],
+    unplanned: Mapping[int, str] = MappingProxyType({}),
+) -> list[RefreshReport]:
+    """Refresh views within the transaction that is open; the reports name those that fail."""
     rows = connection.execute(
-        "SELECT coalesce(v.relation::text, v.name), r.changed, r.seconds"
-        " FROM idivm.refresh_views(%s) WITH ORDINALITY AS r (id, changed, seconds, place)"
-        " JOIN idivm.views v ON v.id = r.id ORDER BY r.place",
+        "SELECT r.id, coalesce(shown.oid::regclass::text, v.name), coalesce(r.changed, 0), r.seconds, r.error"
+        " FROM idivm.refresh_views(%s) WITH ORDINALITY AS r (id, changed, seconds, error, place)"
+        " JOIN idivm.views v ON v.id = r.id LEFT JOIN pg_class shown ON shown.oid = v.relation"
+        " ORDER BY r.place",
         [list(view_ids)],
-    )
-    return [RefreshReport(*row) for row in rows.fetchall()]
+    ).fetchall()
+    names = catalog.shown(connection, [name for _, name, *_ in rows])
+    reports = []
+    for name, (view_id, _, changed, seconds, error) in zip(names, rows, strict=True):
+        reason = error
+        if error and view_id in unplanned:
+            reason = catalog.add_to_error(connection, view_id, unplanned[view_id])
+        reports.append(RefreshReport(name, changed, seconds, reason and reason.rstrip(".")))
+    return reports
 
 
 def pin_tables(connection: Connection[Any], view_ids: Sequence[int]) -> None:
@@ -66,6 +106,19 @@ def collect(connection: Connection[Any], view_ids: Sequence[int]) -> bool:
     return bool(sources)
 
 
+@contextmanager
+def one_snapshot(connection: Connection[Any]) -> Iterator[None]:
+    """Run a block in one REPEATABLE READ transaction."""
+    level = connection.isolation_level
+    connection.isolation_level = IsolationLevel.REPEATABLE_READ
+    try:
+        with connection.transaction():
+            yield
+    finally:
+        if not connection.closed:
+            connection.isolation_level = level
+
+
 def in_one_cut(
     connection: Connection[Any], view_ids: Sequence[int], action: Callable[[], Result]
 ) -> Result:
@@ -75,18 +128,13 @@ def in_one_cut(
             "A refresh needs a transaction of its own; inside one, use SELECT idivm.refresh('name')."
         )
     connection.execute("SELECT idivm.sync_modes()")
-    level = connection.isolation_level
     for _ in range(ATTEMPTS):
         connection.execute("SELECT idivm.lock_views(%s)", [list(view_ids)])
-        connection.isolation_level = IsolationLevel.REPEATABLE_READ
         try:
-            with connection.transaction():
+            with one_snapshot(connection):
                 return action()
         except SerializationFailure:
             continue
-        finally:
-            if not connection.closed:
-                connection.isolation_level = level
     raise DatabaseError(
         f"Other sessions refreshed the same views {ATTEMPTS} times in between; try again later."
     )

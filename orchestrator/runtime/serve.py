@@ -21,9 +21,14 @@ from psycopg import Connection
 
 from orchestrator.errors import IdivmError
 from orchestrator.runtime import refresh
-from orchestrator.runtime.catalog_serving import Served, look, served_views
+from orchestrator.runtime.catalog_serving import (
+    Served,
+    invalidate_drifted,
+    look,
+    served_views,
+)
 from orchestrator.runtime.errors import explain
-from orchestrator.runtime.refresh import RefreshReport
+from orchestrator.runtime.refresh import RefreshError, RefreshReport
 
 Connect: TypeAlias = Callable[[], "Connection[Any]"]
 
@@ -182,6 +187,10 @@ class Server:
                     if time.monotonic() - tidied > TIDY:
                         self.tidy(connection)
                         tidied = time.monotonic()
+                        # What a view calls can change without a change of any log.
+                        for view_id in invalidate_drifted(connection) & self.progress.keys():
+                            progress = self.progress[view_id]
+                            progress.since = progress.since or tidied
                     now = time.monotonic()
                     found = look(connection)
                     if found.views != known:
@@ -238,12 +247,6 @@ class Server:
                 self.busy[first] = pool.submit(self._refresh, soon)
 
     def _refresh(self, views: list[Served]) -> None:
-        failed_before = any(self.progress[view.id].failures for view in views)
-        # One whose query fails must not keep back the others.
-        for part in [[view] for view in views] if failed_before else [views]:
-            self._refresh_together(part)
-
-    def _refresh_together(self, views: list[Served]) -> None:
         states = [self.progress[view.id] for view in views]
         since = [state.since for state in states]
         for state in states:
@@ -252,24 +255,35 @@ class Server:
         started = time.monotonic()
         try:
             reports = refresh.refresh(connection, [view.id for view in views])
+        except RefreshError as error:
+            reports = error.reports
         except (IdivmError, psycopg.Error) as error:
             if connection.closed:
                 raise
             self.idle.put(connection)
-            for view, state, before in zip(views, states, since, strict=True):
-                state.failures += 1
-                state.since = before if state.since is None else state.since
-                state.not_before = time.monotonic() + _pause(state.failures)
-                if not self.stop.is_set():
-                    self.report(Event("failed", view.name, message=_sentence(error)))
+            for view, before in zip(views, since, strict=True):
+                self._failed(view, before, _sentence(error))
             return
         self.idle.put(connection)
         ended = time.monotonic()
-        for state in states:
-            state.failures, state.took = 0, (state.took + ended - started) / 2
+        errors = {one.view: one.error for one in reports if one.error}
+        for view, state, before in zip(views, states, since, strict=True):
+            if error_of := errors.get(view.name):
+                self._failed(view, before, error_of)
+            else:
+                state.failures, state.took = 0, (state.took + ended - started) / 2
         waited = {v.name: ended - s for v, s in zip(views, since, strict=True) if s is not None}
         for one in reports:
             self._tell(one, waited.get(one.view))
+
+    def _failed(self, view: Served, since: float | None, message: str) -> None:
+        """Try a view again later that has been stale since then."""
+        state = self.progress[view.id]
+        state.failures += 1
+        state.since = since if state.since is None else state.since
+        state.not_before = time.monotonic() + _pause(state.failures)
+        if not self.stop.is_set():
+            self.report(Event("failed", view.name, message=message))
 
     def _tell(self, one: RefreshReport, waited: float | None) -> None:
         if one.changed:

@@ -95,7 +95,7 @@ def renew(connection: Connection[Any], source_id: int, off: Collection[int]) -> 
 
 def drop_duties(connection: Connection[Any], member: Composable, source_id: int) -> None:
     """Takes the triggers of the modes off a table, for them to be made anew."""
-    for part in ("begin", "upkeep"):
+    for part in ("begin", "upkeep", "upkeep_rows"):
         trigger = Identifier(f"idivm_{source_id}_{part}")
         connection.execute(SQL("DROP TRIGGER IF EXISTS {} ON {}").format(trigger, member))
 
@@ -151,12 +151,17 @@ def _fit_triggers(connection: Connection[Any], source_id: int) -> int:
 
 def _attach(connection: Connection[Any], captured: Captured, member: Member, in_c: bool) -> None:
     wanted = in_c and _may_be_in_c(member)
-    _run(connection, capture.attach_triggers(captured, member.name, member.number, wanted))
+    _run(
+        connection,
+        capture.attach_triggers(
+            captured, member.name, member.number, wanted, partitioned=member.layout.partitioned
+        ),
+    )
 
 
 def _may_be_in_c(member: Member) -> bool:
     """Only plpgsql looks at what a MERGE does to a partitioned table."""
-    return not member.partitioned
+    return not member.layout.partitioned
 
 
 def _shown(
@@ -184,13 +189,12 @@ def _record_columns(connection: Connection[Any], captured: Captured) -> None:
 def _capture_members(connection: Connection[Any], captured: Captured) -> None:
     in_c = catalog.captures_in_c(connection)
     new = catalog.new_members(connection, captured.id)
-    # Those of a partitioned table know how many partitions there are.
     _make_functions(connection, captured)
     for member in catalog.members(connection, captured.id):
         if member.number not in new:
             continue
         _attach(connection, captured, member, in_c)
-        if member.partitioned and member.root:
+        if member.layout.partitioned and member.root:
             _run(connection, capture.attach_routing(captured, member.name, member.number))
 
 

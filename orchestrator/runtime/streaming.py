@@ -151,7 +151,7 @@ class _Buckets:
                 }
                 found = self.connection.execute(self.to_step, at).fetchone()
                 assert found is not None
-                *shown, others, following, candidates = found
+                others, following, candidates, is_shown, *shown = found
                 ended = []
                 for candidate in candidates:
                     other, own, behind = map(_texts, candidate)
@@ -160,7 +160,8 @@ class _Buckets:
                         ended.append(other)
                 if ended:
                     self._leave_out(group, ended, buckets, passed)
-                yield _row(shown, others, self.place)
+                if is_shown:
+                    yield _row(shown, others, self.place)
                 element = hops.hop(_texts(following))
             following = passed.hop(_texts(after))
             if following is None:
@@ -231,9 +232,10 @@ class _Buckets:
         )
 
     def _stepping(self) -> Composed:
-        """A row of a bucket, the later summands that have it, the next one, and the candidates.
+        """A row of a bucket: the later summands that have it, the next one, the candidates, the row.
 
-        For each bucket behind that has it too: its values, the row there, and the next one there.
+        HAVING may exclude the row from the content. A candidate is a later bucket that has it too:
+        its values, the row there, and the next one there.
         """
         group, hidden, element = map(self._given, ("group", "hidden", "element"))
         joined, own = self._columns(1, "j"), self._columns(0, "k")
@@ -262,11 +264,14 @@ class _Buckets:
         )
         writer = _Writer(self.order, {})
         key = {**group, **element}
-        return SQL("SELECT {}, {}, {}, {} FROM {} AS c WHERE {}").format(
-            writer.columns,
+        return SQL(
+            "SELECT {}, {}, {}, c.* FROM (SELECT) AS here"
+            " LEFT JOIN LATERAL (SELECT true, {} FROM {} AS c WHERE {} OFFSET 0) AS c ON true"
+        ).format(
             writer.others(self.place, key),
             self._next({**group, **hidden}, element),
             candidates,
+            writer.columns,
             self.order.content,
             _compared("=", writer.content, key, list(self.order.keys)),
         )

@@ -59,6 +59,9 @@ class Order:
         return bool(walk.below) and not walk.own <= self.keys.keys()
 
 
+_NOTHING = SQL("")
+
+
 def order_of(connection: Connection[Any], names: Names, plan: Mapping[str, Any]) -> Order | None:
     """How the rows of a view are enumerated if no table holds them and its plan says how."""
     found = plan.get("enumeration")
@@ -107,7 +110,8 @@ def rows(
                 steps.page(last is not None), {**given, **behind, "page": page}
             ).fetchall()
             found.sort(key=lambda row: row[0])
-            yield from (row[width:] for row in found)
+            # HAVING excludes some of the groups that are walked.
+            yield from (row[width + 1 :] for row in found if row[width])
             if len(found) < page:
                 return
             last = found[-1][1:width]
@@ -224,14 +228,14 @@ class _Steps:
             "WITH RECURSIVE walk ({named}, place) AS (\n    {beginning}\n  UNION ALL\n"
             "    SELECT n.* FROM walk AS last, LATERAL (\n{following}\n    ) AS n"
             " WHERE last.place < {page}\n)\n"
-            "SELECT w.place, {texts}, c.* FROM walk AS w, LATERAL ({content}) AS c"
+            "SELECT w.place, {texts}, c.* FROM walk AS w LEFT JOIN LATERAL ({content}) AS c ON true"
         ).format(
             named=SQL(", ").join(self.names[v] for v in self.walked),
             beginning=beginning,
             following=following,
             page=rows or Placeholder("page"),
             texts=SQL(", ").join(SQL("w.{}::text").format(self.names[v]) for v in self.walked),
-            content=self.content({**self.fixed, **self._of("w")}),
+            content=self.content({**self.fixed, **self._of("w")}, SQL("true, ")),
         )
 
     def _of(self, alias: str) -> Known:
@@ -244,11 +248,15 @@ class _Steps:
         )
         return SQL("SELECT {}, {} FROM ({}) AS r").format(SQL(", ").join(columns), place, row.query)
 
-    def content(self, key: Known) -> Composed:
-        """The row of the content with a key; NULLs are looked for where there are any."""
+    def content(self, key: Known, before: Composable = _NOTHING) -> Composed:
+        """The row of the content with a key; NULLs are looked for where there are any.
+
+        `before` is shown before the columns.
+        """
         order = self.order
         pairs = [(SQL("c.{}").format(Identifier(order.keys[v])), key[v]) for v in order.keys]
-        select = SQL("SELECT {} FROM {} AS c WHERE ").format(
+        select = SQL("SELECT {}{} FROM {} AS c WHERE ").format(
+            before,
             SQL(", ").join(SQL("c.{}").format(Identifier(name)) for name in order.shown),
             order.content,
         )

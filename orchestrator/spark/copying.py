@@ -23,6 +23,8 @@ from psycopg.sql import SQL, Composed, Identifier, Literal
 
 from orchestrator.runtime import catalog_loads
 from orchestrator.runtime.catalog_loads import PART, POSITION, Rejected, staging_table
+from orchestrator.runtime.search_path import PIN
+from orchestrator.runtime.sessions import open_session
 from orchestrator.spark.encode import Lines, encode
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.plain import Block, Range, TornError, blocks, place, read_again, rows
@@ -33,7 +35,8 @@ CORRUPT = "idivm_corrupt"
 _CHUNK = 1 << 18
 _FEW = 64
 _SETTINGS = (
-    "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0"
+    b"SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0; "
+    + PIN
 )
 
 
@@ -90,11 +93,8 @@ def copy_slice(
 
 
 def _once(task: CopyTask, part: int, attempt: int, write: Callable[[_Writer], None]) -> PartResult:
-    with psycopg.connect(
-        # Files and Arrow's text are UTF-8, whatever the database is in.
-        task.dsn,
-        client_encoding="UTF8",
-        application_name=f"idivm load {task.load}",
+    with open_session(
+        task.dsn, autocommit=False, application_name=f"idivm load {task.load}"
     ) as connection:
         connection.execute(_SETTINGS)
         if not task.attended:

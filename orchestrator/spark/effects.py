@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from psycopg import Connection
@@ -126,17 +126,21 @@ def uncaptured(
     catalog_readers.invalidate(connection, [reader.id for reader in decision.readers])
     try:
         with connection.transaction():
-            _switch(connection, triggers, SQL("DISABLE"))
+            _switch(connection, [replace(one, fires="D") for one in triggers])
     except InsufficientPrivilege:
         triggers = []  # not the owner: then the changes are logged for nothing
     yield
-    _switch(connection, triggers, SQL("ENABLE ALWAYS"))
+    _switch(connection, triggers)
 
 
-def _switch(connection: Connection[Any], triggers: Sequence[Trigger], how: SQL) -> None:
+_FIRES = {"D": "DISABLE", "O": "ENABLE", "R": "ENABLE REPLICA", "A": "ENABLE ALWAYS"}
+
+
+def _switch(connection: Connection[Any], triggers: Sequence[Trigger]) -> None:
+    """Has each trigger fire as it says."""
     for one in triggers:
         connection.execute(
             SQL("ALTER TABLE {} {} TRIGGER {}").format(
-                Identifier(one.schema, one.table), how, Identifier(one.name)
+                Identifier(one.schema, one.table), SQL(_FIRES[one.fires]), Identifier(one.name)
             )
         )

@@ -14,9 +14,11 @@ from typing import Any
 from psycopg import Connection
 from psycopg.sql import SQL, Composed, Identifier
 
+from orchestrator.frontend import catalog
 from orchestrator.frontend.facts import ForeignKey, Relation
 from orchestrator.runtime import catalog_loads
 from orchestrator.runtime.catalog_loads import PART, POSITION, staging_table
+from orchestrator.runtime.search_path import users_path
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.ledger import Load, plain
 
@@ -83,13 +85,12 @@ def _remove(connection: Connection[Any], load: Load) -> int:
     if load.mode != "replace" or table is None:
         return 0
     name = Identifier(table.schema, table.name)
-    if not compares(load):
-        return connection.execute(SQL("DELETE FROM {}").format(name)).rowcount
-    return connection.execute(
-        SQL("DELETE FROM {} AS t WHERE NOT EXISTS (SELECT FROM {} AS s WHERE {})").format(
-            name, staging_table(load.id), _same(load.key)
+    statement = SQL("DELETE FROM {} AS t").format(name)
+    if compares(load):
+        statement += SQL(" WHERE NOT EXISTS (SELECT FROM {} AS s WHERE {})").format(
+            staging_table(load.id), _same(connection, table, load.key)
         )
-    ).rowcount
+    return _write(connection, statement)
 
 
 def compares(load: Load) -> bool:
@@ -109,32 +110,45 @@ def _move(connection: Connection[Any], load: Load, removed: int) -> Moved:
         _reject_clashes(connection, load, table)
     names = SQL(", ").join(Identifier(column.name) for column in load.columns)
     statement = SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
-        _name(load), names, names, staging_table(load.id)
+        _name(connection, load), names, names, staging_table(load.id)
     )
     if table is not None and (load.mode == "upsert" or (load.mode == "replace" and compares(load))):
         statement += _on_conflict(load, table)
-    loaded = connection.execute(statement).rowcount
+    loaded = _write(connection, statement)
     if table is None and load.key:
         connection.execute(
             SQL("ALTER TABLE {} ADD PRIMARY KEY ({})").format(
-                _name(load), SQL(", ").join(map(Identifier, load.key))
+                _name(connection, load), SQL(", ").join(map(Identifier, load.key))
             )
         )
     read, rejected = catalog_loads.note_done(
-        connection, load.id, _name(load).as_string(connection), loaded
+        connection, load.id, _name(connection, load).as_string(connection), loaded
     )
     return Moved(read, loaded, removed, rejected)
 
 
-def _name(load: Load) -> Identifier:
-    table = load.target.relation
-    return Identifier(table.schema, table.name) if table else load.target.name.identifier
+def _write(connection: Connection[Any], statement: Composed) -> int:
+    """Changes a user's table, whose triggers find names as they do for the user's own statements."""
+    with users_path(connection):
+        return connection.execute(statement).rowcount
+
+
+def _name(connection: Connection[Any], load: Load) -> Identifier:
+    table, name = load.target.relation, load.target.name
+    if table is not None:
+        return Identifier(table.schema, table.name)
+    if name.schema:
+        return name.identifier
+    with users_path(connection):
+        row = connection.execute("SELECT pg_catalog.current_schema()").fetchone()
+    assert row is not None
+    return Identifier(row[0], name.name)
 
 
 def _create(connection: Connection[Any], load: Load) -> None:
     listed = [SQL("{} {}").format(Identifier(one.name), SQL(one.type)) for one in load.columns]
     connection.execute(
-        SQL("CREATE TABLE {} ({})").format(load.target.name.identifier, SQL(", ").join(listed))
+        SQL("CREATE TABLE {} ({})").format(_name(connection, load), SQL(", ").join(listed))
     )
 
 
@@ -150,19 +164,31 @@ def _on_conflict(load: Load, table: Relation) -> Composed:
         # A row that stays as it is costs nothing, neither here nor in the views that read it.
         SQL(" OR ").join(
             SQL(
-                "{1}.{0} IS DISTINCT FROM excluded.{0}"
+                # Without the cast PostgreSQL would compare the fields one by one.
+                "ROW({1}.{0})::pg_catalog.record OPERATOR(pg_catalog.*<>) ROW(excluded.{0})"
                 if one in exact
-                else "{1}.{0}::text IS DISTINCT FROM excluded.{0}::text"
+                else "ROW({1}.{0}::pg_catalog.text)::pg_catalog.record OPERATOR(pg_catalog.*<>)"
+                " ROW(excluded.{0}::pg_catalog.text)"
             ).format(Identifier(one), Identifier(table.name))
             for one in changing
         ),
     )
 
 
-def _same(columns: Sequence[str], others: Sequence[str] | None = None) -> Composed:
+def _same(
+    connection: Connection[Any],
+    table: Relation,
+    columns: Sequence[str],
+    staged: Sequence[str] | None = None,
+) -> Composed:
+    """Whether a row t of a table has the key of a row s, by the equality that keys of its types use."""
+    types = {column.name: column.type_oid for column in table.columns}
+    equal = catalog.equality_operators(connection, [types[column] for column in columns])
     return SQL(" AND ").join(
-        SQL("t.{} = s.{}").format(Identifier(there), Identifier(here))
-        for here, there in zip(columns, others or columns, strict=True)
+        SQL("t.{} OPERATOR({}) s.{}").format(
+            Identifier(there), equal[types[there]], Identifier(here)
+        )
+        for there, here in zip(columns, staged or columns, strict=True)
     )
 
 
@@ -187,7 +213,9 @@ def _reject_clashes(connection: Connection[Any], load: Load, table: Relation) ->
         meets = load.mode == "append" or (load.mode == "upsert" and set(names) != set(load.key))
         if meets:
             there = SQL("SELECT s.ctid FROM {} AS s WHERE EXISTS (SELECT FROM {} AS t WHERE {})")
-            taken = there.format(staging_table(load.id), _name(load), _same(names))
+            taken = there.format(
+                staging_table(load.id), _name(connection, load), _same(connection, table, names)
+            )
             _reject(connection, load, names, taken, "the table has a row with the same key")
     for reference in table.foreign_keys:
         names = [table.column(attnum).name for attnum in reference.columns]
@@ -216,16 +244,14 @@ def _twice(load: Load, names: Sequence[str]) -> Composed:
 def _dangling(
     connection: Connection[Any], load: Load, reference: ForeignKey, names: Sequence[str]
 ) -> Composed:
-    from orchestrator.frontend import catalog
-
     other = catalog.relations(connection, [reference.target])[reference.target]
     targets = [other.column(attnum).name for attnum in reference.target_columns]
     found = SQL("EXISTS (SELECT FROM {} AS t WHERE {})").format(
-        Identifier(other.schema, other.name), _same(names, targets)
+        Identifier(other.schema, other.name), _same(connection, other, targets, names)
     )
     if load.target.relation is not None and other.oid == load.target.relation.oid:
         found += SQL(" OR EXISTS (SELECT FROM {} AS t WHERE {})").format(
-            staging_table(load.id), _same(names, targets)
+            staging_table(load.id), _same(connection, other, targets, names)
         )
     return SQL("SELECT s.ctid FROM {} AS s WHERE {} AND NOT ({})").format(
         staging_table(load.id),

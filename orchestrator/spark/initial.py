@@ -25,6 +25,7 @@ from orchestrator.algebra import dialect
 from orchestrator.deltascript import emit, steps
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Initialised, MaintenancePlan, StateTable
+from orchestrator.errors import RightsError
 from orchestrator.frontend import catalog as facts
 from orchestrator.frontend.facts import Relation
 from orchestrator.frontend.statements import QualifiedName
@@ -32,6 +33,8 @@ from orchestrator.runtime import catalog, catalog_loads, inspection, install, mo
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.catalog_loads import staging_table
 from orchestrator.runtime.install import Prepared
+from orchestrator.runtime.search_path import PIN
+from orchestrator.runtime.sessions import open_session
 from orchestrator.spark import ledger
 from orchestrator.spark.copying import CopyTask
 from orchestrator.spark.division import Division, divide, tables_of
@@ -90,6 +93,10 @@ class States:
         """
         if modes.is_kept(connection, view.id):
             return (Initialised(view.name, "PostgreSQL", "its writers keep it up to date"),)
+        try:
+            catalog.refuse_forbidden(connection, view.id, view.name)
+        except RightsError as reason:
+            return (Initialised(view.name, "PostgreSQL", str(reason)),)
         with install.held(connection, view.id):
             names = inspection.installed_names(connection, view)
             with connection.transaction(force_rollback=True):
@@ -196,7 +203,8 @@ class States:
         with ExitStack() as stack:
             stack.enter_context(_set(session))
             session.dataSource.register(PostgresCopy)
-            control = stack.enter_context(psycopg.connect(self.dsn, autocommit=True))
+            control = stack.enter_context(open_session(self.dsn))
+            control.execute(PIN)
             catalog_loads.sweep(control)
             stack.callback(_forget, session, division)
             self._register(session, division, relations, exported)

@@ -16,6 +16,7 @@ from psycopg import Connection
 from orchestrator.errors import UsageError
 from orchestrator.frontend.statements import parse_name
 from orchestrator.runtime import catalog_loads, catalog_readers, inspection
+from orchestrator.runtime.search_path import leave_path_to_triggers
 from orchestrator.spark import ledger
 from orchestrator.spark.copying import CopyTask, copy_slice
 from orchestrator.spark.effects import (
@@ -314,6 +315,7 @@ class _Job:
                 decision = replace(decision, names=names)
                 with uncaptured(self.connection, decision, oids):
                     moved = finish(self.connection, [(load, parts) for _, load, parts in loads])
+                leave_path_to_triggers(self.connection)
         except (psycopg.errors.IntegrityError, psycopg.errors.DataError):
             for _, load, _ in loads:
                 catalog_loads.fail(self.connection, load.id)

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 from psycopg import Connection
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -31,6 +30,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from orchestrator.runtime import catalog_loads
+from orchestrator.runtime.search_path import pin
+from orchestrator.runtime.sessions import open_session
 from orchestrator.spark.copying import CopyTask, copy_partition
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.reading import ReadPlan, TablePart, plan_read, read_part
@@ -165,7 +166,9 @@ def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Wr
 
 
 def _connected(dsn: str) -> Connection[Any]:
-    return psycopg.connect(dsn, autocommit=True, application_name="idivm")
+    connection = open_session(dsn)
+    pin(connection)
+    return connection
 
 
 def _option(options: dict[str, str], name: str) -> str:

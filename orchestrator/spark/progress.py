@@ -14,6 +14,8 @@ from psycopg import Connection
 from orchestrator.frontend import catalog
 from orchestrator.runtime import catalog_loads
 from orchestrator.runtime.catalog_loads import Progress
+from orchestrator.runtime.search_path import PIN
+from orchestrator.runtime.sessions import open_session
 from orchestrator.spark.effects import Change
 
 _EVERY = 1.0
@@ -82,7 +84,8 @@ def _watched(
     def look() -> None:
         started = time.monotonic()
         try:
-            with psycopg.connect(dsn, autocommit=True) as connection:
+            with open_session(dsn) as connection:
+                connection.execute(PIN)
                 tell = begin(connection)
                 while not ended.wait(_EVERY):
                     say(tell(time.monotonic() - started))

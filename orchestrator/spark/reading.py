@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
 from psycopg import Connection
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
+from orchestrator.runtime.sessions import open_session
 from orchestrator.spark.arrow import arrow_csv, pa
 from orchestrator.spark.errors import LoadError
 
@@ -76,10 +76,11 @@ def plan_read(
     from orchestrator.frontend import catalog
     from orchestrator.frontend.statements import parse_name
     from orchestrator.runtime.catalog import relation_oid
+    from orchestrator.runtime.search_path import pinned
 
     if (table is None) == (query is None):
         raise LoadError("The data source needs either the option table or the option query.")
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with open_session(dsn) as connection, pinned(connection):
         _wait(connection, lock_timeout)
         parts: tuple[TablePart, ...] = (TablePart(),)
         if table is not None:
@@ -87,8 +88,8 @@ def plan_read(
             oid = relation_oid(connection, name)
             if oid is None:
                 raise LoadError(f"There is no table or view {table} to read.")
-            source = name
             relation = catalog.relations(connection, [oid])[oid]
+            source = Identifier(relation.schema, relation.name)
             if relation.relkind in ("r", "m") and not relation.children:
                 parts = _cut(catalog.pages(connection, oid), partitions, pages)
             text = source.as_string(connection)
@@ -101,7 +102,7 @@ def plan_read(
 
 def read_part(plan: ReadPlan, part: TablePart) -> Iterator[Any]:
     """The rows of a part, batch by batch."""
-    with psycopg.connect(plan.dsn, autocommit=True, client_encoding="UTF8") as connection:
+    with open_session(plan.dsn) as connection:
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if plan.snapshot:
             connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(plan.snapshot)))
@@ -115,7 +116,7 @@ def read_part(plan: ReadPlan, part: TablePart) -> Iterator[Any]:
 
 
 def _wait(connection: Connection[Any], most: str) -> None:
-    connection.execute("SELECT set_config('lock_timeout', %s, false)", [most])
+    connection.execute("SELECT pg_catalog.set_config('lock_timeout', %s, false)", [most])
 
 
 def _cut(pages: int, partitions: int, at_once: int) -> tuple[TablePart, ...]:
@@ -146,8 +147,10 @@ _SPARKS = {
 
 def _described(connection: Connection[Any], source: str) -> tuple[tuple[str, str], ...]:
     from orchestrator.frontend.catalog import type_names
+    from orchestrator.runtime.search_path import users_path
 
-    cursor = connection.execute(f"SELECT * FROM {source} AS t LIMIT 0".encode())  # noqa: S608
+    with users_path(connection):
+        cursor = connection.execute(f"SELECT * FROM {source} AS t LIMIT 0".encode())  # noqa: S608
     described = cursor.description or ()
     types = type_names(connection, {column.type_code for column in described})
     columns = []
@@ -163,16 +166,20 @@ def _described(connection: Connection[Any], source: str) -> tuple[tuple[str, str
 
 def _statement(plan: ReadPlan, part: TablePart) -> Composed:
     listed = SQL(", ").join(
-        SQL("encode(t.{}, 'hex')").format(Identifier(name))
+        SQL("pg_catalog.encode(t.{}, 'hex'::pg_catalog.text)").format(Identifier(name))
         if kind == "binary"
         else SQL("t.{}").format(Identifier(name))
         for name, kind in plan.columns
     )
     condition: Composed = SQL("").format()
     if part.first is not None:
-        condition = SQL(" WHERE ctid >= {}::tid").format(Literal(f"({part.first},0)"))
+        condition = SQL(" WHERE ctid OPERATOR(pg_catalog.>=) {}::pg_catalog.tid").format(
+            Literal(f"({part.first},0)")
+        )
         if part.last is not None:
-            condition += SQL(" AND ctid < {}::tid").format(Literal(f"({part.last},0)"))
+            condition += SQL(" AND ctid OPERATOR(pg_catalog.<) {}::pg_catalog.tid").format(
+                Literal(f"({part.last},0)")
+            )
     # The caller's own query, or a name that was quoted when the plan was made.
     source = SQL(plan.source)
     return SQL("COPY (SELECT {} FROM {} AS t{}) TO STDOUT (FORMAT csv)").format(

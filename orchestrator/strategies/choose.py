@@ -37,6 +37,10 @@ ASKED_FOR = (skew.NAME,)
 MARGIN = 0.8
 """A plan is taken in place of a preferred one if it costs at most so much of it."""
 
+MOST_COMPARED = 300
+"""A query of more operators is planned in one way: to plan it in several takes long, and that way mostly
+wins."""
+
 _BECAUSE = {
     compose.NAME: "every operator has a rule for ID-based diffs",
     compose.TUPLE: "every operator has a rule for changes as bags of rows",
@@ -60,14 +64,15 @@ def choose(problem: Problem, wanted: str) -> MaintenancePlan:
             )
         wanted = viewtree.NAME
     reasons: list[Reason] = []
+    tried_already: dict[str, MaintenancePlan | Unsupported] = {}
     if wanted == "auto" and not problem.moving:
-        found = _compared(problem)
+        found = _compared(problem, tried_already)
         if found is not None:
             return found
     weighed = {name: one for name, one in STRATEGIES.items() if name not in ASKED_FOR}
     tried = weighed if wanted == "auto" else {wanted: STRATEGIES[wanted]}
     for name, planner in tried.items():
-        made = _moving(problem, name) or planner(problem)
+        made = _moving(problem, name) or tried_already.get(name) or planner(problem)
         if isinstance(made, Unsupported):
             reasons.append(Reason(name, False, str(made)))
             continue
@@ -84,17 +89,28 @@ def choose(problem: Problem, wanted: str) -> MaintenancePlan:
     )
 
 
-def _compared(problem: Problem) -> MaintenancePlan | None:
-    """The plan whose changes cost least by the model; none if there is nothing to choose between."""
-    variants = [(compose.NAME, compose.plan(problem))]
+def _compared(
+    problem: Problem, tried: dict[str, MaintenancePlan | Unsupported]
+) -> MaintenancePlan | None:
+    """The plan whose changes cost least by the model; none if there is nothing to choose between.
+
+    `tried` takes up what was made of the strategies, so that nobody makes it again.
+    """
+    first = tried[compose.NAME] = compose.plan(problem)
+    if isinstance(first, Unsupported):
+        # The other variants have nothing to be compared with.
+        return None
+    if compose.size(problem) > MOST_COMPARED:
+        because = f"the query has more than {MOST_COMPARED} operators, so that no other was weighed"
+        taken = Reason(compose.NAME, True, "; ".join((because, *first.notes)))
+        return replace(first, reasons=(taken,), prices=weighing.renewed(problem, [first]))
+    variants: list[tuple[str, MaintenancePlan | Unsupported]] = [(compose.NAME, first)]
     without = None
     if problem.cache and problem.cache_is_open and _has_cache(variants[0][1]):
         without = compose.plan(replace(problem, cache=False))
         variants.append((f"{compose.NAME} without a cache", without))
     variants.append((compose.TUPLE, compose.plan_by_tuples(problem)))
     made = [(name, one) for name, one in variants if isinstance(one, MaintenancePlan)]
-    if not made or not isinstance(variants[0][1], MaintenancePlan):
-        return None
     plans = [one for _, one in made]
     prices = weighing.renewed(problem, plans)
     found = weighing.estimates(problem, plans, prices)

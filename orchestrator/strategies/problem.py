@@ -33,6 +33,8 @@ class ColumnType:
     """Whether the column's own type is a domain over this one."""
     places: int | None = None
     """How many places all values show, if it is a numeric of which they show the same number."""
+    plain: bool = False
+    """Whether it is a text of which equal values are the same, as no collation says otherwise."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+from dataclasses import replace
 from importlib import import_module
 
 import psycopg
@@ -35,6 +36,7 @@ VERBS = [
     "load",
     "writers",
     "eager",
+    "orders",
     "chaos",
     "logs",
     "compile",
@@ -56,13 +58,41 @@ def test_a_measurement_of_its_own_server_takes_no_other() -> None:
 
 def test_compilation_is_measured_and_leaves_nothing(dsn: str) -> None:
     report = compiling.run(
-        dsn=dsn, tables=[2, 10], strategies=["id"], repeat=1, say=lambda text: None
+        dsn=dsn, tables=[2, 10], strategies=["id"], repeat=1, shapes=[], say=lambda text: None
     )
     assert [(row["strategy"], row["tables"]) for row in report.rows] == [("id", 2), ("id", 10)]
     assert [bar.name for bar in report.bars] == ["id, 10 tables, seconds"]
     with psycopg.connect(dsn) as connection:
         left = "SELECT to_regnamespace('idivm_bench'), (SELECT count(*) FROM idivm.views)"
         assert connection.execute(left).fetchone() == (None, 0)
+
+
+def test_larger_queries_are_measured(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, sizes in {
+        "columns": (3, 6),
+        "tables": (2, 4),
+        "branches": (2, 4),
+        "ctes": (1, 2),
+    }.items():
+        monkeypatch.setitem(compiling.SHAPES, name, replace(compiling.SHAPES[name], sizes=sizes))
+    report = compiling.run(
+        dsn=dsn,
+        tables=[2],
+        strategies=["id"],
+        repeat=1,
+        shapes=list(compiling.SHAPES),
+        say=lambda text: None,
+    )
+    found = [(row["shape"], row["size"]) for row in report.rows if "shape" in row]
+    assert found == [
+        *(("columns", 3), ("columns", 6), ("tables", 2), ("tables", 4)),
+        *(("branches", 2), ("branches", 4), ("ctes", 1), ("ctes", 2)),
+    ]
+    assert [bar.name for bar in report.bars] == [
+        f"{shape}, grows with power" for shape in compiling.SHAPES
+    ]
+    with pytest.raises(UsageError, match="no shape 'round'"):
+        compiling.run(shapes=["round"])
 
 
 def test_a_strategy_that_is_not_there_is_refused() -> None:

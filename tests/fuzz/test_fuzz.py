@@ -145,10 +145,12 @@ def test_views_that_ddl_takes_along_are_forgotten(runner: Runner) -> None:
 STATE = "(SELECT state FROM idivm.views WHERE relation = 'shop.sums'::regclass)"
 
 UNSEEN = (
-    "DO 'DECLARE one name; BEGIN ALTER TABLE shop.orders DISABLE TRIGGER ALL; DELETE FROM shop.orders;"
-    " FOR one IN SELECT tgname FROM pg_trigger WHERE tgrelid = ''shop.orders''::regclass"
-    " AND NOT tgisinternal LOOP EXECUTE ''ALTER TABLE shop.orders ENABLE ALWAYS TRIGGER '' ||"
-    " quote_ident(one); END LOOP; END'"
+    "DO 'DECLARE one record; modes jsonb := (SELECT jsonb_object_agg(tgname, tgenabled) FROM pg_trigger"
+    " WHERE tgrelid = ''shop.orders''::regclass AND NOT tgisinternal);"
+    " BEGIN ALTER TABLE shop.orders DISABLE TRIGGER ALL; DELETE FROM shop.orders;"
+    " FOR one IN SELECT * FROM jsonb_each_text(modes) LOOP EXECUTE ''ALTER TABLE shop.orders ENABLE '' ||"
+    " CASE one.value WHEN ''A'' THEN ''ALWAYS '' WHEN ''R'' THEN ''REPLICA '' ELSE '''' END ||"
+    " ''TRIGGER '' || quote_ident(one.key); END LOOP; END'"
 )
 """Changes that are not captured, with capture as it should be before and afterwards."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,9 @@ from stepping import differences, until
 import orchestrator
 from orchestrator.api import Orchestrator
 from orchestrator.errors import IdivmError
-from orchestrator.resources import resource_folder
 from orchestrator.runtime.catalog_objects import orphans
 from orchestrator.runtime.doctor import examine
-from orchestrator.runtime.migrate import migrate
+from orchestrator.runtime.migrate import migrate, shipped
 
 GATE = 4242
 """The advisory lock that the views' queries ask for, so that they stop where it is held."""
@@ -253,18 +252,13 @@ def test_statement_timeout_anywhere(own: TestServer, database: str, after: int) 
         lives_on(orc)
 
 
-def test_migrate(own: TestServer, attack: Attack, tmp_path: Path) -> None:
-    """Each migration is there as a whole or not at all, and the next connection goes on."""
-    folder = resource_folder("migrations")
-    older = tmp_path / "migrations"
-    shutil.copytree(folder, older)
-    for path in sorted(older.glob("[0-9]*.sql"))[4:]:
-        path.unlink()
+def test_migrate(own: TestServer, attack: Attack) -> None:
+    """What changed is applied as a whole or not at all, and the next connection goes on."""
     with own.database(migrated=False) as dsn:
         with psycopg.connect(dsn, autocommit=True) as connection:
-            migrate(connection, older)
+            migrate(connection, replace(shipped(), declarations=""))
         holder = psycopg.connect(dsn)
-        holder.execute("LOCK TABLE idivm.migrations IN SHARE MODE")
+        holder.execute("LOCK TABLE idivm.declarations IN SHARE MODE")
         watcher = psycopg.connect(dsn, autocommit=True)
         victim = psycopg.connect(dsn, autocommit=True)
         pid = victim.info.backend_pid

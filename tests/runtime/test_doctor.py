@@ -79,6 +79,9 @@ def test_nothing_is_found_where_nothing_is_wrong(shop):
         "ALTER TABLE items DISABLE TRIGGER USER; UPDATE items SET price = 0 WHERE id = 8;"
         "ALTER TABLE items ENABLE TRIGGER USER",
         "DROP TRIGGER idivm_1_delete ON items",
+        "ALTER TABLE items DISABLE TRIGGER idivm_1_rows",
+        "ALTER TABLE items ENABLE TRIGGER idivm_1_rows",
+        "ALTER TABLE items ENABLE ALWAYS TRIGGER idivm_1_update",
         "DROP FUNCTION idivm_log.s1_update_1() CASCADE",
     ],
 )
@@ -306,7 +309,7 @@ def test_the_triggers_of_the_modes(orc):
         "CREATE TABLE t (id int PRIMARY KEY, n int);"
         "CREATE VIEW v WITH (maintain = eager) AS SELECT sum(n) AS s FROM t"
     )
-    for trigger in ("upkeep", "begin"):
+    for trigger in ("upkeep", "begin", "upkeep_rows"):
         orc.execute(f"ALTER TABLE t DISABLE TRIGGER idivm_1_{trigger}")
         orc.execute(f"INSERT INTO t VALUES ({len(trigger)}, 1)")
         only(wrong(examine(orc.connection)), "modes", "writers do not keep")

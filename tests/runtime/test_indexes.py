@@ -78,6 +78,7 @@ def test_a_dropped_table_takes_its_index_along(orc):
     orc.execute(TABLES)
     orc.create_view("v", VIEW, create_indexes="on")
     orc.execute('DROP TABLE "Uses" CASCADE')
+    orc.drop_view("v")
     assert all(finding.fine for finding in orc.doctor())
     with pytest.raises(psycopg.Error):
         orc.connection.execute("SELECT FROM v")

@@ -5,7 +5,7 @@ import pytest
 from psycopg import sql
 from stepping import differences
 
-from orchestrator.errors import DatabaseError, IdivmError, UnsupportedError, UsageError
+from orchestrator.errors import IdivmError, UnsupportedError, UsageError
 
 pytestmark = pytest.mark.integration
 
@@ -54,6 +54,42 @@ def test_a_writer_reads_its_own_writes(shop):
         assert total(connection, "soon") == 2 * (before + 100)
         assert total(connection, "late") == before
     assert total(connection, "late") == 2 * (before + 100)
+    assert pending(shop) == {"soon": 0, "late": 0}
+
+
+def test_sessions_in_the_replica_role_keep_views(shop):
+    """Foreign keys and users' triggers do not fire there; statements begin and end as elsewhere."""
+    connection = shop.connection
+    connection.execute("SET session_replication_role = replica")
+    with connection.transaction():
+        connection.execute("UPDATE item SET n = n + 100 WHERE id < 5")
+        connection.execute("UPDATE grp SET factor = 3 WHERE g = 'a'")
+        assert differences(connection, "soon") == []
+        connection.execute("SET LOCAL session_replication_role = origin")
+        connection.execute("DELETE FROM item WHERE id = 7")
+        connection.execute("SET LOCAL session_replication_role = replica")
+        with connection.cursor().copy("COPY item FROM STDIN") as copy:
+            copy.write_row((70, "b", 1))
+            copy.write_row((71, "c", 1))
+        assert differences(connection, "soon") == []
+    assert differences(connection, "late") == []
+    connection.execute("TRUNCATE item")
+    assert differences(connection, "soon") == differences(connection, "late") == []
+    assert pending(shop) == {"soon": 0, "late": 0}
+
+
+def test_a_materialized_view_whose_function_writes(shop):
+    """PostgreSQL forbids deferred triggers there."""
+    connection = shop.connection
+    connection.execute(
+        """
+        CREATE FUNCTION noted() RETURNS int LANGUAGE plpgsql SET search_path = public AS
+        $$ BEGIN INSERT INTO item VALUES ((SELECT max(id) + 1 FROM item), 'a', 5); RETURN 1; END $$;
+        CREATE MATERIALIZED VIEW stored AS SELECT noted() AS n;
+        REFRESH MATERIALIZED VIEW stored
+        """
+    )
+    assert differences(connection, "soon") == differences(connection, "late") == []
     assert pending(shop) == {"soon": 0, "late": 0}
 
 
@@ -231,20 +267,6 @@ def test_a_writer_needs_no_further_rights(shop, connect):
     shop.execute("DROP OWNED BY clerk; DROP ROLE clerk")
 
 
-def test_an_error_of_the_query_refuses_the_change(orc):
-    orc.execute(
-        "CREATE TABLE d (n int); INSERT INTO d VALUES (1);"
-        "CREATE VIEW inverse WITH (maintain = eager) AS SELECT 10 / n AS q FROM d"
-    )
-    with pytest.raises(DatabaseError, match="division by zero"):
-        orc.execute("INSERT INTO d VALUES (0)")
-    orc.execute("ALTER VIEW inverse SET (maintain = on_commit)")
-    with pytest.raises(DatabaseError, match="division by zero"):
-        orc.execute("INSERT INTO d VALUES (0)")
-    orc.execute("INSERT INTO d VALUES (2)")
-    assert orc.execute("SELECT sum(q) FROM inverse")[0].rows == [(15,)]
-
-
 def test_cascades_of_views(orc):
     """A view that an eager one reads is kept with it; one kept at commit may read an eager one."""
     orc.execute(
@@ -324,6 +346,7 @@ def test_what_goes_takes_its_triggers_along(shop):
     shop.execute("DROP TABLE grp CASCADE; UPDATE item SET n = 6")
     assert shop.views() == []
     assert triggers(shop) == 0
+    shop.drop_view("again")
     assert [
         finding for finding in shop.doctor() if not finding.fine and finding.subject != "java"
     ] == []

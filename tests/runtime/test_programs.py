@@ -1,6 +1,5 @@
 """What programs look for before they do anything."""
 
-import psycopg
 import pytest
 from psycopg import IsolationLevel
 from stepping import differences
@@ -77,8 +76,8 @@ def test_an_heir_that_comes_is_noticed(shop, connect):
     writer = connect()
     writer.execute("UPDATE item SET n = n + 1 WHERE id = 1")
     shop.connection.execute("CREATE TABLE heir () INHERITS (grp)")
-    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="lost its key"):
-        writer.execute("UPDATE item SET n = n + 1 WHERE id = 1")
+    writer.execute("UPDATE item SET n = n + 1 WHERE id = 1")
+    assert "lost its key" in shop.view("soon").error
     shop.refresh()
     writer.execute("INSERT INTO heir VALUES ('b', 100)")
     assert differences(writer, "soon") == []
@@ -148,8 +147,8 @@ def test_a_plain_view_that_is_replaced_is_noticed(shop, connect):
     shop.connection.execute(
         "CREATE OR REPLACE VIEW factors AS SELECT g, factor FROM grp WHERE factor < 3"
     )
-    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="was replaced"):
-        writer.execute("UPDATE item SET n = n + 1 WHERE id = 1")
+    writer.execute("UPDATE item SET n = n + 1 WHERE id = 1")
+    assert "was replaced" in shop.view("over").error
     shop.refresh()
     writer.execute("UPDATE item SET n = n + 1 WHERE id = 1")
     assert differences(writer, "over") == []
@@ -194,23 +193,3 @@ def test_sums_of_numbers_with_a_scale_are_exact_in_value_and_scale(shop):
                 )
             )
             assert shown == wanted
-
-
-def test_a_program_in_its_older_form_goes_on(shop):
-    connection = shop.connection
-    ids = connection.execute("SELECT id FROM idivm.views ORDER BY id").fetchall()
-    for (number,) in ids:
-        connection.execute(
-            f"ALTER FUNCTION idivm_state.refresh_{number}(idivm.watermark, boolean) RENAME TO newer_{number};"
-            f" UPDATE idivm.views SET asks = false WHERE id = {number};"
-            f" CREATE FUNCTION idivm_state.refresh_{number}(since idivm.watermark, rebuild boolean) RETURNS bigint"
-            f" LANGUAGE sql RETURN (SELECT changed FROM idivm_state.newer_{number}(since, rebuild))".encode()
-        )
-    shop.execute("UPDATE item SET n = n + 1 WHERE id < 4; TRUNCATE item")
-    shop.execute("INSERT INTO item VALUES (1, 'a', 1), (2, 'b', 2)")
-    with connection.transaction():
-        connection.execute("UPDATE item SET n = 10 WHERE id = 1")
-        connection.execute("SELECT idivm.refresh('late')")
-        connection.execute("UPDATE item SET n = 11 WHERE id = 1")
-        connection.execute("SELECT idivm.refresh('late')")
-    assert differences(connection, "soon") == differences(connection, "late") == []

@@ -1,6 +1,5 @@
 """Plans rely on keys and on NOT NULL; these may go at any time."""
 
-import psycopg
 import pytest
 from stepping import differences
 
@@ -92,8 +91,8 @@ def test_plain_sql_is_told_what_to_do(orc):
     orc.execute("CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL); INSERT INTO t VALUES (1, 1)")
     orc.create_view("v", "SELECT sum(n) AS s FROM t", strategy="id")
     orc.execute("ALTER TABLE t ALTER n DROP NOT NULL; UPDATE t SET n = NULL")
-    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="or a NOT NULL"):
-        orc.connection.execute("SELECT idivm.refresh('v')")
+    [(error,)] = orc.connection.execute("SELECT error FROM idivm.refresh('v')").fetchall()
+    assert "or a NOT NULL" in error
     orc.refresh()
     orc.connection.execute("INSERT INTO t VALUES (2, 5); SELECT idivm.refresh('v')")
     assert differences(orc.connection, "v") == []

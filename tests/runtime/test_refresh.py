@@ -530,8 +530,8 @@ def test_an_incremental_view_over_a_replaced_plain_view_is_planned_anew(shop):
     shop.connection.execute("CREATE VIEW plain AS SELECT id, n FROM t WHERE n > 5")
     shop.execute("CREATE VIEW counted WITH (strategy = id) AS SELECT count(*) AS c FROM plain")
     shop.connection.execute("CREATE OR REPLACE VIEW plain AS SELECT id, n FROM more")
-    with pytest.raises(IdivmError, match="plain view that counted reads was replaced"):
-        shop.execute("SELECT * FROM idivm.refresh('counted')")
+    [(error,)] = shop.execute("SELECT error FROM idivm.refresh('counted')")[0].rows
+    assert "plain view that counted reads was replaced" in error
     shop.refresh("counted")
     assert content(shop, "counted") == [(0,)]
     shop.execute("INSERT INTO more VALUES (1, 1)")

@@ -194,6 +194,25 @@ def test_the_command_ends_when_it_is_told_to(shop, dsn, number):
     assert {"low", "high"} <= {event.get("view") for event in events}
 
 
+@pytest.mark.parametrize("maintain", ["deferred", "eager"])
+def test_a_function_that_changes_makes_its_views_due(shop, serve, monkeypatch, maintain):
+    monkeypatch.setattr("orchestrator.runtime.serve.TIDY", 0.05)
+    shop.connection.execute(
+        "CREATE FUNCTION f(i int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT i + 1';"
+        "INSERT INTO t VALUES (1, 5)"
+    )
+    shop.create_view("calling", "SELECT f(n) AS y FROM t", maintain=maintain)
+    serve()
+    until(shows(shop, "low", (5,)))
+    for n in (2, 3):
+        shop.connection.execute(
+            sql.SQL(
+                "CREATE OR REPLACE FUNCTION f(i int) RETURNS int LANGUAGE sql IMMUTABLE AS {}"
+            ).format(sql.Literal(f"SELECT i + {n}"))
+        )
+        until(shows(shop, "calling", (5 + n,)))
+
+
 def test_an_interval_must_be_one(shop):
     with pytest.raises(orchestrator.errors.UsageError, match="not a duration"):
         shop.serve("often")

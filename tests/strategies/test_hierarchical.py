@@ -165,6 +165,27 @@ def test_the_plan_says_what_is_stored_and_the_reason_what_it_costs(orc):
     assert "not a table, but a query over the others" in explained.plan
 
 
+@pytest.mark.parametrize("name", ["pairs", "branches"])
+def test_enumerating_skips_groups_that_having_excludes(orc, name):
+    """Also where HAVING excludes every row of a page."""
+    orc.execute(TABLES)
+    for change in batches(Random(name), 5, 200):
+        orc.execute(change)
+    for n, having in enumerate(("count(*) % 2 = 0", "count(*) < 0")):
+        orc.create_view(f"v{n}", f"{VIEWS[name]} HAVING {having}", strategy="skew")
+        require_enumeration(orc, f"v{n}", LEADING.get(name, ()))
+
+
+def test_enumerating_reads_every_page_where_having_excludes_most_groups(orc):
+    orc.execute("CREATE TABLE r (a int, b int); CREATE TABLE s (b int, c int)")
+    orc.execute("INSERT INTO r SELECT g % 1000, g % 7 FROM generate_series(1, 2000) AS g")
+    orc.execute("INSERT INTO s SELECT g, g FROM generate_series(0, 6) AS g")
+    orc.execute("INSERT INTO r SELECT 900 + g, 1 FROM generate_series(1, 50) AS g")
+    query = "SELECT a, count(*) AS n FROM r JOIN s USING (b) GROUP BY a HAVING count(*) > 2"
+    orc.create_view("v", query, strategy="skew")
+    assert sorted(orc.enumerate("v")) == [(900 + g, 3) for g in range(1, 51)]
+
+
 def test_enumerating_says_by_what_rows_are_found(orc):
     orc.execute(TABLES)
     orc.create_view("v", VIEWS["branches"], strategy="skew")

@@ -155,8 +155,10 @@ def test_an_order_alone_is_left_out_with_a_notice(orc):
     orc.create_view("v", "SELECT id FROM t ORDER BY v")
     assert [text for text in told if "ORDER BY" in text]
     told.clear()
-    orc.create_view("w", "SELECT id FROM t ORDER BY v LIMIT 3")
+    orc.create_view("w", "SELECT id FROM t ORDER BY v, id LIMIT 3")
     assert told == []
+    orc.create_view("x", "SELECT id FROM t ORDER BY v LIMIT 3")
+    assert len(told) == 1 and "leaves the order of some rows open" in told[0]
 
 
 def test_equal_rows_are_shown_as_often_as_they_are(orc):

@@ -138,6 +138,26 @@ def test_content_and_parts_follow_every_change(
             require_enumeration(orc, name, LEADING.get(name, ()))
 
 
+@pytest.mark.parametrize("name", ["by_a", "by_ca"])
+def test_enumerating_skips_groups_that_having_excludes(orc, name):
+    """Also groups that are found in the buckets of heavy values."""
+    orc.execute(TABLES)
+    rng = Random(0)
+    pairs = [
+        f"{rng.choice((0, rng.randrange(12)))}, {rng.choice((0, rng.randrange(12)))}"
+        for _ in range(180)
+    ]
+    rows = {
+        "r": (f"({n}, {pair}, 1)" for n, pair in enumerate(pairs[:60])),
+        "s": (f"({pair}, 1)" for pair in pairs[60:120]),
+        "t": (f"({n}, {pair}, 1, 'x')" for n, pair in enumerate(pairs[120:])),
+    }
+    for table, values in rows.items():
+        orc.execute(f"INSERT INTO {table} VALUES {', '.join(values)}")
+    orc.create_view("v", f"{VIEWS[name]} HAVING count(*) % 2 = 0", strategy="skew")
+    require_enumeration(orc, "v", LEADING.get(name, ()))
+
+
 def test_a_value_rises_and_falls_and_all_are_divided_anew(orc):
     orc.execute("CREATE TABLE r (a int, b int); CREATE TABLE s (b int, c int)")
     orc.execute("CREATE TABLE t (c int, a int)")

@@ -25,10 +25,11 @@ from orchestrator.algebra.operators.full_join import FullJoin
 from orchestrator.algebra.operators.grouping_sets import GroupingSets
 from orchestrator.algebra.operators.recursive import Recursion
 from orchestrator.algebra.operators.set_operation import TwoBranches
-from orchestrator.algebra.plan import Plan
+from orchestrator.algebra.plan import Plan, once
 from orchestrator.algebra.traversal import walk
 
 
+@once
 def lower(plan: Plan) -> Plan:
     """The plan in terms of fewer operators.
 

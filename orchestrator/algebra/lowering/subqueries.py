@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from orchestrator.algebra.alike import alike
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.copies import copied
 from orchestrator.algebra.determine import is_settled
@@ -97,17 +98,23 @@ class Subqueries:
         """An aggregate call whose arguments have no subqueries."""
         columns = set(call.columns)
         tree = call.tree
+        # DISTINCT and ORDER BY in a call must name the same argument.
+        computed: list[tuple[Scalar, Column]] = []
         for hole in list(tree.find_all(exp.Parameter)):
             top: Tree = hole
             while top.parent is not None and not isinstance(top.parent, _CALLS):
                 top = top.parent
             if top.root() is not tree:
                 continue
-            rows, value = self._valued(rows, call.part(top))
-            column = value.as_column
+            part = call.part(top)
+            column = next((column for known, column in computed if alike(known, part)), None)
             if column is None:
-                column = Column(self.symbols.fresh("argument"))
-                rows = Projection(rows, (*map(Item.kept, rows.columns), Item(column, value)))
+                rows, value = self._valued(rows, part)
+                column = value.as_column
+                if column is None:
+                    column = Column(self.symbols.fresh("argument"))
+                    rows = Projection(rows, (*map(Item.kept, rows.columns), Item(column, value)))
+                computed.append((part, column))
             columns.add(column)
             top.replace(reference(column.symbol))
         return rows, Scalar.of(tree, columns, call.subqueries)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dependencies import Columns, Dependencies, Keys, minimal_keys
@@ -28,6 +28,21 @@ class Operator(ABC):
 
     symbol: ClassVar[str]
     """How the paper writes the operator."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Keep the hash that is computed once; a dataclass makes its own only where there is none."""
+        super().__init_subclass__(**arguments)
+        cls.__hash__ = Operator.__hash__  # type: ignore[method-assign]
+
+    def __hash__(self) -> int:
+        """Return the hash of class and fields. Without keeping it, a plan would be hashed as a whole
+        wherever one of its operators is looked up."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        made = [getattr(self, one.name) for one in fields(self) if one.compare]  # type: ignore[arg-type]
+        return hash((type(self), *made))
 
     @property
     @abstractmethod

@@ -9,6 +9,7 @@ from functools import cached_property
 from sqlglot import exp
 
 from orchestrator.algebra import Column, Operator, Plan, Scalar, Symbols, dialect
+from orchestrator.algebra.alike import alike
 from orchestrator.algebra.dependencies import Columns
 from orchestrator.algebra.dialect import Tree
 from orchestrator.algebra.unsupported import NotModelledError
@@ -225,11 +226,6 @@ def set_calls(context: Context, scalar: Scalar) -> list[Tree]:
 def same(scalars: list[Scalar], wanted: Scalar) -> int | None:
     """The position of an expression among others, parentheses apart."""
     for position, scalar in enumerate(scalars):
-        if scalar == wanted or bare(scalar) == bare(wanted):
+        if scalar is wanted or alike(scalar, wanted):
             return position
     return None
-
-
-def bare(scalar: Scalar) -> tuple[str, object]:
-    """What makes an expression equal to another, without the parentheses around it."""
-    return str(scalar), (scalar.columns, scalar.subqueries)

@@ -17,10 +17,13 @@ from orchestrator.algebra import (
     Operator,
     Projection,
     Scalar,
+    Window,
 )
+from orchestrator.algebra.alike import alike
 from orchestrator.algebra.dialect import SQL_JSON_AGGREGATES, Tree, reference
 from orchestrator.algebra.scalar import unwrapped
-from orchestrator.frontend.build.context import Context, Scope, bare, called, not_modelled, same
+from orchestrator.algebra.traversal import walk
+from orchestrator.frontend.build.context import Context, Scope, called, not_modelled, same
 from orchestrator.frontend.build.expressions import scalar
 from orchestrator.frontend.build.set_returning import with_sets
 from orchestrator.frontend.build.types import COUNTING, type_of, typed
@@ -73,7 +76,12 @@ def group(
         by = tuple(dict.fromkeys(columns))
         left = {c for one in scalars for c in over_groups(one).references} & set(rows.columns)
         # A column that a grouped key determines may be used as it is; it splits no group.
-        by += tuple(column for column in rows.columns if column in left - set(by))
+        left -= set(by)
+        if not rows.dependencies.imply(by, left):
+            for subquery in (subquery for one in scalars for subquery in one.subqueries):
+                require_own_aggregates(context, subquery.plan)
+            raise not_modelled("a column that the groups are not known to determine", query)
+        by += tuple(column for column in rows.columns if column in left)
         return Grouping(rows, by, tuple(aggregates)), over_groups
     _require_plain(sets, scalars[: len(query.expressions)])
     outs = {column: context.column(column.symbol, like=column) for column in columns}
@@ -102,7 +110,7 @@ def _require_plain(sets: _Sets, shown: Sequence[Scalar]) -> None:
     for key, times in zip(sets.keys, sets.times, strict=True):
         if not key.references:
             raise not_modelled("a constant among grouping sets", str(key))
-        if times > 1 and sum(bare(one) == bare(key) for one in shown) > 1:
+        if times > 1 and sum(alike(one, key) for one in shown) > 1:
             raise not_modelled("grouping sets over a column that is shown twice", str(key))
 
 
@@ -200,6 +208,15 @@ def aggregate_calls(context: Context, one: Scalar) -> Iterator[Tree]:
         pending += reversed(_trees(list(tree.args.values())))
 
 
+def require_own_aggregates(context: Context, plan: Operator) -> None:
+    """Refuse aggregates that belong to a query around the one that holds them."""
+    for operator in walk(plan):
+        if not isinstance(operator, Grouping | GroupingSets | Window):
+            for one in operator.scalars:
+                for tree in aggregate_calls(context, one):
+                    raise not_modelled("an aggregate of a query further out", tree)
+
+
 def is_aggregate(context: Context, tree: Tree) -> bool:
     """Whether a tree is a call of an aggregate function (without OVER)."""
     core = tree
@@ -248,6 +265,10 @@ def _calls(context: Context, rows: Operator, scalars: Sequence[Scalar]) -> list[
 
 def _aggregate(context: Context, call: Scalar, hint: str) -> Aggregate:
     made = Aggregate(Column(""), call)
+    direct = call.tree.find(exp.WithinGroup)
+    if direct is not None and direct.this.find(exp.Parameter):
+        # It has one value for the group, and would be computed for each row below it.
+        raise not_modelled("a subquery in a direct argument", call.tree)
     kind = "bigint" if made.function in COUNTING else None
     return replace(made, column=typed(context.symbols.fresh(hint or made.function), kind))
 

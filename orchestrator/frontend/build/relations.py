@@ -252,14 +252,16 @@ def _relation(context: Context, tree: exp.Table, scope: Scope) -> Rows:
         return plan.root, replace(_named_scope(called_so, own, alias), rows={called_so: Row(own)})
     if relation.row_security:
         raise not_modelled("row-level security decides which rows are seen", tree)
-    scan = _scan(context, relation, called_so, bool(tree.args.get("only")), alias)
+    wanted = _wanted(context, relation, alias)
+    scan = _scan(context, relation, called_so, bool(tree.args.get("only")), wanted)
     names_of = {output.attnum: output.column for output in scan.outputs}
+    rows = _with_virtual(context, relation, scan, wanted, names_of)
     named = tuple(
         (column.name, names_of[column.attnum])
         for column in relation.columns
         if column.attnum in names_of
     )
-    return scan, replace(_named_scope(called_so, named, alias), rows={called_so: Row(named)})
+    return rows, replace(_named_scope(called_so, named, alias), rows={called_so: Row(named)})
 
 
 def _as_rows(scope: Scope) -> dict[str, Row]:
@@ -271,18 +273,55 @@ def _named_scope(name: str, named: Named, alias: Tree | None) -> Scope:
     return Scope(tables={name: _renamed(named, alias) if alias is not None else named})
 
 
-def _scan(context: Context, relation: Relation, alias: str, only: bool, tree: Tree | None) -> Scan:
-    keys = relation.keys if only and relation.has_heirs else relation.plan_keys
-    in_keys = {attnum for key in keys for attnum in key.columns}
-    renamed = tree is not None and tree.args.get("columns")
-    wanted = [
+_DEFAULT = 'pg_catalog."default"'
+
+
+def _wanted(context: Context, relation: Relation, alias: Tree | None) -> list[RelationColumn]:
+    """The columns of a table that a query may name."""
+    renamed = alias is not None and alias.args.get("columns")
+    return [
         column
         for column in relation.columns
-        if renamed
-        or context.mentioned is None
-        or column.name in context.mentioned
-        or column.attnum in in_keys
+        if renamed or context.mentioned is None or column.name in context.mentioned
     ]
+
+
+def _with_virtual(
+    context: Context,
+    relation: Relation,
+    scan: Scan,
+    wanted: Sequence[RelationColumn],
+    names_of: dict[int, Column],
+) -> Operator:
+    """The rows of a table with its virtual generated columns, which PostgreSQL computes when they are read.
+
+    Their expressions name columns of this table alone.
+    """
+    stored = ((c.name, names_of[c.attnum]) for c in relation.columns if c.attnum in names_of)
+    own = Scope(tables={scan.alias: tuple(stored)})
+    computed = []
+    for column in wanted:
+        if column.expression is None:
+            continue
+        text = f"({column.expression})::{column.type}"
+        inside = {c.collation for c in relation.columns if c.attnum in column.reads} - {None}
+        if column.collation is not None and inside | {_DEFAULT} != {column.collation}:
+            # PostgreSQL leaves its own schema out.
+            text = f"({text}) COLLATE {column.collation.removeprefix('pg_catalog.')}"
+        [tree] = dialect.read(f"SELECT {text}").expressions
+        names_of[column.attnum] = _scan_column(context, column, scan.alias)
+        computed.append(Item(names_of[column.attnum], scalar(context, tree, own)))
+    if not computed:
+        return scan
+    return Projection(scan, (*map(Item.kept, scan.columns), *computed))
+
+
+def _scan(
+    context: Context, relation: Relation, alias: str, only: bool, wanted: Sequence[RelationColumn]
+) -> Scan:
+    keys = relation.keys if only and relation.has_heirs else relation.plan_keys
+    read = {attnum for key in keys for attnum in key.columns}
+    read |= {attnum for column in wanted for attnum in (column.attnum, *column.reads)}
     table = Table(
         oid=relation.oid,
         schema=relation.schema,
@@ -297,7 +336,8 @@ def _scan(context: Context, relation: Relation, alias: str, only: bool, tree: Tr
     )
     outputs = [
         ScanColumn(_scan_column(context, column, alias), column.attnum, column.name)
-        for column in wanted
+        for column in relation.columns
+        if column.attnum in read and column.expression is None
     ]
     return Scan(table, context.symbols.fresh(alias), tuple(outputs), only)
 

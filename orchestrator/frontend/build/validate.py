@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from orchestrator.algebra import FunctionScan, Grouping, GroupingSets, Plan, Window
+from orchestrator.algebra import FunctionScan, Plan
 from orchestrator.algebra.dialect import SQL_JSON, SQL_JSON_AGGREGATES
 from orchestrator.algebra.traversal import walk
 from orchestrator.frontend.build.context import Context, called, not_modelled, set_calls
-from orchestrator.frontend.build.grouping import aggregate_calls
+from orchestrator.frontend.build.grouping import require_own_aggregates
 
 _SYNTAX = frozenset(
     {"all", "any", "array", "coalesce", "exists", "greatest", "grouping", "least", "nullif", "row"}
@@ -30,6 +30,7 @@ def validate(context: Context, plan: Plan) -> None:
         if use.role == "operator" and use.returns_set:
             raise not_modelled("an operator that returns a set", use.name)
     known = facts.aggregates | facts.window_functions | facts.plain_functions
+    require_own_aggregates(context, plan.root)
     for operator in walk(plan.root):
         for one in operator.scalars:
             for call in one.tree.find_all(exp.Anonymous, exp.Dot):
@@ -39,8 +40,5 @@ def validate(context: Context, plan: Plan) -> None:
             if not isinstance(operator, FunctionScan):
                 for tree in set_calls(context, one):
                     raise not_modelled("a set-returning function at this place", tree)
-            if not isinstance(operator, Grouping | GroupingSets | Window):
-                for tree in aggregate_calls(context, one):
-                    raise not_modelled("an aggregate of a query further out", tree)
             for tree in one.tree.find_all(exp.Window):
                 raise not_modelled("a window function at this place", tree)

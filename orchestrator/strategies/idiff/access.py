@@ -98,15 +98,16 @@ def in_reach(
         # Rows kept in a variable have the columns of what they came from, which may stand beside it.
         known = known | set(diff.columns).difference(*(atom.columns for atom in left))
         yield diff, ()
+    weighed: dict[int, tuple[frozenset[Column], tuple[bool, int, float]]] = {}
     while left:
         known = _determined(equal, known)
-        by = [frozenset(known.intersection(atom.columns)) for atom in left]
-        place = max(
-            range(len(left)),
-            key=lambda n: (_is_unique(left[n], by[n]), len(by[n]), -found(left[n], by[n])),
-        )
-        atom = left.pop(place)
-        yield atom, in_order(by[place], atom.columns)
+        for atom in left:
+            by = frozenset(known.intersection(atom.columns))
+            if id(atom) not in weighed or weighed[id(atom)][0] != by:
+                weighed[id(atom)] = by, (_is_unique(atom, by), len(by), -found(atom, by))
+        atom = max(left, key=lambda one: weighed[id(one)][1])
+        left = [one for one in left if one is not atom]
+        yield atom, in_order(weighed[id(atom)][0], atom.columns)
         known = known | set(atom.columns)
 
 
@@ -145,11 +146,7 @@ def _determined(equal: list[tuple[Column, frozenset[Column]]], known: set[Column
 def _equalities(conditions: tuple[Scalar, ...]) -> Iterator[tuple[Column, frozenset[Column]]]:
     """Columns, and what is read by the expressions that they are equal to, or NULL with."""
     for condition in conditions:
-        tree = unwrapped(condition.tree)
-        if isinstance(tree, exp.Or):
-            tree = unwrapped(tree.this)
-        if isinstance(tree, exp.EQ):
-            sides = condition.part(tree.this), condition.part(tree.expression)
+        if (sides := condition.sides) is not None:
             for one, other in (sides, sides[::-1]):
                 if (column := one.as_column) is not None:
                     yield column, other.references

@@ -52,6 +52,7 @@ from orchestrator.strategies.idiff.rules.stored import is_whole, maintain, not_a
 from orchestrator.strategies.idiff.slim import FEWEST, Slim, slimmed
 from orchestrator.strategies.idiff.states import Upkeep, keep_what_is_read, store
 from orchestrator.strategies.idiff.terms import shown
+from orchestrator.strategies.idiff.width import too_wide
 from orchestrator.strategies.problem import Problem
 
 for module in pkgutil.iter_modules(rules.__path__):
@@ -84,6 +85,11 @@ def plan_recursively(problem: Problem) -> MaintenancePlan | Unsupported:
     return _planned(replace(problem, cache=False), RECURSIVE)
 
 
+def size(problem: Problem) -> int:
+    """Return how many operators a query has, as far as it is modelled."""
+    return 0 if problem.plan is None else sum(1 for _ in walk(lower(problem.plan).root))
+
+
 def _planned(problem: Problem, strategy: str) -> MaintenancePlan | Unsupported:
     if problem.plan is None:
         return problem.unmodelled
@@ -91,6 +97,8 @@ def _planned(problem: Problem, strategy: str) -> MaintenancePlan | Unsupported:
         identified = infer_ids(lower(problem.plan))
         if isinstance(identified, Unsupported):
             return identified
+        if (wide := too_wide(lower(problem.plan))) is not None:
+            return wide
         return _Composition(problem, identified, strategy).plan()
     except NotModelledError as error:
         return error.unsupported

@@ -195,6 +195,17 @@ class Composer:
         finally:
             self.change_of_join = rule
 
+    @contextmanager
+    def other_bags(self, given: Mapping[Operator, Bag] | None) -> Iterator[None]:
+        """Meanwhile the changes of some leaves are others, and those of all results follow from them."""
+        before = self.bags
+        if given is not None:
+            self.bags = dict(given)
+        try:
+            yield
+        finally:
+            self.bags = before
+
     def union(self, columns: Sequence[Column], parts: Sequence[Part]) -> Bag:
         """Signed rows from several plans that show these columns."""
         sign = Column(self.symbols.fresh("sign"), "integer", "integer_ops", exact=True)

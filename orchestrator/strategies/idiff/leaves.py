@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.dialect import Tree, reference
+from orchestrator.algebra.operators.antisemijoin import Antisemijoin
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.function_scan import FunctionScan
 from orchestrator.algebra.operators.scan import Scan
@@ -35,6 +36,7 @@ from orchestrator.deltascript.plan import (
 )
 from orchestrator.strategies.idiff.composer import Composer, Part, fields_of
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.strategies.idiff.terms import same
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,37 @@ def changes_apart(scan: Scan, composer: Composer) -> ChangesApart:
         composer.union(scan.columns, list(changes.gone_and_come())),
         tuple(one for one in changes.diffs() if isinstance(one, Update)),
     )
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The rows of a table that change, as they were and as they are, and those that stay."""
+
+    gone: Bag
+    come: Bag
+    kept: Operator
+    """The table without the rows that come or have changed."""
+
+
+def sides(scan: Scan, composer: Composer) -> Sides | None:
+    """The change of a table in two halves, if a key tells which of its rows have changed."""
+    changes = _of_table(scan, (), composer)
+    if not changes.ids:
+        return None
+    updates = [variable for variable, _ in changes.updates]
+    gone: list[Part] = [
+        (-1, changes.side(v, "old", changes.fields)) for v in (*updates, changes.minus)
+    ]
+    come: list[Part] = [
+        (1, changes.side(v, "new", changes.fields)) for v in (*updates, changes.plus)
+    ]
+    kept: Operator = scan
+    for variable in (*updates, changes.plus):
+        fresh = [(column, composer.fresh(column)) for column in changes.ids]
+        outputs = [(new, f"new_{changes.fields[column]}") for column, new in fresh]
+        is_changed = same([(new, column) for column, new in fresh], frozenset(changes.ids))
+        kept = Antisemijoin(kept, changes.scan(variable, outputs), is_changed)
+    return Sides(composer.union(scan.columns, gone), composer.union(scan.columns, come), kept)
 
 
 def constant(leaf: Operator) -> None:

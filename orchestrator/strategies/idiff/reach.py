@@ -65,8 +65,11 @@ def in_steps(plan: Operator, fanout: Fanout, hold: Hold) -> Operator:
     if not isinstance(plan, Join | Selection | Projection):
         return plan
     flat = flattened(plan)
-    made = _cut(flat, fanout, hold) if _is_lookups(flat) else flat
-    if made is flat:
+    if _is_lookups(flat):
+        made = _cut(flat, fanout, hold)
+        if made is flat:
+            return plan
+    else:
         return plan.with_children(tuple(in_steps(one, fanout, hold) for one in plan.children))
     items = tuple(Item(column, made.items[column]) for column in plan.columns)
     return Projection(joined_on(made.atoms, made.conditions), items)

@@ -34,16 +34,9 @@ from orchestrator.deltascript.plan import (
 from orchestrator.sqltext import fitted_name
 from orchestrator.strategies.idiff.composer import Changes, Composer
 from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update, variables
+from orchestrator.strategies.idiff.looks import EXACT, image, look_alike
 from orchestrator.strategies.idiff.prune import pruned
 from orchestrator.strategies.idiff.terms import renamed
-
-EXACT = frozenset(
-    {
-        *("smallint", "integer", "bigint", "oid", "boolean", "date", "uuid", "bytea"),
-        *("timestamp without time zone", "timestamp with time zone", "time without time zone"),
-    }
-)
-"""Types whose equal values are the same to the bit."""
 
 INDEXED_AT_MOST = 32
 """Columns of an index; every state has one over its key."""
@@ -144,11 +137,14 @@ class Upkeep:
     state: StateScan
     composer: Composer
     _before: dict[Column, Column] = field(default_factory=dict)
+    _stored: dict[str, str] = field(default_factory=dict)
+    """What such columns are called in the table, by their symbols."""
 
     def stored(self, column: Column) -> Column:
         """A column of the row that a step finds, to be told from the same column of its diff."""
         if column not in self._before:
-            self._before[column] = self.composer.fresh(column)
+            made = self._before[column] = self.composer.fresh(column)
+            self._stored[made.symbol] = self.state.called(column)
         return self._before[column]
 
     def apply(self, diffs: Sequence[Diff]) -> None:
@@ -196,6 +192,8 @@ class Upkeep:
             for column in rest
             for scalar in self._image(column)
         ]
+        if coarse := look_alike(state.ids, composer.types):
+            keys.append(Item(composer.column("image"), image(coarse)))
         wide = Projection(rows.plan, (*map(Item.kept, (*state.columns, rows.sign)), *keys))
         some = [(composer.fresh(column), column) for column in rest]
         first = [Aggregate(one, filled("(array_agg(x))[1]", x=column)) for one, column in some]
@@ -240,7 +238,14 @@ class Upkeep:
         self._apply("update", plan, ids, sets, where, before=before)
 
     def replace(self, plan: Operator, ids: Sequence[Column]) -> None:
-        """Changes the rows that a diff holds whole, where they differ from what is stored."""
+        """Change the rows that a diff holds whole, where they differ from what is stored.
+
+        A row whose ID looks different (1.00 for 1.0) is deleted, for the insertion that follows: an
+        update leaves IDs as they are.
+        """
+        if coarse := look_alike(ids, self.composer.types):
+            differ = filled("x <> y", x=image(map(self.stored, coarse)), y=image(coarse))
+            self.delete(plan, ids, differ)
         rest = [column for column in self.state.columns if column not in ids]
         if not rest:
             return
@@ -345,16 +350,14 @@ class Upkeep:
 
         In a merge the diff's rows are those of the state, and called `excluded`.
         """
-        named = {c.symbol: name for c, name in self.state.outputs} if merging else {}
-        stored = {old.symbol: self.state.called(column) for column, old in self._before.items()}
 
         def qualified(node: Tree) -> Tree:
             if not isinstance(node, exp.Column):
                 return node
-            if node.name in stored:
-                return reference(stored[node.name], "t")
+            if node.name in self._stored:
+                return reference(self._stored[node.name], "t")
             if merging:
-                return reference(named[node.name], "excluded")
+                return reference(self.state.called(Column(node.name)), "excluded")
             return reference(node.name, "d")
 
         return dialect.write(scalar.tree.transform(qualified, copy=False), own=True)

@@ -27,7 +27,7 @@ from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.predicates import facts
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled, unwrapped
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
-from orchestrator.strategies.idiff.states import EXACT
+from orchestrator.strategies.idiff.looks import EXACT
 from orchestrator.strategies.problem import ColumnType
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
 

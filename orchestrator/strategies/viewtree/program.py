@@ -48,6 +48,10 @@ FOUND = 3
 """Leaves of one view that change and are read in their tables: their changes meet each other in 2^n ways."""
 
 
+MOST_VARIABLES = 200
+"""Variables of one tree, at most: it may be as deep."""
+
+
 def plan(problem: Problem) -> MaintenancePlan | Unsupported:
     """The maintenance plan by a view tree, or why there is none."""
     return planned(problem, lambda form: _Program(problem, form).plan())
@@ -383,6 +387,11 @@ def _order(
     graph: Hypergraph, fds: tuple[Fd, ...], wanted: str | None, free_top: bool
 ) -> orders.Forest:
     """The variable order that is asked for, or the best."""
+    if len(graph.variables) > MOST_VARIABLES:
+        raise NotModelledError(
+            f"variables are not ordered in trees of more than {MOST_VARIABLES}",
+            f"{len(graph.variables)} variables",
+        )
     if wanted is None:
         return search.best(graph, fds, free_top)
     forest = orders.parsed(wanted)

@@ -22,6 +22,8 @@ from orchestrator.deltascript.leaves import StateScan
 from orchestrator.strategies.idiff.again import again
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag
+from orchestrator.strategies.idiff.looks import look_alike
+from orchestrator.strategies.idiff.representatives import Looks, compute_again, looks_of
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain, not_added
 from orchestrator.strategies.idiff.states import Upkeep, store
@@ -98,39 +100,62 @@ def _(operator: Grouping, composer: Composer, role: str) -> StateScan:
     not_null = operator.input.not_null
     kept = [_kept(one, rows.column, not_null, composer) for one in operator.aggregates]
     found = [one for one in kept if one is not None]
+    coarse = look_alike(operator.by, composer.types)
     if len(found) < len(kept):
         state = store(role, operator, operator.by, composer)
         if changed is not None:
             again(Upkeep(state, composer), operator, changed, operator.by)
         return state
     calls = [call for one in found for call in one.calls(rows.column)]
+    looks = looks_of(coarse, composer) if coarse else None
+    if looks is not None:
+        calls.append(looks.call)
     whole = Grouping(operator.input, operator.by, (*operator.aggregates, rows, *calls))
     state = store(role, whole, operator.by, composer)
     if changed is not None:
-        _add(Upkeep(state, composer), operator, changed, rows.column, found)
+        _add(Upkeep(state, composer), whole, changed, rows.column, found, looks)
     return state
 
 
-def _add(upkeep: Upkeep, operator: Grouping, changed: Bag, rows: Column, kept: list[Kept]) -> None:
-    """Adds the change of each group to what is stored of it."""
+def _add(
+    upkeep: Upkeep,
+    whole: Grouping,
+    changed: Bag,
+    rows: Column,
+    kept: list[Kept],
+    looks: Looks | None,
+) -> None:
+    """Add the change of each group to what is stored of it."""
+    by = whole.by
     grown = Aggregate(rows, filled("coalesce(sum(s), 0)::bigint", s=changed.sign))
     calls = [call for one in kept for call in one.deltas(changed.sign, rows)]
-    grouped = Grouping(changed.plan, operator.by, (grown, *calls))
-    ways = [("fewer", filled("x < 0", x=rows)), ("more", filled("x > 0", x=rows))]
+    ways = [("fewer", filled("x < 0", x=rows)), ("more", filled("x > 0", x=rows))] if by else []
+    if looks is not None:
+        calls += looks.deltas(changed.sign)
+        # The delta of a group from which rows go may show one that is not there.
+        ways[1] = ("more", filled("x > 0 AND r = 0", x=rows, r=looks.removed))
+        ways.append(("doubtful", filled("r > 0", r=looks.removed)))
+    grouped = Grouping(changed.plan, by, (grown, *calls))
     delta, *apart = upkeep.composer.assign_apart(
-        f"{upkeep.state.role}_change", grouped, grouped.columns, ways if operator.by else ()
+        f"{upkeep.state.role}_change", grouped, grouped.columns, ways
     )
-    numbers = list(dict.fromkeys([rows, *(part.column for one in kept for part in one.parts)]))
+    lost = looks.lost(upkeep, apart[2], rows) if looks is not None else None
+    numbers = [rows, *(part.column for one in kept for part in one.parts)]
+    numbers = list(dict.fromkeys([*numbers, *([looks.call.column] if looks is not None else [])]))
     added = {c: filled("x + y", x=upkeep.stored(c), y=c) for c in numbers}
-    if operator.by:
-        upkeep.delete(apart[0], operator.by, filled("x = 0", x=added[rows]))
+    if lost is not None:
+        upkeep.delete(lost, by)
+    if by:
+        upkeep.delete(apart[0], by, filled("x = 0", x=added[rows]))
     sets = [*added.items(), *((one.aggregate.column, one.worth(added)) for one in kept)]
     moved = disjunction(filled("x <> 0", x=column) for column in numbers)
-    upkeep.update(delta, operator.by, sets, moved)
-    if operator.by:
+    upkeep.update(delta, by, sets, moved)
+    if lost is not None:
+        compute_again(upkeep, whole, lost)
+    if by:
         alone = {column: Scalar.column(column) for column in numbers}
         values = [Item(one.aggregate.column, one.worth(alone)) for one in kept]
-        upkeep.insert(Projection(apart[1], (*map(Item.kept, (*operator.by, *numbers)), *values)))
+        upkeep.insert(Projection(apart[1], (*map(Item.kept, (*by, *numbers)), *values)))
 
 
 @not_added.register

@@ -21,7 +21,7 @@ from orchestrator.deltascript.leaves import StateScan
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag
 from orchestrator.strategies.idiff.rules.base import bag
-from orchestrator.strategies.idiff.rules.recursive import change_of_recursion
+from orchestrator.strategies.idiff.rules.recursive import changes_of_recursion
 from orchestrator.strategies.idiff.rules.stored import is_whole, maintain
 from orchestrator.strategies.idiff.states import Upkeep, store
 from orchestrator.strategies.idiff.terms import renamed, shown
@@ -42,8 +42,9 @@ def _(operator: Numbered, composer: Composer, role: str) -> StateScan:
     changed = None if derived else bag(operator.input, composer)
     state = store(role, operator, (operator.row, operator.nth), composer)
     if isinstance(operator.input, Recursion):
-        changed = change_of_recursion(operator.input, state, composer)
-    if changed is not None:
+        for one in changes_of_recursion(operator.input, state, composer):
+            _renumber(Upkeep(state, composer), operator, one)
+    elif changed is not None:
         _renumber(Upkeep(state, composer), operator, changed)
     return state
 

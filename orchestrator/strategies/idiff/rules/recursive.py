@@ -10,7 +10,7 @@ is computed again whole and its result replaced by difference; so is every other
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.algebra.columns import Column
@@ -30,7 +30,7 @@ from orchestrator.deltascript.leaves import StateScan
 from orchestrator.strategies.idiff.again import exchange
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.diffs import Bag, variables
-from orchestrator.strategies.idiff.leaves import constant
+from orchestrator.strategies.idiff.leaves import constant, sides
 from orchestrator.strategies.idiff.rules.base import bag, change, has_rule
 from orchestrator.strategies.idiff.rules.stored import maintain
 from orchestrator.strategies.idiff.states import Upkeep, store
@@ -38,6 +38,10 @@ from orchestrator.strategies.idiff.terms import renamed, same, shown
 
 MOST = 500_000
 """A change of more derivations is not carried on: all of them are found anew."""
+
+FEW = 1_000
+"""The same where a circle may carry derivations round for ever that cancel each other: a table
+without a key tells not which of its rows stay. Each round may make them longer."""
 
 
 @maintain.register
@@ -79,27 +83,71 @@ def _is_linear(operator: Recursion) -> bool:
     )
 
 
-def change_of_recursion(operator: Recursion, state: StateScan, composer: Composer) -> Bag | None:
-    """The change of μ(R) with UNION ALL, as a bag, from its stored result before it.
+def changes_of_recursion(
+    operator: Recursion, state: StateScan, composer: Composer
+) -> Iterator[Bag]:
+    """Yield the change of μ(R) with UNION ALL, as bags that are applied to its stored result in turn.
 
-    Every derivation counts, and there are no others for a row that goes: what base and step make of
-    the changed tables, and of the result as it was, is the change of the first round, rows that go
-    with a sign. The step over it, with the tables as they are, carries it on. What went may so
-    be carried where it never was, along rows that have just come, and there in a circle: with the
-    opposite sign it is carried there too, but neither would end.
+    Every derivation counts. One is gone if it used a row that has gone; take the last such row: it
+    was joined with a stored row, and what followed used only rows that are still there. So the first
+    bag begins with what base and step made of the rows that have gone and of the stored result, and
+    carries it on along the rows that stay. What remains are the derivations from rows that stay
+    alone. A derivation has come if it uses a row that has come; take the first such row: it is joined
+    with a row that remains. So the second bag begins with these, and carries them on along all rows
+    that are there now. Each step finds a derivation that was there or is there: a circle that is not
+    reached from the base is not entered.
+
+    Where a table has no key, nothing tells which of its rows stay. There both halves are carried on
+    along all rows that are there now, with their signs, and given up early, as they may run in a
+    circle although they cancel each other.
     """
     changed = _variables(operator, composer)
     if not _is_linear(operator):
         raise NotModelledError("a recursive UNION ALL of more than joins", operator.label)
     if not changed:
-        return None
+        return
+    scans = {
+        one: sides(one, composer)
+        for one in walk(operator)
+        if isinstance(one, Scan) and bag(one, composer) is not None
+    }
+    halves = {scan: found for scan, found in scans.items() if found is not None}
+    if len(halves) < len(scans):
+        first = list(_first_round(operator, state, composer))
+        yield _carried(operator, operator.step.input, first, composer, changed, FEW)
+        return
+
+    def stays(plan: Operator) -> Operator:
+        return halves[plan].kept if isinstance(plan, Scan) and plan in halves else plan
+
+    kept = operator.with_children(tuple(rewrite(child, stays) for child in operator.children))
+    rounds: list[tuple[Operator, dict[Operator, Bag]]] = [
+        (kept, {one.kept: one.gone for one in halves.values()}),
+        (operator, {scan: one.come for scan, one in halves.items()}),
+    ]
+    for there, half in rounds:
+        assert isinstance(there, Recursion)
+        needs = {name for one in half.values() for name in variables(one.plan)}
+        first = list(_first_round(there, state, composer, half))
+        yield _carried(operator, there.step.input, first, composer, needs, MOST)
+
+
+def _carried(
+    operator: Recursion,
+    step: Operator,
+    first: Sequence[tuple[Branch, Bag]],
+    composer: Composer,
+    needs: Iterable[str],
+    at_most: int,
+) -> Bag:
+    """Carry the rows of a first round on by a step, each with its sign."""
     united = tuple(map(composer.fresh, operator.outputs))
-    first = []
-    for branch, found in _first_round(operator, state, composer):
+    parts = []
+    for branch, found in first:
         named = zip(united, branch.columns, strict=True)
         items = [Item(new, Scalar.column(old)) for new, old in named]
-        first.append((found.sign, Projection(found.plan, (*items, Item.kept(found.sign)))))
-    seeds = composer.union(united, first)
+        parts.append((found.sign, Projection(found.plan, (*items, Item.kept(found.sign)))))
+    seeds = composer.union(united, parts)
     name = composer.symbols.fresh(operator.name)
     outputs = tuple(map(composer.fresh, (*operator.outputs, seeds.sign)))
     sign = composer.fresh(seeds.sign)
@@ -121,31 +169,41 @@ def change_of_recursion(operator: Recursion, state: StateScan, composer: Compose
     derived = Recursion(
         name,
         Branch(seeds.plan, (*united, seeds.sign)),
-        Branch(carried(operator.step.input), (*operator.step.columns, sign)),
+        Branch(carried(step), (*operator.step.columns, sign)),
         outputs,
         all=True,
     )
     *found_columns, found_sign = outputs
     pairs = [*zip(found_columns, operator.outputs, strict=True), (found_sign, sign)]
     shown_columns = (*operator.outputs, sign)
-    held = composer.assign("derived", renamed(derived, pairs), shown_columns, at_most=MOST)
+    held = composer.assign(
+        "derived", renamed(derived, pairs), shown_columns, sorted(needs), at_most=at_most
+    )
     return Bag(held, sign)
 
 
 def _first_round(
-    operator: Recursion, state: StateScan, composer: Composer
+    operator: Recursion,
+    state: StateScan,
+    composer: Composer,
+    given: Mapping[Operator, Bag] | None = None,
 ) -> Iterator[tuple[Branch, Bag]]:
-    """The changes of base and step, where the result so far stands for the rows added last."""
+    """The changes of base and step, where the result so far stands for the rows added last.
+
+    `given` are changes of tables that stand for those in the log.
+    """
 
     def known(scan: Operator) -> Operator:
         if not isinstance(scan, RecursiveScan) or scan.name != operator.name:
             return scan
         before = replace(state, alias=composer.symbols.fresh("s"))
-        composer.bags[before] = None
+        unchanged.append(before)
         return renamed(before, zip(operator.outputs, scan.outputs, strict=True))
 
+    unchanged: list[Operator] = []
     step = replace(operator.step, input=rewrite(operator.step.input, known))
-    with composer.joins_not_stored():
+    with composer.joins_not_stored(), composer.other_bags(given):
+        composer.bags.update(dict.fromkeys(unchanged))
         found = [(branch, bag(branch.input, composer)) for branch in (operator.base, step)]
     for branch, changed in found:
         if changed is not None:

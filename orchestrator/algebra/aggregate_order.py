@@ -1,0 +1,201 @@
+"""Orders of the rows that aggregates and ARRAY(SELECT ...) read, completed by the IDs of the rows.
+
+PostgreSQL gives `array_agg(name)` the rows in whatever order its plan finds them, and another plan
+gives another array. Like an order of LIMIT, the order goes on with what identifies the rows. An order
+below the aggregation comes first: PostgreSQL follows it too, without promising to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from sqlglot import exp
+
+from orchestrator.algebra import dialect
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.dependencies import has_key
+from orchestrator.algebra.dialect import SQL_JSON_AGGREGATES
+from orchestrator.algebra.ids import ids_of, infer_ids
+from orchestrator.algebra.operators.base import Operator, SortKey
+from orchestrator.algebra.operators.cte_scan import CteScan
+from orchestrator.algebra.operators.group import Aggregate, Grouping
+from orchestrator.algebra.operators.grouping_sets import GroupingSets
+from orchestrator.algebra.operators.limit import Limit
+from orchestrator.algebra.operators.numbered import Numbered
+from orchestrator.algebra.operators.project import Item, Projection, over
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.sort import Sort
+from orchestrator.algebra.plan import Plan
+from orchestrator.algebra.scalar import Scalar, Subquery, unwrapped
+from orchestrator.algebra.traversal import rewrite, walk
+from orchestrator.algebra.unsupported import Unsupported
+
+OF_SETS = frozenset(
+    {
+        *("count", "sum", "avg", "min", "max", "every", "bool_and", "bool_or"),
+        *("bit_and", "bit_or", "bit_xor", "stddev", "stddev_pop", "stddev_samp"),
+        *("variance", "var_pop", "var_samp", "corr", "covar_pop", "covar_samp"),
+        *("regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope"),
+        *("regr_sxx", "regr_sxy", "regr_syy", "range_agg", "range_intersect_agg"),
+    }
+)
+"""Aggregates to which the order of the rows does not matter."""
+
+
+def is_open(operator: Grouping | GroupingSets, one: Aggregate, rings: Collection[str] = ()) -> bool:
+    """Return whether an aggregate may give another result for another order of the rows.
+
+    `rings` are the aggregates of users' rings, which add up.
+    """
+    tree = one.call.tree
+    if one.function in OF_SETS or one.function in rings or one.function == "grouping":
+        return False
+    if one.function.startswith("idivm.") or tree.find(exp.WithinGroup) is not None or one.distinct:
+        return False
+    by = operator.by if isinstance(operator, Grouping) else ()
+    below = operator.input
+    known = {*by, *_sorted_by(one)}
+    if has_key(below.keys, below.dependencies, known):
+        return False
+    read = frozenset[Column]().union(*(argument.references for argument in one.arguments))
+    plain = one.arguments and all(column.exact for column in read) and not one.call.subqueries
+    return not (plain and below.dependencies.imply(known, read))
+
+
+def is_open_array(subquery: Subquery) -> bool:
+    """Return whether ARRAY of a subquery may give another array for another order of its rows."""
+    below, order = _order(subquery.plan)
+    known = [key.column for key in order]
+    if has_key(below.keys, below.dependencies, known):
+        return False
+    exact = all(column.exact for column in subquery.columns)
+    return not (exact and below.dependencies.imply(known, subquery.columns))
+
+
+def with_orders(plan: Plan, rings: Collection[str] = ()) -> Plan:
+    """Return the plan with the orders of aggregates completed where they are open.
+
+    >>> from orchestrator.algebra.examples import PARTS, PID, PRICE
+    >>> from orchestrator.algebra.printer import print_plan
+    >>> listed = Aggregate(Column("listed"), Scalar.read("array_agg(pid)", [PID]))
+    >>> plan = Plan(Grouping(PARTS, (PRICE,), (listed,)), ("l",), (listed.column,))
+    >>> print(print_plan(with_orders(plan), ids=False))
+    view l = listed (hidden: price)
+    └─ γ price; array_agg(pid ORDER BY pid ASC) → listed
+       └─ scan parts
+    """
+
+    def changed(operator: Operator) -> Operator:
+        if isinstance(operator, Grouping | GroupingSets):
+            return _completed(operator, rings)
+        return operator.map_scalars(_with_sorted_arrays)
+
+    return replace(plan, root=rewrite(plan.root, changed))
+
+
+def arrays(scalar: Scalar) -> Iterable[int]:
+    """Return which of an expression's subqueries ARRAY reads."""
+    for node in scalar.tree.find_all(exp.Anonymous):
+        if node.name == "ARRAY" and len(node.expressions) == 1:
+            hole = unwrapped(node.expressions[0])
+            if isinstance(hole, exp.Parameter):
+                yield int(hole.name) - 1
+
+
+def _completed(operator: Grouping | GroupingSets, rings: Collection[str]) -> Operator:
+    open_ones = [one for one in operator.aggregates if is_open(operator, one, rings)]
+    if not open_ones or any(_is_sql_json(one) for one in open_ones):
+        return operator
+    below, order = _order(operator.input)
+    found = _identified(below)
+    if found is None:
+        return operator
+    keys = (*order, *(SortKey(column) for column in ids_of(found)))
+    made = tuple(
+        replace(one, call=_sorted(one, keys)) if one in open_ones else one
+        for one in operator.aggregates
+    )
+    return replace(operator, input=found, aggregates=made)
+
+
+def _with_sorted_arrays(scalar: Scalar) -> Scalar:
+    wanted = {n for n in arrays(scalar) if is_open_array(scalar.subqueries[n])}
+    if not wanted:
+        return scalar
+    made = tuple(
+        _sorted_array(one) if n in wanted else one for n, one in enumerate(scalar.subqueries)
+    )
+    return Scalar.of(scalar.tree, scalar.columns, made)
+
+
+def _sorted_array(subquery: Subquery) -> Subquery:
+    below, order = _order(subquery.plan)
+    found = _identified(below)
+    if found is None:
+        return subquery
+    known = {key.column for key in order}
+    rest = tuple(SortKey(column) for column in ids_of(found) if column not in known)
+    return replace(subquery, plan=over(Sort(found, (*order, *rest)), subquery.columns))
+
+
+def _identified(plan: Operator) -> Operator | None:
+    """Return a plan with the IDs of its rows, or None where these would be numbers among equals."""
+    if any(isinstance(one, CteScan) for one in walk(plan)):
+        return None
+    found = infer_ids(Plan(plan, (), ()))
+    if isinstance(found, Unsupported) or any(isinstance(o, Numbered) for o in walk(found.root)):
+        return None
+    return found.root
+
+
+def _order(plan: Operator) -> tuple[Operator, tuple[SortKey, ...]]:
+    """Return a plan in which the columns of the order that its rows come in can be read, and these."""
+    if isinstance(plan, Sort):
+        return plan.input, plan.order
+    if isinstance(plan, Limit):
+        return plan, plan.order
+    if isinstance(plan, Selection):
+        below, order = _order(plan.input)
+        return replace(plan, input=below), order
+    if isinstance(plan, Projection):
+        below, order = _order(plan.input)
+        kept = {item.column for item in plan.items if item.is_kept}
+        lacking = dict.fromkeys(key.column for key in order if key.column not in kept)
+        return Projection(below, (*plan.items, *map(Item.kept, lacking))), order
+    return plan, ()
+
+
+def _sorted_by(one: Aggregate) -> list[Column]:
+    order = one.call.tree.find(exp.Order)
+    found = [one.call.part(key.this).as_column for key in order.expressions] if order else []
+    return [column for column in found if column is not None]
+
+
+def _sorted(one: Aggregate, keys: Iterable[SortKey]) -> Scalar:
+    """Return the call of an aggregate with further keys in its order."""
+    tree = one.call.tree
+    core = tree
+    while isinstance(core, exp.Filter | exp.Dot):
+        core = core.expression if isinstance(core, exp.Dot) else core.this
+    *before, last = core.expressions
+    known = set(_sorted_by(one))
+    more = [
+        exp.Ordered(
+            this=dialect.reference(key.column.symbol),
+            desc=key.descending,
+            nulls_first=key.nulls_first,
+        )
+        for key in keys
+        if key.column not in known
+    ]
+    if isinstance(last, exp.Order):
+        ordered = exp.Order(this=last.this.copy(), expressions=[*last.expressions, *more])
+    else:
+        ordered = exp.Order(this=last.copy(), expressions=more)
+    core.set("expressions", [*before, ordered])
+    return Scalar.of(tree, {*one.call.columns, *(key.column for key in keys)}, one.call.subqueries)
+
+
+def _is_sql_json(one: Aggregate) -> bool:
+    return any(node.name in SQL_JSON_AGGREGATES for node in one.call.tree.find_all(exp.Anonymous))

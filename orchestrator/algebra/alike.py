@@ -1,0 +1,121 @@
+"""Whether two expressions are the same, whatever their subqueries call their own columns.
+
+Each subquery of a text gets columns and aliases of its own, also where PostgreSQL compares two
+subqueries and finds them equal, as in `SELECT (SELECT ...), count(*) FROM t GROUP BY (SELECT ...)`.
+
+>>> from orchestrator.algebra.examples import DEVICES, DID
+>>> from orchestrator.algebra.copies import copied
+>>> from orchestrator.algebra.dialect import reference
+>>> from orchestrator.algebra.ids import used_symbols
+>>> plan, became = copied(DEVICES, used_symbols(DEVICES))
+>>> tree = exp.GT(this=reference("x"), expression=exp.Parameter(this=exp.Literal.number(1)))
+>>> first, second = (
+...     Scalar.of(tree, [Column("x")], (Subquery(rows, (shown,)),))
+...     for rows, shown in ((DEVICES, DID), (plan, became[DID]))
+... )
+>>> first == second, alike(first, second)
+(False, True)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.scalar import Scalar, Subquery
+
+
+def alike(one: Scalar, other: Scalar) -> bool:
+    """Return whether two expressions always have the same value; parentheses around them do not count."""
+    if str(one) != str(other) or one.columns != other.columns:
+        return False
+    return one.subqueries == other.subqueries or all(
+        map(alike_queries, one.subqueries, other.subqueries)
+    )
+
+
+def alike_queries(one: Subquery, other: Subquery) -> bool:
+    """Return whether two subqueries differ in nothing but the names of their own columns."""
+    outer = one.correlated
+    return outer == other.correlated and _Pairs(outer).are(one, other)
+
+
+@dataclass
+class _Pairs:
+    """Compares two plans and pairs the columns and aliases of the first with those of the second."""
+
+    outer: frozenset[Column]
+    names: dict[tuple[type, str], str] = field(default_factory=dict)
+    taken: set[tuple[type, str]] = field(default_factory=set)
+
+    def are(self, one: Any, other: Any) -> bool:
+        """Return whether two parts of plans are alike, as far as pairs of names are known."""
+        if type(one) is not type(other):
+            return False
+        if isinstance(one, Column):
+            return self._columns(one, other)
+        if isinstance(one, Scalar):
+            return self._scalars(one, other)
+        if isinstance(one, tuple | list):
+            return len(one) == len(other) and all(map(self.are, one, other))
+        if isinstance(one, frozenset):
+            # The columns of a set are paired before, by where they come from.
+            return len(one) == len(other) and all(any(self.are(a, b) for b in other) for a in one)
+        if isinstance(one, Operator):
+            return self._operators(one, other)
+        if is_dataclass(one):
+            return all(self.are(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
+        return bool(one == other)
+
+    def _operators(self, one: Operator, other: Operator) -> bool:
+        for each in fields(one):  # type: ignore[arg-type]
+            here, there = getattr(one, each.name), getattr(other, each.name)
+            if each.name in ("alias", "name") and isinstance(here, str):
+                same = self._paired(str, here, there)
+            elif each.name == "names":
+                # The scan of a recursion calls the columns there by their symbols.
+                same = self.are(tuple(map(Column, here)), tuple(map(Column, there)))
+            else:
+                same = self.are(here, there)
+            if not same:
+                return False
+        return True
+
+    def _columns(self, one: Column, other: Column) -> bool:
+        if one in self.outer or other in self.outer:
+            return one == other
+        return self._paired(Column, one.symbol, other.symbol)
+
+    def _paired(self, kind: type, one: str, other: str) -> bool:
+        if (kind, one) not in self.names:
+            if (kind, other) in self.taken:
+                return False
+            self.names[kind, one] = other
+            self.taken.add((kind, other))
+        return self.names[kind, one] == other
+
+    def _scalars(self, one: Scalar, other: Scalar) -> bool:
+        columns = {column.symbol for column in one.columns | other.columns}
+        return self._trees(one.tree, other.tree, columns) and self.are(
+            one.subqueries, other.subqueries
+        )
+
+    def _trees(self, one: Any, other: Any, columns: set[str]) -> bool:
+        if type(one) is not type(other):
+            return False
+        if isinstance(one, exp.Column) and one.name in columns:
+            return self._columns(Column(one.name), Column(other.name))
+        if isinstance(one, list):
+            return len(one) == len(other) and all(
+                self._trees(a, b, columns) for a, b in zip(one, other, strict=True)
+            )
+        if isinstance(one, exp.Expr):
+            present = [{k for k, v in tree.args.items() if v} for tree in (one, other)]
+            return present[0] == present[1] and all(
+                self._trees(one.args[name], other.args[name], columns) for name in present[0]
+            )
+        return bool(one == other)

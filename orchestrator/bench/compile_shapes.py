@@ -1,0 +1,95 @@
+"""Queries that grow in one direction towards PostgreSQL's own limits, for `idivm bench compile`.
+
+The tables are empty, so that a view costs what it takes to plan and install it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from psycopg import sql
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What grows, in which sizes, and the query of each size."""
+
+    name: str
+    sizes: tuple[int, ...]
+    tables: Callable[[int], list[sql.Composed]]
+    """The statements that create what the query of a size reads."""
+    query: Callable[[int], str]
+
+
+def columns(number: int) -> str:
+    """A table as it is.
+
+    >>> columns(3)
+    'SELECT * FROM wide'
+    """
+    return "SELECT * FROM wide"
+
+
+def tables(number: int) -> str:
+    """A chain of joins that shows its beginning and its end.
+
+    >>> tables(3)
+    'SELECT j1.id, j3.n FROM j1 JOIN j2 ON j2.id = j1.n JOIN j3 ON j3.id = j2.n'
+    """
+    joins = " ".join(f"JOIN j{n} ON j{n}.id = j{n - 1}.n" for n in range(2, number + 1))
+    shown = f"SELECT j1.id, j{number}.n"
+    return f"{shown} FROM j1 {joins}"
+
+
+def branches(number: int) -> str:
+    """A union of parts of a table.
+
+    >>> branches(2)
+    'SELECT id, n + 0 AS n FROM j1 WHERE n % 2 = 0 UNION ALL SELECT id, n + 1 AS n FROM j1 WHERE n % 2 = 1'
+    """
+    shown = [f"SELECT id, n + {one} AS n" for one in range(number)]
+    return " UNION ALL ".join(
+        f"{one} FROM j1 WHERE n % {number} = {place}" for place, one in enumerate(shown)
+    )
+
+
+def ctes(number: int) -> str:
+    """Common table expressions that each join the one before with its groups.
+
+    >>> ctes(2)[:62]
+    'WITH c1 AS (SELECT id, n FROM j1), c2 AS (SELECT a.id, b.n FRO'
+    """
+    parts = ["c1 AS (SELECT id, n FROM j1)"]
+    parts += [_CTE.replace("@m", str(n - 1)).replace("@n", str(n)) for n in range(2, number + 1)]
+    return " ".join(["WITH", ", ".join(parts), "SELECT id, n FROM", f"c{number}"])
+
+
+_CTE = (
+    "c@n AS (SELECT a.id, b.n FROM c@m AS a JOIN (SELECT id % @n AS id, sum(n) AS n FROM c@m GROUP BY 1)"
+    " AS b ON b.id = a.id WHERE a.id NOT IN (SELECT id FROM j2 WHERE n = @n))"
+)
+
+
+def _wide(number: int) -> list[sql.Composed]:
+    listed = sql.SQL(", ").join(
+        sql.SQL("{} integer").format(sql.Identifier(f"c{n}")) for n in range(1, number)
+    )
+    table = sql.SQL("CREATE TABLE wide (id integer PRIMARY KEY, {})").format(listed)
+    return [sql.SQL("DROP TABLE IF EXISTS wide").format(), table]
+
+
+def _chain(number: int) -> list[sql.Composed]:
+    text = sql.SQL("CREATE TABLE IF NOT EXISTS {} (id integer PRIMARY KEY, n integer)")
+    return [text.format(sql.Identifier(f"j{n}")) for n in range(1, number + 1)]
+
+
+SHAPES = {
+    shape.name: shape
+    for shape in (
+        Shape("columns", (200, 400, 790, 1598), _wide, columns),
+        Shape("tables", (10, 20, 40, 80, 200), _chain, tables),
+        Shape("branches", (125, 250, 500, 1000), lambda number: _chain(1), branches),
+        Shape("ctes", (4, 8, 16, 32), lambda number: _chain(2), ctes),
+    )
+}

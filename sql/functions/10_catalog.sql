@@ -1,0 +1,184 @@
+-- Reading the catalog: who is who, and what belongs to what.
+
+-- Where a row is read as one value, what it shows changes with the columns of its table, and no row is
+-- written then: the columns are the table's signature, as the query is that of a view.
+CREATE OR REPLACE FUNCTION idivm.signature(relation regclass) RETURNS text
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT coalesce(
+        (SELECT md5(ev_action::text) FROM pg_rewrite WHERE ev_class = relation AND rulename = '_RETURN'),
+        (SELECT md5(string_agg(concat_ws(' ', attnum, atttypid::bigint, atttypmod, attname), ', ' ORDER BY attnum))
+         FROM pg_attribute WHERE attrelid = relation AND attnum > 0 AND NOT attisdropped));
+END;
+COMMENT ON FUNCTION idivm.signature(regclass) IS
+    'changes when a view is replaced, and not when something is renamed; of a table, when its columns change';
+
+-- The number of the advisory lock class that refreshes and creations of views use.
+CREATE OR REPLACE FUNCTION idivm.lock_class() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN 1768187766;
+
+CREATE OR REPLACE FUNCTION idivm.refuse_write() RETURNS trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE EXCEPTION '% is maintained from its query: change the tables that it reads instead',
+        format('%I.%I', tg_table_schema, tg_table_name)
+        USING ERRCODE = 'object_not_in_prerequisite_state';
+END
+$$;
+COMMENT ON FUNCTION idivm.refuse_write() IS 'INSTEAD OF trigger of every maintained view';
+
+-- What a watermark belongs to: the cluster, and the table that holds it. A dump that is restored into the
+-- same cluster brings watermarks whose transactions are known there, but its tables may have been filled by
+-- writes that capture logged. The tables have other OIDs then; a copy made by CREATE DATABASE ... TEMPLATE
+-- keeps them, and its watermarks are right.
+CREATE OR REPLACE FUNCTION idivm.cluster() RETURNS bigint
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT system_identifier # 'idivm.watermarks'::regclass::oid::bigint FROM pg_control_system();
+END;
+
+CREATE OR REPLACE FUNCTION idivm.view_id(relation regclass) RETURNS integer
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    found_id integer := (SELECT v.id FROM idivm.views v WHERE v.relation = view_id.relation);
+BEGIN
+    IF found_id IS NULL THEN
+        RAISE EXCEPTION '% is not a view that idivm maintains', relation
+            USING ERRCODE = 'undefined_object',
+                  HINT = 'SELECT relation FROM idivm.views lists those that it does.';
+    END IF;
+    RETURN found_id;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION idivm.descendants(relation regclass) RETURNS SETOF regclass
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    WITH RECURSIVE tree(member) AS (
+        SELECT relation
+      UNION
+        SELECT i.inhrelid::regclass FROM tree JOIN pg_inherits i ON i.inhparent = tree.member
+    )
+    SELECT member FROM tree;
+END;
+
+-- The views of a list with each once, lower ones first; those that the snapshot does not know stay,
+-- for bring_up_kept to find out.
+CREATE OR REPLACE FUNCTION idivm.in_order(view_ids integer[]) RETURNS integer[]
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    due integer[] := ARRAY(SELECT DISTINCT id FROM unnest(view_ids) AS id);
+BEGIN
+    IF cardinality(due) > 1 THEN
+        due := ARRAY(
+            SELECT d.id FROM unnest(due) AS d (id)
+            LEFT JOIN idivm.refresh_order(due) WITH ORDINALITY AS o (id, place) ON o.id = d.id
+            ORDER BY o.place, d.id);
+    END IF;
+    RETURN due;
+END
+$$;
+
+-- Logs that nobody consumes ----------------------------------------------------------------------
+--
+-- A log is kept for the view that lags behind most. The options log_limit and on_log_limit of a view,
+-- or of the database by ALTER DATABASE ... SET idivm.log_limit, say how much it may keep and what
+-- happens then. The settings of a session count for nothing: it would decide for everybody.
+CREATE OR REPLACE FUNCTION idivm.database_setting(name text) RETURNS text
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT substr(line, length(name) + 2)
+    FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) AS line
+    WHERE s.setrole = 0 AND starts_with(line, name || '=')
+      AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+    ORDER BY s.setdatabase DESC LIMIT 1;
+END;
+
+CREATE OR REPLACE FUNCTION idivm.layout(member regclass) RETURNS text
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT member::oid || ':' || coalesce(string_agg(a.attnum::text, ' ' ORDER BY a.attnum), '')
+    FROM pg_attribute a WHERE a.attrelid = member AND a.attnum > 0 AND NOT a.attisdropped;
+END;
+
+-- What a refresh costs beside its program, once more. A program asks by itself what the logs have for
+-- its view, with the names of the logs in it.
+
+-- A constant for the planner, which may put it into plans: no plan outlives its session, and no
+-- session its cluster. It is not for indexes, or whatever else is stored.
+CREATE OR REPLACE FUNCTION idivm.cluster_of_session() RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN idivm.cluster();
+END
+$$;
+
+-- Around programs --------------------------------------------------------------------------------
+--
+-- An expression costs a tenth of a statement, so what can be one is.
+CREATE OR REPLACE FUNCTION idivm.ascending(numbers integer[]) RETURNS integer[]
+    LANGUAGE sql IMMUTABLE
+    RETURN ARRAY(SELECT DISTINCT n FROM unnest(numbers) AS n ORDER BY n);
+
+-- How much the state tables of a view take.
+CREATE OR REPLACE FUNCTION idivm.state_bytes(view_id integer) RETURNS bigint
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
+    FROM pg_class c
+    WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind = 'r' AND c.relname ~ ('_' || view_id || '$')
+$$;
+
+-- The maintained views that a view reads. Of those without a table no change can be captured, so that
+-- what reads them is computed at each refresh; it is found by what its definition, or a plain view in
+-- between, depends on.
+-- Most views read no view: that is found out without a look at each of the others.
+
+CREATE OR REPLACE FUNCTION idivm.views_below(view_id integer) RETURNS SETOF integer
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT lower_view.id
+    FROM idivm.view_sources vs
+    JOIN idivm.sources s ON s.id = vs.source
+    JOIN idivm.views lower_view ON lower_view.state = s.relation
+    WHERE vs.view = view_id
+  UNION ALL
+    SELECT lower_view.id
+    FROM (SELECT v.id, v.definition FROM idivm.views v WHERE v.id = view_id AND v.moving OFFSET 0) AS v
+    CROSS JOIN LATERAL (
+        SELECT below.id
+        FROM pg_rewrite r
+        JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
+        JOIN idivm.views below ON below.relation = d.refobjid
+        JOIN pg_class c ON c.oid = below.state AND c.relkind = 'v'
+        WHERE r.ev_class = v.definition
+           OR r.ev_class IN (SELECT i.relation FROM idivm.inlined_views i WHERE i.view = v.id)
+        OFFSET 0
+    ) AS lower_view;
+END;
+
+-- The views to refresh for the given ones, with every maintained view that they read, lower ones first.
+CREATE OR REPLACE FUNCTION idivm.refresh_order(view_ids integer[]) RETURNS SETOF integer
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    WITH RECURSIVE needed(id, depth) AS (
+        SELECT v.id, 0 FROM idivm.views v WHERE v.id = ANY (view_ids)
+      UNION
+        SELECT below.id, n.depth + 1 FROM needed n CROSS JOIN LATERAL idivm.views_below(n.id) AS below (id)
+    )
+    SELECT id FROM needed GROUP BY id ORDER BY max(depth) DESC, id;
+END;
+
+-- Whether a watermark is missing, or was written by a cluster whose transactions are not those of
+-- this one. A clone of a cluster shares its identifier; a dump of the one in the other may speak of
+-- transactions that are yet to come. No snapshot of one's own does: each transaction that it knows
+-- to have ended left a record before the watermark's own commit, which is lost first.
+CREATE OR REPLACE FUNCTION idivm.is_foreign(w idivm.watermarks) RETURNS boolean
+    LANGUAGE sql STABLE
+    RETURN coalesce(w.cluster <> idivm.cluster_of_session()
+                    OR pg_snapshot_xmax((w.mark).snapshot) > pg_snapshot_xmax(pg_current_snapshot()), true);

@@ -1,0 +1,512 @@
+-- Change logs: what is pending for a view, and how large the logs may grow.
+
+-- Modes: views that are brought up to date within the transactions that change their tables, after
+-- each statement (eager) or once at the commit (on_commit).
+--
+-- A view is kept when it is eager or on_commit, or when such a view reads it. What makes the modes
+-- right is one rule: who commits a change to a source of a kept view has taken the lock of that
+-- view and holds it until the commit is done. Hence whoever holds the lock sees sources that stand
+-- still, whatever snapshots its statements take, and needs no lock on the tables.
+
+-- The first two conditions follow from the third: own changes are not older than their snapshot's
+-- xmin either. They let an index find the few rows that matter, and the planner expect few.
+CREATE OR REPLACE FUNCTION idivm.is_pending(change_xid xid8, change_seq bigint, since idivm.watermark, source integer)
+    RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT change_xid >= pg_snapshot_xmin(since.snapshot)
+           AND change_xid <= '18446744073709551615'::xid8
+           AND CASE
+                   WHEN change_xid = since.own_xid
+                       THEN change_seq > coalesce((since.own_marks ->> source::text)::bigint, 0)
+                   ELSE NOT pg_visible_in_snapshot(change_xid, since.snapshot)
+               END;
+END;
+COMMENT ON FUNCTION idivm.is_pending(xid8, bigint, idivm.watermark, integer) IS
+    'whether a log row is yet to be consumed by a view with this watermark';
+
+-- What is pending for a view: NULL nothing, 'C' changes, 'R' something after which its states
+-- must be computed anew (a TRUNCATE, a drift, another cluster).
+CREATE OR REPLACE FUNCTION idivm.pending_kind(view_id integer) RETURNS "char"
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    w idivm.watermarks;
+BEGIN
+    SELECT * INTO w FROM idivm.watermarks WHERE view = view_id;
+    IF idivm.is_foreign(w) OR idivm.has_drifted(view_id)
+       OR EXISTS (SELECT FROM idivm.views v WHERE v.id = view_id AND v.status = 'invalid') THEN
+        RETURN 'R';
+    END IF;
+    RETURN (SELECT p.kind FROM idivm.pending_of(view_id, w.mark) AS p);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION idivm.pending_changes(view_id integer) RETURNS bigint
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    mark idivm.watermark := (SELECT w.mark FROM idivm.watermarks w WHERE w.view = view_id);
+    probe text;
+    total bigint;
+BEGIN
+    SELECT string_agg(
+               format('SELECT count(*) AS n FROM idivm_log.%I WHERE idivm.is_pending(xid, seq, $1, %s)', 's' || source, source),
+               ' UNION ALL ')
+    INTO probe
+    FROM idivm.view_sources WHERE view = view_id AND to_regclass('idivm_log.s' || source) IS NOT NULL;
+    IF probe IS NULL THEN
+        RETURN 0;
+    END IF;
+    EXECUTE format('SELECT sum(n)::bigint FROM (%s) AS pending', probe) INTO total USING mark;
+    RETURN total;
+END
+$$;
+COMMENT ON FUNCTION idivm.pending_changes(integer) IS 'how many log rows a view has yet to consume';
+
+-- A segment that was truncated after this transaction's snapshot would look empty instead of full.
+CREATE OR REPLACE FUNCTION idivm.refuse_recycled_log(view_ids integer[]) RETURNS void
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF EXISTS (
+        SELECT FROM idivm.view_sources vs
+        CROSS JOIN LATERAL (VALUES ('_a'), ('_b')) AS segment(suffix)
+        JOIN pg_class c ON c.relname = 's' || vs.source || segment.suffix
+                       AND c.relnamespace = 'idivm_log'::regnamespace
+        WHERE vs.view = ANY (view_ids)
+          AND pg_relation_filenode(c.oid) IS DISTINCT FROM c.relfilenode
+    ) THEN
+        RAISE EXCEPTION 'the change log was collected after this transaction took its snapshot'
+            USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+    END IF;
+END
+$$;
+
+-- The statements of this transaction that the sources of a view have logged so far.
+CREATE OR REPLACE FUNCTION idivm.own_marks(view_id integer) RETURNS jsonb
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    own xid8 := pg_current_xact_id_if_assigned();
+    probe text;
+    marks jsonb;
+BEGIN
+    IF own IS NULL THEN
+        RETURN NULL;
+    END IF;
+    SELECT string_agg(format('SELECT %s AS source, max(seq) AS seq FROM idivm_log.%I WHERE xid = $1', source, 's' || source), ' UNION ALL ')
+    INTO probe
+    FROM idivm.view_sources WHERE view = view_id;
+    IF probe IS NOT NULL THEN
+        EXECUTE format('SELECT jsonb_object_agg(source, seq) FROM (%s) AS own WHERE seq IS NOT NULL', probe)
+        INTO marks USING own;
+    END IF;
+    RETURN marks;
+END
+$$;
+
+-- Whether the pending changes of a view cancel out. Only a small batch is worth the look.
+CREATE OR REPLACE FUNCTION idivm.pending_cancels(view_id integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    mark idivm.watermark := (SELECT w.mark FROM idivm.watermarks w WHERE w.view = view_id);
+    source integer;
+    found_one boolean;
+BEGIN
+    FOR source IN SELECT vs.source FROM idivm.view_sources vs WHERE vs.view = view_id LOOP
+        EXECUTE format(
+            'SELECT count(*) > 1000 FROM (SELECT FROM idivm_log.%I WHERE idivm.is_pending(xid, seq, $1, %s) LIMIT 1001) AS p',
+            's' || source, source)
+        INTO found_one USING mark;
+        IF NOT found_one THEN
+            EXECUTE format('SELECT EXISTS (SELECT FROM idivm_log.%I($1))', 's' || source || '_net')
+            INTO found_one USING mark;
+        END IF;
+        IF found_one THEN
+            RETURN false;
+        END IF;
+    END LOOP;
+    RETURN true;
+END
+$$;
+
+-- The identity of a row whose values are not to be compared but to be equal to the bit.
+CREATE OR REPLACE FUNCTION idivm.row_identity(image text) RETURNS bytea
+    LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT substr(sha256(convert_to(image, getdatabaseencoding()::text)), 1, 16);
+END;
+
+-- A view in reach of this one, or itself, whose content changes while no table does.
+CREATE OR REPLACE FUNCTION idivm.moving_part(view_id integer) RETURNS text
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT v.name FROM idivm.refresh_order(ARRAY[view_id]) AS id
+    JOIN idivm.views v USING (id) WHERE v.moving LIMIT 1;
+END;
+
+-- What a refresh costs beside its program: what it asks of a log or of the catalog is asked by
+-- functions that plan once a session, and once. Their tables are small and their plans simple: what
+-- the parameters are makes no better plan, and so they and all that they call take generic ones.
+
+-- What the log of a source has for a view, by a function of the source's own.
+-- What a refresh asks before and after its program, asked once.
+
+
+CREATE OR REPLACE FUNCTION idivm.create_due(source integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    base text := 's' || source;
+    pending text := format('c.xid >= (SELECT pg_snapshot_xmin((since).snapshot)) AND idivm.is_pending(c.xid, c.seq, since, %s)', source);
+BEGIN
+    EXECUTE format(
+        'CREATE OR REPLACE FUNCTION idivm_log.%I(since idivm.watermark, OUT pending bigint, OUT truncated boolean, OUT own bigint)'
+        ' LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS %L',
+        base || '_due',
+        format('BEGIN
+    pending := (EXISTS (SELECT %1$s))::integer;
+    truncated := pending > 0 AND EXISTS (SELECT %1$s AND c.op = ''T'');
+    IF pending > 0 AND pg_current_xact_id_if_assigned() IS NOT NULL THEN
+        own := (SELECT max(c.seq) %1$s AND c.xid = pg_current_xact_id_if_assigned());
+    END IF;
+END', format('FROM idivm_log.%I AS c
+    WHERE %s', base, pending)));
+    EXECUTE format(
+        'CREATE OR REPLACE FUNCTION idivm_log.%I(since idivm.watermark) RETURNS boolean'
+        ' LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS %L',
+        base || '_any', format('DECLARE
+    late_a tid := idivm.last_page(%2$L);
+    late_b tid := idivm.last_page(%3$L);
+BEGIN
+    RETURN EXISTS (SELECT FROM %2$s AS c WHERE c.ctid >= late_a AND %4$s)
+        OR EXISTS (SELECT FROM %3$s AS c WHERE c.ctid >= late_b AND %4$s)
+        OR EXISTS (SELECT FROM idivm_log.%1$I AS c WHERE %4$s);
+END', base, format('idivm_log.%I', base || '_a'), format('idivm_log.%I', base || '_b'), pending));
+END
+$$;
+
+-- An index of the log by transaction, which finds the few rows that a kept view has yet to consume.
+CREATE OR REPLACE FUNCTION idivm.index_log(source integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    segment text;
+BEGIN
+    FOREACH segment IN ARRAY ARRAY['_a', '_b'] LOOP
+        EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON idivm_log.%I (xid)',
+                       's' || source || segment || '_xid', 's' || source || segment);
+    END LOOP;
+END
+$$;
+
+-- What the logs have for a view: NULL nothing, 'C' changes, 'R' a truncation among them; and the
+-- statements of this very transaction that it has consumed with them.
+CREATE OR REPLACE FUNCTION idivm.pending_of(view_id integer, since idivm.watermark, OUT kind "char", OUT marks jsonb)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    source integer;
+    log record;
+BEGIN
+    IF since.own_xid = pg_current_xact_id_if_assigned() THEN
+        marks := since.own_marks;
+    END IF;
+    FOR source IN SELECT vs.source FROM idivm.view_sources vs WHERE vs.view = view_id LOOP
+        EXECUTE format('SELECT * FROM idivm_log.%I($1)', 's' || source || '_due') INTO log USING since;
+        IF log.pending > 0 THEN
+            kind := CASE WHEN log.truncated OR kind = 'R' THEN 'R' ELSE 'C' END;
+        END IF;
+        IF log.own IS NOT NULL THEN
+            marks := coalesce(marks, '{}') || jsonb_build_object(source, log.own);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- MERGE into partitioned tables.
+
+-- Whether the UPDATE trigger that calls this may have been given too few rows: of a row that a MERGE
+-- moves from one partition to another, transition tables hold the old and the new image only if the
+-- MERGE has actions for DELETE and INSERT as well. A trigger cannot see what statement fires it; the
+-- text that the client sent, or the statement around the trigger in the call stack, shows that it is
+-- no MERGE. Functions in SQL and prepared statements keep theirs to themselves. Nothing was moved if
+-- no row of a partition was deleted; these counts may include the last second's transactions.
+CREATE OR REPLACE FUNCTION idivm.merge_may_have_moved_rows(merged regclass) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    stack text;
+    around text;
+BEGIN
+    GET DIAGNOSTICS stack = PG_CONTEXT;
+    -- Below the lines of this function, of the statement that calls it and of the trigger's function.
+    around := substring(stack, E'_update_[0-9]+\\(\\)[^\\n]*\\n(.*)');
+    IF (CASE WHEN around IS NULL THEN current_query() !~* E'\\m(merge|execute)\\M'
+            ELSE around ~* E'\\mupdate\\M' AND around !~* E'\\mmerge\\M' END) THEN
+        RETURN false;
+    END IF;
+    RETURN NOT current_setting('track_counts')::boolean OR EXISTS (
+        SELECT FROM pg_partition_tree(merged) AS t
+        WHERE t.isleaf AND pg_stat_get_xact_tuples_deleted(t.relid) > 0);
+END
+$$;
+
+-- What there is to do once a view was computed anew. A log row that is visible while its transaction
+-- is not came with a dump: the tables have held that change from the beginning.
+CREATE OR REPLACE FUNCTION idivm.settle(view_id integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    segment text;
+BEGIN
+    FOR segment IN
+        SELECT 's' || vs.source || suffix FROM idivm.view_sources vs
+        CROSS JOIN unnest(ARRAY['_a', '_b']) AS suffix WHERE vs.view = view_id
+    LOOP
+        EXECUTE format(
+            'DELETE FROM idivm_log.%I WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())'
+            ' AND NOT pg_visible_in_snapshot(xid, pg_current_snapshot()) AND xid <> pg_current_xact_id()', segment);
+    END LOOP;
+    IF idivm.reads_unlogged(view_id) THEN
+        INSERT INTO idivm.witnesses SELECT view_id
+        WHERE NOT EXISTS (SELECT FROM idivm.witnesses w WHERE w.view = view_id);
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION idivm.log_limit(options jsonb) RETURNS bigint
+    LANGUAGE sql STABLE
+    RETURN pg_size_bytes(coalesce(options ->> 'log_limit', idivm.database_setting('idivm.log_limit'), '1GB'));
+
+CREATE OR REPLACE FUNCTION idivm.log_action(options jsonb) RETURNS text
+    LANGUAGE sql STABLE
+    RETURN coalesce(options ->> 'on_log_limit', idivm.database_setting('idivm.on_log_limit'), 'warn');
+
+-- The bytes of log that a view has yet to consume, to a page: rows were written nearly in the order
+-- in which their transactions ended, so the first pending one is found by halving.
+CREATE OR REPLACE FUNCTION idivm.log_kept(view_id integer) RETURNS bigint
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    page bigint := current_setting('block_size')::bigint;
+    mark idivm.watermark := (SELECT w.mark FROM idivm.watermarks w WHERE w.view = view_id);
+    segment record;
+    first bigint;
+    beyond bigint;
+    middle bigint;
+    consumed boolean;
+    kept bigint := 0;
+BEGIN
+    FOR segment IN
+        SELECT vs.source, c.oid::regclass AS log, pg_relation_size(c.oid) / page AS pages
+        FROM idivm.view_sources vs
+        JOIN pg_class c ON c.relnamespace = 'idivm_log'::regnamespace
+                       AND c.relname IN ('s' || vs.source || '_a', 's' || vs.source || '_b')
+        WHERE vs.view = view_id
+    LOOP
+        first := 0;
+        beyond := segment.pages;
+        WHILE first < beyond LOOP
+            middle := (first + beyond) / 2;
+            consumed := NULL;
+            EXECUTE format('SELECT NOT idivm.is_pending(xid, seq, $1, %s) FROM %s WHERE ctid >= $2 LIMIT 1',
+                           segment.source, segment.log)
+            INTO consumed USING mark, format('(%s,0)', middle)::tid;
+            IF consumed THEN
+                first := middle + 1;
+            ELSE
+                beyond := middle;
+            END IF;
+        END LOOP;
+        kept := kept + (segment.pages - first) * page;
+    END LOOP;
+    RETURN kept;
+END
+$$;
+COMMENT ON FUNCTION idivm.log_kept(integer) IS 'the bytes of change logs that a view has yet to consume';
+
+-- The views that keep more log than they may; of one source, or of all.
+CREATE OR REPLACE FUNCTION idivm.overdue(source integer DEFAULT NULL)
+    RETURNS TABLE (view integer, name text, action text, kept bigint, most bigint)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    FOR view, name, action, most IN
+        SELECT v.id, coalesce(c.oid::regclass::text, v.name), idivm.log_action(v.options), idivm.log_limit(v.options)
+        FROM idivm.views v JOIN pg_class c ON c.oid = v.relation
+        WHERE v.status = 'ready'
+          AND (v.id NOT IN (SELECT idivm.kept_views()) OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id))
+          AND (overdue.source IS NULL
+               OR EXISTS (SELECT FROM idivm.view_sources vs WHERE vs.view = v.id AND vs.source = overdue.source))
+    LOOP
+        -- The sizes are quickly told, and mostly settle it.
+        CONTINUE WHEN most >= (
+            SELECT coalesce(sum(pg_relation_size(l.oid)), 0) FROM idivm.view_sources vs
+            JOIN pg_class l ON l.relnamespace = 'idivm_log'::regnamespace
+                           AND l.relname IN ('s' || vs.source || '_a', 's' || vs.source || '_b')
+            WHERE vs.view = overdue.view);
+        kept := idivm.log_kept(view);
+        IF kept > most THEN
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION idivm.overdue(integer) IS 'the views that keep more of the change logs than their log_limit';
+
+-- Has the next refresh rebuild the views of a source that keep too much and ask for that, so that
+-- their logs can go; tells of the others in the server's log.
+CREATE OR REPLACE FUNCTION idivm.mind_limits(source integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    late record;
+BEGIN
+    FOR late IN SELECT * FROM idivm.overdue(mind_limits.source) LOOP
+        -- Whoever refreshes the view at this moment still needs its log.
+        IF late.action = 'rebuild' AND pg_try_advisory_xact_lock(idivm.lock_class(), late.view) THEN
+            PERFORM FROM idivm.views v WHERE v.id = late.view FOR NO KEY UPDATE SKIP LOCKED;
+            IF FOUND THEN
+                UPDATE idivm.views v SET status = 'invalid' WHERE v.id = late.view;
+            END IF;
+        ELSE
+            RAISE LOG 'the view % keeps % of change logs, more than its log_limit of %',
+                late.name, pg_size_pretty(late.kept), pg_size_pretty(late.most)
+                USING HINT = format('CALL idivm.refresh_all(%L) brings it up to date.', late.name);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Writers look now and then, as nobody else may be there.
+CREATE OR REPLACE FUNCTION idivm.look_after_log(source integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- One transaction that may stay prepared for hours must not empty a log, which locks it.
+    IF current_setting('max_prepared_transactions') = '0'
+       AND EXISTS (SELECT FROM idivm.overdue(look_after_log.source) o WHERE o.action = 'rebuild')
+       AND idivm.may_defer() THEN
+        INSERT INTO idivm.commits (views, logs) VALUES ('{}', ARRAY[source]);
+    ELSIF current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
+        PERFORM idivm.mind_limits(source);
+    END IF;
+EXCEPTION WHEN OTHERS THEN
+    IF idivm.ends_refresh(sqlstate) THEN
+        RAISE;
+    END IF;
+    RAISE LOG 'the size of the change log idivm_log.s% could not be looked at: %', source, sqlerrm;
+END
+$$;
+
+-- Called by a capture trigger that cannot log its statement. Whoever repairs capture waits for the
+-- writers of the table first, so that the mark is not taken off too early.
+CREATE OR REPLACE FUNCTION idivm.note_lost(source integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM FROM idivm.views v
+    WHERE v.status = 'ready' AND v.id IN (SELECT vs.view FROM idivm.view_sources vs WHERE vs.source = note_lost.source)
+    ORDER BY v.id FOR NO KEY UPDATE;
+    UPDATE idivm.views v SET status = 'invalid'
+    WHERE v.status = 'ready' AND v.id IN (SELECT vs.view FROM idivm.view_sources vs WHERE vs.source = note_lost.source);
+END
+$$;
+COMMENT ON FUNCTION idivm.note_lost(integer) IS
+    'has the views of a table rebuilt, as a statement on it could not be logged';
+
+-- The beginning of a statement that logs the rows of a transition table, if the table has no longer
+-- the columns for which its capture functions were made: the source view's query, over those rows. NULL
+-- where the source view is gone or is not as idivm made it.
+CREATE OR REPLACE FUNCTION idivm.images(source integer, changed regclass, operation text) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view regclass := to_regclass(format('idivm_def.%I', 's' || source));
+    query text := pg_get_viewdef(view);
+    ending text;
+BEGIN
+    SELECT E'\n   FROM ' || s.relation || ' t;' INTO ending
+    FROM idivm.sources s JOIN idivm.source_members m ON m.source = s.id
+    WHERE s.id = images.source AND m.member = changed;
+    IF ending IS NULL THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = format('a trigger of table %s does not belong to capture as idivm has set it up', changed),
+            HINT = 'Drop it, and run idivm doctor.';
+    END IF;
+    IF right(query, length(ending)) IS DISTINCT FROM ending THEN
+        RETURN NULL;
+    END IF;
+    query := left(query, -length(ending));
+    RETURN 'WITH ' || concat_ws(', ',
+        CASE WHEN operation <> 'INSERT' THEN
+            format('old_images AS (SELECT ROW(r.*)::%s AS image FROM (%s FROM old_rows AS t) AS r)', view, query) END,
+        CASE WHEN operation <> 'DELETE' THEN
+            format('new_images AS (SELECT ROW(r.*)::%s AS image FROM (%s FROM new_rows AS t) AS r)', view, query) END)
+        || ' ';
+END
+$$;
+
+-- Whether there is anything to do for a view.
+CREATE OR REPLACE FUNCTION idivm.is_due(view_id integer) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    one record;
+BEGIN
+    FOR one IN
+        SELECT v.moving OR v.status = 'invalid'
+                   OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id) AS anew, w AS watermark, vs.source,
+               pg_relation_size(to_regclass('idivm_log.s' || vs.source || '_a'))
+                   + pg_relation_size(to_regclass('idivm_log.s' || vs.source || '_b')) AS bytes
+        FROM idivm.views v LEFT JOIN idivm.watermarks w ON w.view = v.id
+             LEFT JOIN idivm.view_sources vs ON vs.view = v.id
+        WHERE v.id = view_id
+        ORDER BY bytes DESC NULLS FIRST
+    LOOP
+        IF one.anew THEN
+            RETURN true;
+        END IF;
+        EXIT WHEN one.bytes = 0 OR one.source IS NULL;
+        IF idivm.has_any(one.source, (one.watermark).mark) THEN
+            RETURN true;
+        END IF;
+    END LOOP;
+    IF NOT FOUND THEN
+        -- It has gone.
+        RETURN false;
+    END IF;
+    RETURN idivm.is_foreign(one.watermark) OR idivm.has_drifted(view_id);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION idivm.has_entries(one regclass, other regclass) RETURNS boolean
+    LANGUAGE sql
+    RETURN pg_catalog.pg_relation_size(one) > 0 OR pg_catalog.pg_relation_size(other) > 0;
+COMMENT ON FUNCTION idivm.has_entries(regclass, regclass) IS
+    'whether there is anything in one of the two segments of a log';
+
+-- Where the last page of a table begins.
+CREATE OR REPLACE FUNCTION idivm.last_page(relation regclass) RETURNS tid
+    LANGUAGE sql
+    RETURN pg_catalog.format(
+        '(%s,0)',
+        greatest(pg_catalog.pg_relation_size(relation) / pg_catalog.current_setting('block_size')::integer - 1, 0)
+    )::tid;
+COMMENT ON FUNCTION idivm.last_page(regclass) IS 'the least position on the last page of a table';
+
+CREATE OR REPLACE FUNCTION idivm.has_any(source integer, since idivm.watermark) RETURNS boolean
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    due boolean;
+BEGIN
+    EXECUTE pg_catalog.format('SELECT idivm_log.%I($1)', 's' || source || '_any') INTO due USING since;
+    RETURN due;
+END
+$$;
+COMMENT ON FUNCTION idivm.has_any(integer, idivm.watermark) IS
+    'whether the log of a source holds changes that are pending after a watermark';

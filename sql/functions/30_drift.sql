@@ -1,0 +1,298 @@
+-- Drift: whether what a view reads is still what its plan was made for.
+
+-- Whether a captured table has lost the key that its rows are told apart by.
+-- A key whose columns may be NULL is no key.
+CREATE OR REPLACE FUNCTION idivm.key_is_gone(source integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT s.keyed AND (
+        NOT EXISTS (
+            SELECT FROM pg_index i
+            WHERE i.indrelid = s.relation AND i.indisunique AND i.indisvalid
+              AND i.indpred IS NULL AND i.indexprs IS NULL
+              AND (SELECT array_agg(k ORDER BY k) FROM unnest(i.indkey[:i.indnkeyatts - 1]::smallint[]) AS k)
+                  = (SELECT array_agg(c.attnum::smallint ORDER BY c.attnum)
+                     FROM idivm.source_columns c WHERE c.source = s.id AND c.in_key))
+        OR EXISTS (
+            SELECT FROM idivm.source_columns c
+            JOIN pg_attribute a ON a.attrelid = s.relation AND a.attnum = c.attnum
+            WHERE c.source = s.id AND c.in_key AND NOT a.attnotnull))
+    FROM idivm.sources s WHERE s.id = key_is_gone.source);
+END
+$$;
+
+-- What years of use bring: capture that somebody switched off, tables that a crash empties, logs
+-- from another cluster, views that nobody refreshes.
+
+-- Staying right ----------------------------------------------------------------------------------
+
+-- Whether a trigger of capture fires in the sessions that it is for: statement triggers in ordinary
+-- sessions, the row trigger in replica sessions, the trigger on TRUNCATE in both. DISABLE TRIGGER ALL
+-- and ENABLE TRIGGER ALL around a bulk load leave the last two firing in ordinary sessions alone.
+CREATE OR REPLACE FUNCTION idivm.fires_as_installed(source integer, trigger name, fires "char") RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    RETURN fires = CASE trigger
+        WHEN 'idivm_' || source || '_insert' THEN 'O'
+        WHEN 'idivm_' || source || '_update' THEN 'O'
+        WHEN 'idivm_' || source || '_delete' THEN 'O'
+        WHEN 'idivm_' || source || '_truncate' THEN 'A'
+        WHEN 'idivm_' || source || '_rows' THEN 'R'
+    END;
+
+-- Whether a table carries the capture triggers of a source as they were installed. A partitioned table has no
+-- row trigger.
+CREATE OR REPLACE FUNCTION idivm.carries_capture(source integer, member regclass) RETURNS boolean
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT (SELECT count(*) FROM pg_trigger t
+            WHERE t.tgrelid = c.oid AND idivm.fires_as_installed(source, t.tgname, t.tgenabled))
+           = CASE c.relkind WHEN 'p' THEN 4 ELSE 5 END
+    FROM pg_class c WHERE c.oid = member;
+END;
+
+CREATE OR REPLACE FUNCTION idivm.reads_unlogged(view_id integer) RETURNS boolean
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT EXISTS (
+        SELECT FROM idivm.view_sources vs
+        JOIN idivm.source_members m ON m.source = vs.source
+        JOIN pg_class c ON c.oid = m.member
+        WHERE vs.view = view_id AND c.relpersistence = 'u');
+END;
+
+-- Whether partitions or heirs of a captured table came or went.
+CREATE OR REPLACE FUNCTION idivm.members_differ(source integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM idivm.sources s WHERE s.id = members_differ.source AND EXISTS (
+            (SELECT d FROM idivm.descendants(s.relation) d
+             EXCEPT SELECT m.member FROM idivm.source_members m WHERE m.source = s.id)
+            UNION ALL
+            (SELECT m.member FROM idivm.source_members m WHERE m.source = s.id
+             EXCEPT SELECT d FROM idivm.descendants(s.relation) d)));
+END
+$$;
+
+CREATE OR REPLACE VIEW idivm.broken_promises AS
+SELECT vs.view, m.member
+FROM idivm.view_sources vs
+JOIN idivm.sources s ON s.id = vs.source
+JOIN idivm.source_members m ON m.source = vs.source
+WHERE EXISTS (
+          SELECT FROM pg_attribute a
+          JOIN pg_attribute b ON b.attrelid = m.member AND b.attname = a.attname
+          WHERE a.attrelid = s.relation AND a.attnum = ANY (vs.not_null)
+            AND (NOT b.attnotnull OR EXISTS (
+                SELECT FROM pg_constraint k
+                WHERE k.conrelid = m.member AND k.contype = 'n' AND NOT k.convalidated
+                  AND k.conkey = ARRAY[b.attnum])))
+   OR vs.keys <> '[]' AND m.member = s.relation AND EXISTS (
+          SELECT FROM jsonb_array_elements(vs.keys) k
+          WHERE NOT EXISTS (
+              SELECT FROM pg_index i
+              WHERE i.indrelid = s.relation AND i.indisunique AND i.indimmediate AND i.indisvalid
+                AND i.indpred IS NULL AND i.indexprs IS NULL
+                AND to_jsonb(i.indkey[:i.indnkeyatts - 1]::smallint[]) = k));
+COMMENT ON VIEW idivm.broken_promises IS 'tables that have lost a key or a NOT NULL that the plan of a view relies on';
+
+-- The expression of a generated column, whatever the names in it; NULL if the column has none.
+CREATE OR REPLACE FUNCTION idivm.expression_digest(relation regclass, attnum smallint) RETURNS text
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT md5(regexp_replace(d.adbin::text, ':location -?[0-9]+', '', 'g'))
+    FROM pg_attribute a JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+    WHERE a.attrelid = relation AND a.attnum = expression_digest.attnum AND a.attgenerated <> '';
+END;
+
+-- SET EXPRESSION rewrites a table without firing a trigger.
+CREATE OR REPLACE VIEW idivm.changed_expressions AS
+SELECT e.view, e.member, e.attnum, e.in_plan
+FROM idivm.view_expressions e
+JOIN pg_attribute a ON a.attrelid = e.member AND a.attnum = e.attnum AND NOT a.attisdropped
+WHERE idivm.expression_digest(e.member, e.attnum) IS DISTINCT FROM e.digest;
+COMMENT ON VIEW idivm.changed_expressions IS
+    'generated columns that a view reads and that have another expression since its content was computed';
+
+-- Records the expressions of the stored columns that a view reads, also in partitions and inheritance
+-- children, which may have their own. What the plan has in it stays as it was when that was made.
+CREATE OR REPLACE FUNCTION idivm.note_expressions(view_id integer) RETURNS void
+    LANGUAGE sql
+BEGIN ATOMIC
+    INSERT INTO idivm.view_expressions AS e (view, member, attnum, in_plan, digest)
+    SELECT r.view, m, b.attnum, false, idivm.expression_digest(m, b.attnum)
+    FROM idivm.view_expressions r
+    JOIN idivm.view_sources vs ON vs.view = r.view
+    JOIN idivm.sources s ON s.id = vs.source AND s.relation = r.member
+    JOIN pg_attribute a ON a.attrelid = r.member AND a.attnum = r.attnum
+    CROSS JOIN LATERAL idivm.descendants(r.member) m
+    JOIN pg_attribute b ON b.attrelid = m AND b.attname = a.attname
+    WHERE r.view = view_id AND NOT r.in_plan
+    ON CONFLICT (view, member, attnum) DO UPDATE SET digest = excluded.digest
+    WHERE e.digest IS DISTINCT FROM excluded.digest;
+    DELETE FROM idivm.view_expressions e
+    WHERE e.view = view_id AND NOT e.in_plan AND NOT EXISTS (
+        SELECT FROM idivm.view_sources vs JOIN idivm.sources s ON s.id = vs.source
+        CROSS JOIN LATERAL idivm.descendants(s.relation) m
+        WHERE vs.view = view_id AND m = e.member);
+END;
+
+-- Dropping a column or a type with CASCADE drops the views over it: the source view, and the view of the
+-- log if the log has a column of that type.
+CREATE OR REPLACE FUNCTION idivm.capture_is_broken(source integer) RETURNS boolean
+    LANGUAGE sql STABLE
+    RETURN to_regclass('idivm_def.s' || source) IS NULL
+        OR to_regclass('idivm_log.s' || source) IS NULL
+        OR to_regclass('idivm_log.s' || source || '_seq') IS NULL;
+COMMENT ON FUNCTION idivm.capture_is_broken(integer) IS
+    'whether a part of what captures the changes of a table was dropped';
+
+-- Whether a view was computed since the server last emptied unlogged tables. A standby cannot read them at all.
+CREATE OR REPLACE FUNCTION idivm.is_witnessed(view_id integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF pg_is_in_recovery() THEN
+        -- Not even a plan of a query on an unlogged table can be made there.
+        RETURN true;
+    END IF;
+    RETURN EXISTS (SELECT FROM idivm.witnesses w WHERE w.view = view_id);
+END
+$$;
+
+-- Whether what a view reads or calls, or the relation that users read, is no longer what it was when the
+-- view was planned.
+CREATE OR REPLACE FUNCTION idivm.looks_drifted(view_id integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        JOIN idivm.source_members m ON m.source = vs.source
+        LEFT JOIN pg_class c ON c.oid = m.member
+        WHERE vs.view = view_id AND (
+            c.oid IS NOT NULL
+            AND (SELECT count(*) FROM pg_trigger t
+                 WHERE t.tgrelid = m.member AND idivm.fires_as_installed(m.source, t.tgname, t.tgenabled))
+                <> CASE c.relkind WHEN 'p' THEN 4 ELSE 5 END
+            OR (m.member <> s.relation OR c.relhassubclass) AND idivm.members_differ(s.id)
+            OR m.member = s.relation AND idivm.capture_is_broken(s.id)
+            OR m.member = s.relation AND s.keyed AND NOT EXISTS (
+                SELECT FROM pg_index i
+                WHERE i.indrelid = s.relation AND i.indisunique AND i.indisvalid
+                  AND i.indpred IS NULL AND i.indexprs IS NULL
+                  AND (SELECT count(*) FROM idivm.source_columns k WHERE k.source = s.id AND k.in_key) = i.indnkeyatts
+                  AND NOT EXISTS (
+                      SELECT FROM idivm.source_columns k
+                      WHERE k.source = s.id AND k.in_key AND k.attnum <> ALL (i.indkey[:i.indnkeyatts - 1]::smallint[])))
+            OR c.relpersistence = 'u' AND NOT idivm.is_witnessed(view_id))
+    ) OR EXISTS (
+        SELECT FROM idivm.inlined_views i
+        WHERE i.view = view_id AND i.signature IS DISTINCT FROM idivm.signature(i.relation)
+    ) OR EXISTS (
+        SELECT FROM idivm.broken_promises b WHERE b.view = view_id
+    ) OR EXISTS (
+        SELECT FROM idivm.changed_expressions c WHERE c.view = view_id
+    ) OR EXISTS (
+        SELECT FROM idivm.view_code c WHERE c.view = view_id AND idivm.code_drift(view_id) IS NOT NULL
+    ) OR EXISTS (
+        SELECT FROM idivm.views v
+        WHERE v.id = view_id
+          -- Else the planner may call is_shown first, which takes long and locks the relation.
+          AND CASE WHEN v.shown IS DISTINCT FROM idivm.signature(v.relation) THEN NOT idivm.is_shown(view_id) END
+    );
+END
+$$;
+
+-- The relations whose changes may make the view drift; NULL if they do not tell everything. A 0 among
+-- them stands for functions, types and the like.
+CREATE OR REPLACE FUNCTION idivm.watched_by(view_id integer) RETURNS oid[]
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = view_id) THEN
+        RETURN NULL;
+    END IF;
+    RETURN ARRAY(SELECT m.member::oid FROM idivm.view_sources vs
+                 JOIN idivm.source_members m ON m.source = vs.source WHERE vs.view = view_id
+               UNION ALL
+                 SELECT v.relation::oid FROM idivm.views v WHERE v.id = view_id AND v.relation IS NOT NULL
+               UNION ALL
+                 SELECT 0::oid FROM idivm.view_code c WHERE c.view = view_id);
+END
+$$;
+
+-- The same as before, with a plan that is made once a session: writers ask after every statement.
+-- Of each table: whether it is gone or its capture is off, whether partitions or inheritance children came or
+-- went, whether its key is gone, and whether a crash has emptied it.
+CREATE OR REPLACE FUNCTION idivm.has_drifted(view_id integer) RETURNS boolean
+    LANGUAGE sql
+    RETURN idivm.looks_drifted(view_id);
+COMMENT ON FUNCTION idivm.has_drifted(integer) IS
+    'whether what a view reads is no longer what it was planned for';
+
+-- What stands in the way of a view as it is now: what it reads is not what it was planned for, or may
+-- not be read. Beside it, idivm.view_errors has why the last refresh failed.
+CREATE OR REPLACE FUNCTION idivm.trouble(view_id integer) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    reason text;
+BEGIN
+    SELECT format('its owner %s may no longer read %s', r.rolname, coalesce(below.relation, s.relation)) INTO reason
+    FROM idivm.view_sources vs
+    JOIN idivm.sources s ON s.id = vs.source
+    JOIN pg_class t ON t.oid = s.relation
+    JOIN pg_class shown ON shown.oid = to_regclass('idivm_def.s' || s.id)
+    JOIN pg_roles r ON r.oid = shown.relowner
+    LEFT JOIN idivm.views below ON below.state = s.relation
+    WHERE vs.view = view_id AND NOT has_table_privilege(r.oid, t.oid, 'SELECT') AND EXISTS (
+        SELECT FROM idivm.source_columns c
+        WHERE c.source = s.id AND has_column_privilege(r.oid, t.oid, c.attnum, 'SELECT') IS NOT TRUE)
+    ORDER BY s.id LIMIT 1;
+    IF reason IS NOT NULL OR NOT idivm.has_drifted(view_id) THEN
+        RETURN reason;
+    END IF;
+    SELECT coalesce(
+        min(format('a column or a type of %s was dropped with CASCADE, and capture of the table with it', one.shown))
+            FILTER (WHERE idivm.capture_is_broken(one.source)),
+        min(format('%s does not carry capture yet, so that rows written to it directly are not noticed', (
+            SELECT d FROM idivm.descendants(one.relation) d
+            WHERE NOT EXISTS (SELECT FROM idivm.source_members m WHERE m.source = one.source AND m.member = d)
+            ORDER BY d LIMIT 1)))
+            FILTER (WHERE EXISTS (
+                SELECT FROM idivm.descendants(one.relation) d
+                WHERE NOT EXISTS (SELECT FROM idivm.source_members m WHERE m.source = one.source AND m.member = d))),
+        min(format('a partition or an inheritance child of %s is gone', one.shown))
+            FILTER (WHERE idivm.members_differ(one.source)),
+        min(format('triggers of capture on %s are missing or disabled', one.off)) FILTER (WHERE one.off IS NOT NULL),
+        min(format('%s has lost the key by which its rows are told apart', one.shown))
+            FILTER (WHERE idivm.key_is_gone(one.source)),
+        min(format('the unlogged table %s was emptied by a crash', one.shown))
+            FILTER (WHERE idivm.reads_unlogged(view_id)
+                    AND NOT idivm.is_witnessed(view_id)))
+    INTO reason
+    FROM (
+        SELECT vs.source, s.relation, coalesce(below.relation, s.relation) AS shown, (
+                   SELECT m.member FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member
+                   WHERE m.source = s.id AND NOT idivm.carries_capture(s.id, m.member) ORDER BY m.number LIMIT 1) AS off
+        FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        JOIN pg_class t ON t.oid = s.relation
+        LEFT JOIN idivm.views below ON below.state = s.relation
+        WHERE vs.view = view_id
+    ) AS one;
+    RETURN coalesce(
+        reason,
+        (SELECT format('%s has lost a key or a NOT NULL that its plan relies on', min(b.member::text))
+         FROM idivm.broken_promises b WHERE b.view = view_id HAVING count(*) > 0),
+        (SELECT format('%s was replaced or altered', min(i.relation::text)) FROM idivm.inlined_views i
+         WHERE i.view = view_id AND i.signature IS DISTINCT FROM idivm.signature(i.relation) HAVING count(*) > 0),
+        'something that it reads is no longer what it was planned for');
+END
+$$;
+COMMENT ON FUNCTION idivm.trouble(integer) IS
+    'why the next refresh of a view computes it anew, or why it cannot be refreshed; NULL if nothing is wrong';

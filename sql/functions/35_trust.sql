@@ -1,0 +1,332 @@
+-- Trust: whose rights and whose code a maintained view depends on.
+--
+-- What maintains a view runs with the rights of its owner, at other people's writes. So it reads no more than
+-- PostgreSQL would let the query of the view read, and calls no code of a role that the owner does not trust.
+
+-- A role trusts itself, the roles that it is a member of, superusers, and the owner of idivm's catalog, whose
+-- functions its programs call in any case. That a superuser has the rights of all roles does not count.
+CREATE OR REPLACE FUNCTION idivm.trusts(who oid, whom oid) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE roles(role) AS (
+            SELECT who
+          UNION
+            SELECT m.roleid FROM roles JOIN pg_auth_members m ON m.member = roles.role
+        )
+        SELECT whom IN (SELECT role FROM roles)
+            OR coalesce((SELECT rolsuper FROM pg_roles WHERE oid = whom), false)
+            OR whom = (SELECT nspowner FROM pg_namespace WHERE nspname = 'idivm')
+            OR whom = 'pg_database_owner'::regrole
+               AND (SELECT datdba FROM pg_database WHERE datname = current_database()) IN (SELECT role FROM roles)
+    );
+END
+$$;
+COMMENT ON FUNCTION idivm.trusts(oid, oid) IS 'whether code of one role may run with the rights of another';
+
+-- What runs when a query is planned or answered, as far as PostgreSQL knows it: functions, also behind operators,
+-- casts and aggregates, and domains, whose owners can give them constraints at any time; foreign tables with
+-- their servers. It goes through plain views, and the types of the columns that are read.
+CREATE OR REPLACE FUNCTION idivm.code_behind(definition regclass, types oid[])
+    RETURNS TABLE (what text, owner oid)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+    -- It looks up few objects by their numbers, whatever the planner expects.
+    SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+AS $$
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE used(class, object) AS (
+        (SELECT 'pg_class'::regclass::oid, definition::oid
+         UNION ALL SELECT 'pg_type'::regclass, t FROM unnest(types) AS t
+         UNION ALL SELECT 'pg_type'::regclass, a.atttypid FROM pg_attribute a
+                   WHERE a.attrelid = definition AND a.attnum > 0 AND NOT a.attisdropped)
+      UNION
+        SELECT further.class, further.object
+        FROM used u CROSS JOIN LATERAL (
+            SELECT d.refclassid AS class, d.refobjid AS object
+            FROM pg_depend d WHERE d.classid = u.class AND d.objid = u.object
+              AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_type'::regclass)
+            UNION ALL
+            SELECT 'pg_rewrite'::regclass, r.oid
+            FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class AND c.relkind = 'v'
+            WHERE u.class = 'pg_class'::regclass AND r.ev_class = u.object AND r.rulename = '_RETURN'
+            UNION ALL
+            -- A maintained view below is read where its content is stored.
+            SELECT 'pg_class'::regclass, c.oid
+            FROM pg_depend d JOIN pg_class c ON c.oid = d.refobjid AND c.relkind IN ('v', 'f')
+            WHERE u.class IN ('pg_rewrite'::regclass, 'pg_proc'::regclass) AND d.classid = u.class AND d.objid = u.object
+              AND d.refclassid = 'pg_class'::regclass
+              AND NOT EXISTS (SELECT FROM idivm.views v WHERE v.relation = c.oid)
+            UNION ALL
+            SELECT 'pg_type'::regclass, a.atttypid
+            FROM pg_depend d JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
+            WHERE u.class = 'pg_rewrite'::regclass AND d.classid = u.class AND d.objid = u.object
+              AND d.refclassid = 'pg_class'::regclass AND d.refobjsubid > 0
+            UNION ALL
+            SELECT 'pg_type'::regclass, part.type
+            FROM pg_type t CROSS JOIN LATERAL (
+                SELECT t.typbasetype UNION ALL SELECT t.typelem
+                UNION ALL SELECT a.atttypid FROM pg_attribute a
+                          WHERE t.typrelid <> 0 AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+                UNION ALL SELECT unnest(ARRAY[r.rngtypid, r.rngsubtype]) FROM pg_range r
+                          WHERE t.oid IN (r.rngtypid, r.rngmultitypid)
+            ) AS part (type)
+            WHERE u.class = 'pg_type'::regclass AND t.oid = u.object
+            UNION ALL
+            SELECT 'pg_constraint'::regclass, k.oid FROM pg_constraint k
+            WHERE u.class = 'pg_type'::regclass AND k.contypid = u.object
+            UNION ALL
+            SELECT 'pg_proc'::regclass, f.oid
+            FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+            JOIN idivm.rings r ON r.schema = n.nspname AND r.name IN (p.proname, left(p.proname, -4))
+            CROSS JOIN LATERAL unnest(ARRAY[r.plus, r.times, r.negate, r.zero, r.one, r.lift]) AS ring (part)
+            JOIN pg_proc f ON f.oid = to_regprocedure(ring.part)
+            WHERE u.class = 'pg_proc'::regclass AND p.oid = u.object
+        ) AS further
+        -- PostgreSQL's own objects have smaller numbers, and depend on no others.
+        WHERE further.object >= 16384
+    )
+    SELECT CASE p.prokind WHEN 'a' THEN 'the aggregate ' ELSE 'the function ' END || p.oid::regprocedure, p.proowner
+    FROM used u JOIN pg_proc p ON u.class = 'pg_proc'::regclass AND p.oid = u.object
+    UNION ALL
+    SELECT 'the domain ' || t.oid::regtype, t.typowner
+    FROM used u JOIN pg_type t ON u.class = 'pg_type'::regclass AND t.oid = u.object AND t.typtype = 'd'
+    UNION ALL
+    SELECT 'the foreign table ' || c.oid::regclass, one.owner
+    FROM used u JOIN pg_class c ON u.class = 'pg_class'::regclass AND c.oid = u.object AND c.relkind = 'f'
+    JOIN pg_foreign_table f ON f.ftrelid = c.oid
+    JOIN pg_foreign_server s ON s.oid = f.ftserver
+    CROSS JOIN LATERAL unnest(ARRAY[c.relowner, s.srvowner]) AS one (owner);
+END
+$$;
+COMMENT ON FUNCTION idivm.code_behind(regclass, oid[]) IS 'the code of users that a query calls, with its owners';
+
+-- Why a role, or else the owner of a definition, does not trust what it calls.
+CREATE OR REPLACE FUNCTION idivm.distrusted(definition regclass, types oid[], who oid DEFAULT NULL) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    RETURN (
+        SELECT format('it calls %s of the role %s, which the role %s does not trust; let %s own the view, or GRANT %s TO %s'
+                      ' if such code may run with the rights of %s', c.what, its.name, r.name, its.name, its.name, r.name, r.name)
+        FROM (SELECT coalesce(who, (SELECT d.relowner FROM pg_class d WHERE d.oid = definition)) AS role) AS runs
+        CROSS JOIN idivm.code_behind(definition, types) AS c
+        CROSS JOIN LATERAL (SELECT quote_ident(pg_get_userbyid(c.owner)) AS name) AS its
+        CROSS JOIN LATERAL (SELECT quote_ident(pg_get_userbyid(runs.role)) AS name) AS r
+        WHERE NOT idivm.trusts(runs.role, c.owner)
+        ORDER BY c.what COLLATE "C" LIMIT 1
+    );
+END
+$$;
+
+-- Why PostgreSQL would not let the query of a view read what it reads. Below a plain view its owner is asked,
+-- or, if it is a security_invoker view, who reads the maintained view: in a refresh, its owner.
+CREATE OR REPLACE FUNCTION idivm.unreadable(view_id integer) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    RETURN (
+        SELECT format('%s may not read %s%s, which %s; grant the right, or change the view',
+                      quote_ident(pg_get_userbyid(a.asked)),
+                      CASE WHEN a.hides THEN 'all rows of ' WHEN a.columns = '{}' THEN '' ELSE 'all that is used of ' END,
+                      a.relation,
+                      CASE WHEN a.through = a.definition THEN 'its query reads' ELSE format('its query reads through %s', a.through) END)
+        FROM (
+            SELECT r.through, r.relation, r.columns, v.definition, asks.asked,
+                   c.relrowsecurity AND NOT coalesce((SELECT o.rolsuper OR o.rolbypassrls FROM pg_roles o WHERE o.oid = asks.asked), false)
+                   AND (c.relforcerowsecurity OR NOT pg_has_role(asks.asked, c.relowner, 'USAGE')) AS hides
+            FROM idivm.view_reads r
+            JOIN idivm.views v ON v.id = r.view
+            JOIN pg_class d ON d.oid = v.definition
+            JOIN pg_class t ON t.oid = r.through
+            JOIN pg_class c ON c.oid = r.relation
+            CROSS JOIN LATERAL (
+                SELECT CASE WHEN EXISTS (SELECT FROM pg_options_to_table(t.reloptions) o
+                                         WHERE o.option_name = 'security_invoker' AND o.option_value::boolean)
+                            THEN d.relowner ELSE t.relowner END AS asked) AS asks
+            WHERE r.view = view_id
+        ) AS a
+        WHERE a.hides OR NOT (
+            has_table_privilege(a.asked, a.relation, 'SELECT')
+            OR CASE WHEN a.columns = '{}' THEN has_any_column_privilege(a.asked, a.relation, 'SELECT')
+                    -- Of a column that is gone nothing is known.
+                    ELSE NOT EXISTS (SELECT FROM unnest(a.columns) AS n
+                                     WHERE NOT has_column_privilege(a.asked, a.relation, n, 'SELECT')) END)
+        ORDER BY a.relation::text COLLATE "C" LIMIT 1
+    );
+END
+$$;
+
+-- Why the query of a view may not call what it calls. PostgreSQL asks who runs a query, also below plain views.
+CREATE OR REPLACE FUNCTION idivm.uncallable(view_id integer) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    RETURN (
+        SELECT format('%s may not call %s; grant the right, or change the view',
+                      quote_ident(pg_get_userbyid(q.relowner)), f.oid::regprocedure)
+        FROM idivm.views v
+        JOIN pg_class q ON q.oid = v.definition
+        CROSS JOIN LATERAL (
+            SELECT v.definition::oid UNION ALL SELECT i.relation FROM idivm.inlined_views i WHERE i.view = v.id
+        ) AS own (relation)
+        JOIN pg_rewrite r ON r.ev_class = own.relation AND r.rulename = '_RETURN'
+        JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+                        AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
+        CROSS JOIN LATERAL (
+            SELECT d.refobjid WHERE d.refclassid = 'pg_proc'::regclass
+            UNION ALL
+            SELECT o.oprcode::oid FROM pg_operator o WHERE d.refclassid = 'pg_operator'::regclass AND o.oid = d.refobjid
+        ) AS f (oid)
+        WHERE v.id = view_id AND NOT has_function_privilege(q.relowner, f.oid, 'EXECUTE')
+        ORDER BY f.oid::regprocedure::text COLLATE "C" LIMIT 1
+    );
+END
+$$;
+
+-- Whether somebody whom the owner of a view does not trust has replaced a plain view below it. What it reads and
+-- calls now is found out by planning the view anew.
+CREATE OR REPLACE FUNCTION idivm.replaced(view_id integer) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    RETURN (
+        SELECT format('%s, which it reads, was replaced by %s, whom its owner does not trust; plan it anew by idivm refresh',
+                      i.relation, quote_ident(pg_get_userbyid(c.relowner)))
+        FROM idivm.views v
+        JOIN pg_class d ON d.oid = v.definition
+        JOIN idivm.inlined_views i ON i.view = v.id
+        JOIN pg_class c ON c.oid = i.relation AND c.relkind = 'v'
+        WHERE v.id = view_id AND NOT idivm.trusts(d.relowner, c.relowner)
+          AND i.signature IS DISTINCT FROM idivm.signature(i.relation)
+        ORDER BY i.relation LIMIT 1
+    );
+END
+$$;
+
+-- Keeps plain views of roles that the owner of a view does not trust as they are until the end of the transaction, so
+-- that what was found out about them still holds when they are read. To prepare a statement locks all that it
+-- names, and neither plans anything nor asks for rights.
+CREATE OR REPLACE FUNCTION idivm.hold_views_below(view_id integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    held record;
+    next bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+    changer bigint;
+BEGIN
+    SELECT v.definition, array_agg(i.relation) AS views INTO held
+    FROM idivm.views v
+    JOIN pg_class d ON d.oid = v.definition
+    JOIN idivm.inlined_views i ON i.view = v.id
+    JOIN pg_class c ON c.oid = i.relation AND c.relkind = 'v'
+    WHERE v.id = view_id AND NOT idivm.trusts(d.relowner, c.relowner)
+    GROUP BY v.definition;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    EXECUTE format('PREPARE idivm_views_below AS TABLE %s', held.definition);
+    DEALLOCATE idivm_views_below;
+    IF current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable') THEN
+        RETURN;
+    END IF;
+    -- PostgreSQL reads views as they are, and a query of the catalog as the snapshot has them.
+    FOR changer IN
+        SELECT r.xmax::text::bigint FROM pg_rewrite r WHERE r.ev_class = ANY (held.views) AND r.xmax <> '0'
+    LOOP
+        changer := changer + (next & ~4294967295);
+        IF changer - next > 2147483648 THEN
+            changer := changer - 4294967296;
+        END IF;
+        IF pg_xact_status(changer::text::xid8) <> 'aborted' THEN
+            RAISE EXCEPTION 'a plain view was replaced after this transaction took its snapshot'
+                USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Why a view may not be maintained, or NULL. Of a view that reads nobody else's views and calls no code of users
+-- nothing is asked: PostgreSQL itself checks the rights to its tables as they are read.
+CREATE OR REPLACE FUNCTION idivm.forbidden(view_id integer) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM idivm.hold_views_below(view_id);
+    RETURN (SELECT coalesce(idivm.distrusted(v.definition, v.types), idivm.replaced(v.id), idivm.unreadable(v.id),
+                            idivm.uncallable(v.id))
+            FROM idivm.views v WHERE v.id = view_id AND v.types IS NOT NULL);
+END
+$$;
+COMMENT ON FUNCTION idivm.forbidden(integer) IS 'why a view may not be maintained: what its owner may not read or does not trust';
+
+-- Leaves a kept view, and the views that read it, to the next refresh that may bring them up; writers go on.
+CREATE OR REPLACE FUNCTION idivm.leave_behind(view_id integer, reason text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    left_one record;
+BEGIN
+    FOR left_one IN
+        WITH RECURSIVE readers(id) AS (
+            SELECT view_id
+          UNION
+            SELECT v.id FROM readers r JOIN idivm.views v ON r.id IN (SELECT idivm.views_below(v.id))
+        )
+        UPDATE idivm.views v SET status = 'invalid'
+        FROM readers r WHERE v.id = r.id AND v.status = 'ready'
+        RETURNING v.id, v.name
+    LOOP
+        PERFORM idivm.note_error(left_one.id, '42501', reason, '');
+        RAISE WARNING '% is not kept up to date any more: %', left_one.name, reason;
+    END LOOP;
+END
+$$;
+
+-- Notes what a view reads, and whether others' rights or code are to be checked at each refresh.
+CREATE OR REPLACE FUNCTION idivm.note_reads(view_id integer, captured oid[], reads jsonb) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    DELETE FROM idivm.view_reads r WHERE r.view = view_id;
+    INSERT INTO idivm.view_reads
+    SELECT view_id, r.through, r.relation, r.columns
+    FROM jsonb_to_recordset(reads) AS r (through oid, relation oid, columns smallint[]);
+    UPDATE idivm.views v
+    SET types = CASE WHEN EXISTS (SELECT FROM idivm.view_reads r WHERE r.view = v.id AND r.through <> v.definition)
+                       OR EXISTS (SELECT FROM idivm.code_behind(v.definition, captured))
+                       OR EXISTS (SELECT FROM idivm.view_sources vs
+                                  JOIN pg_class s ON s.oid = to_regclass('idivm_def.s' || vs.source)
+                                  JOIN pg_class d ON d.oid = v.definition
+                                  WHERE vs.view = v.id AND s.relowner <> d.relowner)
+                     THEN captured::regtype[] END
+    WHERE v.id = view_id;
+END
+$$;
+
+-- Gives what a view consists of to the owner of its definition, where another role has made it anew.
+CREATE OR REPLACE FUNCTION idivm.hand_over(view_id integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    statement text;
+BEGIN
+    FOR statement IN
+        SELECT format('ALTER %s %s OWNER TO %s', object.kind, object.name, d.relowner::regrole)
+        FROM idivm.views v
+        JOIN pg_class d ON d.oid = v.definition
+        CROSS JOIN LATERAL (
+            SELECT 'FUNCTION', p.oid::regprocedure::text, p.proowner FROM pg_proc p
+            WHERE p.pronamespace = 'idivm_state'::regnamespace AND p.proname = 'refresh_' || v.id
+            UNION ALL
+            SELECT CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.oid::regclass::text, c.relowner FROM pg_class c
+            WHERE c.relnamespace = 'idivm_state'::regnamespace AND c.relkind IN ('r', 'v')
+              AND c.relname ~ ('_' || v.id || '$')
+        ) AS object (kind, name, owner)
+        WHERE v.id = view_id AND object.owner <> d.relowner
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+END
+$$;

@@ -1,0 +1,303 @@
+-- Locks: the order in which refreshes, writers and collections take them.
+
+-- Takes the locks of a refresh of these views; the transaction's snapshot is best taken afterwards.
+-- Kept views have nothing pending in any snapshot, and their writers are not to wait for refreshes.
+CREATE OR REPLACE FUNCTION idivm.lock_views(view_ids integer[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    PERFORM idivm.lock_apart(ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id),
+                             ARRAY(SELECT id FROM idivm.kept_views() AS id));
+END
+$$;
+
+-- One lock for the writers of all eager views, taken before their first statement has locked anything.
+CREATE OR REPLACE FUNCTION idivm.lock_eager() RETURNS void
+    LANGUAGE sql
+    RETURN pg_catalog.pg_advisory_xact_lock(idivm.lock_class(), '-2147483648'::pg_catalog.int4);
+COMMENT ON FUNCTION idivm.lock_eager() IS 'waits until no other transaction writes tables of eager views';
+
+-- An apply worker writes rows without statements, and brings eager views up at the commit.
+CREATE OR REPLACE FUNCTION idivm.lock_eager_of(view_ids integer[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF EXISTS (SELECT FROM idivm.kept_views('{eager}') AS id WHERE id = ANY (view_ids)) THEN
+        PERFORM idivm.lock_eager();
+    END IF;
+END
+$$;
+
+-- Locks tables in a mode, and kept views, until the end of the transaction. Writers take such locks in the order of
+-- their statements. So this waits for one lock at a time and releases all others meanwhile, except for what has the
+-- order of everybody: the lock of eager views, then kept views by number. When writers follow each other so closely
+-- that one lock or another is always taken, it waits for the tables in order.
+-- With `eager`, the lock of eager views comes first. While it waits for a table it would hold up the transaction that
+-- has this lock, so it gives up such a wait soon, and tries again.
+CREATE OR REPLACE FUNCTION idivm.hold_still(tables regclass[], mode text, kept integer[] DEFAULT '{}',
+                                            eager boolean DEFAULT false, beside regclass[] DEFAULT '{}') RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    in_order boolean := tables = '{}';
+    is_patient boolean := current_setting('lock_timeout') <> '0'
+        OR NOT EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager');
+    relation regclass;
+    view_id integer;
+    late regclass;
+    late_view integer;
+    waits boolean;
+BEGIN
+    FOR attempt IN 1..200 LOOP
+        EXIT WHEN is_patient AND cardinality(tables) = 1 AND kept = '{}' AND NOT eager;
+        BEGIN
+            waits := is_patient;
+            IF late IS NOT NULL THEN
+                IF NOT is_patient THEN
+                    PERFORM set_config('lock_timeout', '50ms', true);
+                END IF;
+                EXECUTE format('LOCK TABLE %s IN %s MODE', late, CASE WHEN late = ANY (beside) THEN 'ROW EXCLUSIVE' ELSE mode END);
+                PERFORM set_config('lock_timeout', '0', true) WHERE NOT is_patient;
+            ELSIF late_view IS NOT NULL THEN
+                PERFORM pg_advisory_xact_lock(idivm.lock_class(), late_view);
+            ELSIF eager THEN
+                PERFORM idivm.lock_eager();
+            END IF;
+            waits := false;
+            IF eager AND NOT (late IS NULL AND late_view IS NULL)
+               AND NOT pg_try_advisory_xact_lock(idivm.lock_class(), '-2147483648'::integer) THEN
+                late := NULL;
+                late_view := NULL;
+                RAISE lock_not_available;
+            END IF;
+            FOREACH relation IN ARRAY beside LOOP
+                late := relation;
+                EXECUTE format('LOCK TABLE %s IN ROW EXCLUSIVE MODE NOWAIT', relation);
+            END LOOP;
+            FOREACH relation IN ARRAY tables LOOP
+                late := relation;
+                EXECUTE format('LOCK TABLE %s IN %s MODE NOWAIT', relation, mode);
+            END LOOP;
+            late := NULL;
+            FOR view_id IN SELECT id FROM unnest(kept) AS id ORDER BY id LOOP
+                IF in_order THEN
+                    waits := true;
+                    PERFORM pg_advisory_xact_lock(idivm.lock_class(), view_id);
+                ELSIF NOT pg_try_advisory_xact_lock(idivm.lock_class(), view_id) THEN
+                    late_view := view_id;
+                    RAISE lock_not_available;
+                END IF;
+            END LOOP;
+            RETURN;
+        EXCEPTION WHEN lock_not_available THEN
+            IF waits THEN
+                -- The session's own lock_timeout.
+                RAISE;
+            END IF;
+        END;
+    END LOOP;
+    IF eager THEN
+        PERFORM idivm.lock_eager();
+    END IF;
+    FOREACH relation IN ARRAY beside LOOP
+        EXECUTE format('LOCK TABLE %s IN ROW EXCLUSIVE MODE', relation);
+    END LOOP;
+    FOREACH relation IN ARRAY tables LOOP
+        EXECUTE format('LOCK TABLE %s IN %s MODE', relation, mode);
+    END LOOP;
+    PERFORM pg_advisory_xact_lock(idivm.lock_class(), id)
+    FROM (SELECT id FROM unnest(kept) AS id ORDER BY id) AS ordered;
+END
+$$;
+
+-- Of some tables, those whose writers take the lock of eager views.
+CREATE OR REPLACE FUNCTION idivm.written_in_turn(tables regclass[]) RETURNS regclass[]
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    RETURN ARRAY(
+        SELECT r FROM unnest(tables) AS r
+        WHERE EXISTS (SELECT FROM pg_trigger t
+                      WHERE t.tgrelid = r AND t.tgname ~ '^idivm_[0-9]+_begin$' AND t.tgenabled = 'A'
+                        AND encode(t.tgargs, 'escape') <> E'{}\\000')
+        ORDER BY r);
+
+-- Keeps the tables and kept views that a refresh reads as they are, until the end of the transaction. The writers of
+-- some tables hold the lock of eager views; the others are kept out by a table lock.
+CREATE OR REPLACE FUNCTION idivm.hold_sources(tables regclass[], kept integer[] DEFAULT '{}') RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    beside regclass[] := '{}';
+    now regclass[];
+    any_eager boolean := EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager');
+BEGIN
+    IF any_eager THEN
+        beside := idivm.written_in_turn(tables);
+    END IF;
+    LOOP
+        PERFORM idivm.hold_still(ARRAY(SELECT r FROM unnest(tables) AS r WHERE r <> ALL (beside) ORDER BY r), 'SHARE', kept,
+                                 any_eager AND (beside <> '{}' OR kept <> '{}'), beside);
+        EXIT WHEN beside = '{}';
+        -- A mode may have changed before the tables were locked.
+        now := idivm.written_in_turn(tables);
+        EXIT WHEN beside <@ now;
+        beside := now;
+    END LOOP;
+END
+$$;
+
+-- Waits for the open writers of the tables below some views, and keeps new ones out until the end of
+-- the transaction. Writers take tables before the locks of kept views, and so must who does both.
+CREATE OR REPLACE FUNCTION idivm.hold_writers(view_ids integer[], readers boolean DEFAULT false) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM idivm.hold_still(
+        ARRAY(SELECT DISTINCT s.relation
+              FROM idivm.refresh_order(view_ids) AS id
+              JOIN idivm.view_sources vs ON vs.view = id
+              JOIN idivm.sources s ON s.id = vs.source
+              JOIN pg_class c ON c.oid = s.relation
+              WHERE NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation)
+                -- A view can be dropped also by one who may not lock its tables.
+                AND (NOT readers OR pg_has_role(c.relowner, 'USAGE')
+                     OR has_table_privilege(c.oid, 'UPDATE, DELETE, TRUNCATE'))
+              ORDER BY s.relation),
+        CASE WHEN readers THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END);
+END
+$$;
+
+-- Whether the statement that calls a refresh may itself have changed these views' tables. Rows that
+-- it has changed are in the table and not yet in the log, where they come at its end: a refresh now
+-- would meet them in the joins, and the next one count them once more. PostgreSQL does not say what
+-- statements are open, so the signs are: a trigger; a caller whose text is that of a change.
+CREATE OR REPLACE FUNCTION idivm.is_mid_statement(view_ids integer[], callers text) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    query text;
+BEGIN
+    IF pg_current_xact_id_if_assigned() IS NULL THEN
+        RETURN false;
+    END IF;
+    query := regexp_replace(current_query(), E'^(\\s|--[^\\n]*\\n|/\\*.*?\\*/)+', '');
+    RETURN (pg_trigger_depth() > 0
+             OR callers ~* E'"\\s*((insert|update|delete|merge)\\M|with\\M[^"]*\\m(insert|update|delete|merge)\\M)'
+             -- Of several statements in one text the refresh may be one.
+             OR query ~* E'^(insert|update|delete|merge|copy|explain|with\\M.*\\m(insert|update|delete|merge))\\M'
+                AND query !~ E';\\s*\\S')
+        AND EXISTS (
+            SELECT FROM pg_locks l
+            WHERE l.pid = pg_backend_pid() AND l.granted AND l.locktype = 'relation' AND l.mode = 'RowExclusiveLock'
+              AND l.relation IN (
+                  SELECT m.member FROM idivm.view_sources vs
+                  JOIN idivm.sources s ON s.id = vs.source
+                  JOIN idivm.source_members m ON m.source = s.id
+                  WHERE vs.view = ANY (view_ids)
+                    AND NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation)));
+END
+$$;
+
+-- Keeps the tables of a view as the snapshot of this transaction has them. What TRUNCATE and ALTER
+-- TABLE do to a file is seen through every snapshot: a table that was emptied since looks empty, while
+-- the log does not say so yet.
+-- A table is locked before its partitions and inheritance children, in the order that TRUNCATE uses: a refresh
+-- that locked the children first could deadlock with it.
+CREATE OR REPLACE FUNCTION idivm.pin_tables(view_id integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    one record;
+BEGIN
+    FOR one IN
+        SELECT m.member::regclass AS name, c.oid, nullif(c.relfilenode, 0) AS file, c.relkind = 'p' AS is_parted
+        FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        JOIN idivm.source_members m ON m.source = vs.source
+        JOIN pg_class c ON c.oid = m.member
+        WHERE vs.view = view_id AND c.relkind IN ('r', 'm', 'p')
+        ORDER BY m.member <> s.relation, c.relkind <> 'p', c.oid
+    LOOP
+        -- Of a table that was dropped there is nothing to lock.
+        IF pg_relation_filenode(one.oid) IS NOT NULL OR one.is_parted AND to_regclass(one.name::text) IS NOT NULL THEN
+            EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE', one.name);
+        END IF;
+        IF pg_relation_filenode(one.oid) IS DISTINCT FROM one.file THEN
+            RAISE EXCEPTION 'the table % was truncated or rewritten after this transaction took its snapshot', one.name
+                USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+        END IF;
+    END LOOP;
+EXCEPTION WHEN undefined_table THEN
+    RAISE EXCEPTION 'a table was dropped after this transaction took its snapshot'
+        USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+END
+$$;
+COMMENT ON FUNCTION idivm.pin_tables(integer) IS
+    'locks a view''s tables against what no snapshot hides, and fails if it has happened since this one';
+
+-- What a refresh under REPEATABLE READ makes sure of: it fails if another one has committed since the
+-- snapshot. Under READ COMMITTED the view's lock is enough.
+CREATE OR REPLACE FUNCTION idivm.claim_watermark(view_id integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM FROM idivm.watermarks w WHERE w.view = view_id FOR NO KEY UPDATE;
+    PERFORM idivm.pin_tables(view_id);
+END
+$$;
+
+-- Takes the locks of a refresh of these views but for those that are kept, and says whether any of them
+-- was held by somebody else.
+-- While this waits for a lock, its holder may make the view synchronous. The view's writers then wait for this
+-- lock, so it must not be held while waiting for others: all locks are released, and those still needed are
+-- taken again. A fixed snapshot does not show a change of mode; there the refresh fails with 40001.
+CREATE OR REPLACE FUNCTION idivm.lock_apart(view_ids integer[], kept integer[]) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    apart integer[] := ARRAY(SELECT id FROM unnest(view_ids) AS id WHERE id <> ALL (kept) ORDER BY id);
+    snapshot_is_fixed boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
+    view_id integer;
+    callers text;
+    waited boolean := false;
+BEGIN
+    IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
+        GET DIAGNOSTICS callers = PG_CONTEXT;
+        IF idivm.is_mid_statement(apart, callers) THEN
+            RAISE EXCEPTION 'a view cannot be refreshed by a statement that may have changed its tables'
+                USING ERRCODE = 'object_in_use',
+                      HINT = 'Refresh it after the statement; or create it WITH (maintain = eager), which shows '
+                             'each statement''s changes, or WITH (maintain = on_commit).';
+        END IF;
+    END IF;
+    LOOP
+        BEGIN
+            FOREACH view_id IN ARRAY apart LOOP
+                CONTINUE WHEN pg_try_advisory_xact_lock(idivm.lock_class(), view_id);
+                waited := pg_advisory_xact_lock(idivm.lock_class(), view_id) IS NOT NULL;
+                IF snapshot_is_fixed AND view_id < apart[cardinality(apart)] THEN
+                    RAISE EXCEPTION 'another session has refreshed or changed these views meanwhile'
+                        USING ERRCODE = 'serialization_failure';
+                ELSIF NOT snapshot_is_fixed AND apart && ARRAY(SELECT idivm.kept_views()) THEN
+                    RAISE EXCEPTION USING ERRCODE = 'IV001', MESSAGE = 'these views are kept by now';
+                END IF;
+            END LOOP;
+            RETURN waited;
+        EXCEPTION WHEN SQLSTATE 'IV001' THEN
+            apart := ARRAY(SELECT id FROM unnest(apart) AS id WHERE id NOT IN (SELECT idivm.kept_views()) ORDER BY id);
+        END;
+    END LOOP;
+END
+$$;
+
+-- Locks in one order, also with those who come meanwhile: of drops, collections, refreshes and changes of mode.
+
+-- Waits for who is at work on the logs of some sources before the first of them goes: a collection reads a
+-- log's numbers before its rows, which go the other way round, and may look at the other logs of a view.
+CREATE OR REPLACE FUNCTION idivm.hold_logs(sources integer[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(idivm.lock_class(), -source)
+    FROM (SELECT source FROM unnest(sources) AS source ORDER BY source) AS ordered;
+END
+$$;

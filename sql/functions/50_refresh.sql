@@ -1,0 +1,550 @@
+-- Refreshing one view, several views, or all of them.
+
+-- A conflict with another transaction, a cancelled query, a server that shuts down or a transaction that
+-- may not write: these are not the fault of the view, and the whole refresh has to end.
+CREATE OR REPLACE FUNCTION idivm.ends_refresh(state text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    RETURN left(state, 2) IN ('25', '40', '57') OR state = '55P03';
+COMMENT ON FUNCTION idivm.ends_refresh(text) IS 'whether an error with this SQLSTATE ends the refresh of all views';
+
+CREATE OR REPLACE FUNCTION idivm.note_error(view_id integer, state text, message text, hint text) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    told text := message || coalesce('. ' || nullif(hint, ''), '');
+BEGIN
+    INSERT INTO idivm.view_errors AS e (view, at, sqlstate, message)
+    VALUES (view_id, clock_timestamp(), state, told)
+    ON CONFLICT (view) DO UPDATE SET at = excluded.at, sqlstate = excluded.sqlstate, message = excluded.message;
+    RETURN told;
+END
+$$;
+COMMENT ON FUNCTION idivm.note_error(integer, text, text, text) IS 'keeps the reason why a view could not be refreshed';
+
+-- After an error because a diff does not fit in memory or in an array: computes the view anew, which holds no diff.
+-- Gives the rows changed, or the reason of the error that is left.
+CREATE OR REPLACE FUNCTION idivm.recompute_if_too_large(view_id integer, by_writer boolean, INOUT state text,
+                                                        INOUT reason text, INOUT hint text, OUT changed bigint)
+    LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF state NOT IN ('54000', '53200') AND reason NOT LIKE 'invalid memory alloc request size%' THEN
+        RETURN;
+    END IF;
+    UPDATE idivm.views v SET status = 'invalid' WHERE v.id = view_id AND v.status = 'ready';
+    changed := coalesce(idivm.bring_up(view_id, by_writer), 0);
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, reason = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+    IF idivm.ends_refresh(state) THEN
+        RAISE;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.recompute_if_too_large(integer, boolean, text, text, text) IS
+    'computes a view anew after an error, if the error is that its diff was too large';
+
+-- Where `apart`, each view has a subtransaction; otherwise only those have one whose last refresh failed,
+-- and any other error ends the function.
+CREATE OR REPLACE FUNCTION idivm.refresh_in_order(ordered integer[], kept integer[], behind boolean, apart boolean)
+    RETURNS TABLE (view_id integer, changed bigint, seconds double precision, error text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    snapshot_is_fixed boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
+    one_cut boolean := snapshot_is_fixed AND NOT behind;
+    suspects integer[] := CASE WHEN apart THEN ordered
+                               ELSE ARRAY(SELECT e.view FROM idivm.view_errors e WHERE e.view = ANY (ordered)) END;
+    failed integer[] := '{}';
+    lower_view text;
+    due boolean;
+    started timestamptz;
+    state text;
+    hint text;
+    again record;
+BEGIN
+    FOREACH view_id IN ARRAY ordered LOOP
+        started := clock_timestamp();
+        changed := 0;
+        error := NULL;
+        IF failed <> '{}' THEN
+            SELECT coalesce(v.relation::text, v.name) INTO lower_view
+            FROM idivm.views_below(view_id) AS below JOIN idivm.views v ON v.id = below
+            WHERE below = ANY (failed) ORDER BY v.id LIMIT 1;
+            IF FOUND THEN
+                error := idivm.note_error(view_id, '55000',
+                                          format('it reads %s, which could not be refreshed', lower_view), '');
+            END IF;
+        END IF;
+        IF error IS NULL AND (behind OR view_id <> ALL (kept)) THEN
+            due := one_cut;
+            IF NOT one_cut THEN
+                BEGIN
+                    due := idivm.is_due(view_id);
+                EXCEPTION WHEN OTHERS THEN
+                    IF idivm.ends_refresh(sqlstate) THEN
+                        RAISE;
+                    END IF;
+                    -- The refresh meets the error again, and says so.
+                    due := true;
+                END;
+            END IF;
+            IF due AND NOT one_cut THEN
+                -- Under READ COMMITTED each statement below would see a later state: hold the writers of all
+                -- tables until this transaction ends, so that the group is one cut and no change is both in a
+                -- state and still pending. Kept views that are read must stand still, too.
+                PERFORM idivm.hold_sources(
+                    ARRAY(SELECT DISTINCT s.relation
+                          FROM idivm.view_sources vs
+                          JOIN idivm.sources s ON s.id = vs.source
+                          WHERE NOT snapshot_is_fixed AND vs.view = ANY (ordered) AND vs.view <> ALL (kept)
+                            AND NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation)
+                          ORDER BY s.relation),
+                    ARRAY(SELECT id FROM unnest(kept) AS id WHERE id = ANY (ordered) ORDER BY id));
+                one_cut := true;
+            END IF;
+            IF one_cut AND view_id = ANY (suspects) THEN
+                -- A subtransaction that writes nothing takes no transaction number.
+                BEGIN
+                    changed := coalesce(idivm.bring_up(view_id, false), 0);
+                EXCEPTION WHEN OTHERS THEN
+                    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, error = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+                    IF idivm.ends_refresh(state) THEN
+                        RAISE;
+                    END IF;
+                    again := idivm.recompute_if_too_large(view_id, false, state, error, hint);
+                    changed := again.changed;
+                    error := CASE WHEN changed IS NULL THEN idivm.note_error(view_id, again.state, again.reason, again.hint) END;
+                END;
+            ELSIF one_cut THEN
+                changed := coalesce(idivm.bring_up(view_id, false), 0);
+            END IF;
+        END IF;
+        IF error IS NOT NULL THEN
+            failed := failed || view_id;
+            changed := NULL;
+        END IF;
+        seconds := extract(epoch FROM clock_timestamp() - started);
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION idivm.refresh_in_order(integer[], integer[], boolean, boolean) IS
+    'refreshes views in the given order, each with its own fate or all together';
+
+-- A view that fails, and a view that reads it, has an error instead of a number of changed rows.
+CREATE OR REPLACE FUNCTION idivm.refresh_views(view_ids integer[])
+    RETURNS TABLE (view_id integer, changed bigint, seconds double precision, error text)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    snapshot_is_fixed boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
+    started timestamptz := clock_timestamp();
+    alone record;
+    ordered integer[];
+    kept integer[];
+    behind boolean;
+BEGIN
+    IF NOT snapshot_is_fixed AND cardinality(view_ids) = 1 THEN
+        view_id := view_ids[1];
+        alone := idivm.refresh_alone(view_id);
+        changed := alone.changed;
+        error := alone.error;
+        IF changed IS NOT NULL OR error IS NOT NULL THEN
+            seconds := extract(epoch FROM clock_timestamp() - started);
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END IF;
+    ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id);
+    kept := ARRAY(SELECT id FROM idivm.kept_views() AS id);
+    IF idivm.lock_apart(ordered, kept) THEN
+        ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id);
+        kept := ARRAY(SELECT id FROM idivm.kept_views() AS id);
+    END IF;
+    IF snapshot_is_fixed THEN
+        PERFORM idivm.refuse_recycled_log(ordered);
+    END IF;
+    behind := kept && ordered AND idivm.kept_are_behind(ordered);
+    IF behind THEN
+        -- What is mended below is to reach the kept views above.
+        ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids || kept) AS id);
+    END IF;
+    IF cardinality(ordered) > 32 THEN
+        -- After 64 subtransactions, snapshots of all sessions cost more. So many views share one, and
+        -- begin again with one for each only if a view fails that did not fail before.
+        BEGIN
+            RETURN QUERY SELECT * FROM idivm.refresh_in_order(ordered, kept, behind, false);
+            RETURN;
+        EXCEPTION WHEN OTHERS THEN
+            IF idivm.ends_refresh(sqlstate) THEN
+                RAISE;
+            END IF;
+        END;
+    END IF;
+    RETURN QUERY SELECT * FROM idivm.refresh_in_order(ordered, kept, behind, true);
+END
+$$;
+COMMENT ON FUNCTION idivm.refresh_views(integer[]) IS
+    'refreshes views and what they read, each with its own fate, in one cut';
+
+CREATE OR REPLACE FUNCTION idivm.refresh(VARIADIC names text[])
+    RETURNS TABLE (view text, changed bigint, seconds double precision, error text)
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    name text;
+    view_ids integer[] := '{}';
+    done record;
+BEGIN
+    FOREACH name IN ARRAY coalesce(names, '{}') LOOP
+        view_ids := view_ids OPERATOR(pg_catalog.||) idivm.view_id(name::pg_catalog.regclass);
+    END LOOP;
+    FOR done IN SELECT r.view_id, r.changed, r.seconds, r.error FROM idivm.refresh_views(view_ids) AS r LOOP
+        view := (SELECT v.relation::pg_catalog.text FROM idivm.views v WHERE v.id OPERATOR(pg_catalog.=) done.view_id);
+        changed := done.changed;
+        seconds := done.seconds;
+        error := done.error;
+        IF error IS NOT NULL THEN
+            RAISE WARNING '% could not be refreshed: %', view, error;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION idivm.refresh(text[]) IS
+    'brings the named views up to date in this transaction; CALL idivm.refresh_all(...) does so without holding writers';
+
+-- The views of a refresh are refreshed in one REPEATABLE READ transaction: no writer waits, and
+-- readers see one cut. Collection follows in transactions of its own.
+-- The views that could be refreshed are, when this fails because of the others.
+CREATE OR REPLACE PROCEDURE idivm.refresh_all(VARIADIC names text[] DEFAULT '{}')
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    ids pg_catalog.int4[];
+    tried pg_catalog.int4[] := '{}';
+    failed pg_catalog.int4[] := '{}';
+    failed_now pg_catalog.int4[];
+    attempt pg_catalog.int4 := 0;
+    again pg_catalog.bool;
+    to_collect pg_catalog.int4[];
+    source_id pg_catalog.int4;
+    reasons pg_catalog.text[];
+    state pg_catalog.text;
+BEGIN
+    IF pg_catalog.cardinality(names) OPERATOR(pg_catalog.=) 0 THEN
+        ids := ARRAY(SELECT v.id FROM idivm.views v WHERE v.status OPERATOR(pg_catalog.<>) 'building');
+    ELSE
+        ids := ARRAY(SELECT idivm.view_id(n::pg_catalog.regclass) FROM pg_catalog.unnest(names) AS n);
+    END IF;
+    LOOP
+        LOOP
+            -- Waiting happens before the snapshot is taken, so that it is not stale when the wait ends.
+            PERFORM idivm.lock_views(ids);
+            COMMIT;
+            SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+            BEGIN
+                again := false;
+                failed_now := ARRAY(SELECT r.view_id FROM idivm.refresh_views(ids) AS r WHERE r.error IS NOT NULL);
+            EXCEPTION WHEN serialization_failure THEN
+                attempt := attempt OPERATOR(pg_catalog.+) 1;
+                IF attempt OPERATOR(pg_catalog.>) 20 THEN
+                    RAISE;
+                END IF;
+                again := true;
+            END;
+            COMMIT;
+            EXIT WHEN NOT again;
+        END LOOP;
+        failed := failed OPERATOR(pg_catalog.||) failed_now;
+        to_collect := ARRAY(SELECT idivm.collectable(ids));
+        EXIT WHEN pg_catalog.cardinality(to_collect) OPERATOR(pg_catalog.=) 0;
+        FOREACH source_id IN ARRAY to_collect LOOP
+            PERFORM idivm.collect_source(source_id);
+            COMMIT;
+        END LOOP;
+        -- Their logs are full, and this is what they asked for.
+        tried := tried OPERATOR(pg_catalog.||) ids;
+        ids := ARRAY(
+            SELECT o.view FROM idivm.overdue() AS o
+            WHERE o.action OPERATOR(pg_catalog.=) 'refresh' AND o.view OPERATOR(pg_catalog.<>) ALL (tried));
+        EXIT WHEN pg_catalog.cardinality(ids) OPERATOR(pg_catalog.=) 0;
+        attempt := 0;
+    END LOOP;
+    IF pg_catalog.cardinality(failed) OPERATOR(pg_catalog.>) 0 THEN
+        SELECT pg_catalog.array_agg(
+                   pg_catalog.format(
+                       CASE WHEN pg_catalog.cardinality(failed) OPERATOR(pg_catalog.=) 1
+                            THEN '%s could not be refreshed: %s' ELSE '%s (%s)' END,
+                       COALESCE(v.relation::pg_catalog.text, v.name), e.message)
+                   ORDER BY f.place),
+               (pg_catalog.array_agg(e.sqlstate ORDER BY f.place))[1]
+        INTO reasons, state
+        FROM pg_catalog.unnest(failed) WITH ORDINALITY AS f (id, place)
+        JOIN idivm.views v ON v.id OPERATOR(pg_catalog.=) f.id
+        JOIN idivm.view_errors e ON e.view OPERATOR(pg_catalog.=) f.id;
+        IF reasons IS NOT NULL THEN
+            RAISE EXCEPTION USING
+                ERRCODE = state,
+                MESSAGE = CASE WHEN pg_catalog.cardinality(reasons) OPERATOR(pg_catalog.=) 1 THEN reasons[1]
+                               ELSE pg_catalog.format('%s views could not be refreshed: %s',
+                                                      pg_catalog.cardinality(reasons),
+                                                      pg_catalog.array_to_string(reasons, ', ')) END,
+                HINT = 'The other views were refreshed.';
+        END IF;
+    END IF;
+END
+$$;
+COMMENT ON PROCEDURE idivm.refresh_all(text[]) IS
+    'brings all views, or the named ones, up to date in a transaction of its own and collects the logs';
+
+-- Brings one view up to date and gives the rows changed, or NULL if there was nothing to do. The
+-- caller has its lock, and sees its sources standing still. With `by_writer` the view is kept.
+-- Looks for drift once: the tables are locked or the snapshot is fixed, so nothing can drift before the program
+-- has run. The callers have pinned the search_path. Writers leave a view alone for a minute once it has failed,
+-- and then try it again.
+CREATE OR REPLACE FUNCTION idivm.bring_up(view_id integer, by_writer boolean) RETURNS bigint
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    v record;
+    done record;
+    code idivm.view_code;
+    obstacle record;
+    snapshot pg_snapshot;
+    started timestamptz := clock_timestamp();
+    took double precision;
+    outcome text;
+    refusal text;
+BEGIN
+    -- One that a DROP ... CASCADE took apart is left to idivm.sweep().
+    -- Of a relation that is gone, has_table_privilege knows nothing.
+    SELECT one.name, one.moving, w.mark, w.refreshes,
+           one.status = 'invalid' OR idivm.is_foreign(w) AS anew,
+           has_table_privilege(one.state, 'SELECT') IS NULL AS lost,
+           (SELECT e.at FROM idivm.view_errors e WHERE e.view = one.id) AS failed_at,
+           one.types IS NOT NULL AS depends
+    INTO v
+    FROM idivm.views one LEFT JOIN idivm.watermarks w ON w.view = one.id
+    WHERE one.id = view_id AND one.status <> 'building'
+      AND has_table_privilege(one.definition, 'SELECT') IS NOT NULL;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF by_writer AND v.failed_at > started - interval '1 minute' THEN
+        RETURN NULL;
+    END IF;
+    IF v.lost THEN
+        RAISE EXCEPTION 'the table that holds the content of % is gone', v.name
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'idivm doctor makes it again; DROP VIEW by idivm removes the view.';
+    END IF;
+    IF by_writer AND v.anew AND EXISTS (
+        SELECT FROM idivm.views below JOIN idivm.view_errors e ON e.view = below.id
+        WHERE below.id IN (SELECT idivm.views_below(view_id)) AND below.status = 'invalid'
+    ) THEN
+        -- It was left behind with the view below, and is rebuilt after it.
+        RETURN NULL;
+    END IF;
+    IF v.depends THEN
+        refusal := idivm.forbidden(view_id);
+        IF refusal IS NOT NULL AND by_writer THEN
+            -- The write is legal all the same.
+            PERFORM idivm.leave_behind(view_id, refusal);
+            RETURN NULL;
+        ELSIF refusal IS NOT NULL THEN
+            RAISE EXCEPTION '%', refusal USING ERRCODE = 'insufficient_privilege';
+        END IF;
+    END IF;
+    IF idivm.has_drifted(view_id) THEN
+        obstacle := idivm.obstacle(view_id);
+        IF obstacle.reason IS NOT NULL THEN
+            PERFORM idivm.give_up(view_id, by_writer, obstacle.reason, obstacle.remedy);
+            RETURN NULL;
+        END IF;
+        v.anew := true;
+    END IF;
+    IF v.anew THEN
+        -- Before the content is computed: a later change of a function is noticed by the next refresh.
+        code := idivm.code_now(view_id);
+    END IF;
+    snapshot := pg_current_snapshot();
+    done := idivm.run_program(view_id, v.mark, v.anew);
+    IF v.failed_at IS NOT NULL THEN
+        DELETE FROM idivm.view_errors e WHERE e.view = view_id;
+    END IF;
+    IF done.kind IS NULL AND NOT v.moving THEN
+        RETURN NULL;
+    END IF;
+    IF done.kind = 'R' THEN
+        -- What a watermark from elsewhere calls pending leaves out one's own changes.
+        done.marks := idivm.own_marks(view_id);
+    END IF;
+    took := extract(epoch FROM clock_timestamp() - started);
+    UPDATE idivm.watermarks w
+    SET mark = ROW(snapshot, pg_current_xact_id(), done.marks)::idivm.watermark, cluster = idivm.cluster_of_session(),
+        refreshed_at = clock_timestamp(), refreshes = w.refreshes + 1, changed = done.changed,
+        seconds = took, total_seconds = w.total_seconds + took
+    WHERE w.view = view_id;
+    IF done.kind = 'R' THEN
+        PERFORM idivm.settle(view_id);
+        PERFORM idivm.note_expressions(view_id);
+        IF v.anew AND (idivm.code_drift(view_id) IN ('names', 'bodies')
+                       OR EXISTS (SELECT FROM idivm.view_code c WHERE c.view = view_id AND c.place <> code.place)) THEN
+            PERFORM idivm.note_code(code);
+        END IF;
+        -- What has drifted may drift back, and then this content would be wrong unnoticed.
+        outcome := CASE WHEN idivm.has_drifted(view_id) THEN 'invalid' ELSE 'ready' END;
+        UPDATE idivm.views one SET status = outcome WHERE one.id = view_id AND one.status <> outcome;
+    END IF;
+    IF by_writer AND v.refreshes % 256 = 255 AND current_setting('max_prepared_transactions') = '0'
+       AND idivm.may_defer() THEN
+        INSERT INTO idivm.commits (views, logs)
+        VALUES ('{}', ARRAY(SELECT vs.source FROM idivm.view_sources vs WHERE vs.view = view_id));
+    END IF;
+    RETURN done.changed;
+END
+$$;
+
+-- What serving and eager views ask for beside what refreshes do.
+
+-- Whether to compute the states of a view anew takes less time than so many accesses. Before a large
+-- diff was measured, an access is taken for a row that is read: only applying such a diff teaches
+-- what it costs, while a view that is computed anew in doubt meets an even larger one afterwards.
+-- The work of the query alone, without that of the states: the answer may be yes too early, never too late.
+CREATE OR REPLACE FUNCTION idivm.is_cheaper_anew(view_id integer, accesses double precision) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT idivm.is_cheaper_anew(view_id, accesses, 0)
+$$;
+
+-- The threshold base N of relations in heavy and light parts: N/4 <= size < N, where N/4 is rounded
+-- down. While the size stays within, values that change their part do so one by one.
+CREATE OR REPLACE FUNCTION idivm.threshold_base(base bigint, size bigint) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE STRICT SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    WHILE size >= base LOOP
+        base := 2 * base;
+    END LOOP;
+    WHILE size < base / 4 LOOP
+        base := base / 2 - 1;
+    END LOOP;
+    RETURN base;
+END
+$$;
+COMMENT ON FUNCTION idivm.threshold_base(bigint, bigint) IS
+    'the threshold base after the data have got another size: doubled or halved as long as that asks for it';
+
+-- Drops the refresh function of a view, whatever its signature, to make room for the next one.
+CREATE OR REPLACE FUNCTION idivm.replace_program(view_id integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    program regprocedure;
+BEGIN
+    FOR program IN
+        SELECT p.oid FROM pg_proc p
+        WHERE p.pronamespace = 'idivm_state'::regnamespace AND p.proname = 'refresh_' || view_id
+    LOOP
+        EXECUTE format('DROP FUNCTION %s', program);
+    END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION idivm.run_program(view_id integer, since idivm.watermark, rebuild boolean,
+                                             OUT changed bigint, OUT kind "char", OUT marks jsonb)
+    LANGUAGE plpgsql
+AS $$
+BEGIN
+    EXECUTE pg_catalog.format('SELECT * FROM idivm_state.%I($1, $2)', 'refresh_' || view_id)
+    INTO changed, kind, marks USING since, rebuild;
+END
+$$;
+COMMENT ON FUNCTION idivm.run_program(integer, idivm.watermark, boolean) IS
+    'calls the refresh function of a view';
+
+-- Whether to compute the states of a view anew takes less time than so many accesses, where its query is
+-- expected to go through so many rows. Before a large diff was measured, an access is taken for a row that
+-- is read: only applying such a diff teaches what it costs, while a view that is computed anew in doubt
+-- meets an even larger one afterwards.
+CREATE OR REPLACE FUNCTION idivm.is_cheaper_anew(view_id integer, accesses double precision, query_work double precision)
+    RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    known idivm.costs;
+BEGIN
+    SELECT * INTO known FROM idivm.costs c WHERE c.view = view_id;
+    RETURN accesses * coalesce(known.access_seconds, known.row_seconds, 1)
+         > idivm.work_anew(view_id, query_work) * coalesce(known.row_seconds, known.access_seconds / 4, 1);
+END
+$$;
+
+-- Refreshes one view that reads no view and that no view reads, in a transaction that sees what is
+-- committed: one query says all that `refresh_views` asks about the order of views, about kept ones, their
+-- logs and their tables. Of any other view it says NULL, having done nothing but to lock it.
+-- What stands around a small refresh costs more where other work came between than when it is repeated:
+-- it is done by fewer and shorter queries, and what is known for a while is not asked for again.
+
+CREATE OR REPLACE FUNCTION idivm.refresh_alone(view_id integer, OUT changed bigint, OUT error text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    one record;
+    source integer;
+    due boolean;
+    state text;
+    hint text;
+    again record;
+BEGIN
+    LOOP
+        SELECT v.status = 'invalid' OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id) AS anew, w AS watermark, reads.tables, reads.sources
+        INTO one
+        FROM idivm.views v
+        JOIN idivm.watermarks w ON w.view = v.id
+        CROSS JOIN LATERAL (
+            SELECT array_agg(s.relation ORDER BY s.relation) AS tables, array_agg(s.id ORDER BY s.id) AS sources,
+                   bool_or(EXISTS (SELECT FROM idivm.views below WHERE below.state = s.relation)) AS is_above
+            FROM idivm.view_sources vs
+            JOIN idivm.sources s ON s.id = vs.source
+            WHERE vs.view = v.id
+        ) AS reads
+        WHERE v.id = view_id AND v.maintain = 'deferred' AND NOT v.moving AND NOT reads.is_above
+          AND NOT EXISTS (SELECT FROM idivm.sources above WHERE above.relation = v.state);
+        IF NOT FOUND THEN
+            RETURN;
+        END IF;
+        -- Who waited looks again.
+        EXIT WHEN NOT idivm.lock_apart(ARRAY[view_id], '{}');
+    END LOOP;
+    BEGIN
+        due := one.anew;
+        IF NOT due THEN
+            FOREACH source IN ARRAY one.sources LOOP
+                due := idivm.has_entries(to_regclass('idivm_log.s' || source || '_a'), to_regclass('idivm_log.s' || source || '_b'))
+                       IS NOT FALSE AND idivm.has_any(source, (one.watermark).mark);
+                EXIT WHEN due;
+            END LOOP;
+        END IF;
+        IF NOT (due OR idivm.is_foreign(one.watermark) OR idivm.has_drifted(view_id)) THEN
+            changed := 0;
+            RETURN;
+        END IF;
+        PERFORM idivm.hold_sources(one.tables);
+        changed := coalesce(idivm.bring_up(view_id, false), 0);
+    EXCEPTION WHEN OTHERS THEN
+        GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, error = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+        IF idivm.ends_refresh(state) THEN
+            RAISE;
+        END IF;
+        -- The subtransaction that failed has let the tables go.
+        PERFORM idivm.hold_sources(one.tables);
+        again := idivm.recompute_if_too_large(view_id, false, state, error, hint);
+        changed := again.changed;
+        error := CASE WHEN changed IS NULL THEN idivm.note_error(view_id, again.state, again.reason, again.hint) END;
+    END;
+END
+$$;
+COMMENT ON FUNCTION idivm.refresh_alone(integer) IS
+    'refreshes a view that reads tables alone and is read by no view, or gives NULL for both';

@@ -1,0 +1,593 @@
+-- Synchronous views: maintained within the statements (eager) or at the commits (on_commit) of writers.
+
+-- The kept views: those in one of these modes, and every maintained view that they read.
+CREATE OR REPLACE FUNCTION idivm.kept_views(modes text[] DEFAULT '{eager,on_commit}') RETURNS SETOF integer
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    WITH RECURSIVE kept(id) AS (
+        SELECT v.id FROM idivm.views v WHERE v.maintain = ANY (modes) AND v.status <> 'building'
+      UNION
+        SELECT lower_view.id
+        FROM kept k
+        JOIN idivm.view_sources vs ON vs.view = k.id
+        JOIN idivm.sources s ON s.id = vs.source
+        JOIN idivm.views lower_view ON lower_view.state = s.relation
+    )
+    SELECT id FROM kept;
+END;
+
+-- What a change of a table makes due: the kept views that depend on it, lower ones first.
+CREATE OR REPLACE FUNCTION idivm.duties(OUT source integer, OUT eager integer[], OUT on_commit integer[]) RETURNS SETOF record
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    WITH RECURSIVE reads(view, source, below) AS (
+        SELECT vs.view, vs.source, lower_view.id
+        FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        LEFT JOIN idivm.views lower_view ON lower_view.state = s.relation
+    ), depends(source, view, depth) AS (
+        SELECT r.source, r.view, 0 FROM reads r WHERE r.below IS NULL
+      UNION
+        SELECT d.source, r.view, d.depth + 1 FROM depends d JOIN reads r ON r.below = d.view
+    ), due(source, view, depth, is_eager) AS (
+        SELECT d.source, d.view, max(d.depth), d.view IN (SELECT idivm.kept_views('{eager}'))
+        FROM depends d
+        WHERE d.view IN (SELECT idivm.kept_views())
+        GROUP BY d.source, d.view
+    )
+    SELECT d.source,
+           coalesce(array_agg(d.view ORDER BY d.depth, d.view) FILTER (WHERE d.is_eager), '{}'),
+           coalesce(array_agg(d.view ORDER BY d.depth, d.view) FILTER (WHERE NOT d.is_eager), '{}')
+    FROM due d GROUP BY d.source;
+END;
+
+-- Brings kept views up one by one, of which one has failed: the write stands, and those that fail stay
+-- as they were.
+CREATE OR REPLACE FUNCTION idivm.bring_up_apart(view_ids integer[]) RETURNS void
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    view_id integer;
+    failed integer[] := '{}';
+    shown text;
+    raises boolean;
+    below text;
+    state text;
+    reason text;
+    hint text;
+    again record;
+BEGIN
+    FOREACH view_id IN ARRAY view_ids LOOP
+        SELECT coalesce(lower_view.relation::text, lower_view.name) INTO below
+        FROM idivm.views_below(view_id) AS id JOIN idivm.views lower_view USING (id)
+        WHERE id = ANY (failed) ORDER BY id LIMIT 1;
+        IF FOUND THEN
+            reason := idivm.note_error(view_id, '55000', format('it reads %s, which could not be refreshed', below), '');
+            failed := failed || view_id;
+            CONTINUE;
+        END IF;
+        BEGIN
+            PERFORM idivm.bring_up(view_id, true);
+        EXCEPTION WHEN OTHERS THEN
+            GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, reason = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+            SELECT coalesce(v.relation::text, v.name), v.options ->> 'on_error' = 'raise' INTO shown, raises
+            FROM idivm.views v WHERE v.id = view_id;
+            IF idivm.ends_refresh(state) THEN
+                RAISE;
+            END IF;
+            again := idivm.recompute_if_too_large(view_id, true, state, reason, hint);
+            CONTINUE WHEN again.changed IS NOT NULL;
+            IF raises THEN
+                RAISE;
+            END IF;
+            IF NOT EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = view_id) THEN
+                RAISE WARNING 'the view % could not follow this change, and stays as it was: %', shown, reason
+                    USING HINT = 'idivm status shows the reason; idivm refresh tries again.';
+            END IF;
+            reason := idivm.note_error(view_id, state, reason, hint);
+            failed := failed || view_id;
+        END;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION idivm.bring_up_apart(integer[]) IS
+    'brings up views that writers keep, and notes the reason of those that fail';
+
+-- Locks kept views and brings them up, lower ones first. No view that fails ends the write.
+CREATE OR REPLACE FUNCTION idivm.bring_up_kept(view_ids integer[]) RETURNS void
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    view_id integer;
+    in_order boolean := true;
+    last integer := 0;
+    locked boolean;
+    applied bigint;
+BEGIN
+    FOREACH view_id IN ARRAY view_ids LOOP
+        in_order := in_order AND last < view_id;
+        last := view_id;
+    END LOOP;
+    FOREACH view_id IN ARRAY
+        CASE WHEN in_order THEN view_ids ELSE idivm.ascending(view_ids) END
+    LOOP
+        locked := pg_advisory_xact_lock(idivm.lock_class(), view_id) IS NOT NULL;
+    END LOOP;
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        -- Functions are looked up as they are now, rows as the snapshot has them.
+        IF EXISTS (
+            SELECT FROM unnest(view_ids) AS due (id)
+            WHERE NOT EXISTS (SELECT FROM idivm.views v WHERE v.id = due.id AND v.status <> 'building')
+              AND to_regproc(format('idivm_state.%I', 'refresh_' || due.id)) IS NOT NULL
+        ) THEN
+            RAISE EXCEPTION 'a view that is kept up to date was created after this transaction took its snapshot'
+                USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+        END IF;
+    END IF;
+    -- The locks are taken outside, as a subtransaction that fails would let them go.
+    BEGIN
+        FOREACH view_id IN ARRAY view_ids LOOP
+            applied := idivm.bring_up(view_id, true);
+        END LOOP;
+        RETURN;
+    EXCEPTION WHEN OTHERS THEN
+        IF idivm.ends_refresh(sqlstate) THEN
+            RAISE;
+        END IF;
+    END;
+    PERFORM idivm.bring_up_apart(view_ids);
+END
+$$;
+
+-- Whether a deferred trigger may be queued. PostgreSQL forbids that, DEALLOCATE and a few more within a
+-- security-restricted operation: where the apply worker writes a table as its owner, or REFRESH
+-- MATERIALIZED VIEW calls a function that writes. DEALLOCATE of what does not exist changes nothing.
+CREATE OR REPLACE FUNCTION idivm.may_defer() RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    DEALLOCATE "idivm: no such statement";
+    RETURN true;
+EXCEPTION
+    WHEN insufficient_privilege THEN
+        RETURN false;
+    WHEN invalid_sql_statement_name THEN
+        RETURN true;
+END
+$$;
+COMMENT ON FUNCTION idivm.may_defer() IS 'whether this transaction may leave work to its commit at this point';
+
+CREATE OR REPLACE FUNCTION idivm.statement_ends() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    done boolean := idivm.end_statement(tg_argv[0], tg_argv[1]) IS NULL;
+BEGIN
+    RETURN NULL;
+END
+$$;
+
+-- The apply worker of a subscription changes row after row, without statements that begin and end: so
+-- kept views are brought up at its commit. Where statements are open, they end by themselves.
+CREATE OR REPLACE FUNCTION idivm.row_changed() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    state record := idivm.writer();
+    done boolean := state.open > 0
+        OR idivm.end_statement_in_full('{}', tg_argv[0]::integer[]) IS NULL;
+BEGIN
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION idivm.row_changed() IS 'row trigger of the tables of kept views in replica sessions';
+
+CREATE OR REPLACE FUNCTION idivm.commit_begins() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    state record := idivm.writer();
+    due integer[] := idivm.in_order(state.queued || new.views);
+    log integer;
+BEGIN
+    DELETE FROM idivm.commits c WHERE c.ctid = new.ctid;
+    IF state.open > 0 THEN
+        -- SET CONSTRAINTS within a statement: its end is soon enough.
+        PERFORM idivm.note_writer(state.open, state.due || due, state.later, NULL);
+    ELSE
+        -- What changes after this, by another trigger at the commit, is queued anew.
+        PERFORM idivm.forget_writer();
+        IF current_setting('session_replication_role') = 'replica' THEN
+            PERFORM idivm.lock_eager_of(due);
+        END IF;
+        PERFORM idivm.bring_up_kept(due);
+    END IF;
+    -- Where nobody refreshes, writers collect: now and then, and at the commit, as the emptied
+    -- segment is locked until its end. One that may stay prepared for hours does not.
+    FOREACH log IN ARRAY new.logs LOOP
+        BEGIN
+            PERFORM idivm.collect_source(log);
+        EXCEPTION WHEN OTHERS THEN
+            IF idivm.ends_refresh(sqlstate) AND sqlstate <> '55P03' THEN
+                RAISE;
+            END IF;
+        END;
+    END LOOP;
+    RETURN NULL;
+END
+$$;
+
+-- A constraint trigger cannot be replaced.
+DO $trigger$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'idivm.commits'::regclass AND tgname = 'commit_begins') THEN
+        CREATE CONSTRAINT TRIGGER commit_begins AFTER INSERT ON idivm.commits
+            DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION idivm.commit_begins();
+        ALTER TABLE idivm.commits ENABLE ALWAYS TRIGGER commit_begins;
+    END IF;
+END
+$trigger$;
+
+-- Gives the tables of kept views the triggers that their duties ask for, and takes them off others.
+-- A table of which no duty has changed is not touched.
+CREATE OR REPLACE FUNCTION idivm.sync_modes() RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    one record;
+    source integer;
+BEGIN
+    FOR source IN
+        SELECT DISTINCT vs.source FROM idivm.view_sources vs
+        WHERE vs.view IN (SELECT idivm.kept_views())
+          AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_a_xid')) IS NULL
+        ORDER BY vs.source
+    LOOP
+        PERFORM idivm.index_log(source);
+    END LOOP;
+    -- Others pay nothing for an index.
+    FOR one IN
+        SELECT c.oid::regclass AS index FROM pg_class c
+        WHERE c.relnamespace = 'idivm_log'::regnamespace AND c.relname ~ '^s[0-9]+_[ab]_xid$'
+          AND substring(c.relname, '^s([0-9]+)')::integer NOT IN (
+              SELECT vs.source FROM idivm.view_sources vs WHERE vs.view IN (SELECT idivm.kept_views()))
+    LOOP
+        EXECUTE format('DROP INDEX %s', one.index);
+    END LOOP;
+    FOR one IN
+        WITH wanted AS (
+            SELECT m.member::oid AS member, m.source, d.eager, d.on_commit
+            FROM idivm.duties() d
+            JOIN idivm.source_members m ON m.source = d.source
+            JOIN pg_class c ON c.oid = m.member
+        ), present AS (
+            SELECT t.tgrelid AS member, substring(t.tgname, '^idivm_([0-9]+)_upkeep$')::integer AS source,
+                   encode(t.tgargs, 'escape') AS arguments
+            FROM pg_trigger t WHERE t.tgname ~ '^idivm_[0-9]+_upkeep$'
+        )
+        SELECT coalesce(w.member, p.member)::regclass AS member, coalesce(w.source, p.source) AS source,
+               w.member IS NULL AS gone, w.eager, w.on_commit
+        FROM wanted w FULL JOIN present p ON p.member = w.member AND p.source = w.source
+        WHERE p.arguments IS DISTINCT FROM w.eager::text || E'\\000' || w.on_commit::text || E'\\000'
+        ORDER BY 1, 2
+    LOOP
+        PERFORM idivm.keep_by_triggers(one.member, one.source, one.gone, one.eager, one.on_commit);
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION idivm.sync_modes() IS 'gives tables the triggers that the modes of their views ask for';
+
+-- Gives a view another mode from the end of this transaction on. Run it in READ COMMITTED, with the
+-- view refreshed a moment ago: writers wait while it is brought up for the last time.
+CREATE OR REPLACE FUNCTION idivm.set_mode(view_id integer, mode text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- In the order of everybody: views that are not kept, tables, views that are.
+    PERFORM idivm.lock_views(ARRAY[view_id]);
+    PERFORM idivm.hold_writers(ARRAY[view_id], mode = 'deferred');
+    UPDATE idivm.views v SET maintain = mode WHERE v.id = view_id;
+    PERFORM idivm.sync_modes();
+    PERFORM idivm.start_keeping(view_id);
+END
+$$;
+
+-- Brings up a view, and those below, whose writers are held.
+CREATE OR REPLACE FUNCTION idivm.start_keeping(view_id integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    below integer[] := ARRAY(SELECT idivm.refresh_order(ARRAY[view_id]));
+    lower_view integer;
+BEGIN
+    PERFORM pg_advisory_xact_lock(idivm.lock_class(), id)
+    FROM (SELECT id FROM unnest(below) AS id ORDER BY id) AS ordered;
+    FOREACH lower_view IN ARRAY below LOOP
+        PERFORM idivm.bring_up(lower_view, false);
+    END LOOP;
+    -- A transaction whose snapshot is older must fail when it comes to change these views, and it
+    -- finds out by their watermarks.
+    UPDATE idivm.watermarks w SET refreshed_at = clock_timestamp() WHERE w.view = ANY (below);
+END
+$$;
+
+-- A view that goes takes its duties along, in whatever way it goes.
+CREATE OR REPLACE FUNCTION idivm.views_went() RETURNS trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM idivm.sync_modes();
+    RETURN NULL;
+END
+$$;
+
+CREATE OR REPLACE TRIGGER views_went AFTER DELETE ON idivm.views
+    FOR EACH STATEMENT EXECUTE FUNCTION idivm.views_went();
+
+-- Whether one of these views is kept and yet behind: something happened that no trigger sees.
+CREATE OR REPLACE FUNCTION idivm.kept_are_behind(view_ids integer[]) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    state record := idivm.writer();
+    view_id integer;
+BEGIN
+    IF state.open = 0 THEN
+        FOR view_id IN SELECT id FROM idivm.kept_views() AS id WHERE id = ANY (view_ids) LOOP
+            IF idivm.pending_kind(view_id) IS NOT NULL THEN
+                RETURN true;
+            END IF;
+        END LOOP;
+    END IF;
+    RETURN false;
+END
+$$;
+
+-- Gives a table the triggers of its duties for kept views, or takes them off.
+CREATE OR REPLACE FUNCTION idivm.keep_by_triggers(member regclass, source integer, gone boolean, eager integer[], on_commit integer[])
+    RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    begins text := 'idivm_' || source || '_begin';
+    -- By their names they fire after capture.
+    ends text := 'idivm_' || source || '_upkeep';
+    row_changes text := 'idivm_' || source || '_upkeep_rows';
+    named integer[];
+BEGIN
+    IF NOT idivm.owns(member) THEN
+        -- It may stay if all that is wrong with it are views that are gone.
+        SELECT split_part(a.arguments, E'\\000', 1)::integer[] || split_part(a.arguments, E'\\000', 2)::integer[] INTO named
+        FROM pg_trigger t CROSS JOIN LATERAL (SELECT encode(t.tgargs, 'escape') AS arguments) AS a
+        WHERE t.tgrelid = member AND t.tgname = ends;
+        IF coalesce(eager || on_commit, '{}') <@ named AND NOT EXISTS (
+            SELECT FROM idivm.views v WHERE v.id = ANY (named) AND v.id <> ALL (coalesce(eager || on_commit, '{}'))
+        ) THEN
+            RETURN;
+        END IF;
+    END IF;
+    IF gone THEN
+        EXECUTE format('DROP TRIGGER %I ON %s', ends, member);
+        EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', begins, member);
+        EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', row_changes, member);
+        RETURN;
+    END IF;
+    EXECUTE format('CREATE OR REPLACE TRIGGER %I BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s'
+                   ' FOR EACH STATEMENT EXECUTE FUNCTION idivm.statement_begins(%L)', begins, member, eager);
+    EXECUTE format('CREATE OR REPLACE TRIGGER %I AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s'
+                   ' FOR EACH STATEMENT EXECUTE FUNCTION idivm.statement_ends(%L, %L)',
+                   ends, member, eager, on_commit);
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', member, begins);
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', member, ends);
+    IF (SELECT c.relkind <> 'p' FROM pg_class c WHERE c.oid = member) THEN
+        EXECUTE format('CREATE OR REPLACE TRIGGER %I AFTER INSERT OR UPDATE OR DELETE ON %s'
+                       ' FOR EACH ROW EXECUTE FUNCTION idivm.row_changed(%L)',
+                       row_changes, member, idivm.in_order(eager || on_commit));
+        EXECUTE format('ALTER TABLE %s ENABLE REPLICA TRIGGER %I', member, row_changes);
+    END IF;
+END
+$$;
+
+-- Tables of kept views on which a trigger of the modes is missing or does not fire always.
+CREATE OR REPLACE FUNCTION idivm.broken_duties(OUT member regclass, OUT source integer) RETURNS SETOF record
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT m.member, m.source
+    FROM idivm.duties() d
+    JOIN idivm.source_members m ON m.source = d.source
+    JOIN pg_class c ON c.oid = m.member
+    WHERE (SELECT count(*) FROM pg_trigger t
+           WHERE t.tgrelid = m.member
+             AND t.tgenabled = CASE t.tgname
+                     WHEN 'idivm_' || m.source || '_begin' THEN 'A'
+                     WHEN 'idivm_' || m.source || '_upkeep' THEN 'A'
+                     WHEN 'idivm_' || m.source || '_upkeep_rows' THEN 'R'
+                 END)
+          < CASE c.relkind WHEN 'p' THEN 2 ELSE 3 END;
+END;
+
+-- The views that are kept with the statement, and those that are kept with the transaction, are
+-- brought up once all statements that are open have ended, as the triggers of one may be among what
+-- another does.
+CREATE OR REPLACE FUNCTION idivm.end_statement_in_full(due integer[], later integer[]) RETURNS void
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    state record := idivm.writer();
+    done boolean;
+BEGIN
+    IF state.due <> '{}' THEN
+        due := idivm.in_order(state.due || due);
+    END IF;
+    later := state.later || later;
+    IF state.open > 1 THEN
+        done := idivm.note_writer(state.open - 1, due, later, state.queued) IS NULL;
+        RETURN;
+    END IF;
+    IF state.open = 0 AND later <@ state.queued AND due = '{}' THEN
+        RETURN;
+    END IF;
+    done := idivm.note_writer(0, '{}', '{}', coalesce(state.queued, '{}') || later) IS NULL;
+    IF state.queued IS NULL OR NOT later <@ state.queued THEN
+        IF idivm.may_defer() THEN
+            INSERT INTO idivm.commits (views) VALUES (later);
+        ELSE
+            due := idivm.in_order(due || later);
+            done := idivm.forget_writer() IS NULL;
+            done := idivm.lock_eager_of(due) IS NULL;
+        END IF;
+    END IF;
+    IF due <> '{}' THEN
+        done := idivm.bring_up_kept(due) IS NULL;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.end_statement_in_full(integer[], integer[]) IS
+    'brings up the views that are kept with a statement, or notes that they are due';
+
+CREATE OR REPLACE FUNCTION idivm.end_statement(due text, later text) RETURNS void
+    LANGUAGE sql
+    RETURN idivm.end_statement_in_full(due::integer[], later::integer[]);
+COMMENT ON FUNCTION idivm.end_statement(text, text) IS
+    'end_statement_in_full, called by the triggers of captured tables';
+
+-- Partitions that come and go -----------------------------------------------------------------------
+--
+-- Where a superuser has made the event trigger, capture follows the partitions of a table at once. Elsewhere
+-- idivm refresh puts capture on them, and until then each refresh computes the views of the table anew.
+
+-- Gives a new partition the capture of another member: copies of its functions and triggers. The functions
+-- do not know the partition, so they look its columns up by name until idivm refresh makes them anew.
+CREATE OR REPLACE FUNCTION idivm.capture_like(source integer, model regclass, model_number integer, member regclass, number integer)
+    RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    one record;
+    written text;
+BEGIN
+    FOR one IN
+        SELECT p.oid, p.proname, regexp_replace(p.proname, '[0-9]+$', number::text) AS made, r.rolname AS owner
+        FROM pg_proc p JOIN pg_roles r ON r.oid = p.proowner
+        WHERE p.pronamespace = 'idivm_log'::regnamespace AND p.prorettype = 'trigger'::regtype
+          AND p.proname ~ ('^s' || source || '_[a-z]+_' || model_number || '$')
+    LOOP
+        EXECUTE replace(pg_get_functiondef(one.oid), format('FUNCTION idivm_log.%I()', one.proname),
+                        format('FUNCTION idivm_log.%I()', one.made));
+        EXECUTE format('ALTER FUNCTION idivm_log.%I() OWNER TO %I', one.made, one.owner);
+    END LOOP;
+    FOR one IN
+        SELECT t.oid, t.tgname, t.tgenabled FROM pg_trigger t
+        WHERE t.tgrelid = model AND t.tgparentid = 0 AND t.tgname ~ ('^idivm_' || source || '_')
+          AND t.tgname !~ '_(begin|upkeep|routing)$'
+    LOOP
+        written := replace(pg_get_triggerdef(one.oid), format(' ON %s ', model), format(' ON %s ', member));
+        written := replace(written, format('_%s()', model_number), format('_%s()', number));
+        written := replace(written, format('(''%s'', ''%s''', source, model_number), format('(''%s'', ''%s''', source, number));
+        EXECUTE written;
+        IF one.tgenabled IN ('A', 'R') THEN
+            EXECUTE format('ALTER TABLE %s ENABLE %s TRIGGER %I', member,
+                           CASE one.tgenabled WHEN 'A' THEN 'ALWAYS' ELSE 'REPLICA' END, one.tgname);
+        END IF;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION idivm.capture_like(integer, regclass, integer, regclass, integer) IS
+    'captures a table as another member of the same source is captured';
+
+-- Takes capture off what is a partition no more, and puts it on what has become one.
+CREATE OR REPLACE FUNCTION idivm.sync_partitions(source integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    root regclass := (SELECT s.relation FROM idivm.sources s WHERE s.id = sync_partitions.source);
+    one record;
+    model record;
+    trigger_name name;
+    routine regprocedure;
+BEGIN
+    FOR one IN
+        SELECT m.member, m.number, c.oid IS NOT NULL AS is_there
+        FROM idivm.source_members m LEFT JOIN pg_class c ON c.oid = m.member
+        WHERE m.source = sync_partitions.source AND m.member NOT IN (SELECT idivm.descendants(root)) ORDER BY m.number
+    LOOP
+        FOR trigger_name IN
+            SELECT t.tgname FROM pg_trigger t
+            WHERE one.is_there AND t.tgrelid = one.member AND t.tgparentid = 0 AND t.tgname ~ ('^idivm_' || source || '_')
+        LOOP
+            EXECUTE format('DROP TRIGGER %I ON %s', trigger_name, one.member);
+        END LOOP;
+        FOR routine IN
+            SELECT p.oid FROM pg_proc p
+            WHERE p.pronamespace = 'idivm_log'::regnamespace AND p.prorettype = 'trigger'::regtype
+              AND p.proname ~ ('^s' || source || '_[a-z]+_' || one.number || '$')
+        LOOP
+            EXECUTE format('DROP FUNCTION %s', routine);
+        END LOOP;
+        DELETE FROM idivm.source_members m WHERE m.source = sync_partitions.source AND m.number = one.number;
+    END LOOP;
+    FOR one IN
+        INSERT INTO idivm.source_members (source, member, number)
+        SELECT sync_partitions.source, d, (SELECT max(m.number) FROM idivm.source_members m WHERE m.source = sync_partitions.source)
+                                          + row_number() OVER (ORDER BY d)
+        FROM idivm.descendants(root) AS d
+        WHERE d NOT IN (SELECT m.member FROM idivm.source_members m WHERE m.source = sync_partitions.source)
+        RETURNING member, number
+    LOOP
+        -- What a partitioned table carries is right for any member, and slower.
+        SELECT m.member, m.number INTO model
+        FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member
+        WHERE m.source = sync_partitions.source AND idivm.carries_capture(m.source, m.member)
+        ORDER BY c.relkind = (SELECT n.relkind FROM pg_class n WHERE n.oid = one.member) DESC, m.number LIMIT 1;
+        PERFORM idivm.capture_like(sync_partitions.source, model.member, model.number, one.member, one.number);
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION idivm.sync_partitions(integer) IS
+    'has capture follow the partitions of a table that came or went';
+
+CREATE OR REPLACE FUNCTION idivm.follow_partitions() RETURNS event_trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    one record;
+BEGIN
+    FOR one IN
+        SELECT s.id, s.relation FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation
+        WHERE c.relkind = 'p' AND idivm.members_differ(s.id) ORDER BY s.id
+    LOOP
+        BEGIN
+            PERFORM idivm.sync_partitions(one.id);
+            PERFORM idivm.note_lost(one.id);
+            -- The rows that came or went were logged by nobody. At the commit, as a statement may be open.
+            INSERT INTO idivm.commits (views)
+            SELECT d.eager || d.on_commit FROM idivm.duties() d WHERE d.source = one.id;
+        EXCEPTION WHEN OTHERS THEN
+            IF idivm.ends_refresh(sqlstate) THEN
+                RAISE;
+            END IF;
+            RAISE WARNING 'capture of % could not follow its partitions: %', one.relation, sqlerrm
+                USING HINT = 'idivm refresh has it follow them; until then its views are computed anew.';
+        END;
+    END LOOP;
+    IF FOUND THEN
+        PERFORM idivm.sync_modes();
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.follow_partitions() IS
+    'event trigger that has capture and eager views follow partitions that come and go';
+
+CREATE OR REPLACE PROCEDURE idivm.watch_partitions()
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'idivm_follow_partitions') THEN
+        CREATE EVENT TRIGGER idivm_follow_partitions ON ddl_command_end
+            WHEN TAG IN ('ALTER TABLE', 'CREATE TABLE', 'DROP TABLE')
+            EXECUTE FUNCTION idivm.follow_partitions();
+    END IF;
+END
+$$;
+COMMENT ON PROCEDURE idivm.watch_partitions() IS
+    'makes the event trigger that has capture follow partitions that come and go; needs a superuser';

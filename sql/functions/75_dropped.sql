@@ -1,0 +1,95 @@
+-- Views that DROP ... CASCADE takes along with what they read, and event triggers that tell at once.
+
+-- Remembers a view that went with what it read, and tells the session.
+CREATE OR REPLACE FUNCTION idivm.note_dropped(view_id integer, name text, cause text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    name := (SELECT string_agg(quote_ident(part), '.' ORDER BY place)
+             FROM unnest(parse_ident(name)) WITH ORDINALITY AS p (part, place));
+    INSERT INTO idivm.dropped_views AS d (name, view, query, columns, options, search_path, cause, at)
+    SELECT note_dropped.name, v.id, v.query,
+           ARRAY(SELECT c.value ->> 'name'
+                 FROM jsonb_array_elements(v.plan -> 'states') AS s,
+                      jsonb_array_elements(s -> 'columns') WITH ORDINALITY AS c (value, place)
+                 WHERE s -> 'role' = v.plan -> 'content' AND (c.value -> 'hidden') IS DISTINCT FROM 'true'
+                 ORDER BY c.place),
+           v.options, v.search_path, note_dropped.cause, clock_timestamp()
+    FROM idivm.views v WHERE v.id = view_id AND v.status <> 'building'
+      AND NOT EXISTS (SELECT FROM idivm.dropped_views known WHERE known.view = view_id)
+    ON CONFLICT ON CONSTRAINT dropped_views_pkey DO UPDATE
+    SET view = excluded.view, query = excluded.query, columns = excluded.columns, options = excluded.options,
+        search_path = excluded.search_path, cause = excluded.cause, at = excluded.at;
+    IF FOUND THEN
+        RAISE WARNING 'the maintained view % was dropped by %', note_dropped.name, note_dropped.cause
+            USING HINT = format('Run idivm restore %s to create it again once what it reads is there.', note_dropped.name);
+    END IF;
+END
+$$;
+
+-- Where a superuser installs the extension, event triggers tell at once what refreshes else find later.
+
+CREATE OR REPLACE FUNCTION idivm.refuse_replacement() RETURNS event_trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    replaced regclass;
+BEGIN
+    -- idivm's own statements make relations that read its state tables, and only these. A user who
+    -- writes such a view is not held up: is_shown() finds it.
+    FOR replaced IN
+        SELECT v.relation
+        FROM pg_event_trigger_ddl_commands() AS c
+        LEFT JOIN pg_rewrite r ON c.classid = 'pg_rewrite'::regclass AND r.oid = c.objid
+        JOIN idivm.views v ON v.relation::oid = CASE WHEN c.classid = 'pg_class'::regclass THEN c.objid ELSE r.ev_class END
+        WHERE EXISTS (
+            SELECT FROM pg_rewrite own
+            JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = own.oid AND d.refclassid = 'pg_class'::regclass
+            JOIN pg_class used ON used.oid = d.refobjid AND used.oid <> own.ev_class
+            WHERE own.ev_class = v.relation AND used.relnamespace <> 'idivm_state'::regnamespace)
+           OR NOT EXISTS (
+            SELECT FROM pg_rewrite own
+            JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = own.oid AND d.refclassid = 'pg_type'::regclass
+            JOIN pg_type t ON t.oid = d.refobjid AND t.typnamespace = 'idivm_def'::regnamespace
+            WHERE own.ev_class = v.relation)
+    LOOP
+        RAISE EXCEPTION '% is maintained by idivm: another query in its place would hide the maintained content', replaced
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Run CREATE OR REPLACE VIEW by idivm, or drop the view first.';
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION idivm.refuse_replacement() IS 'event trigger that refuses CREATE OR REPLACE VIEW over a maintained view';
+
+CREATE OR REPLACE FUNCTION idivm.note_cascade() RETURNS event_trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM idivm.note_dropped(v.id, gone.object_identity, format('DROP %s %s CASCADE', upper(root.object_type), root.object_identity))
+    FROM (SELECT * FROM pg_event_trigger_dropped_objects()) AS gone
+    JOIN idivm.views v ON gone.classid = 'pg_class'::regclass AND gone.objsubid = 0 AND gone.objid = v.relation::oid
+    CROSS JOIN LATERAL (
+        SELECT o.object_type, o.object_identity FROM pg_event_trigger_dropped_objects() AS o WHERE o.original LIMIT 1
+    ) AS root
+    WHERE NOT gone.original
+      AND EXISTS (SELECT FROM pg_event_trigger_dropped_objects() AS o
+                  WHERE o.classid = 'pg_class'::regclass AND o.objid = v.definition::oid);
+END
+$$;
+COMMENT ON FUNCTION idivm.note_cascade() IS 'event trigger that warns about maintained views that DROP ... CASCADE takes along';
+
+CREATE OR REPLACE PROCEDURE idivm.guard_views()
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'idivm_refuse_replacement') THEN
+        CREATE EVENT TRIGGER idivm_refuse_replacement ON ddl_command_end WHEN TAG IN ('CREATE VIEW', 'CREATE RULE')
+            EXECUTE FUNCTION idivm.refuse_replacement();
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'idivm_note_cascade') THEN
+        CREATE EVENT TRIGGER idivm_note_cascade ON sql_drop EXECUTE FUNCTION idivm.note_cascade();
+    END IF;
+END
+$$;
+COMMENT ON PROCEDURE idivm.guard_views() IS
+    'makes the event triggers that refuse to replace maintained views and tell when they are dropped; needs a superuser';

@@ -1,0 +1,116 @@
+-- What refreshes cost, and whether computing anew is cheaper.
+
+-- The rows of the tables that a view reads, and of its states. A table that was never analysed is
+-- as large as its file says.
+CREATE OR REPLACE FUNCTION idivm.rows_to_read(view_id integer) RETURNS double precision
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT coalesce(sum(CASE WHEN c.reltuples >= 0 THEN c.reltuples ELSE pg_relation_size(c.oid) / 100 END), 0)::float8
+    FROM pg_class c
+    WHERE c.relkind = 'r'
+      AND (c.oid IN (SELECT m.member FROM idivm.source_members m
+                     JOIN idivm.view_sources vs ON vs.source = m.source WHERE vs.view = view_id)
+           OR c.relnamespace = 'idivm_state'::regnamespace AND c.relname ~ ('_' || view_id || '$'))
+$$;
+
+-- What PostgreSQL expects a query to cost, in rows that it goes through, which may be many more than it
+-- reads. To who may not read it that is not known, and taken for nothing. A program that looks rows up
+-- whatever the statistics say has settings that make all else look dear.
+CREATE OR REPLACE FUNCTION idivm.query_work(definition regclass) RETURNS double precision
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = on SET enable_hashjoin = on SET enable_mergejoin = on SET enable_material = on
+    SET join_collapse_limit = 8
+AS $$
+DECLARE
+    expected json;
+BEGIN
+    EXECUTE format('EXPLAIN (FORMAT JSON) SELECT * FROM %s', definition) INTO expected;
+    RETURN (expected -> 0 -> 'Plan' ->> 'Total Cost')::float8 / greatest(current_setting('cpu_tuple_cost')::float8, 0.001);
+EXCEPTION WHEN insufficient_privilege THEN
+    RETURN 0;
+END
+$$;
+
+-- The work of computing a view anew, in rows: what its query goes through, and what is compared.
+CREATE OR REPLACE FUNCTION idivm.work_anew(view_id integer, query_work double precision) RETURNS double precision
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT idivm.rows_to_read(view_id) + query_work
+$$;
+
+-- Remembers what computing anew took, with the rights of the program that says so; nonsense is not noted. Accesses look cheaper each time, so that what one slow refresh said
+-- of them does not stand for ever.
+CREATE OR REPLACE FUNCTION idivm.note_anew(view_id integer, query_work double precision, begun timestamptz, way_now text)
+    RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    by_row double precision;
+BEGIN
+    IF (query_work >= 0 AND query_work < 1e18 AND begun > '-infinity' AND begun <= clock_timestamp()) IS NOT TRUE THEN
+        RETURN;
+    END IF;
+    by_row := extract(epoch FROM clock_timestamp() - begun) / nullif(idivm.work_anew(view_id, query_work), 0);
+    DELETE FROM idivm.costs c WHERE c.view = view_id AND c.way <> way_now;
+    INSERT INTO idivm.costs AS c (view, row_seconds, way) VALUES (view_id, by_row, way_now)
+    ON CONFLICT (view) DO UPDATE
+    SET access_seconds = 0.9 * c.access_seconds,
+        row_seconds = coalesce((c.row_seconds + excluded.row_seconds) / 2, excluded.row_seconds, c.row_seconds),
+        way = excluded.way;
+END
+$$;
+
+-- Remembers what applying a diff took. Whatever disturbs a refresh makes it longer: so the price follows
+-- quickly what is less, and slowly what is more. A session's first refresh of a view plans its statements,
+-- which says nothing of accesses, unless it is long. After the first few, one of many is noted, or one so
+-- long that nobody finds another row written.
+-- A session that found nothing to note remembers until when, and does not look again before.
+
+CREATE OR REPLACE FUNCTION idivm.note_diff(view_id integer, accesses double precision, begun timestamptz, way_now text,
+                                           large boolean) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    ended timestamptz := clock_timestamp();
+    seconds double precision;
+    session text := 'idivm.noted_' || view_id;
+    -- The way that the session knows, behind the second until which nothing is to be noted of it.
+    heard text := current_setting(session, true);
+    is_usual boolean;
+    known idivm.costs;
+BEGIN
+    IF (accesses > 0 AND accesses < 1e18 AND begun > '-infinity' AND begun <= ended) IS NOT TRUE THEN
+        RETURN;
+    END IF;
+    seconds := extract(epoch FROM ended - begun);
+    is_usual := seconds < 0.02 AND NOT large;
+    IF substr(heard, strpos(heard, ' ') + 1) IS DISTINCT FROM way_now THEN
+        PERFORM set_config(session, '0 ' || way_now, false);
+        IF seconds < 0.1 AND NOT large THEN
+            RETURN;
+        END IF;
+    -- The session may have written anything there.
+    ELSIF is_usual AND (CASE WHEN heard ~ '^[0-9]{1,12} '
+                             THEN split_part(heard, ' ', 1)::numeric - extract(epoch FROM ended) BETWEEN 0 AND 61 END) THEN
+        RETURN;
+    END IF;
+    SELECT * INTO known FROM idivm.costs c WHERE c.view = view_id;
+    IF is_usual AND known.way = way_now AND known.refreshes >= 8 AND ended < known.noted_at + interval '1 minute' THEN
+        PERFORM set_config(session, ceil(extract(epoch FROM known.noted_at) + 60) || ' ' || way_now, false);
+        RETURN;
+    END IF;
+    IF known.way <> way_now THEN
+        DELETE FROM idivm.costs c WHERE c.view = view_id;
+    END IF;
+    INSERT INTO idivm.costs AS c (view, access_seconds, way, price, refreshes, noted_at)
+    VALUES (view_id, CASE WHEN large THEN seconds / accesses END, way_now, seconds / accesses, 1, ended)
+    ON CONFLICT (view) DO UPDATE
+    SET access_seconds = coalesce((c.access_seconds + excluded.access_seconds) / 2, excluded.access_seconds,
+                                  c.access_seconds),
+        way = excluded.way,
+        price = CASE WHEN c.price < excluded.price THEN c.price + (least(excluded.price, 2 * c.price) - c.price) / 8
+                     ELSE coalesce((c.price + excluded.price) / 2, excluded.price) END,
+        refreshes = c.refreshes + 1,
+        noted_at = excluded.noted_at;
+END
+$$;

@@ -1,0 +1,60 @@
+-- Who may call what: functions that only triggers, programs and other functions of idivm call are nobody else's.
+
+REVOKE EXECUTE ON ROUTINE
+    idivm.bring_up(integer, boolean),
+    idivm.bring_up_apart(integer[]),
+    idivm.bring_up_kept(integer[]),
+    idivm.capture_like(integer, regclass, integer, regclass, integer),
+    idivm.commit_begins(),
+    idivm.end_statement(text, text),
+    idivm.end_statement_in_full(integer[], integer[]),
+    idivm.forget_writer(),
+    idivm.free_segment(integer, regclass),
+    idivm.give_up(integer, boolean, text, text),
+    idivm.guard_views(),
+    idivm.has_any(integer, idivm.watermark),
+    idivm.hold_sources(regclass[], integer[]),
+    idivm.hold_still(regclass[], text, integer[], boolean, regclass[]),
+    idivm.lock_eager(),
+    idivm.lock_eager_of(integer[]),
+    idivm.look_after_log(integer),
+    idivm.mind_limits(integer),
+    idivm.note_code(idivm.view_code),
+    idivm.note_dropped(integer, text, text),
+    idivm.note_error(integer, text, text, text),
+    idivm.note_expressions(integer),
+    idivm.note_lost(integer),
+    idivm.note_shown(integer, regclass),
+    idivm.note_writer(integer, integer[], integer[], integer[]),
+    idivm.recompute_if_too_large(integer, boolean, text, text, text),
+    idivm.refresh_alone(integer),
+    idivm.refresh_in_order(integer[], integer[], boolean, boolean),
+    idivm.row_changed(),
+    idivm.run_program(integer, idivm.watermark, boolean),
+    idivm.settle(integer),
+    idivm.statement_begins(),
+    idivm.statement_ends(),
+    idivm.sync_partitions(integer),
+    idivm.writer(),
+    idivm.written_in_turn(regclass[])
+FROM PUBLIC;
+
+-- Refreshes and collections run with the rights of the catalog's owner: for those who were allowed to ask for them.
+REVOKE EXECUTE ON FUNCTION
+    idivm.collect(integer),
+    idivm.collect_source(integer, integer),
+    idivm.collectable(integer[], integer),
+    idivm.refresh_views(integer[])
+FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION idivm.allow_refreshes(who regrole) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA idivm TO %s', who);
+    EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA idivm TO %s', who);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION idivm.refresh_views(integer[]), idivm.collect(integer),'
+                   ' idivm.collect_source(integer, integer), idivm.collectable(integer[], integer) TO %s', who);
+END
+$$;
+COMMENT ON FUNCTION idivm.allow_refreshes(regrole) IS 'lets a role refresh every view and read the catalog, without other rights';

@@ -1,0 +1,197 @@
+"""Writers of eager and on_commit views: what they rely on cannot be set by hand, and they wait in no circle."""
+
+import pytest
+from psycopg.errors import InsufficientPrivilege
+from stepping import Session, differences
+
+pytestmark = pytest.mark.integration
+
+SETTINGS = ("open", "due", "later", "queued")
+
+
+@pytest.fixture(params=["plpgsql", "c"])
+def capture_form(request):
+    return request.param
+
+
+@pytest.fixture
+def session(connect):
+    return lambda level=None: Session(connect(), level)
+
+
+@pytest.fixture
+def pair(orc):
+    """Two tables, each with an eager and an on_commit view of its own."""
+    orc.execute(
+        """
+        CREATE TABLE a (id int PRIMARY KEY, n int); INSERT INTO a SELECT i, i FROM generate_series(1, 9) AS i;
+        CREATE TABLE b (id int PRIMARY KEY, n int); INSERT INTO b SELECT i, i FROM generate_series(1, 9) AS i
+        """
+    )
+    for table in "ab":
+        orc.create_view(f"soon_{table}", f"SELECT sum(n) AS s FROM {table}", maintain="eager")
+        orc.create_view(f"late_{table}", f"SELECT sum(n) AS s FROM {table}", maintain="on_commit")
+    return orc
+
+
+VIEWS = ("soon_a", "late_a", "soon_b", "late_b")
+
+
+def right(orc):
+    return all(differences(orc.connection, view) == [] for view in VIEWS)
+
+
+@pytest.mark.parametrize("value", ["5", "-7", "{1,2,3,4}", "{}", "nonsense"])
+def test_settings_of_a_session_decide_nothing(pair, session, value):
+    writer = session()
+    for name in SETTINGS:
+        writer(f"SET idivm.{name} = '{value}'")
+    writer("UPDATE a SET n = 100 WHERE id = 1")
+    assert differences(writer.connection, "soon_a") == []
+    writer("UPDATE b SET n = 100 WHERE id = 1")
+    writer.commit()
+    assert right(pair)
+
+
+def test_a_trigger_cannot_end_the_statement_that_it_is_part_of(orc):
+    """Views are not brought up while rows are in a table and not yet in its log."""
+    orc.execute(
+        """
+        CREATE TABLE a (id int PRIMARY KEY, n int); INSERT INTO a VALUES (1, 1), (2, 2);
+        CREATE TABLE b (id int PRIMARY KEY, n int); INSERT INTO b VALUES (1, 10), (2, 20);
+        CREATE FUNCTION forged() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            SET LOCAL idivm.open = '0'; SET LOCAL idivm.due = '{}';
+            UPDATE b SET n = n + 1 WHERE id = new.id;
+            RETURN new;
+        END $$;
+        CREATE TRIGGER forged AFTER UPDATE ON a FOR EACH ROW EXECUTE FUNCTION forged()
+        """
+    )
+    orc.create_view(
+        "v",
+        "SELECT sum(a.n * b.n) AS s FROM a JOIN b USING (id)",
+        maintain="eager",
+        strategy="tuple",
+    )
+    orc.execute("UPDATE a SET n = n + 100")
+    assert differences(orc.connection, "v") == []
+
+
+@pytest.mark.parametrize("mode", ["eager", "on_commit"])
+def test_state_goes_back_with_savepoints(pair, session, mode):
+    writer = session()
+    for end in ("ROLLBACK TO s", "RELEASE s"):
+        writer("SAVEPOINT s; UPDATE a SET n = n + 1 WHERE id = 1")
+        writer(
+            "DO $$ BEGIN UPDATE b SET n = 1 / 0; EXCEPTION WHEN division_by_zero THEN NULL; END $$"
+        )
+        writer("SAVEPOINT t; UPDATE b SET n = n + 1 WHERE id = 2; RELEASE t")
+        writer(end)
+        writer("UPDATE a SET n = n + 1 WHERE id = 3")
+        assert differences(writer.connection, "soon_a") == []
+    writer.commit()
+    assert right(pair)
+    assert pair.execute("SELECT count(*) FROM idivm.writers")[0].rows == [(0,)]
+    assert pair.execute("SELECT count(*) FROM idivm.commits")[0].rows == [(0,)]
+
+
+def test_no_user_can_write_the_state(pair, connect):
+    pair.connection.execute(
+        "DROP ROLE IF EXISTS clerk; CREATE ROLE clerk; GRANT USAGE ON SCHEMA idivm TO clerk;"
+        " GRANT SELECT, UPDATE ON a TO clerk"
+    )
+    clerk = connect()
+    clerk.execute("SET ROLE clerk")
+    for attempt in (
+        "SELECT idivm.writer()",
+        "SELECT idivm.note_writer(5, '{}', '{}', '{}')",
+        "SELECT idivm.forget_writer()",
+        "SELECT idivm.end_statement('{}', '{}')",
+        "INSERT INTO idivm.writers (xid, open, due, later) VALUES (pg_current_xact_id(), 5, '{}', '{}')",
+        "CREATE TEMP TABLE t (); CREATE TRIGGER t BEFORE INSERT ON t EXECUTE FUNCTION idivm.statement_begins('{}')",
+    ):
+        with pytest.raises(InsufficientPrivilege):
+            clerk.execute(attempt)
+    clerk.execute("UPDATE a SET n = 50 WHERE id = 1")
+    clerk.close()
+    assert right(pair)
+    pair.connection.execute("DROP OWNED BY clerk; DROP ROLE clerk")
+
+
+def test_writers_in_opposite_orders_wait(pair, session):
+    first, second = session(), session()
+    first("UPDATE a SET n = 100 WHERE id = 1")
+    second.starts("UPDATE b SET n = 200 WHERE id = 2", pair.connection)
+    # Nobody has row 2 of b: the second waits before it locks anything.
+    first("UPDATE b SET n = 300 WHERE id = 2")
+    first.commit()
+    assert second.ends() is None
+    second("UPDATE a SET n = 400 WHERE id = 1")
+    second.commit()
+    assert right(pair)
+
+
+def test_writers_at_commit_wait_for_commits_alone(orc, session):
+    orc.execute("CREATE TABLE a (id int PRIMARY KEY, n int); INSERT INTO a VALUES (1, 1), (2, 2)")
+    orc.create_view("late", "SELECT sum(n) AS s FROM a", maintain="on_commit")
+    first, second = session(), session()
+    first("UPDATE a SET n = 100 WHERE id = 1")
+    second("UPDATE a SET n = 200 WHERE id = 2")
+    second.commit()
+    first.commit()
+    assert differences(orc.connection, "late") == []
+
+
+def test_a_refresh_holds_no_table_while_it_waits_for_another(orc, session):
+    orc.execute(
+        """
+        CREATE TABLE a (id int PRIMARY KEY, n int); INSERT INTO a VALUES (1, 1), (2, 2);
+        CREATE TABLE b (id int PRIMARY KEY, n int); INSERT INTO b VALUES (1, 10), (2, 20)
+        """
+    )
+    orc.create_view("d", "SELECT id, a.n AS n, b.n AS m FROM a JOIN b USING (id)")
+    orc.execute("UPDATE a SET n = 5")
+    # It locks tables in the order of their numbers, and this writer comes the other way.
+    writer, refresher = session(), session()
+    writer("SET LOCAL lock_timeout = '20s'; UPDATE b SET n = 11 WHERE id = 1")
+    refresher.starts("SELECT idivm.refresh('d')", orc.connection)
+    writer("UPDATE a SET n = 6 WHERE id = 2")
+    writer.commit()
+    assert refresher.ends() is None
+    refresher.commit()
+    assert differences(orc.connection, "d") == []
+
+
+def test_a_refresh_above_kept_views_holds_none_while_it_waits(pair, session):
+    pair.create_view("over", "SELECT s.s AS x, t.s AS y FROM soon_a s, soon_b t")
+    pair.execute("UPDATE a SET n = 5; UPDATE b SET n = 6")
+    writer, refresher = session(), session()
+    writer("SET LOCAL lock_timeout = '20s'; UPDATE b SET n = 11 WHERE id = 1")
+    refresher.starts("SELECT idivm.refresh('over')", pair.connection)
+    writer("UPDATE a SET n = 6 WHERE id = 2")
+    writer.commit()
+    assert refresher.ends() is None
+    refresher.commit()
+    pair.refresh("over")
+    assert differences(pair.connection, "over") == []
+    assert right(pair)
+
+
+def test_a_change_of_mode_holds_no_table_while_it_waits_for_another(orc, session):
+    orc.execute(
+        """
+        CREATE TABLE a (id int PRIMARY KEY, n int); INSERT INTO a VALUES (1, 1), (2, 2);
+        CREATE TABLE b (id int PRIMARY KEY, n int); INSERT INTO b VALUES (1, 10), (2, 20)
+        """
+    )
+    orc.create_view("d", "SELECT id, a.n AS n, b.n AS m FROM a JOIN b USING (id)")
+    writer, changer = session(), session()
+    writer("SET LOCAL lock_timeout = '20s'; UPDATE b SET n = 11 WHERE id = 1")
+    changer.starts(f"SELECT idivm.set_mode({orc.view('d').id}, 'eager')", orc.connection)
+    writer("UPDATE a SET n = 6 WHERE id = 2")
+    writer.commit()
+    assert changer.ends() is None
+    changer.commit()
+    orc.execute("UPDATE a SET n = 7")
+    assert differences(orc.connection, "d") == []
