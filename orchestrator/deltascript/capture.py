@@ -67,6 +67,11 @@ class Captured:
         """The source view."""
         return Identifier("idivm_def", self.base)
 
+    @property
+    def image(self) -> Identifier:
+        """The type of an image: a row of the source view without the domains."""
+        return self.log("_image")
+
     def arguments(self, number: int) -> tuple[str, ...]:
         """What the C form of capture is told of a table: source, number, the key's columns."""
         key = (str(column.attnum) for column, _ in self.columns if column.in_key)
@@ -223,6 +228,14 @@ def _view_columns(source: Captured) -> Composable:
     )
 
 
+def _image_types(source: Captured) -> Composable:
+    columns = [
+        SQL("s.{0}::{1} AS {0}").format(Identifier(name), _type(column))
+        for column, name in source.columns
+    ]
+    return SQL(", ").join([SQL("s.{}").format(Identifier(PLACEHOLDER)), *columns][_skip(source) :])
+
+
 def _skip(source: Captured) -> int:
     return 0 if source.placeholder else 1
 
@@ -273,7 +286,7 @@ def _counted(source: Captured, layout: Layout, given: tuple[SQL, SQL] = _TABLES)
     aliases = SQL(" ({})").format(SQL(", ").join(names)) if names else SQL("")
     values = [SQL("t.{}").format(names[place - 1]) for place in used]
     image = SQL("ROW({})::{}").format(
-        SQL(", ").join([SQL("true"), *values][_skip(source) :]), source.view
+        SQL(", ").join([SQL("true"), *values][_skip(source) :]), source.image
     )
     old, new = (
         SQL("(SELECT {} AS {} FROM {} AS t{})").format(image, SQL(side), rows, aliases)
@@ -399,7 +412,8 @@ def _lacks_a_part(source: Captured, compared: bool) -> Composed:
         for schema in ("idivm_log", "idivm_def")
     ]
     parts += [
-        SQL("to_regclass({}) IS NULL").format(text(one)) for one in (source.view, source.log())
+        SQL("to_regclass({}) IS NULL").format(text(one))
+        for one in (source.view, source.image, source.log())
     ]
     parts += [
         SQL("has_table_privilege(to_regclass({}), 'INSERT') IS NOT TRUE").format(
@@ -667,7 +681,7 @@ def _compare_images(source: Captured) -> Iterator[Composed]:
         yield SQL(
             "CREATE OR REPLACE FUNCTION {}(o {}, n {}) RETURNS boolean LANGUAGE sql IMMUTABLE\n"
             "BEGIN ATOMIC SELECT {}; END"
-        ).format(source.log(suffix), source.view, source.view, condition)
+        ).format(source.log(suffix), source.image, source.image, condition)
 
 
 def _same(column: SourceColumn, name: str) -> Composed:
@@ -699,7 +713,14 @@ def _changed(source: Captured) -> Composed:
 
 
 def read_side(source: Captured) -> Iterator[Composed]:
-    """The statements that create or replace what reads images: their comparison, the net effect."""
+    """The statements that create or replace images and what reads them: comparison, net effect.
+
+    Images are without domains, as the log is: PostgreSQL refuses a new constraint to a domain while
+    a function takes rows that hold it, and an image may be older than the constraint.
+    """
+    yield SQL("CREATE OR REPLACE VIEW {} AS SELECT {} FROM {} AS s").format(
+        source.image, _image_types(source), source.view
+    )
     yield from _compare_images(source)
     yield SQL("CREATE OR REPLACE VIEW {} AS SELECT * FROM {} UNION ALL SELECT * FROM {}").format(
         source.log(), source.log("_a"), source.log("_b")
@@ -716,7 +737,7 @@ def read_side(source: Captured) -> Iterator[Composed]:
                     ),
                 ][_skip(source) :]
             ),
-            source.view,
+            source.image,
         )
         for side in "on"
     }
@@ -770,8 +791,8 @@ def read_side(source: Captured) -> Iterator[Composed]:
         "LANGUAGE sql STABLE\nBEGIN ATOMIC\n    {};\nEND"
     ).format(
         source.log("_net"),
-        source.view,
-        source.view,
+        source.image,
+        source.image,
         body.format(
             pending=pending.format(
                 old=images["o"],

@@ -323,8 +323,9 @@ def names_behind(connection: Connection[Any]) -> dict[str, str]:
         SELECT v.state::text, coalesce(v.relation::text, v.name) FROM idivm.views v WHERE v.state IS NOT NULL
         UNION ALL
         SELECT * FROM (
-            SELECT 'idivm_def.s' || s.source, coalesce(v.relation::text, v.name)
-            FROM idivm.view_sources s JOIN idivm.views v ON v.id = s.view ORDER BY v.id
+            SELECT format(ours, s.source), coalesce(v.relation::text, v.name)
+            FROM idivm.view_sources s JOIN idivm.views v ON v.id = s.view,
+                 unnest(ARRAY['idivm_def.s%s', 'idivm_log.s%s_image']) AS ours ORDER BY v.id
         ) AS readers
         """
     ).fetchall()

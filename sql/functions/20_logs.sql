@@ -427,6 +427,7 @@ AS $$
 DECLARE
     view regclass := to_regclass(format('idivm_def.%I', 's' || source));
     query text := pg_get_viewdef(view);
+    image text := 's' || source || '_image';
     ending text;
 BEGIN
     SELECT E'\n   FROM ' || s.relation || ' t;' INTO ending
@@ -443,9 +444,9 @@ BEGIN
     query := left(query, -length(ending));
     RETURN 'WITH ' || concat_ws(', ',
         CASE WHEN operation <> 'INSERT' THEN
-            format('old_images AS (SELECT ROW(r.*)::%s AS image FROM (%s FROM old_rows AS t) AS r)', view, query) END,
+            format('old_images AS (SELECT ROW(r.*)::idivm_log.%I AS image FROM (%s FROM old_rows AS t) AS r)', image, query) END,
         CASE WHEN operation <> 'DELETE' THEN
-            format('new_images AS (SELECT ROW(r.*)::%s AS image FROM (%s FROM new_rows AS t) AS r)', view, query) END)
+            format('new_images AS (SELECT ROW(r.*)::idivm_log.%I AS image FROM (%s FROM new_rows AS t) AS r)', image, query) END)
         || ' ';
 END
 $$;

@@ -145,6 +145,7 @@ CREATE OR REPLACE FUNCTION idivm.capture_is_broken(source integer) RETURNS boole
     LANGUAGE sql STABLE
     RETURN to_regclass('idivm_def.s' || source) IS NULL
         OR to_regclass('idivm_log.s' || source) IS NULL
+        OR to_regclass('idivm_log.s' || source || '_image') IS NULL
         OR to_regclass('idivm_log.s' || source || '_seq') IS NULL;
 COMMENT ON FUNCTION idivm.capture_is_broken(integer) IS
     'whether a part of what captures the changes of a table was dropped';

@@ -16,8 +16,8 @@ BEGIN
              FROM pg_attribute a LEFT JOIN pg_attribute d ON d.attrelid = v.definition AND d.attnum = a.attnum
              WHERE a.attrelid = v.relation AND a.attnum > 0),
             E'\n   FROM ', v.state, E' s\n  WHERE ',
-            CASE WHEN q.oid IS NULL THEN format('((NULL::%s)::text IS NULL);', v.definition)
-                 ELSE format('(((NULL::%s)::text IS NULL) AND ((NULL::%s)::text IS NULL));', v.definition, q.oid::regclass) END),
+            CASE WHEN q.oid IS NULL THEN format('(%L::regclass IS NOT NULL);', v.definition)
+                 ELSE format('((%L::regclass IS NOT NULL) AND (%L::regclass IS NOT NULL));', v.definition, q.oid::regclass) END),
             ' s.', ' ')
         FROM idivm.views v
         JOIN pg_class c ON c.oid = v.relation

@@ -46,11 +46,11 @@ BEGIN
             SELECT FROM pg_rewrite own
             JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = own.oid AND d.refclassid = 'pg_class'::regclass
             JOIN pg_class used ON used.oid = d.refobjid AND used.oid <> own.ev_class
-            WHERE own.ev_class = v.relation AND used.relnamespace <> 'idivm_state'::regnamespace)
+            WHERE own.ev_class = v.relation AND used.relnamespace NOT IN ('idivm_def'::regnamespace, 'idivm_state'::regnamespace))
            OR NOT EXISTS (
             SELECT FROM pg_rewrite own
-            JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = own.oid AND d.refclassid = 'pg_type'::regclass
-            JOIN pg_type t ON t.oid = d.refobjid AND t.typnamespace = 'idivm_def'::regnamespace
+            JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = own.oid AND d.refclassid = 'pg_class'::regclass
+            JOIN pg_class used ON used.oid = d.refobjid AND used.relnamespace = 'idivm_def'::regnamespace
             WHERE own.ev_class = v.relation)
     LOOP
         RAISE EXCEPTION '% is maintained by idivm: another query in its place would hide the maintained content', replaced
