@@ -68,12 +68,18 @@ END;
 -- The views of a list with each once, lower ones first; those that the snapshot does not know stay,
 -- for bring_up_kept to find out.
 CREATE OR REPLACE FUNCTION idivm.in_order(view_ids integer[]) RETURNS integer[]
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    due integer[] := ARRAY(SELECT DISTINCT id FROM unnest(view_ids) AS id);
+    due integer[] := ARRAY(SELECT DISTINCT id FROM unnest(view_ids) AS id ORDER BY id);
 BEGIN
-    IF cardinality(due) > 1 THEN
+    -- Writers ask at each commit, and mostly no view reads another.
+    IF cardinality(due) > 1 AND EXISTS (
+        SELECT FROM idivm.views v
+        WHERE v.id = ANY (due) AND (v.moving OR EXISTS (
+            SELECT FROM idivm.sources s JOIN idivm.view_sources vs ON vs.source = s.id
+            WHERE s.relation = v.state AND vs.view = ANY (due)))
+    ) THEN
         due := ARRAY(
             SELECT d.id FROM unnest(due) AS d (id)
             LEFT JOIN idivm.refresh_order(due) WITH ORDINALITY AS o (id, place) ON o.id = d.id
