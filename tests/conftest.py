@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import psycopg
 import pytest
@@ -50,16 +52,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="a few tests of each file on the newest PostgreSQL, in about two minutes",
     )
     parser.addoption(
-        "--corner-cases",
-        choices=("part", "all"),
-        default="part",
-        help="take a part of the corner cases, or all of them by every strategy (default: part)",
+        "--whole",
+        action="store_true",
+        help="run every test on every version and every corner case by every strategy (default: of what "
+        "repeats itself a part, another one each day)",
     )
     parser.addoption(
-        "--corner-part",
+        "--part",
         type=int,
         default=date.today().toordinal(),
-        help="the part of the corner cases (default: another one each day)",
+        help="the part of a day, to run it again",
     )
 
 
@@ -70,10 +72,15 @@ QUICK = 4
 BOTH_FORMS = {"test_capture.py", "test_capture_in_c.py", "test_extension.py"}
 """Files whose tests run in both forms of capture on every version; others do so on the newest alone."""
 
+OLDEST, BETWEEN = 3, 8
+"""Of the tests for every version, the oldest runs one of so many, and each version between as well."""
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the C form on older versions where the newest says enough, and choose for a quick run."""
+    """Leave out what only repeats other tests: on older versions, in the C form, of marked functions."""
     versions = _versions(config)
+    whole, part = config.getoption("--whole"), config.getoption("--part")
+    seen: Counter[tuple[str, int]] = Counter()
 
     def repeats(item: pytest.Item) -> bool:
         params = (
@@ -81,10 +88,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if isinstance(item, pytest.Function) and hasattr(item, "callspec")
             else {}
         )
-        is_older = params.get("pg_version", versions[0]) != versions[0]
-        return is_older and params.get("capture_form") == "c" and item.path.name not in BOTH_FORMS
+        version = params.get("pg_version", versions[0])
+        is_older = version != versions[0]
+        if is_older and params.get("capture_form") == "c" and item.path.name not in BOTH_FORMS:
+            return True
+        marker = item.get_closest_marker("sampled")
+        share = marker.args[0] if marker else 1
+        if is_older:
+            share *= OLDEST if version == versions[-1] else BETWEEN
+        function = item.nodeid.partition("[")[0]
+        seen[function, version] += 1
+        return (seen[function, version] + crc32(function.encode()) + part) % share != 0
 
-    _leave_out(config, items, {item for item in items if repeats(item)})
+    _leave_out(config, items, set() if whole else {item for item in items if repeats(item)})
     if config.getoption("--quick"):
         _choose_quick(config, items)
 
@@ -146,7 +162,10 @@ def pytest_terminal_summary(
     versions = _versions(config)
     terminalreporter.write_line(f"PostgreSQL {versions[0]} for every test")
     if others := versions[1:]:
-        terminalreporter.write_line(f"PostgreSQL {_enumerated(others)} for integration tests")
+        share = "" if config.getoption("--whole") else f"a part ({config.getoption('--part')}) of "
+        terminalreporter.write_line(
+            f"PostgreSQL {_enumerated(others)} for {share}the integration tests"
+        )
     whole = not (config.getoption("--pg") or config.getoption("--quick"))
     if whole and (missing := set(VERSIONS) - set(versions)):
         terminalreporter.write_line(f"PostgreSQL {_enumerated(sorted(missing))} not found")
@@ -198,6 +217,13 @@ def pg_version(request: pytest.FixtureRequest) -> int:
     """The PostgreSQL version that a test runs on."""
     version: int = getattr(request, "param", None) or _versions(request.config)[0]
     return version
+
+
+@pytest.fixture(scope="session")
+def part(request: pytest.FixtureRequest) -> int:
+    """The number of the day whose part of repeating tests is run."""
+    number: int = request.config.getoption("--part")
+    return number
 
 
 @pytest.fixture(scope="session")

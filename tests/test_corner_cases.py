@@ -5,7 +5,7 @@ alternatives of the last `-- each x:` line above it, and `-- from N` for the ver
 brought what the next view needs. The comparison shares no code with `check`.
 
 A default run takes a part of the cases, another one each day, and one strategy and mode for each case.
-`--corner-part N` repeats the part of a day; `--corner-cases all` takes every case with every strategy.
+`--part N` repeats the part of a day; `--whole` takes every case with every strategy.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def create(orc: Orchestrator, name: str, query: str, strategy: str, maintain: st
 
 def chosen(path: Path, config: pytest.Config, version: int) -> Iterator[tuple[str, str, str, str]]:
     """The name, query, strategy and mode of each view of a run."""
-    part = config.getoption("--corner-part")
-    everything = config.getoption("--corner-cases") == "all"
+    part = config.getoption("--part")
+    everything = config.getoption("--whole")
     for number, case in enumerate(read(path).cases):
         if case.since > version:
             continue
@@ -125,10 +125,10 @@ def chosen(path: Path, config: pytest.Config, version: int) -> Iterator[tuple[st
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_view_shows_what_its_query_does(orc, dsn, path, older, pg_version, request):
     config = request.config
-    if older and config.getoption("--corner-cases") != "all":
+    if older and not config.getoption("--whole"):
         pytest.skip("older versions run the cases when they are asked for")
     file = read(path)
-    everything = config.getoption("--corner-cases") == "all"
+    everything = config.getoption("--whole")
     with psycopg.connect(dsn, autocommit=True) as plain:
         plain.execute(file.tables.encode())
         views: dict[str, str] = {}
@@ -153,9 +153,7 @@ def test_every_view_shows_what_its_query_does(orc, dsn, path, older, pg_version,
                         f"{strategy} after {change!r}: {query}\n"
                         f"missing {wanted - shown}\nsurplus {shown - wanted}"
                     )
-        assert not wrong, "\n".join(
-            [f"--corner-part {config.getoption('--corner-part')}", *wrong.values()]
-        )
+        assert not wrong, "\n".join([f"--part {config.getoption('--part')}", *wrong.values()])
 
 
 def test_there_are_cases_in_every_file():

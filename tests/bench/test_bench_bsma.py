@@ -80,6 +80,7 @@ def test_the_seed_decides_the_data(orc: Orchestrator) -> None:
     assert seen[0] == seen[1] != seen[2]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.name)
 def test_every_view_is_kept_right_by_every_strategy(
     network: Orchestrator, query: bsma.Query
