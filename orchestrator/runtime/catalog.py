@@ -861,6 +861,21 @@ def note_reads(
     )
 
 
+def publications_of_ours(connection: Connection[Any]) -> list[str]:
+    """The publications for logical replication that take in the tables behind views."""
+    rows = connection.execute(
+        """
+        SELECT quote_ident(p.pubname) FROM pg_publication p
+        WHERE p.puballtables OR EXISTS (
+            SELECT FROM pg_publication_namespace n
+            WHERE n.pnpubid = p.oid AND n.pnnspid::regnamespace::text = ANY (%s))
+        ORDER BY p.pubname
+        """,
+        [list(OWN_SCHEMAS)],
+    ).fetchall()
+    return [name for (name,) in rows]
+
+
 def has_drifted(connection: Connection[Any], view_id: int) -> bool:
     """Whether what a view reads is not what it was planned for."""
     row = connection.execute("SELECT idivm.has_drifted(%s)", [view_id]).fetchone()

@@ -206,3 +206,15 @@ def test_changes_routed_to_partitions(replicated: Pair) -> None:
         replicated.write(statement)
         assert kept_up(replicated), statement
         assert right(replicated), statement
+
+
+@pytest.mark.parametrize("published", ["ALL TABLES", "TABLES IN SCHEMA idivm_state, public"])
+def test_a_publication_of_tables_behind_views_is_warned_of(orc: Any, published: str) -> None:
+    told: list[str] = []
+    orc.on_notice = told.append
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION by_name FOR TABLE t")
+    orc.create_view("v", "SELECT id FROM t")
+    assert [line for line in told if "behind" in line] == []
+    orc.execute(f"CREATE PUBLICATION everything FOR {published}")
+    orc.create_view("w", "SELECT count(*) FROM t")
+    assert any("behind w are published by everything" in line for line in told), told
