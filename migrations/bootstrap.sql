@@ -15,4 +15,6 @@ CREATE TABLE idivm.declarations (
     routines    text[] NOT NULL,
     applied_at  timestamptz NOT NULL DEFAULT now()
 );
+-- A publication of all tables would else forbid to change its row.
+ALTER TABLE idivm.declarations REPLICA IDENTITY FULL;
 COMMENT ON TABLE idivm.declarations IS 'one row: the checksum of the files that declare functions, and what they declared';

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
+from orchestrator.deltascript.identity import identify_rows
 from orchestrator.deltascript.images import differ
 from orchestrator.deltascript.plan import SourceColumn
 from orchestrator.sqltext import fresh_name
@@ -98,6 +99,7 @@ def create_source(source: Captured) -> Iterator[Composed]:
                 for column, _ in source.columns
             ),
         )
+        yield identify_rows(source.log(segment))
     yield SQL("CREATE SEQUENCE {}").format(source.log("_seq"))
     yield from read_side(source)
 

@@ -10,6 +10,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from orchestrator.deltascript import changes, steps
 from orchestrator.deltascript.capture import function_body
+from orchestrator.deltascript.identity import add_key, identify_rows
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     Apply,
@@ -47,6 +48,8 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
         if state.role == plan.content and isinstance(state, StateTable) and plan.shown:
             query = _typed(plan, state, names, query)
         yield SQL("CREATE TABLE {} AS {} WITH NO DATA").format(names.state(state.role), query)
+        if not isinstance(state, Shape):
+            yield identify_rows(names.state(state.role))
         if isinstance(state, StateTable) and state.arrays:
             yield _in_line(state, names)
         elif isinstance(state, StateTable) and _changes_in_place(plan, state):
@@ -170,11 +173,7 @@ def index_states(plan: MaintenancePlan, names: Names, content: bool = True) -> I
         if state.role == plan.content and not content:
             continue
         if isinstance(state, BagTable):
-            yield SQL("ALTER TABLE {} ADD PRIMARY KEY ({}, {})").format(
-                names.state(state.role),
-                Identifier(state.identity.row),
-                Identifier(state.identity.nth),
-            )
+            yield add_key(names.state(state.role), state.identity.row, state.identity.nth)
         elif isinstance(state, StateTable):
             yield from steps.index_state(state, names)
             if _changes_in_place(plan, state):

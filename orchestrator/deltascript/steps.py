@@ -15,6 +15,7 @@ from sqlglot import exp
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, identifier, reference
 from orchestrator.deltascript import changes
+from orchestrator.deltascript.identity import add_key
 from orchestrator.deltascript.leaves import PROGRAM, SOURCE, STATE
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
@@ -165,7 +166,7 @@ def index_state(state: StateTable, names: Names) -> Iterator[Composed]:
     """A unique index on the key, and one for every other way in which the script looks for rows."""
     table = names.state(state.role)
     if state.key and not state.nullable:
-        yield SQL("ALTER TABLE {} ADD PRIMARY KEY ({})").format(table, _listed(state.key))
+        yield add_key(table, *state.key)
     elif state.key:
         yield SQL("CREATE UNIQUE INDEX ON {} ({}) NULLS NOT DISTINCT").format(
             table, _listed(state.key)

@@ -103,14 +103,15 @@ def create_view(
             raise
     for statement in steps.analyse_states(plan, names):
         connection.execute(statement)
+    created = catalog.view_by_id(connection, view_id)
     if publications := catalog.publications_of_ours(connection):
         warn(
             connection,
-            f"The tables behind {new.name} are published by {', '.join(publications)}. A subscriber that "
+            f"The tables behind {created.name} are published by {', '.join(publications)}. A subscriber that "
             "lacks these tables stops with an error, and in one that has idivm they would mix with its own: "
             "publish tables by name, or schemas that are not idivm's.",
         )
-    return catalog.view_by_id(connection, view_id)
+    return created
 
 
 def drop_view(connection: Connection[Any], view: ViewInfo, cascade: bool = False) -> None:
