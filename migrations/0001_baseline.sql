@@ -32,6 +32,7 @@ CREATE TABLE idivm.views (
     created_at  timestamptz NOT NULL DEFAULT now(),
     shown       text,
     search_path text,
+    grants      jsonb NOT NULL DEFAULT '[]',
     CHECK (status = 'building' OR (relation IS NOT NULL AND definition IS NOT NULL AND state IS NOT NULL))
 );
 COMMENT ON TABLE idivm.views IS 'one row for each maintained view';
@@ -273,6 +274,7 @@ CREATE TABLE idivm.dropped_views (
     columns     text[] NOT NULL,
     options     jsonb NOT NULL,
     search_path text,
+    grants      jsonb NOT NULL,
     cause       text NOT NULL,
     at          timestamptz NOT NULL
 );

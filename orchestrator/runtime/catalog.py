@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, cast
 
 from psycopg import Connection
 from psycopg.rows import class_row
-from psycopg.sql import SQL, Composable, Composed, Identifier
+from psycopg.sql import SQL, Composable, Identifier
 from psycopg.types.json import Jsonb
 
 from orchestrator.deltascript.capture import Captured, Layout
@@ -169,6 +169,10 @@ def view_by_id(connection: Connection[Any], view_id: int) -> ViewInfo:
     return found[0]
 
 
+Grant = tuple[str, str | None, bool]
+"""A privilege, the role that has it or None for everybody, and whether it may be passed on."""
+
+
 @dataclass(frozen=True)
 class DroppedView:
     """A maintained view that DROP ... CASCADE took along with what it read."""
@@ -178,12 +182,13 @@ class DroppedView:
     columns: list[str]
     options: dict[str, str]
     search_path: str | None
+    grants: list[Grant]
     cause: str
     at: datetime
 
 
 _DROPPED = SQL(
-    "SELECT name, query, columns, options, search_path, cause, at FROM idivm.dropped_views"
+    "SELECT name, query, columns, options, search_path, grants, cause, at FROM idivm.dropped_views"
     " WHERE {} ORDER BY view"
 )
 
@@ -689,25 +694,28 @@ def new_members(connection: Connection[Any], source_id: int) -> set[int]:
     return {row[0] for row in rows.fetchall()}
 
 
-def grants(connection: Connection[Any], relation: Composable) -> list[Composed]:
-    """The statements that give again the rights on a relation that others than its owner have."""
-    rows = connection.execute(
-        """
-        SELECT a.privilege_type, CASE WHEN a.grantee <> 0 THEN pg_get_userbyid(a.grantee) END, a.is_grantable
-        FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
-        WHERE c.oid = to_regclass(%s) AND a.grantee <> c.relowner
-        """,
-        [relation.as_string(connection)],
-    ).fetchall()
-    return [
-        SQL("GRANT {} ON {} TO {}{}").format(
-            SQL(privilege),
-            relation,
-            Identifier(grantee) if grantee is not None else SQL("PUBLIC"),
-            SQL(" WITH GRANT OPTION") if grantable else SQL(""),
-        )
-        for privilege, grantee, grantable in rows
-    ]
+def grants(connection: Connection[Any], relation: Composable) -> list[Grant]:
+    """The rights on a relation that others than its owner have."""
+    row = connection.execute(
+        "SELECT idivm.grants_on(to_regclass(%s))", [relation.as_string(connection)]
+    ).fetchone()
+    assert row is not None
+    return [(privilege, grantee, passed_on) for privilege, grantee, passed_on in row[0]]
+
+
+def grant(connection: Connection[Any], relation: Composable, rights: Iterable[Grant]) -> None:
+    """Gives rights on a relation again, to the roles that are still there."""
+    there = {name for (name,) in connection.execute("SELECT rolname FROM pg_roles").fetchall()}
+    for privilege, grantee, passed_on in rights:
+        if grantee is None or grantee in there:
+            connection.execute(
+                SQL("GRANT {} ON {} TO {}{}").format(
+                    SQL(privilege),
+                    relation,
+                    SQL("PUBLIC") if grantee is None else Identifier(grantee),
+                    SQL(" WITH GRANT OPTION" if passed_on else ""),
+                )
+            )
 
 
 def has_heirs(connection: Connection[Any], source_id: int) -> bool:

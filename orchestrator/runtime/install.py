@@ -145,6 +145,7 @@ def restore_view(
     )
     with taking_path(connection, dropped.search_path or path_of(connection) or ""):
         created = create_view(connection, new, initialiser(new))
+        catalog.grant(connection, new.name.identifier, dropped.grants)
     # Its name as this session writes it.
     return catalog.view_by_id(connection, created.id)
 
@@ -162,6 +163,7 @@ def follow(connection: Connection[Any], view_ids: Sequence[int]) -> dict[int, st
 
     Return the views that could not be planned again, each with the reason.
     """
+    connection.execute("SELECT idivm.note_grants()")
     concerned = catalog.refresh_order(connection, view_ids)
     unplanned = {}
     for source_id in catalog.sources_without_capture(
@@ -632,5 +634,4 @@ def _show(
         connection.execute(SQL("DROP VIEW {}").format(relation))
         for statement in emit.show(names, relation, columns, content, replacing=False):
             connection.execute(statement)
-        for grant in grants:
-            connection.execute(grant)
+        catalog.grant(connection, relation, grants)

@@ -1,5 +1,33 @@
 -- Views that DROP ... CASCADE takes along with what they read, and event triggers that tell at once.
 
+-- The rights that others than its owner have on a relation. A row of PostgreSQL's own type for them could not be
+-- restored where a role is missing.
+CREATE OR REPLACE FUNCTION idivm.grants_on(relation regclass) RETURNS jsonb
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT coalesce(jsonb_agg(jsonb_build_array(a.privilege_type, r.rolname, a.is_grantable)
+                              ORDER BY a.privilege_type, r.rolname), '[]')
+    FROM pg_class c
+    CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+    LEFT JOIN pg_roles r ON r.oid = a.grantee
+    WHERE c.oid = relation AND a.grantee <> c.relowner;
+END;
+COMMENT ON FUNCTION idivm.grants_on(regclass) IS 'the rights of others on a relation, as privilege, role and grant option';
+
+-- Keeps the rights on views, which a view that is restored gets again: when it is dropped, they are gone.
+CREATE OR REPLACE FUNCTION idivm.note_grants() RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- A role that may only refresh leaves that to others.
+    IF has_table_privilege('idivm.views', 'UPDATE') THEN
+        UPDATE idivm.views v SET grants = idivm.grants_on(v.relation)
+        WHERE v.relation IS NOT NULL AND v.grants IS DISTINCT FROM idivm.grants_on(v.relation);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.note_grants() IS 'keeps the rights on maintained views';
+
 -- Remembers a view that went with what it read, and tells the session.
 CREATE OR REPLACE FUNCTION idivm.note_dropped(view_id integer, name text, cause text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -7,19 +35,19 @@ AS $$
 BEGIN
     name := (SELECT string_agg(quote_ident(part), '.' ORDER BY place)
              FROM unnest(parse_ident(name)) WITH ORDINALITY AS p (part, place));
-    INSERT INTO idivm.dropped_views AS d (name, view, query, columns, options, search_path, cause, at)
+    INSERT INTO idivm.dropped_views AS d (name, view, query, columns, options, search_path, grants, cause, at)
     SELECT note_dropped.name, v.id, v.query,
            ARRAY(SELECT c.value ->> 'name'
                  FROM jsonb_array_elements(v.plan -> 'states') AS s,
                       jsonb_array_elements(s -> 'columns') WITH ORDINALITY AS c (value, place)
                  WHERE s -> 'role' = v.plan -> 'content' AND (c.value -> 'hidden') IS DISTINCT FROM 'true'
                  ORDER BY c.place),
-           v.options, v.search_path, note_dropped.cause, clock_timestamp()
+           v.options, v.search_path, v.grants, note_dropped.cause, clock_timestamp()
     FROM idivm.views v WHERE v.id = view_id AND v.status <> 'building'
       AND NOT EXISTS (SELECT FROM idivm.dropped_views known WHERE known.view = view_id)
     ON CONFLICT ON CONSTRAINT dropped_views_pkey DO UPDATE
     SET view = excluded.view, query = excluded.query, columns = excluded.columns, options = excluded.options,
-        search_path = excluded.search_path, cause = excluded.cause, at = excluded.at;
+        search_path = excluded.search_path, grants = excluded.grants, cause = excluded.cause, at = excluded.at;
     IF FOUND THEN
         RAISE WARNING 'the maintained view % was dropped by %', note_dropped.name, note_dropped.cause
             USING HINT = format('Run idivm restore %s to create it again once what it reads is there.', note_dropped.name);

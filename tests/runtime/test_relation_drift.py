@@ -222,9 +222,24 @@ def test_views_that_go_by_cascade_are_named_and_restored(staged):
     assert orphans(staged.connection) == []
 
 
-def test_a_view_can_be_restored_by_itself_and_forgotten(staged):
+def test_a_view_can_be_restored_by_itself_and_forgotten(staged, connect):
+    admin = connect()
+    for role in ("drift_reader", "drift_leaver"):
+        admin.execute(f"DROP ROLE IF EXISTS {role}")
+        admin.execute(f"CREATE ROLE {role}")
+        admin.execute(f"GRANT SELECT ON mart.low TO {role}")
+    admin.execute("GRANT SELECT ON mart.low TO PUBLIC")
+    staged.refresh()
     staged.connection.execute(REBUILT)
+    admin.execute("DROP ROLE drift_leaver")
     assert [view.name for view in staged.restore("mart.low")] == ["mart.low"]
+    readers = "SELECT grantee, privilege_type FROM information_schema.role_table_grants"
+    assert admin.execute(
+        f"{readers} WHERE table_name = 'low' AND grantee <> grantor ORDER BY 1"
+    ).fetchall() == [
+        ("PUBLIC", "SELECT"),
+        ("drift_reader", "SELECT"),
+    ]
     with pytest.raises(NotFoundError, match=r"No DROP \.\.\. CASCADE"):
         staged.restore("mart.low")
     staged.drop_view("mart.high")
