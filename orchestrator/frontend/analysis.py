@@ -249,6 +249,8 @@ def _plan(
         return None, tuple(
             Unsupported("a cast that was dropped or replaced", name) for name in lost
         )
+    if chosen := [use.name for use in functions if use.is_by_domain]:
+        return None, tuple(Unsupported(BY_DOMAIN, name) for name in chosen)
     facts = QueryFacts(
         relations={(r.schema, r.name): r for r in relations.values()},
         views={oid: view for oid, view in views.items() if oid != own.oid},
@@ -263,6 +265,10 @@ def _plan(
         return None, (plan,)
     return replace(plan, names=tuple(column.name for column in own.columns)), ()
 
+
+BY_DOMAIN = (
+    "a call with an argument of a domain type, for which a program could call another overload"
+)
 
 INTERNAL = "the plan builder failed"
 """How the reason of an Unsupported begins that is a mistake of the builder, not a limit of it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,9 @@ from orchestrator.frontend.facts import (
     TableStatistics,
     UsedRelation,
 )
-from orchestrator.frontend.functions import Calls, calls_of, describe
+from orchestrator.frontend.functions import calls_of, describe
+from orchestrator.frontend.node_tree import Node
+from orchestrator.frontend.resolution import typed_calls
 
 _FIRST_USER_OID = 16384
 """Objects that PostgreSQL itself brings have smaller oids."""
@@ -82,12 +84,13 @@ def stored_view(connection: Connection[Any], oid: int) -> StoredView:
     if row is None:
         raise LookupError(f"relation {oid} is not a view")
     text, tree = row
+    nodes = list(node_tree.nodes(tree))
     return StoredView(
         oid=oid,
         text=text.strip().rstrip(";").rstrip(),
         columns=output_columns(connection, oid),
-        uses=_used_relations(connection, oid, tree),
-        functions=_functions(connection, calls_of(tree)),
+        uses=_used_relations(connection, oid, nodes),
+        functions=_functions(connection, nodes),
     )
 
 
@@ -162,7 +165,7 @@ def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, R
                 use
                 for column in columns[row["oid"]]
                 for _, tree in [expressions.get((row["oid"], column.attnum), ("", ""))]
-                for use in (_functions(connection, calls_of(tree)) if tree else ())
+                for use in (_functions(connection, [*node_tree.nodes(tree)]) if tree else ())
             ),
             keys=tuple(keys[row["oid"]]),
             foreign_keys=tuple(foreign_keys[row["oid"]]),
@@ -454,7 +457,9 @@ def _foreign_keys(cursor: Any, oids: list[int]) -> Mapping[int, list[ForeignKey]
 _SYSTEM_COLUMNS = {-1: "ctid", -2: "xmin", -3: "cmin", -4: "xmax", -5: "cmax", -6: "tableoid"}
 
 
-def _used_relations(connection: Connection[Any], view: int, tree: str) -> tuple[UsedRelation, ...]:
+def _used_relations(
+    connection: Connection[Any], view: int, nodes: Iterable[Node]
+) -> tuple[UsedRelation, ...]:
     """The relations and columns below a view, from the dependency catalog and the stored tree.
 
     The dependency catalog knows the columns by name but not a use of the row as a whole; the
@@ -469,7 +474,9 @@ def _used_relations(connection: Connection[Any], view: int, tree: str) -> tuple[
         [view],
     ).fetchall():
         columns[oid].add(attnum)
-    for node in node_tree.nodes(tree, "RANGETBLENTRY", "RTEPERMISSIONINFO"):
+    for node in nodes:
+        if node.tag not in ("RANGETBLENTRY", "RTEPERMISSIONINFO"):
+            continue
         oid = node.oid("relid")
         if oid and oid != view:
             columns[oid] |= {number + _ATTNUM_OFFSET for number in node.oids("selectedCols")}
@@ -490,8 +497,11 @@ _WHOLE_ROW = 1 << 16
 """Stands for the row as a whole; 0 stands for the relation."""
 
 
-def _functions(connection: Connection[Any], calls: Calls) -> tuple[FunctionUse, ...]:
+def _functions(
+    connection: Connection[Any], nodes: Collection[Node], text: str | None = None
+) -> tuple[FunctionUse, ...]:
     """What a query calls, with the volatility of all that stands behind each call."""
+    calls = calls_of(nodes)
     with connection.cursor(row_factory=dict_row) as cursor:
         operators = cursor.execute(
             "SELECT o.oid, o.oprname AS name, n.nspname AS schema, o.oprcode::oid AS code"
@@ -542,4 +552,70 @@ def _functions(connection: Connection[Any], calls: Calls) -> tuple[FunctionUse, 
             """,
             [_FIRST_USER_OID, _FIRST_USER_OID, sorted(wanted), sorted(wanted)],
         ).fetchall()
-    return describe(calls, functions, operators, types)
+    return describe(calls, functions, operators, types, _by_domain(connection, nodes))
+
+
+_FIRST_UNPINNED_OID = 12000
+"""Types with smaller oids are PostgreSQL's basic ones; information_schema has domains."""
+
+_RECORDS = frozenset({2249, 2287})
+"""record and record[], whose fields a query does not tell."""
+
+
+def _by_domain(connection: Connection[Any], nodes: Iterable[Node]) -> set[tuple[bool, int]]:
+    """Return the operators (True) and functions (False) that a program could not call alike.
+
+    A program has no domains, so no function of users may take one. The built-in functions treat a domain
+    as its base type, but several polymorphic arguments must have the same type.
+    """
+    calls = list(typed_calls(nodes))
+    used = {one for call in calls for types in call.passed for one in types}
+    domains = _with_domains(connection, [one for one in used if one >= _FIRST_UNPINNED_OID])
+    if not domains:
+        return set()
+    domains |= _RECORDS
+    number = {call: sum(bool(domains & types) for types in call.passed) for call in calls}
+    asked = [call for call in calls if number[call]]
+    rows = connection.execute(
+        """
+        SELECT c.is_operator, c.oid,
+               p.provariadic = '"any"'::regtype OR '"any"'::regtype = ALL (p.proargtypes::oid[])
+        FROM unnest(%s::boolean[], %s::oid[]) AS c (is_operator, oid)
+        LEFT JOIN pg_operator o ON c.is_operator AND o.oid = c.oid
+        JOIN pg_proc p ON p.oid = CASE WHEN c.is_operator THEN o.oprcode::oid ELSE c.oid END
+        WHERE p.oid < %s
+        """,
+        [[one.is_operator for one in asked], [one.called for one in asked], _FIRST_USER_OID],
+    ).fetchall()
+    takes_any = {(is_operator, oid): any_type for is_operator, oid, any_type in rows}
+    return {
+        called
+        for one in asked
+        for called in [(one.is_operator, one.called)]
+        if called not in takes_any or (number[one] > 1 and not takes_any[called])
+    }
+
+
+def _with_domains(connection: Connection[Any], types: list[int]) -> frozenset[int]:
+    """Those of some types that are domains or have a domain in them."""
+    rows = connection.execute(
+        """
+        WITH RECURSIVE parts(type, part) AS (
+            SELECT t, t FROM unnest(%s::oid[]) AS t
+          UNION
+            SELECT p.type, one.part
+            FROM parts p JOIN pg_type t ON t.oid = p.part
+            CROSS JOIN LATERAL (
+                SELECT t.typelem AS part WHERE t.typelem <> 0
+              UNION ALL
+                SELECT a.atttypid FROM pg_attribute a
+                WHERE t.typrelid <> 0 AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+              UNION ALL
+                SELECT r.rngsubtype FROM pg_range r WHERE t.oid IN (r.rngtypid, r.rngmultitypid)
+            ) AS one
+        )
+        SELECT DISTINCT p.type::bigint FROM parts p JOIN pg_type t ON t.oid = p.part AND t.typtype = 'd'
+        """,
+        [types],
+    ).fetchall()
+    return frozenset(row[0] for row in rows)

@@ -206,6 +206,8 @@ class FunctionUse:
     """The composite types, as relations, that calls return rows of."""
     is_lost_cast: bool = False
     """Whether some call is printed as a cast, and the cast has another function by now or is gone."""
+    is_by_domain: bool = False
+    """Whether some call is for a domain, in whose place a program has the base type."""
 
 
 @dataclass(frozen=True)

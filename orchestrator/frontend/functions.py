@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.frontend import node_tree
 from orchestrator.frontend.facts import FunctionUse, Volatility
 from orchestrator.frontend.node_tree import Node
 from orchestrator.frontend.volatility import SQL_VALUE_FUNCTIONS, classify, worst
@@ -69,10 +68,12 @@ _MARKERS = {
 }
 
 
-def calls_of(tree: str) -> Calls:
+def calls_of(nodes: Iterable[Node]) -> Calls:
     """Everything that a stored query tree calls.
 
-    >>> calls = calls_of("{OPEXPR :opno 96 :args ({SQLVALUEFUNCTION :op 0 :type 1082})}")
+    >>> from orchestrator.frontend import node_tree
+    >>> tree = "{OPEXPR :opno 96 :args ({SQLVALUEFUNCTION :op 0 :type 1082})}"
+    >>> calls = calls_of(node_tree.nodes(tree))
     >>> sorted(calls.operators), [use.name for use in calls.plain]
     ([96], ['CURRENT_DATE'])
     """
@@ -84,7 +85,7 @@ def calls_of(tree: str) -> Calls:
     results: set[tuple[int, int]] = set()
     casts: set[int] = set()
     plain: dict[str, FunctionUse] = {}
-    for node in node_tree.nodes(tree):
+    for node in nodes:
         functions |= {node.oid(name) for name in _FUNCTION_FIELDS.get(node.tag, ())}
         operators |= {node.oid(name) for name in _OPERATOR_FIELDS.get(node.tag, ())}
         if node.tag == "ROWCOMPAREEXPR":
@@ -146,8 +147,12 @@ def describe(
     functions: Iterable[Mapping[str, Any]],
     operators: Iterable[Mapping[str, Any]],
     types: Iterable[Mapping[str, Any]],
+    by_domain: Collection[tuple[bool, int]] = (),
 ) -> tuple[FunctionUse, ...]:
-    """The calls with their names and volatilities, from the rows of the catalog."""
+    """The calls with their names and volatilities, from the rows of the catalog.
+
+    `by_domain` has the operators (True) and functions (False) that are called for a domain.
+    """
     by_oid = {row["oid"]: row for row in functions}
     types = list(types)
     rows = {row["oid"]: tuple(row["fields"]) for row in types if row["is_row"]}
@@ -186,6 +191,7 @@ def describe(
                 returns_row=oid in returning_rows,
                 fields=fields(oid),
                 is_lost_cast=oid in calls.casts and not row["casts"],
+                is_by_domain=(False, oid) in by_domain,
                 row_types=tuple(
                     sorted({composite[r] for f, r in calls.results if f == oid and r in composite})
                 ),
@@ -197,7 +203,15 @@ def describe(
         name = f"operator {_prefix(row)}{row['name']}{behind}"
         sets = row["code"] in by_oid and by_oid[row["code"]]["returns_set"]
         uses.append(
-            FunctionUse(name, found, row["schema"], row["name"], "operator", returns_set=sets)
+            FunctionUse(
+                name,
+                found,
+                row["schema"],
+                row["name"],
+                "operator",
+                returns_set=sets,
+                is_by_domain=(True, row["oid"]) in by_domain,
+            )
         )
     for row in types:
         for kind, oids in (("input", calls.read_types), ("output", calls.written_types)):

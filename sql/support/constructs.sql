@@ -11,6 +11,8 @@ SELECT id, CASE WHEN price > 10 THEN 'dear' ELSE coalesce(kind, '?') END AS clas
 SELECT id, @ (price - 10) AS apart, price ^ 2 AS squared, trim(kind) ^@ 'kind 1' AS first_kind FROM products
 -- functions of one's own, immutable
 SELECT id, with_tax(price) AS taxed FROM products
+-- functions of one's own that take a domain, or a value of any type and a domain
+SELECT id, in_words(price) AS price FROM products
 -- enums and domains
 SELECT id, status, status >= 'paid' AS settled FROM orders
 -- arrays and rows

@@ -3,6 +3,7 @@
 CREATE TYPE status AS ENUM ('open', 'paid', 'sent');
 CREATE DOMAIN amount AS numeric(10, 2) CHECK (VALUE >= 0);
 CREATE FUNCTION with_tax(price numeric) RETURNS numeric LANGUAGE sql IMMUTABLE RETURN price * 1.25;
+CREATE FUNCTION in_words(price amount) RETURNS text LANGUAGE sql IMMUTABLE RETURN price || ' EUR';
 CREATE AGGREGATE product(numeric) (sfunc = numeric_mul, stype = numeric, initcond = '1');
 
 CREATE TABLE customers (

@@ -1,0 +1,127 @@
+"""Calls whose function PostgreSQL finds by the types of arguments.
+
+Captured rows have base types in place of domains. A call with such a row may resolve to another overload
+than in the query, and a polymorphic function is told another type. Where PostgreSQL takes a domain's value
+for one of the base type, its stored tree has an implicit cast, and the text of the query, too. So only
+calls that take the domain itself are in doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from orchestrator.frontend.node_tree import Node, Value
+
+_ARGUMENTS = {
+    "FUNCEXPR": ("funcid", "args"),
+    "AGGREF": ("aggfnoid", "aggdirectargs", "args"),
+    "WINDOWFUNC": ("winfnoid", "args"),
+    "OPEXPR": ("opno", "args"),
+    "DISTINCTEXPR": ("opno", "args"),
+    "NULLIFEXPR": ("opno", "args"),
+    "SCALARARRAYOPEXPR": ("opno", "args"),
+}
+"""Where a call keeps what it calls, and its arguments."""
+
+_FUNCTIONS = frozenset({"FUNCEXPR", "AGGREF", "WINDOWFUNC"})
+
+_RESULTS = {
+    "VAR": "vartype",
+    "CONST": "consttype",
+    "PARAM": "paramtype",
+    "FUNCEXPR": "funcresulttype",
+    "AGGREF": "aggtype",
+    "WINDOWFUNC": "wintype",
+    "OPEXPR": "opresulttype",
+    "DISTINCTEXPR": "opresulttype",
+    "NULLIFEXPR": "opresulttype",
+    "RELABELTYPE": "resulttype",
+    "COERCEVIAIO": "resulttype",
+    "ARRAYCOERCEEXPR": "resulttype",
+    "CONVERTROWTYPEEXPR": "resulttype",
+    "COERCETODOMAIN": "resulttype",
+    "COERCETODOMAINVALUE": "typeId",
+    "CASEEXPR": "casetype",
+    "CASETESTEXPR": "typeId",
+    "SETTODEFAULT": "typeId",
+    "ARRAYEXPR": "array_typeid",
+    "ROWEXPR": "row_typeid",
+    "COALESCEEXPR": "coalescetype",
+    "MINMAXEXPR": "minmaxtype",
+    "SUBSCRIPTINGREF": "refrestype",
+    "FIELDSELECT": "resulttype",
+    "FIELDSTORE": "resulttype",
+    "XMLEXPR": "type",
+    "SQLVALUEFUNCTION": "type",
+}
+"""Where an expression keeps the type of its value."""
+
+_CASTS = (1, 2)
+"""COERCE_EXPLICIT_CAST and COERCE_IMPLICIT_CAST: casts are found by base types."""
+
+
+@dataclass(frozen=True)
+class TypedCall:
+    """A call of a function or operator, and the types of its arguments."""
+
+    is_operator: bool
+    called: int
+    passed: tuple[frozenset[int], ...]
+    """Of each argument: its type, by oid, and those of its parts."""
+
+
+def typed_calls(nodes: Iterable[Node]) -> Iterator[TypedCall]:
+    """Return the calls of a query that PostgreSQL finds by the types of arguments.
+
+    >>> from orchestrator.frontend.node_tree import nodes
+    >>> [call] = typed_calls(nodes(
+    ...     "{FUNCEXPR :funcid 7 :funcformat 0 :args "
+    ...     "({RELABELTYPE :arg {VAR :vartype 8} :resulttype 23 :relabelformat 2})}"))
+    >>> call
+    TypedCall(is_operator=False, called=7, passed=(frozenset({23}),))
+    """
+    for node in nodes:
+        if node.tag == "ROWCOMPAREEXPR":
+            pairs = zip(_listed(node, "largs"), _listed(node, "rargs"), strict=True)
+            for operator, pair in zip(node.oids("opnos"), pairs, strict=True):
+                yield _call(True, operator, pair)
+        elif node.tag in _ARGUMENTS and node.oid("funcformat") not in _CASTS:
+            called, *fields = _ARGUMENTS[node.tag]
+            arguments = [one for name in fields for one in _listed(node, name)]
+            yield _call(node.tag not in _FUNCTIONS, node.oid(called), arguments)
+
+
+def _call(is_operator: bool, called: int, arguments: Iterable[Node]) -> TypedCall:
+    return TypedCall(
+        is_operator,
+        called,
+        tuple(frozenset(_types(one)) for one in arguments),
+    )
+
+
+def _listed(node: Node, name: str) -> list[Node]:
+    values = node.fields.get(name) or [[]]
+    return [one for one in _flat(values[0]) if isinstance(one, Node)]
+
+
+def _flat(value: Value) -> list[Value]:
+    return value if isinstance(value, list) else [value]
+
+
+def _types(node: Node) -> Iterator[int]:
+    """The type of an expression's value, and of the parts that make its type."""
+    if node.tag in _RESULTS:
+        yield node.oid(_RESULTS[node.tag])
+    if node.tag in ("TARGETENTRY", "COLLATEEXPR", "NAMEDARGEXPR"):
+        inner = node.child("expr") or node.child("arg")
+        if inner is not None:
+            yield from _types(inner)
+    elif node.tag in ("ROWEXPR", "ARRAYEXPR"):
+        for one in _listed(node, "args" if node.tag == "ROWEXPR" else "elements"):
+            yield from _types(one)
+    elif node.tag == "SUBLINK":
+        query = node.child("subselect")
+        shown = [] if query is None else _listed(query, "targetList")
+        for one in shown[:1]:
+            yield from _types(one)
