@@ -51,9 +51,44 @@ def ids_of(operator: Operator) -> tuple[Column, ...]:
 
     The rules change such a plan no more. A table without a key has none by itself.
     """
-    symbols = used_symbols(operator)
-    ids = fold(operator, lambda one, inputs: one.identified(inputs, symbols)).ids
+    ids = _identified(operator).ids
     return ids if set(ids) <= set(operator.columns) else ()
+
+
+def _identified(operator: Operator) -> Identified:
+    """Return what the rules make of an operator; kept with it, as every operator above asks again."""
+
+    if _KEPT in operator.__dict__:
+        known: Identified = operator.__dict__[_KEPT]
+        return known
+
+    def kept(one: Operator, inputs: tuple[Identified, ...]) -> Identified:
+        if _KEPT not in one.__dict__:
+            made = one.identified(inputs, _Used(one))
+            # What is known of the operator is computed already.
+            one.__dict__[_KEPT] = Identified(one, made.ids) if made.operator == one else made
+        found: Identified = one.__dict__[_KEPT]
+        return found
+
+    return fold(operator, kept)
+
+
+_KEPT = "made_by_rules"
+
+
+class _Used(Symbols):
+    """Symbols that look at what a plan uses when one is wanted, as seldom one is."""
+
+    def __init__(self, plan: Operator) -> None:
+        super().__init__()
+        self._plan: Operator | None = plan
+
+    def fresh(self, *wanted: str) -> str:
+        """The same as of any symbols."""
+        if self._plan is not None:
+            self._taken = used_symbols(self._plan)._taken
+            self._plan = None
+        return super().fresh(*wanted)
 
 
 def used_symbols(plan: Operator) -> Symbols:

@@ -104,7 +104,7 @@ def _numbered(operator: Operator) -> tuple[Operator, list[Operator]]:
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
-    """The plan as plain values.
+    """The plan as plain values. What references to a common table expression share stands with the first.
 
     >>> from orchestrator.algebra.examples import running_example
     >>> made = to_json(running_example("did"))
@@ -118,14 +118,18 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "names": list(shown.names),
         "columns": _symbols(shown.columns),
         "hidden": _symbols(shown.hidden),
-        "root": _operator_json(shown.root, identified),
+        "root": _operator_json(shown.root, identified, set()),
     }
     if isinstance(found, Unsupported):
         value["no_ids"] = {"reason": found.reason, "where": found.where}
     return value
 
 
-def _operator_json(operator: Operator, identified: bool) -> dict[str, Any]:
+def _operator_json(operator: Operator, identified: bool, printed: set[str]) -> dict[str, Any]:
+    inputs = operator.children
+    if isinstance(operator, CteScan):
+        inputs = () if operator.name in printed else inputs
+        printed.add(operator.name)
     known = operator.dependencies.tidied()
     value: dict[str, Any] = {
         "operator": type(operator).__name__,
@@ -137,9 +141,12 @@ def _operator_json(operator: Operator, identified: bool) -> dict[str, Any]:
         ],
         "keys": sorted(_symbols(in_order(key, operator.columns)) for key in operator.keys),
         "dependencies": sorted(str(known).split("; ")) if str(known) else [],
-        "inputs": [_operator_json(child, identified) for child in operator.children],
+        "inputs": [_operator_json(child, identified, printed) for child in inputs],
         "subqueries": [
-            {"correlated": sorted(_symbols(q.correlated)), "plan": _operator_json(q.plan, False)}
+            {
+                "correlated": sorted(_symbols(q.correlated)),
+                "plan": _operator_json(q.plan, False, printed),
+            }
             for scalar in operator.scalars
             for q in scalar.subqueries
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import is_
 from typing import TypeVar
 
 from orchestrator.algebra.operators.base import Operator
@@ -12,8 +13,23 @@ Result = TypeVar("Result")
 
 
 def fold(plan: Operator, combine: Callable[[Operator, tuple[Result, ...]], Result]) -> Result:
-    """Bottom up: what `combine` makes of each operator and the results of its inputs."""
-    return combine(plan, tuple(fold(child, combine) for child in plan.children))
+    """Bottom up: what `combine` makes of each operator and the results of its inputs.
+
+    An operator that stands in several places is combined once.
+    """
+    made: dict[int, Result] = {}
+    waiting = [plan]
+    while waiting:
+        operator = waiting[-1]
+        children = operator.children
+        missing = [child for child in children if id(child) not in made]
+        if missing:
+            waiting += reversed(missing)
+            continue
+        waiting.pop()
+        if id(operator) not in made:
+            made[id(operator)] = combine(operator, tuple(made[id(child)] for child in children))
+    return made[id(plan)]
 
 
 def unfold(
@@ -42,7 +58,8 @@ def rewrite(
         return Scalar.of(scalar.tree, scalar.columns, changed)
 
     def one(operator: Operator, children: tuple[Operator, ...]) -> Operator:
-        rebuilt = operator.with_children(children) if children else operator
+        same = all(map(is_, children, operator.children))
+        rebuilt = operator if same else operator.with_children(children)
         if subqueries and any(scalar.subqueries for scalar in rebuilt.scalars):
             rebuilt = rebuilt.map_scalars(in_scalar)
         return change(rebuilt)
@@ -51,13 +68,22 @@ def rewrite(
 
 
 def walk(plan: Operator, subqueries: bool = True) -> Iterator[Operator]:
-    """Every operator of a plan, outer ones first, also those in subqueries of expressions."""
-    yield plan
-    if subqueries:
-        for inner in plan.inner:
-            yield from walk(inner)
-        for scalar in plan.scalars:
-            for subquery in scalar.subqueries:
-                yield from walk(subquery.plan)
-    for child in plan.children:
-        yield from walk(child, subqueries)
+    """Every operator of a plan, outer ones first, also those in subqueries of expressions.
+
+    What several references share comes once.
+    """
+    shared: set[int] = set()
+    waiting = [plan]
+    while waiting:
+        operator = waiting.pop()
+        yield operator
+        below: list[Operator] = []
+        if subqueries:
+            below += operator.inner
+            below += (subquery.plan for one in operator.scalars for subquery in one.subqueries)
+        if operator.is_reference:
+            below += (child for child in operator.children if id(child) not in shared)
+            shared.update(map(id, operator.children))
+        else:
+            below += operator.children
+        waiting += reversed(below)

@@ -157,6 +157,8 @@ def _defining(
     state: BagTable | StateTable | Shape, names: Names, shapes: Mapping[str, str]
 ) -> Composable:
     if isinstance(state, BagTable):
+        if state.identity is None:
+            return SQL("SELECT d.* FROM {} AS d").format(names.definition)
         row, nth = Identifier(state.identity.row), Identifier(state.identity.nth)
         return SQL("SELECT d.*, ''::bytea AS {}, 0 AS {} FROM {} AS d").format(
             row, nth, names.definition
@@ -173,7 +175,8 @@ def index_states(plan: MaintenancePlan, names: Names, content: bool = True) -> I
         if state.role == plan.content and not content:
             continue
         if isinstance(state, BagTable):
-            yield add_key(names.state(state.role), state.identity.row, state.identity.nth)
+            if state.identity is not None:
+                yield add_key(names.state(state.role), state.identity.row, state.identity.nth)
         elif isinstance(state, StateTable):
             yield from steps.index_state(state, names)
             if _changes_in_place(plan, state):
@@ -284,7 +287,7 @@ def _step(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
         state = plan.state(step.state)
         assert isinstance(state, BagTable)
         replaced = _replace_content(state, names)
-        if state.identity.distinct:
+        if state.identity is not None and state.identity.distinct:
             # After a rebuild is asked for, the key that made rows distinct may be gone.
             bag = replace(state, identity=replace(state.identity, distinct=False))
             replaced = SQL("    IF rebuild THEN\n{}    ELSE\n{}    END IF;\n").format(
@@ -300,38 +303,58 @@ def _replace_content(state: BagTable, names: Names) -> Composed:
     A full join is never a nested loop, whatever the planner believes of the sizes.
     """
     columns = [Identifier(column.name) for column in state.columns]
-    row, nth = Identifier(state.identity.row), Identifier(state.identity.nth)
-    taken = {column.name for column in state.columns} | {state.identity.row, state.identity.nth}
-    gone_row, gone_nth = (Identifier(fresh_name(name, taken)) for name in ("gone_row", "gone_nth"))
     table = names.state(state.role)
+    taken = {column.name for column in state.columns}
+    if state.identity is not None:
+        taken |= {state.identity.row, state.identity.nth}
+        row, nth = Identifier(state.identity.row), Identifier(state.identity.nth)
+        stored = [*columns, row, nth]
+    else:
+        row, nth = (Identifier(fresh_name(name, taken)) for name in ("row", "nth"))
+        stored = columns
+    gone, place = (Identifier(fresh_name(name, taken)) for name in ("gone", "place"))
+    number = SQL("(row_number() OVER (PARTITION BY q.{}))::integer").format(row)
+
+    def identified(rows: Composable, shown: Composable, number: Composable) -> Composed:
+        """Rows with their identities."""
+        return SQL(
+            "SELECT q.*, {} AS {}\n"
+            "        FROM (SELECT {}, idivm.row_identity(ROW({})::text) AS {} FROM {} AS d) AS q"
+        ).format(
+            number,
+            nth,
+            shown,
+            SQL(", ").join(SQL("d.{}").format(column) for column in columns),
+            row,
+            rows,
+        )
+
+    is_distinct = state.identity is not None and state.identity.distinct
     return SQL(
         "    WITH fresh AS (\n"
-        "        SELECT q.*, {number} AS {nth}\n"
-        "        FROM (SELECT d.*, idivm.row_identity(ROW({values})::text) AS {row} FROM {definition} AS d) AS q\n"
+        "        {fresh}\n"
         "    ), difference AS MATERIALIZED (\n"
-        "        SELECT fresh.*, kept.{row} AS {gone_row}, kept.{nth} AS {gone_nth}\n"
-        "        FROM fresh FULL JOIN {table} AS kept ON fresh.{row} = kept.{row} AND fresh.{nth} = kept.{nth}\n"
+        "        SELECT fresh.*, kept.{place} AS {gone}\n"
+        "        FROM fresh FULL JOIN ({kept}) AS kept ON fresh.{row} = kept.{row} AND fresh.{nth} = kept.{nth}\n"
         "        WHERE fresh.{row} IS NULL OR kept.{row} IS NULL\n"
         "    ), gone AS (\n"
-        "        DELETE FROM {table} AS kept USING difference\n"
-        "        WHERE kept.{row} = difference.{gone_row} AND kept.{nth} = difference.{gone_nth}\n"
+        "        DELETE FROM {table} AS kept USING difference WHERE kept.ctid = difference.{gone}\n"
         "        RETURNING 1\n"
         "    ), come AS (\n"
         "        INSERT INTO {table} ({targets})\n"
-        "        SELECT {targets} FROM difference WHERE {gone_row} IS NULL\n"
+        "        SELECT {targets} FROM difference WHERE {gone} IS NULL\n"
         "        RETURNING 1\n"
         "    )\n"
         "    SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM come) INTO applied;\n"
     ).format(
-        number=SQL("1")
-        if state.identity.distinct
-        else SQL("(row_number() OVER (PARTITION BY q.{}))::integer").format(row),
-        nth=nth,
-        gone_row=gone_row,
-        gone_nth=gone_nth,
+        fresh=identified(names.definition, SQL("d.*"), SQL("1") if is_distinct else number),
+        kept=identified(table, SQL("d.ctid AS {}").format(place), number)
+        if state.identity is None
+        else SQL("SELECT k.ctid AS {}, k.{}, k.{} FROM {} AS k").format(place, row, nth, table),
+        place=place,
+        gone=gone,
         row=row,
-        values=SQL(", ").join(SQL("d.{}").format(column) for column in columns),
-        definition=names.definition,
+        nth=nth,
         table=table,
-        targets=SQL(", ").join([*columns, row, nth]),
+        targets=SQL(", ").join(stored),
     )

@@ -92,7 +92,8 @@ class BagTable:
 
     role: str
     columns: tuple[Column, ...]
-    identity: RowIdentity
+    identity: RowIdentity | None
+    """None where a table has no room for further columns; it is computed whenever it is asked for."""
 
 
 class Query:

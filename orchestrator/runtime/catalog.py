@@ -356,7 +356,8 @@ def stored_content(connection: Connection[Any], view_id: int) -> tuple[Source, f
     plan = ascii_json.load(plan)
     (content,) = (state for state in plan["states"] if state["role"] == plan["content"])
     if "identity" in content:
-        hidden, equality = [content["identity"]["row"], content["identity"]["nth"]], "exact"
+        identity = content["identity"] or {}
+        hidden, equality = [identity[one] for one in ("row", "nth") if identity], "exact"
     else:
         # Rows whose key may be NULL are told apart by their content.
         hidden, equality = [] if content["nullable"] else content["key"], "coarse"

@@ -92,7 +92,8 @@ def _state(state: dict[str, Any]) -> str:
     if "identity" in state:
         columns = ", ".join(f"{column['name']} {column['type']}" for column in state["columns"])
         identity = state["identity"]
-        return f"  {state['role']} ({columns}; hidden: {identity['row']}, {identity['nth']})"
+        hidden = f"; hidden: {identity['row']}, {identity['nth']}" if identity else ""
+        return f"  {state['role']} ({columns}{hidden})"
     if "key" not in state:
         columns = ", ".join(column["name"] for column in state["columns"])
         return f"  {state['role']} ({columns}): not a table, but a query over the others"

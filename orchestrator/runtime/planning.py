@@ -26,10 +26,12 @@ from orchestrator.algebra import (
 from orchestrator.algebra.determine import determined
 from orchestrator.algebra.ids import infer_ids
 from orchestrator.algebra.lowering import lower
+from orchestrator.algebra.operators.cte_scan import CteScan
 from orchestrator.algebra.operators.recursive import open_recursions
+from orchestrator.algebra.operators.values import Values
 from orchestrator.algebra.places import INTEGERS, MOST, places
 from orchestrator.algebra.rendering import to_sql
-from orchestrator.algebra.traversal import walk
+from orchestrator.algebra.traversal import fold, rewrite
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     Column,
@@ -312,7 +314,9 @@ def types_of(connection: Connection[Any], plan: Plan | None) -> dict[str, Column
     root = identified.root if isinstance(identified, Plan) else plan.root
     oids: dict[str, int] = {}
     declared: dict[str, int] = {}
-    operators = list(walk(root, subqueries=False))
+    operators: list[Operator] = []
+    # Inputs come first.
+    fold(root, lambda operator, _: operators.append(operator))
     for operator in operators:
         wanted = {c.symbol: Scalar.column(c) for c in operator.columns if c.symbol not in oids}
         if isinstance(operator, Grouping):
@@ -321,7 +325,7 @@ def types_of(connection: Connection[Any], plan: Plan | None) -> dict[str, Column
         for some in _batches(wanted):
             _describe(connection, operator, some, oids, declared)
     types = catalog.column_types(connection, oids, declared)
-    _infer_places(reversed(operators), types)
+    _infer_places(operators, types)
     if not has_own_collations(root):
         plain = {symbol for symbol, one in types.items() if one.name in TEXTS and not one.domain}
         types.update({symbol: replace(types[symbol], plain=True) for symbol in plain})
@@ -378,6 +382,7 @@ def _describe(
         return
     columns = [PlanColumn(f"c{number}") for number in range(len(wanted))]
     items = tuple(map(Item, columns, wanted.values()))
+    rows = _without_shared(rows, oids, declared)
     query = to_sql(Plan(Projection(rows, items), tuple(map(str, columns)), tuple(columns)))
     # What PostgreSQL says of a result calls a domain by its base type.
     text = SQL(
@@ -402,6 +407,50 @@ def _describe(
         if one.scale is not None:
             # It is read without its sign; where it is negative, no places are shown.
             declared[name] = one.scale if one.scale <= MOST else 0
+
+
+def _without_shared(
+    rows: Operator, oids: Mapping[str, int], declared: Mapping[str, int]
+) -> Operator:
+    """Return a plan with NULLs in place of common table expressions whose types are known.
+
+    An expression reads others, so that the text of the whole would be long for each of its operators.
+    """
+
+    def without(operator: Operator) -> Operator:
+        if isinstance(operator, CteScan):
+            kinds = [_name_of(one.symbol, oids, declared) for one in operator.shared.columns]
+            if None not in kinds:
+                nulls = tuple(Scalar.read(f"CAST(NULL AS {kind})") for kind in kinds)
+                return Values((nulls,), operator.outputs)
+        return operator
+
+    return rewrite(rows, without, subqueries=False)
+
+
+def _name_of(symbol: str, oids: Mapping[str, int], declared: Mapping[str, int]) -> str | None:
+    """The type of a column in SQL, if it is one of the usual ones."""
+    name = _USUAL.get(oids.get(symbol, 0))
+    return f"numeric({MOST}, {declared[symbol]})" if symbol in declared else name
+
+
+_USUAL = {
+    16: "boolean",
+    20: "bigint",
+    21: "smallint",
+    23: "integer",
+    25: "text",
+    114: "json",
+    700: "real",
+    701: "double precision",
+    1043: "varchar",
+    1082: "date",
+    1114: "timestamp",
+    1184: "timestamptz",
+    1700: "numeric",
+    2950: "uuid",
+    3802: "jsonb",
+}
 
 
 def _source(connection: Connection[Any], use: SourceUse) -> tuple[Source, frozenset[int]]:

@@ -19,6 +19,9 @@ from orchestrator.strategies.problem import Problem
 
 NAME = "recompute"
 
+MOST_COLUMNS = 1600
+"""Columns of a table of PostgreSQL."""
+
 
 def plan(problem: Problem) -> MaintenancePlan:
     """The plan of one state table, replaced by difference at every refresh."""
@@ -28,5 +31,6 @@ def plan(problem: Problem) -> MaintenancePlan:
         nth=fresh_name("idivm_nth", taken),
         distinct=problem.distinct,
     )
-    content = BagTable(CONTENT, problem.columns, identity)
+    has_room = len(problem.columns) + 2 <= MOST_COLUMNS
+    content = BagTable(CONTENT, problem.columns, identity if has_room else None)
     return problem.maintained_by(NAME, [content], [ReplaceContent(CONTENT)])

@@ -28,11 +28,28 @@ class Operator(ABC):
 
     symbol: ClassVar[str]
     """How the paper writes the operator."""
+    is_reference: ClassVar[bool] = False
+    """Whether other operators of the plan may have the same input."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Keep the hash that is computed once; a dataclass makes its own only where there is none."""
         super().__init_subclass__(**arguments)
         cls.__hash__ = Operator.__hash__  # type: ignore[method-assign]
+        cls.__eq__ = Operator.__eq__  # type: ignore[method-assign]
+
+    def __eq__(self, other: object) -> bool:
+        """Compare class and fields, and these only where the hashes are the same."""
+        if self is other or self.__dict__.get("_equal") is other:
+            return True
+        equal = (
+            type(self) is type(other)
+            and self._hash == other._hash
+            and all(getattr(self, name) == getattr(other, name) for name in self._compared)
+        )
+        if equal:
+            # References may share what is below: it would be compared again for each of them.
+            self.__dict__["_equal"] = other
+        return equal
 
     def __hash__(self) -> int:
         """Return the hash of class and fields. Without keeping it, a plan would be hashed as a whole
@@ -41,8 +58,11 @@ class Operator(ABC):
 
     @cached_property
     def _hash(self) -> int:
-        made = [getattr(self, one.name) for one in fields(self) if one.compare]  # type: ignore[arg-type]
-        return hash((type(self), *made))
+        return hash((type(self), *(getattr(self, name) for name in self._compared)))
+
+    @property
+    def _compared(self) -> tuple[str, ...]:
+        return tuple(one.name for one in fields(self) if one.compare)  # type: ignore[arg-type]
 
     @property
     @abstractmethod

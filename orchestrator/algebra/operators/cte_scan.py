@@ -30,6 +30,7 @@ class CteScan(Operator):
     outputs: tuple[Column, ...]
 
     symbol: ClassVar[str] = "cte"
+    is_reference: ClassVar[bool] = True
 
     @property
     def children(self) -> tuple[Operator, ...]:

@@ -50,7 +50,12 @@ from orchestrator.strategies.idiff.rules.base import (
 )
 from orchestrator.strategies.idiff.rules.stored import is_whole, maintain, not_added, refer
 from orchestrator.strategies.idiff.slim import FEWEST, Slim, slimmed
-from orchestrator.strategies.idiff.states import Upkeep, keep_what_is_read, store
+from orchestrator.strategies.idiff.states import (
+    Upkeep,
+    keep_what_is_read,
+    require_index,
+    store,
+)
 from orchestrator.strategies.idiff.terms import shown
 from orchestrator.strategies.idiff.width import too_wide
 from orchestrator.strategies.problem import Problem
@@ -299,6 +304,8 @@ class _Composition:
 
     def _store(self, operator: Operator, role: str) -> StateScan:
         ids = ids_of(operator)
+        # Before all diffs are made in vain.
+        require_index(ids)
         if self.strategy != NAME and _is_linear(operator):
             changed = bag(operator, self.composer)
             state = store(role, operator, ids, self.composer)
@@ -328,10 +335,15 @@ def _is_whole(operator: Operator) -> bool:
 
 
 def _composed(plan: Operator) -> Iterator[Operator]:
-    """The operators of a plan that composition goes through."""
-    yield plan
-    for child in () if _is_whole(plan) else plan.children:
-        yield from _composed(child)
+    """The operators of a plan that composition goes through; what references share, once."""
+    seen: set[int] = set()
+    waiting = [plan]
+    while waiting:
+        operator = waiting.pop()
+        if id(operator) not in seen:
+            seen.add(id(operator))
+            yield operator
+            waiting += () if _is_whole(operator) else reversed(operator.children)
 
 
 def _captured(operator: Operator) -> Operator:

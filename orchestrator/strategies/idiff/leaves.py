@@ -6,6 +6,7 @@ changed in a state: both lie in variables, each row as it was and as it is.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -200,7 +201,7 @@ def relevant(plan: Operator) -> dict[Operator, Scalar]:
     A row that does not satisfy them, neither before its change nor after, changes nothing above.
     """
     found: dict[Operator, list[Scalar]] = {}
-    everywhere = list(walk(plan))
+    everywhere = Counter(walk(plan))
     tops = {id(one.input) for one in walk(plan) if isinstance(one, Selection)}
     for one in walk(plan):
         parts: list[Scalar] = []
@@ -216,7 +217,7 @@ def relevant(plan: Operator) -> dict[Operator, Scalar]:
     return {
         scan: disjunction(dict.fromkeys(conditions))
         for scan, conditions in found.items()
-        if TRUE not in conditions and everywhere.count(scan) == len(conditions)
+        if TRUE not in conditions and everywhere[scan] == len(conditions)
     }
 
 

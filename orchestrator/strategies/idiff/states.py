@@ -54,9 +54,7 @@ def store(
 
     If it is `followed`, further steps may ask for its changes.
     """
-    if len(ids) > INDEXED_AT_MOST:
-        listed = ", ".join(map(str, ids))
-        raise NotModelledError(f"no index has more than {INDEXED_AT_MOST} columns", listed)
+    require_index(ids)
     if not plan.columns:
         raise NotModelledError("a result without columns cannot be stored", plan.label)
     names = Symbols()
@@ -97,6 +95,13 @@ def store(
     )
     composer.stored[role], composer.scans[role] = plan, scan
     return scan
+
+
+def require_index(ids: Sequence[Column]) -> None:
+    """Refuse a result with more IDs than an index can have columns."""
+    if len(ids) > INDEXED_AT_MOST:
+        listed = ", ".join(map(str, ids))
+        raise NotModelledError(f"no index has more than {INDEXED_AT_MOST} columns", listed)
 
 
 def both(columns: Iterable[str]) -> tuple[tuple[str, str], ...]:

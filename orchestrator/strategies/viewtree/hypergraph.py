@@ -142,12 +142,13 @@ def closure(variables: Iterable[str], fds: Iterable[Fd]) -> Variables:
     >>> "".join(sorted(closure("ABC", fds)))  # section 7.3
     'ABCDE'
     """
-    known, fds = set(variables), tuple(fds)
+    known, left = set(variables), list(fds)
     while True:
-        more = {v for left, right in fds if left <= known for v in right} - known
-        if not more:
+        applied = [right for needed, right in left if needed <= known]
+        if not applied:
             return frozenset(known)
-        known |= more
+        left = [fd for fd in left if not fd[0] <= known]
+        known.update(*applied)
 
 
 def reduced(schemas: Iterable[Variables]) -> tuple[Variables, ...]:

@@ -18,6 +18,9 @@ from orchestrator.strategies.viewtree.widths import cover
 _ALL = 10
 """Components up to so many variables are searched whole."""
 
+_DIVISIONS = 3
+"""Of larger ones, so many divisions are tried."""
+
 
 @dataclass(frozen=True, order=True)
 class Cost:
@@ -44,11 +47,11 @@ class Cost:
         return max(self.joins, default=Fraction(0))
 
 
-def cost_of_join(
-    variables: Variables, atoms: Iterable[str], graph: Hypergraph, fds: tuple[Fd, ...]
-) -> Cost:
-    """What one view costs: a change of an atom binds its variables, and what they determine."""
-    wide = graph.reduct(fds)
+def cost_of_join(variables: Variables, atoms: Iterable[str], wide: Hypergraph) -> Cost:
+    """What one view costs: a change of an atom binds its variables, and what they determine.
+
+    `wide` has these, the reduct of the query's hypergraph.
+    """
     schemas = [schema for _, schema in wide.edges]
     changes = (cover(variables - wide.schemas[name], schemas) for name in atoms)
     return Cost(
@@ -67,10 +70,10 @@ def cost(tree: View, graph: Hypergraph, fds: tuple[Fd, ...] = ()) -> Cost:
     >>> str(found.update), str(found.width)  # linear for T, as example 9 has it
     ('1', '1')
     """
-    total = Cost()
+    total, wide = Cost(), graph.reduct(fds)
     for view in tree.walk():
         if view.children:
-            total += cost_of_join(view.joined, view.atoms, graph, fds)
+            total += cost_of_join(view.joined, view.atoms, wide)
     return total
 
 
@@ -89,6 +92,7 @@ def best(graph: Hypergraph, fds: tuple[Fd, ...] = (), free_top: bool = False) ->
     """
     if graph.q_hierarchical:
         return canonical(graph)
+    wide = graph.reduct(fds)
     known: dict[Variables, tuple[Cost, Order]] = {}
 
     def found(part: Variables) -> tuple[Cost, Order]:
@@ -103,17 +107,21 @@ def best(graph: Hypergraph, fds: tuple[Fd, ...] = (), free_top: bool = False) ->
         ranked = sorted(names, key=lambda v: (v not in graph.free, -len(graph.rels[v]), v))
         if len(part) <= _ALL:
             return ranked
-        divides = [v for v in ranked if len(graph.components(part - {v})) > 1]
+        rests = {v: graph.components(part - {v}) for v in ranked}
+        # The most even divisions, as there are few of them below each other.
+        divides = sorted(
+            (v for v in ranked if len(rests[v]) > 1), key=lambda v: max(map(len, rests[v]))
+        )
         # Of a path, next to what is joined already: the left-deep orders.
         near = [v for v in ranked if graph.neighbours(frozenset({v})) - part]
-        return list(dict.fromkeys([*divides, *near[:1]])) or ranked[:1]
+        return list(dict.fromkeys([*divides[:_DIVISIONS], *near[:1]])) or ranked[:1]
 
     def rooted(name: str, part: Variables) -> tuple[Cost, Order]:
         bag = {name} | graph.neighbours(part)
         if not free_top:
             bag |= part & graph.free
         atoms = [atom for atom, schema in graph.edges if schema & part]
-        own = cost_of_join(frozenset(bag), atoms, graph, fds) if len(atoms) > 1 else Cost()
+        own = cost_of_join(frozenset(bag), atoms, wide) if len(atoms) > 1 else Cost()
         below = []
         for rest in graph.components(part - {name}):
             more, order = found(rest)
