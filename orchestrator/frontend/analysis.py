@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +48,12 @@ class SourceUse:
         attnums |= set(self.key.columns) if self.key else set()
         return tuple(column for column in self.relation.columns if column.attnum in attnums)
 
+    @property
+    def logged(self) -> tuple[RelationColumn, ...]:
+        """The same with the columns that other views read."""
+        attnums = {column.attnum for column in self.captured} | self.relation.captured_columns
+        return tuple(column for column in self.relation.columns if column.attnum in attnums)
+
 
 @dataclass(frozen=True)
 class Analysis:
@@ -62,6 +68,8 @@ class Analysis:
     """Plain views, which the plan has expanded."""
     uncaptured: tuple[Relation, ...]
     """Relations that change without a trigger: foreign tables, materialized views, catalogs."""
+    crowded: frozenset[int]
+    """Of these, by oid, the tables whose changes do not fit into a row of a log."""
     temporary: tuple[Relation, ...]
     volatile: tuple[str, ...]
     """Functions that give another result at every call."""
@@ -95,9 +103,34 @@ class Analysis:
         return has_key(root.keys, root.dependencies, self.plan.columns)
 
 
-MOST_CAPTURED = 790
+MOST_CAPTURED = (1600 - 3) // 2
 """Columns of a table whose changes can be captured. A change has each twice, as it was and as it is, and
 a table of PostgreSQL has no more than 1,600 columns."""
+
+_ROW = 8160
+"""The bytes of a row at most: it does not go on in another page."""
+
+_HEADER = 24 + 24
+"""The header of a row, and what a change has beside images."""
+
+_INLINE = 24
+"""The bytes of a value that PostgreSQL does not store apart from its row."""
+
+
+def has_room(columns: Sequence[RelationColumn]) -> bool:
+    """Whether a change with such columns fits into a row, whatever their values are.
+
+    A write that does not fit into the log would fail.
+    """
+    size = _HEADER + len(columns) // 4 + 1
+    sure = 8
+    for column in (*columns, *columns):
+        if column.length < 0:
+            size, sure = size + _INLINE, 1
+            continue
+        size += max(column.alignment - sure, 0) + column.length
+        sure = min(max(column.alignment, sure), column.length & -column.length)
+    return len(columns) <= MOST_CAPTURED and size <= _ROW
 
 
 def analyse(connection: Connection[Any], definition: int) -> Analysis:
@@ -115,7 +148,7 @@ def analyse(connection: Connection[Any], definition: int) -> Analysis:
     temporary = tuple(r for r in leaves if r.persistence == "t")
     lasting = [relation for relation in leaves if relation.persistence != "t"]
     sources = [_source(relation, used[relation.oid]) for relation in lasting if _captures(relation)]
-    captured = tuple(source for source in sources if len(source.captured) <= MOST_CAPTURED)
+    captured = tuple(source for source in sources if has_room(source.logged))
     followed = {source.relation.oid for source in captured}
     uncaptured = tuple(relation for relation in lasting if relation.oid not in followed)
     volatile = _names(functions, Volatility.VOLATILE)
@@ -127,6 +160,7 @@ def analyse(connection: Connection[Any], definition: int) -> Analysis:
         sources=captured,
         inlined=tuple(relations[oid] for oid in views if oid != definition),
         uncaptured=uncaptured,
+        crowded=frozenset(use.relation.oid for use in sources) - followed,
         temporary=temporary,
         volatile=volatile,
         moving=(*_names(functions, Volatility.MOVING), *_system_columns(used, relations)),

@@ -45,15 +45,19 @@ def _maintained_views(connection: Connection[Any]) -> dict[int, tuple[int, bool]
     return {oid: (number, computed) for oid, number, computed in rows}
 
 
-def _captured_keys(connection: Connection[Any], oids: list[int]) -> dict[int, frozenset[int]]:
-    """The columns that the rows of captured relations are told apart by; none: by their content."""
+def _captured(
+    connection: Connection[Any], oids: list[int]
+) -> dict[int, tuple[frozenset[int], frozenset[int]]]:
+    """The columns that the rows of captured relations are told apart by (none: by their content), and all
+    that are captured."""
     rows = connection.execute(
-        "SELECT s.relation::oid, array_agg(c.attnum::integer) FILTER (WHERE s.keyed AND c.in_key)"
+        "SELECT s.relation::oid, array_agg(c.attnum::integer) FILTER (WHERE s.keyed AND c.in_key),"
+        " array_agg(c.attnum::integer)"
         " FROM idivm.sources s LEFT JOIN idivm.source_columns c ON c.source = s.id"
         " WHERE s.relation = ANY (%s::oid[]) GROUP BY s.relation",
         [oids],
     ).fetchall()
-    return {oid: frozenset(columns or ()) for oid, columns in rows}
+    return {oid: (frozenset(key or ()), frozenset(every) - {None}) for oid, key, every in rows}
 
 
 def _is_installed(connection: Connection[Any]) -> bool:
@@ -133,7 +137,7 @@ def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, R
     wanted = sorted(oids)
     installed = _is_installed(connection)
     maintained = _maintained_views(connection) if installed else {}
-    captured = _captured_keys(connection, wanted) if installed else {}
+    captured = _captured(connection, wanted) if installed else {}
     with empty_search_path(connection), connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(
             """
@@ -171,7 +175,8 @@ def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, R
             foreign_keys=tuple(foreign_keys[row["oid"]]),
             maintained=maintained.get(row["oid"], (None, False))[0],
             computed=maintained.get(row["oid"], (None, False))[1],
-            captured_key=captured.get(row["oid"]),
+            captured_key=captured.get(row["oid"], (None, frozenset()))[0],
+            captured_columns=captured.get(row["oid"], (None, frozenset()))[1],
         )
         for row in rows
     }
@@ -209,7 +214,8 @@ def _columns(cursor: Any, oids: list[int]) -> Mapping[int, list[RelationColumn]]
                     ELSE eq.family || ' ' || plain.oid || coalesce(' ' || co.oid, '')
                END AS equality,
                coalesce(eq.exact AND coalesce(co.collisdeterministic, true), false) AS exact,
-               coalesce(eq.builtin, false) AS builtin_equality
+               coalesce(eq.builtin, false) AS builtin_equality, t.typlen AS length,
+               CASE t.typalign WHEN 'd' THEN 8 WHEN 'i' THEN 4 WHEN 's' THEN 2 ELSE 1 END AS alignment
         FROM pg_attribute a
         JOIN plain ON plain.type = a.atttypid
         JOIN pg_type t ON t.oid = plain.oid

@@ -37,6 +37,10 @@ class RelationColumn:
     """Of a virtual generated column: the expression that computes it whenever it is read."""
     reads: tuple[int, ...] = ()
     """The columns that this expression reads."""
+    length: int = -1
+    """The bytes of a value, or -1 where values differ in length."""
+    alignment: int = 1
+    """What the place of such a value in a row is a multiple of."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,8 @@ class Relation:
     captured_key: frozenset[int] | None = None
     """The columns that captured rows are told apart by, none where it is by content; None if they
     are not captured yet."""
+    captured_columns: frozenset[int] = frozenset()
+    """The columns that are captured already."""
     functions: tuple[FunctionUse, ...] = ()
     """What the expressions of virtual generated columns call."""
     computed: bool = False

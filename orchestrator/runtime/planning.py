@@ -41,7 +41,7 @@ from orchestrator.deltascript.plan import (
     Statistics,
 )
 from orchestrator.errors import RightsError, UnsupportedError, UsageError
-from orchestrator.frontend.analysis import MOST_CAPTURED, Analysis, SourceUse, analyse
+from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
 from orchestrator.frontend.catalog import indexes_on, statistics
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions, epsilons
@@ -218,8 +218,8 @@ def _problem(
             *(
                 f"changes of the {relation.kind} {relation.qualified} cannot be captured"
                 + (
-                    f", as a log has no room for more than {MOST_CAPTURED} of its columns"
-                    if len(relation.columns) > MOST_CAPTURED and relation.relkind in ("r", "p")
+                    ", as a row of its log has no room for all columns that views read, before and after"
+                    if relation.oid in analysis.crowded
                     else ""
                 )
                 for relation in analysis.uncaptured
