@@ -87,7 +87,7 @@ def _chain(number: int) -> list[sql.Composed]:
 SHAPES = {
     shape.name: shape
     for shape in (
-        Shape("columns", (200, 400, 790, 1598), _wide, columns),
+        Shape("columns", (200, 400, 790, 1600), _wide, columns),
         Shape("tables", (10, 20, 40, 80, 200), _chain, tables),
         Shape("branches", (125, 250, 500, 1000), lambda number: _chain(1), branches),
         Shape("ctes", (4, 8, 16, 32), lambda number: _chain(2), ctes),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from sqlglot import exp
@@ -106,7 +107,7 @@ class Query:
     @property
     def tree(self) -> Tree:
         """A copy of the tree."""
-        return self._tree.copy()
+        return dialect.copied(self._tree)
 
     @property
     def states(self) -> frozenset[str]:
@@ -131,11 +132,15 @@ class Query:
 
     def __eq__(self, other: object) -> bool:
         """By their texts."""
-        return isinstance(other, Query) and dialect.write(self._tree) == dialect.write(other._tree)
+        return isinstance(other, Query) and self._text == other._text
 
     def __hash__(self) -> int:
         """Of the text."""
-        return hash(dialect.write(self._tree))
+        return hash(self._text)
+
+    @cached_property
+    def _text(self) -> str:
+        return dialect.write(self._tree)
 
 
 @dataclass(frozen=True)
