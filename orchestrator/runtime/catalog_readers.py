@@ -39,7 +39,7 @@ def readers(connection: Connection[Any], tables: Collection[int]) -> tuple[Reade
     rows = connection.execute(
         "SELECT DISTINCT v.id, coalesce(v.relation::text, v.name), v.strategy, v.maintain,"
         "  (SELECT coalesce(jsonb_object_agg(c ->> 'source', c -> 'accesses'), '{}')"
-        "   FROM jsonb_array_elements(v.plan -> 'costs') AS c WHERE c ->> 'kind' = 'insert')"
+        "   FROM jsonb_array_elements(v.plan -> 'costs') AS c WHERE c ->> 'kind' = 'plus')"
         " FROM idivm.views v JOIN idivm.view_sources vs ON vs.view = v.id"
         " JOIN idivm.sources s ON s.id = vs.source"
         " LEFT JOIN idivm.source_members m ON m.source = s.id"
