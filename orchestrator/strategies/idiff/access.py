@@ -95,8 +95,7 @@ def in_reach(
     diffs = [one for one in flat.atoms if isinstance(one, DiffScan)]
     left = [one for one in flat.atoms if not isinstance(one, DiffScan)]
     for diff in diffs:
-        # Rows kept in a variable have the columns of what they came from, which may stand beside it.
-        known = known | set(diff.columns).difference(*(atom.columns for atom in left))
+        known = known | set(diff.columns)
         yield diff, ()
     weighed: dict[int, tuple[frozenset[Column], tuple[bool, int, float]]] = {}
     while left:
@@ -141,6 +140,15 @@ def _determined(equal: list[tuple[Column, frozenset[Column]]], known: set[Column
         grew = not found <= known
         known = known | found
     return known
+
+
+def known_by(plan: Operator, given: Collection[Column]) -> frozenset[Column]:
+    """The columns of a plan that some columns of a diff below determine, also by equalities that take
+    NULL for equal to NULL."""
+    flat = flattened(plan, probing=True)
+    known = _determined(list(_equalities(flat.conditions)), set(given))
+    found = {c for c, scalar in flat.items.items() if scalar.references <= known}
+    return plan.dependencies.closure(found)
 
 
 def _equalities(conditions: tuple[Scalar, ...]) -> Iterator[tuple[Column, frozenset[Column]]]:

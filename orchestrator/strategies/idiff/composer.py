@@ -25,7 +25,6 @@ from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.rendering import Renderer
 from orchestrator.algebra.scalar import Scalar
-from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.deltascript.plan import (
@@ -176,14 +175,16 @@ class Composer:
 
         The diff's IDs, and whatever else the rows show too, are left out of it.
         """
-        if _aliases(plan) & _aliases(rows):
-            plan, _ = copied(plan, self.symbols, {column: column for column in plan.columns})
-        named = [(column, self.fresh(column)) for column in dict.fromkeys(ids)]
-        rest = [(column, column) for column in plan.columns if column not in rows.columns]
+        # A diff may have the very columns of the rows, which a condition could not tell apart.
+        named = {column: self.fresh(column) for column in dict.fromkeys(ids)}
+        rest = {column: self.fresh(column) for column in plan.columns if column not in rows.columns}
+        plan, _ = copied(plan, self.symbols, {**named, **rest})
+        kept = [(column, column) for column in named.values()]
+        kept += [(new, old) for old, new in rest.items()]
         return Join(
-            renamed(plan, [*named, *rest]),
+            renamed(plan, kept),
             rows,
-            same([(new, old) for old, new in named], rows.not_null),
+            same([(new, old) for old, new in named.items()], rows.not_null),
         )
 
     @contextmanager
@@ -318,7 +319,3 @@ def _of_diff(condition: Scalar) -> str:
         return reference(node.name, "d") if isinstance(node, exp.Column) else node
 
     return dialect.write(condition.tree.transform(qualified, copy=False), own=True)
-
-
-def _aliases(plan: Operator) -> set[str]:
-    return {one.alias for one in walk(plan) if hasattr(one, "alias")}

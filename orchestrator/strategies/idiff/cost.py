@@ -34,7 +34,7 @@ from orchestrator.deltascript.plan import (
     Source,
     Statistics,
 )
-from orchestrator.strategies.idiff.access import Loop, loops
+from orchestrator.strategies.idiff.access import Loop, known_by, loops
 from orchestrator.strategies.idiff.composer import Composer
 
 FANOUT = 10.0
@@ -176,7 +176,7 @@ class Model:
             return 1.0
         whole = math.prod(self.distinct(c) if c in self.origin else math.inf for c in by)
         diffs = [one for one in walk(rows) if isinstance(one, DiffScan)]
-        if len(diffs) == 1 and frozenset(by) <= rows.dependencies.closure(diffs[0].columns):
+        if len(diffs) == 1 and frozenset(by) <= known_by(rows, diffs[0].columns):
             return min(whole, held.get(diffs[0].variable, 0.0))
         return whole
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.copies import copied
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.left_join import LeftJoin
@@ -20,7 +21,7 @@ from orchestrator.strategies.idiff.again import AFTER
 from orchestrator.strategies.idiff.composer import Composer
 from orchestrator.strategies.idiff.looks import image
 from orchestrator.strategies.idiff.states import Upkeep
-from orchestrator.strategies.idiff.terms import renamed, same, shown
+from orchestrator.strategies.idiff.terms import same, shown
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Looks:
             (column, composer.fresh(column)) for column in (*state.ids, rows, self.call.column)
         ]
         stored = dict(pairs)
+        kept, _ = copied(shown(state, stored), composer.symbols, stored)
         not_null = frozenset(new for old, new in pairs if old in state.not_null)
         equal = same(((column, stored[column]) for column in state.ids), not_null)
         doubt = filled(
@@ -57,7 +59,7 @@ class Looks:
             y=self.call.column,
             h=_hash(tuple(stored[column] for column in self.coarse)),
         )
-        found = Selection(LeftJoin(delta, renamed(state, pairs), equal), doubt)
+        found = Selection(LeftJoin(delta, kept, equal), doubt)
         return composer.assign("lost", shown(found, state.ids), state.ids)
 
 

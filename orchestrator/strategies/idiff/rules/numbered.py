@@ -7,6 +7,7 @@ those beyond the old one come. The old one is read from what is stored.
 from __future__ import annotations
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.copies import copied
 from orchestrator.algebra.operators.dependent_join import DependentJoin
 from orchestrator.algebra.operators.function_scan import FunctionScan
 from orchestrator.algebra.operators.group import Aggregate, Grouping
@@ -24,7 +25,7 @@ from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.recursive import changes_of_recursion
 from orchestrator.strategies.idiff.rules.stored import is_whole, maintain
 from orchestrator.strategies.idiff.states import Upkeep, store
-from orchestrator.strategies.idiff.terms import renamed, shown
+from orchestrator.strategies.idiff.terms import shown
 from orchestrator.strategies.problem import ColumnType
 
 
@@ -60,13 +61,18 @@ def _renumber(upkeep: Upkeep, operator: Numbered, changed: Bag) -> None:
     rows = composer.assign("moved", moved, images)
     own = composer.fresh(operator.row)
     equal = filled("x = y", x=operator.row, y=own)
-    named = renamed(shown(rows, [operator.row]), [(operator.row, own)])
+    # The variables have the very columns of what is stored, which a condition could not tell apart.
+    named, _ = copied(shown(rows, [operator.row]), composer.symbols, {operator.row: own})
     count = Aggregate(Column(composer.symbols.fresh("had"), "bigint"), Scalar.read("count(*)"))
     stored = Grouping(Join(state, named, equal), (own,), (count,))
     had = filled("coalesce(n, 0)", n=count.column)
     held = composer.assign("held", LeftJoin(rows, stored, equal), (*rows.columns, count.column))
     counts = (net.column, count.column)
-    moves = renamed(held, [(operator.row, own), *zip(counts, counts, strict=True)])
+    moves, _ = copied(
+        shown(held, (operator.row, *counts)),
+        composer.symbols,
+        {operator.row: own, **{column: column for column in counts}},
+    )
     surplus = Selection(
         Join(state, moves, equal),
         filled("x > had + net", x=operator.nth, had=had, net=net.column),
