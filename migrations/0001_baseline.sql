@@ -135,10 +135,12 @@ CREATE TABLE idivm.watermarks (
     refreshes   bigint NOT NULL DEFAULT 0,
     changed     bigint NOT NULL DEFAULT 0,
     seconds     double precision NOT NULL DEFAULT 0,
-    total_seconds double precision NOT NULL DEFAULT 0
+    total_seconds double precision NOT NULL DEFAULT 0,
+    anew        boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 COMMENT ON COLUMN idivm.watermarks.cluster IS 'where the snapshot was taken, as idivm.cluster() tells it';
 COMMENT ON COLUMN idivm.watermarks.changed IS 'rows changed by the last refresh; seconds is what it took';
+COMMENT ON COLUMN idivm.watermarks.anew IS 'whether the last refresh computed the view anew';
 
 -- Bulk loads: what was loaded from where, and how far each load has come.
 --
@@ -288,7 +290,9 @@ CREATE TABLE idivm.costs (
     way         text,
     price       double precision,
     refreshes   integer NOT NULL DEFAULT 0,
-    noted_at    timestamptz
+    noted_at    timestamptz,
+    loses_from  double precision,
+    losses      integer NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE idivm.costs IS 'what refreshes of a view took';
 COMMENT ON COLUMN idivm.costs.access_seconds IS 'of a large diff: seconds for each lookup or row that the cost model expects';
@@ -297,6 +301,8 @@ COMMENT ON COLUMN idivm.costs.way IS 'the strategy of the refreshes that were me
 COMMENT ON COLUMN idivm.costs.price IS 'of diffs of any size: seconds for each lookup or row that the cost model expects';
 COMMENT ON COLUMN idivm.costs.refreshes IS 'how many refreshes the price was measured by';
 COMMENT ON COLUMN idivm.costs.noted_at IS 'when the last of these was';
+COMMENT ON COLUMN idivm.costs.loses_from IS 'how many expected lookups and rows took longer than computing the view anew';
+COMMENT ON COLUMN idivm.costs.losses IS 'how often that happened';
 
 -- A crash of the server, or the promotion of a standby, empties unlogged tables and calls no trigger.
 -- No index: that of a copied database may come out of a crash as an empty page, where wal_level is

@@ -56,7 +56,11 @@ def refresh(options: argparse.Namespace) -> int:
         _print_json([dataclasses.asdict(report) for report in reports])
     else:
         rows = [
-            (r.view, "failed" if r.error else f"{r.changed:,}", f"{r.seconds * 1000:,.1f} ms")
+            (
+                r.view,
+                "failed" if r.error else f"{r.changed:,}",
+                f"{r.seconds * 1000:,.1f} ms{', computed anew' if r.anew else ''}",
+            )
             for r in reports
         ]
         _print_table(("view", "rows changed", "took"), rows, right={1, 2})
@@ -363,7 +367,7 @@ def _last_refresh(view: ViewInfo) -> str:
     if not view.refreshes:
         return f"none since it was created {_ago(view.created_at)}"
     took = f"{view.changed:,} rows in {view.seconds * 1000:,.1f} ms"
-    return f"{_ago(view.refreshed_at)}, {took}"
+    return f"{_ago(view.refreshed_at)}, {took}{', computed anew' if view.anew else ''}"
 
 
 def _ago(moment: datetime | None) -> str:

@@ -54,24 +54,56 @@ def declarations() -> SQL:
         "    ceiling xid8 := pg_snapshot_xmax(since.snapshot);\n"
         "    consumer xid8 := since.own_xid;\n"
         "    own xid8 := pg_current_xact_id_if_assigned();\n"
-        "    due bigint := 0;\n    taken bigint;\n    keys bigint;\n    last bigint;\n"
+        "    due bigint := 0;\n    most bigint;\n    taken bigint;\n    keys bigint;\n    last bigint;\n"
         "    truncated boolean;\n"
     )
 
 
-def look(plan: MaintenancePlan, names: Names) -> Composed:
+def look(plan: MaintenancePlan, names: Names, definition: Composable) -> Composed:
     """Return the statements that read the logs of all sources, and ask for a rebuild where they must."""
     steps = {step.source: step for step in plan.script if isinstance(step, ReadChanges)}
     return SQL(
         "        IF since.own_xid = own THEN\n            marks := since.own_marks;\n        END IF;\n{}"
     ).format(
         SQL("").join(
-            _of_source(steps.get(one), names.sources[one.oid], names) for one in plan.sources
+            _of_source(
+                steps.get(one),
+                names.sources[one.oid],
+                names,
+                _NOTHING
+                if plan.by_lookups
+                else _counted(names.sources[one.oid], names, definition),
+            )
+            for one in plan.sources
         ),
     )
 
 
-def _of_source(step: ReadChanges | None, source: SourceNames, names: Names) -> Composed:
+SHORT = 256 * 1024
+"""A log of so few bytes is read without counting first what is pending."""
+
+
+def _counted(source: SourceNames, names: Names, definition: Composable) -> Composed:
+    """Ask for a rebuild where to read what is pending takes longer; of more than that nothing is counted."""
+    return SQL(
+        "            IF pg_relation_size({a}::regclass) + pg_relation_size({b}::regclass) > {short} THEN\n"
+        "                most := coalesce(most, idivm.most_pending({view}, idivm.query_work({definition})));\n"
+        "                SELECT count(*) > most INTO truncated FROM (\n{rows}\n            LIMIT most + 1) AS c;\n"
+        "                rebuild := rebuild OR truncated;\n"
+        "            END IF;\n"
+    ).format(
+        a=Literal(f"idivm_log.s{source.id}_a"),
+        b=Literal(f"idivm_log.s{source.id}_b"),
+        short=Literal(SHORT),
+        view=Literal(names.id),
+        definition=definition,
+        rows=_pending_rows(source, SQL("1")),
+    )
+
+
+def _of_source(
+    step: ReadChanges | None, source: SourceNames, names: Names, counted: Composable
+) -> Composed:
     """What the log of a source has; without a step, no more than whether it has anything.
 
     Most tables hardly ever change: that their logs are empty is told without a query.
@@ -83,6 +115,8 @@ def _of_source(step: ReadChanges | None, source: SourceNames, names: Names) -> C
         further = SQL("").format() if step is None else _by_content(step, source, names)
     return SQL(
         "        IF idivm.has_entries({a}, {b}) THEN\n"
+        "{counted}"
+        "            IF NOT rebuild THEN\n"
         "{looked}"
         "            IF taken > 0 THEN\n"
         "                due := due + taken;\n"
@@ -92,10 +126,12 @@ def _of_source(step: ReadChanges | None, source: SourceNames, names: Names) -> C
         "                END IF;\n"
         "{further}"
         "            END IF;\n"
+        "            END IF;\n"
         "        END IF;\n"
     ).format(
         a=Literal(f"idivm_log.s{source.id}_a"),
         b=Literal(f"idivm_log.s{source.id}_b"),
+        counted=_NOTHING if step is None else counted,
         looked=looked,
         id=Literal(source.id),
         further=further,

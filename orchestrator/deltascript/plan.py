@@ -258,6 +258,8 @@ class Assign:
     """Whether a large diff is joined by hashing alone: it meets far more rows than statistics expect."""
     at_most: int | None = None
     """Up to how many rows it is held, if that is less than others are."""
+    lookups: tuple[tuple[str, float], ...] = ()
+    """Variables, and the accesses that the query is expected to take for each of their rows, if many."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ one plan of index probes; from where one is large on, statements are planned for
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 from sqlglot import exp
@@ -18,6 +19,7 @@ from orchestrator.deltascript import changes
 from orchestrator.deltascript.identity import add_key
 from orchestrator.deltascript.leaves import PROGRAM, SOURCE, STATE
 from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.nulls import without_nulls
 from orchestrator.deltascript.plan import (
     Analyse,
     Apply,
@@ -43,7 +45,14 @@ LARGE = 4_000_000
 """A diff of more rows is not held: what it would be applied to is computed anew."""
 
 CHEAP = 1000
-"""A refresh of so few changed rows is not weighed against computing anew."""
+"""A refresh of so few changed rows is compared with computing anew by what was measured, not by the model,
+and does not tell what those of large diffs cost."""
+
+MANY = 100
+"""A refresh that expects so few accesses is not weighed against computing anew."""
+
+LONG = SQL("interval '20 milliseconds'")
+"""A refresh that takes no longer is not compared with what computing anew takes."""
 
 TELLING = 1000
 """What a refresh takes that expects so few accesses is more a matter of its statements."""
@@ -122,7 +131,11 @@ def _switched(settings: Iterable[tuple[str, str]]) -> SQL:
 
 def declarations(plan: MaintenancePlan, names: Names) -> Composed:
     """The variables that hold the diffs."""
-    return SQL("{}{}").format(
+    return SQL(
+        "{}    budget double precision;\n"
+        # The first refresh of a session plans its statements.
+        "    late timestamptz := begun + interval '500 milliseconds';\n{}"
+    ).format(
         changes.declarations(),
         SQL("").join(
             SQL("    {} {}[];\n").format(Identifier(variable), names.state(shape))
@@ -288,7 +301,6 @@ def _rebuilt(
     table = names.state(state.role)
     query = query or query_text(state.query, names, indent="            ")
     columns = [column.name for column in state.columns]
-    rest = [column for column in columns if column not in state.key]
     first: Composable = query
     if state.together:
         first = SQL("SELECT * FROM (\n            {}\n            ) AS q ({}) ORDER BY {}").format(
@@ -309,20 +321,19 @@ def _rebuilt(
     same: Composable = SQL("true")
     if state.key:
         same = SQL(" AND ").join(SQL("t.{0} = f.{0}").format(Identifier(k)) for k in state.key)
-    altered: Composable = SQL("")
-    if rest:
-        altered = SQL(
-            ", altered AS (\n"
-            "            UPDATE {table} AS t SET {sets} FROM fresh AS f\n"
-            "            WHERE {same} AND ROW({old})::record *<> ROW({new})::record RETURNING 1\n"
-            "        )"
-        ).format(
-            table=table,
-            sets=SQL(", ").join(SQL("{0} = f.{0}").format(Identifier(name)) for name in rest),
-            same=same,
-            old=_listed(rest, "t"),
-            new=_listed(rest, "f"),
-        )
+    # Of a key too: values that are equal may look different, as 1.0 and 1.00 do.
+    altered = SQL(
+        ", altered AS (\n"
+        "            UPDATE {table} AS t SET {sets} FROM fresh AS f\n"
+        "            WHERE {same} AND ROW({old})::record *<> ROW({new})::record RETURNING 1\n"
+        "        )"
+    ).format(
+        table=table,
+        sets=SQL(", ").join(SQL("{0} = f.{0}").format(Identifier(name)) for name in columns),
+        same=same,
+        old=_listed(columns, "t"),
+        new=_listed(columns, "f"),
+    )
     return SQL(
         "        IF NOT EXISTS (SELECT FROM {table}) THEN\n"
         "            INSERT INTO {table} ({columns})\n            {first};\n"
@@ -344,7 +355,7 @@ def _rebuilt(
         query=query,
         same=same,
         altered=altered,
-        count=SQL(" + (SELECT count(*) FROM altered)") if rest else SQL(""),
+        count=SQL(" + (SELECT count(*) FROM altered)"),
         counted=SQL("        changed := changed + applied;\n") if counts else SQL(""),
     )
 
@@ -352,15 +363,17 @@ def _rebuilt(
 def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
     """A step of the script."""
     if isinstance(step, Assign):
-        assigned = SQL(
-            "SELECT {rows}\n        INTO {variables}\n"
-            "        FROM (SELECT * FROM (\n            {query}\n        ) AS d LIMIT {limit}) AS d;\n"
-        ).format(
-            limit=Literal(_most(step) + 1),
-            rows=_collected(step, names),
-            variables=_listed([step.variable, *(variable for variable, _ in step.apart)]),
-            query=query_text(step.query, names, indent="            "),
-        )
+        assigned = _assigned(step, names)
+        plain = without_nulls(step.query)
+        if plain is not None:
+            query, fields = plain
+            assigned = SQL(
+                "IF {} THEN\n        {}        ELSE\n        {}        END IF;\n"
+            ).format(
+                _has_no_nulls(fields, names),
+                _assigned(replace(step, query=query), names),
+                assigned,
+            )
         if step.hashed:
             assigned = _switched_where_large(step, assigned, _HASHING)
         size = SQL("cardinality({})").format(Identifier(step.variable))
@@ -369,7 +382,8 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
             planned = SQL("{}{}").format(given_up, _planned_for(plan, size))
         else:
             planned = _planned_for(plan, size, given_up)
-        return _guarded(step.needs, SQL("{}{}").format(assigned, planned))
+        weighed = _weighed(plan, names, step)
+        return _guarded(step.needs, SQL("{}        {}{}").format(weighed, assigned, planned))
     if isinstance(step, Apply):
         counts = step.state in plan.shown_states
         applied = _applied(plan, step, names, counts)
@@ -386,6 +400,12 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
                 on=_switched((one, "on") for one in _GATHERING),
                 applied=applied,
             )
+        elif _has_nullable_keys(step):
+            applied = SQL("IF {} THEN\n        {}        ELSE\n        {}        END IF;\n").format(
+                _has_many_without_nulls(step, names),
+                _applied(plan, _with_plain_keys(step), names, counts),
+                applied,
+            )
         if _looks_up(plan, step):
             settings = [(one, "off", "on") for one in _LOOKING_UP]
             applied = _switched_where_large(step, applied, settings)
@@ -395,6 +415,59 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
     if isinstance(step, Analyse):
         return _guarded(step.needs, _statements(analyse_states(plan, names)))
     raise TypeError(f"no SQL for {type(step).__name__}")
+
+
+def _assigned(step: Assign, names: Names) -> Composed:
+    return SQL(
+        "SELECT {rows}\n        INTO {variables}\n"
+        "        FROM (SELECT * FROM (\n            {query}\n        ) AS d LIMIT {limit}) AS d;\n"
+    ).format(
+        limit=Literal(_most(step) + 1),
+        rows=_collected(step, names),
+        variables=_listed([step.variable, *(variable for variable, _ in step.apart)]),
+        query=query_text(step.query, names, indent="            "),
+    )
+
+
+def _has_no_nulls(fields: Iterable[tuple[str, str]], names: Names) -> Composed:
+    """Whether fields of variables hold no NULL."""
+    by_variable: dict[str, list[str]] = {}
+    for variable, name in sorted(fields):
+        by_variable.setdefault(variable, []).append(name)
+    return SQL(" AND ").join(
+        SQL("NOT EXISTS (SELECT FROM unnest({}) AS d WHERE {})").format(
+            _qualified(names, variable),
+            SQL(" OR ").join(SQL("d.{} IS NULL").format(Identifier(name)) for name in fields),
+        )
+        for variable, fields in by_variable.items()
+    )
+
+
+def _has_nullable_keys(step: Apply) -> bool:
+    """Whether many rows of a diff are worth asking whether their keys hold any NULL."""
+    return (
+        step.kind in ("delete", "update")
+        and bool(step.needs)
+        and any(nulls == "some" for _, _, nulls in step.keys)
+        and _reads_variables_alone(step)
+    )
+
+
+def _has_many_without_nulls(step: Apply, names: Names) -> Composed:
+    nullable = [name for _, name, nulls in step.keys if nulls == "some"]
+    return SQL(
+        "{} > {} AND NOT EXISTS (SELECT FROM (\n            {}\n        ) AS d WHERE {})"
+    ).format(
+        _size(step.needs),
+        Literal(FEW),
+        query_text(step.query, names, indent="            "),
+        SQL(" OR ").join(SQL("d.{} IS NULL").format(Identifier(name)) for name in nullable),
+    )
+
+
+def _with_plain_keys(step: Apply) -> Apply:
+    keys = tuple((k, d, "none" if nulls == "some" else nulls) for k, d, nulls in step.keys)
+    return replace(step, keys=keys)
 
 
 def _statements(statements: Iterable[Composable]) -> Composed:
@@ -449,11 +522,69 @@ def _planned_for(plan: MaintenancePlan, size: Composable, then: Composable = _NO
 
 def _given_up(step: Assign) -> Composed:
     """Begins once more, with a rebuild, where a diff is too large to be held."""
+    return SQL("        IF cardinality({}) > {} THEN\n{}        END IF;\n").format(
+        Identifier(step.variable), Literal(_most(step)), _BEGIN_ANEW
+    )
+
+
+_BEGIN_ANEW = SQL(
+    "            rebuild := true;\n            kind := 'R';\n            changed := 0;\n            CONTINUE;\n"
+)
+
+
+def _weighed(plan: MaintenancePlan, names: Names, step: Assign) -> Composable:
+    """Begins once more, with a rebuild, where what is left of a refresh takes longer than that.
+
+    By now the diffs that the step reads have a size, and the time since the refresh began is known. Past
+    half of what a rebuild takes, no further diff is computed: a refresh that loses does so once, and by half.
+    """
+    if plan.by_lookups:
+        return _NOTHING
+    accesses = SQL(" + ").join(
+        SQL("{} * {}").format(Literal(round(each, 1)), _held(variable))
+        for variable, each in step.lookups
+    )
+    dear = (
+        SQL(
+            "        IF due > {cheap} AND {cheaper} THEN\n{anew}        END IF;\n",
+        ).format(
+            cheap=Literal(CHEAP),
+            cheaper=_is_cheaper_anew(names, accesses),
+            anew=_BEGIN_ANEW,
+        )
+        if step.lookups
+        else _NOTHING
+    )
+    late = (
+        SQL(
+            "        IF clock_timestamp() > late THEN\n"
+            "            IF budget IS NULL THEN\n"
+            "                budget := idivm.seconds_anew({view}, idivm.query_work({definition}));\n"
+            "                late := greatest(late, begun + make_interval(secs => budget / 2));\n"
+            "            END IF;\n"
+            "            IF clock_timestamp() > late THEN\n"
+            "                PERFORM idivm.note_loss({view}, accesses, {way});\n"
+            "    {anew}            END IF;\n        END IF;\n"
+        ).format(
+            view=Literal(names.id),
+            definition=_definition(names),
+            way=Literal(plan.way),
+            anew=_BEGIN_ANEW,
+        )
+        if step != next(one for one in plan.script if isinstance(one, Assign))
+        else _NOTHING
+    )
+    return SQL("{}{}").format(dear, late)
+
+
+def _is_cheaper_anew(names: Names, accesses: Composable) -> Composed:
+    """Whether a rebuild takes less time; what PostgreSQL expects of the query is asked where it may matter."""
     return SQL(
-        "        IF cardinality({}) > {} THEN\n"
-        "            rebuild := true;\n            kind := 'R';\n            changed := 0;\n"
-        "            CONTINUE;\n        END IF;\n"
-    ).format(Identifier(step.variable), Literal(_most(step)))
+        # Within parentheses, as what follows IF ends at the first THEN outside of them.
+        "(CASE WHEN idivm.is_cheaper_anew({view}, {accesses})\n"
+        "                THEN idivm.is_cheaper_anew({view}, {accesses}, idivm.query_work({definition}))\n"
+        "                ELSE false END)"
+    ).format(view=Literal(names.id), accesses=accesses, definition=_definition(names))
 
 
 def _most(step: Assign) -> int:
@@ -480,7 +611,7 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
         "    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN\n"
         "        PERFORM idivm.claim_watermark({});\n    END IF;\n"
     ).format(
-        changes.look(plan, names),
+        changes.look(plan, names, _definition(names)),
         SQL("    IF kind IS NULL THEN\n        RETURN;\n    END IF;\n" if not plan.moving else ""),
         Literal(names.id),
     )
@@ -499,24 +630,20 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
     ]
     return SQL(
         "{looked}"
-        # There are no more net changes than changes.
-        "    IF NOT rebuild AND due > {few} THEN\n"
+        "    IF NOT rebuild THEN\n"
         "        accesses := {accesses};\n"
-        "        IF due > {cheap} AND {size} > {cheap} THEN\n"
-        # What PostgreSQL expects of the query is only asked for where it may matter.
-        "            rebuild := CASE WHEN idivm.is_cheaper_anew({view}, accesses)\n"
-        "                THEN idivm.is_cheaper_anew({view}, accesses, idivm.query_work({definition}))\n"
-        "                ELSE false END;\n"
+        "        IF accesses > {many} AND (CASE WHEN due > {cheap} THEN {cheaper}\n"
+        "                ELSE idivm.has_lost({view}, accesses) END) THEN\n"
+        "            rebuild := true;\n            kind := 'A';\n"
         "        END IF;\n    END IF;\n"
         "{planned}"
     ).format(
         looked=looked,
         accesses=SQL(" + ").join(accesses) if accesses else SQL("0"),
-        size=SQL(" + ").join(sizes) if sizes else SQL("0"),
-        few=Literal(_few(plan)),
+        many=Literal(MANY),
         cheap=Literal(CHEAP),
         view=Literal(names.id),
-        definition=_definition(names),
+        cheaper=_is_cheaper_anew(names, SQL("accesses")),
         planned=_planned_for(plan, SQL("greatest({})").format(SQL(", ").join(sizes)))
         if sizes
         else SQL(""),
@@ -528,13 +655,24 @@ def note_cost(plan: MaintenancePlan, names: Names) -> Composed:
     if not any(isinstance(step, ReadChanges) for step in plan.script):
         return SQL("").format()
     return SQL(
-        "    IF accesses > {} THEN\n"
-        "        PERFORM idivm.note_diff({}, accesses, begun, {}, due > {});\n    END IF;\n"
-    ).format(Literal(TELLING), Literal(names.id), Literal(plan.way), Literal(CHEAP))
+        "    IF accesses > {telling} AND due > {few} THEN\n"
+        "        PERFORM idivm.note_diff({view}, accesses, begun, {way}, due > {cheap});\n    END IF;\n"
+        "    IF clock_timestamp() > begun + {long} THEN\n"
+        "        PERFORM idivm.note_long({view}, accesses, idivm.query_work({definition}), begun, {way});\n"
+        "    END IF;\n"
+    ).format(
+        telling=Literal(TELLING),
+        few=Literal(_few(plan)),
+        view=Literal(names.id),
+        way=Literal(plan.way),
+        cheap=Literal(CHEAP),
+        long=LONG,
+        definition=_definition(names),
+    )
 
 
 def _few(plan: MaintenancePlan) -> int:
-    """Up to so many changed rows a refresh is neither weighed nor tells what accesses cost."""
+    """Up to so many changed rows a refresh does not tell what accesses cost."""
     dearest = max((one.accesses for one in plan.costs), default=1.0)
     return min(CHEAP, int(TELLING / max(dearest, 1.0)))
 

@@ -55,6 +55,8 @@ class ViewInfo:
     changed: int
     seconds: float
     total_seconds: float
+    anew: bool
+    """Whether its last refresh computed it anew."""
     rows: int
     bytes: int
     log_bytes: int
@@ -82,6 +84,7 @@ _VIEWS = SQL("""
            v.created_at, CASE WHEN v.status = 'ready' THEN idivm.pending_changes(v.id) ELSE 0 END AS pending,
            w.refreshed_at, coalesce(w.refreshes, 0) AS refreshes, coalesce(w.changed, 0) AS changed,
            coalesce(w.seconds, 0) AS seconds, coalesce(w.total_seconds, 0) AS total_seconds,
+           coalesce(w.anew, false) AS anew,
            coalesce(greatest(c.reltuples, 0), 0)::bigint AS rows,
            coalesce(CASE c.relkind WHEN 'v' THEN idivm.state_bytes(v.id)
                     ELSE pg_total_relation_size(c.oid) END, 0) AS bytes, used.log_bytes,
@@ -479,6 +482,15 @@ def refresh_order(connection: Connection[Any], view_ids: Sequence[int]) -> list[
     """Views and the maintained views that they read, however indirectly, lower ones first."""
     rows = connection.execute("SELECT idivm.refresh_order(%s)", [list(view_ids)])
     return [row[0] for row in rows.fetchall()]
+
+
+def computed_anew(connection: Connection[Any], view_ids: Sequence[int]) -> set[int]:
+    """Which of some views this transaction has computed anew."""
+    rows = connection.execute(
+        "SELECT view FROM idivm.watermarks WHERE view = ANY (%s) AND anew AND refreshed_at >= now()",
+        [list(view_ids)],
+    ).fetchall()
+    return {view_id for (view_id,) in rows}
 
 
 def overdue(connection: Connection[Any], but: Sequence[int]) -> list[int]:

@@ -28,6 +28,8 @@ class RefreshReport:
     changed: int
     seconds: float
     error: str | None = None
+    anew: bool = False
+    """Whether the view was computed anew."""
 
 
 class RefreshError(DatabaseError):
@@ -79,12 +81,15 @@ def refresh_here(
         [list(view_ids)],
     ).fetchall()
     names = catalog.shown(connection, [name for _, name, *_ in rows])
+    anew = catalog.computed_anew(connection, [view_id for view_id, *_ in rows])
     reports = []
     for name, (view_id, _, changed, seconds, error) in zip(names, rows, strict=True):
         reason = error
         if error and view_id in unplanned:
             reason = catalog.add_to_error(connection, view_id, unplanned[view_id])
-        reports.append(RefreshReport(name, changed, seconds, reason and reason.rstrip(".")))
+        reports.append(
+            RefreshReport(name, changed, seconds, reason and reason.rstrip("."), view_id in anew)
+        )
     return reports
 
 

@@ -384,6 +384,7 @@ BEGIN
     UPDATE idivm.watermarks w
     SET mark = ROW(snapshot, pg_current_xact_id(), done.marks)::idivm.watermark, cluster = idivm.cluster_of_session(),
         refreshed_at = clock_timestamp(), refreshes = w.refreshes + 1, changed = done.changed,
+        anew = coalesce(done.kind IN ('A', 'R'), true),
         seconds = took, total_seconds = w.total_seconds + took
     WHERE w.view = view_id;
     IF done.kind = 'R' THEN
@@ -408,9 +409,6 @@ $$;
 
 -- What serving and eager views ask for beside what refreshes do.
 
--- Whether to compute the states of a view anew takes less time than so many accesses. Before a large
--- diff was measured, an access is taken for a row that is read: only applying such a diff teaches
--- what it costs, while a view that is computed anew in doubt meets an even larger one afterwards.
 -- The work of the query alone, without that of the states: the answer may be yes too early, never too late.
 CREATE OR REPLACE FUNCTION idivm.is_cheaper_anew(view_id integer, accesses double precision) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
@@ -464,20 +462,33 @@ $$;
 COMMENT ON FUNCTION idivm.run_program(integer, idivm.watermark, boolean) IS
     'calls the refresh function of a view';
 
+-- Whether a refresh of so many accesses, or of fewer, took longer than computing the view anew.
+CREATE OR REPLACE FUNCTION idivm.has_lost(view_id integer, accesses double precision) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT EXISTS (SELECT FROM idivm.costs c WHERE c.view = view_id AND c.loses_from <= accesses)
+$$;
+
 -- Whether to compute the states of a view anew takes less time than so many accesses, where its query is
--- expected to go through so many rows. Before a large diff was measured, an access is taken for a row that
--- is read: only applying such a diff teaches what it costs, while a view that is computed anew in doubt
--- meets an even larger one afterwards.
+-- expected to go through so many rows. A refresh that lost before, with as many accesses or fewer, loses again.
+-- Before a large diff was measured, an access is taken for four rows that are read, or for what it took in
+-- small ones if that is less: only applying such a diff teaches what it costs, while a view that is computed anew
+-- in doubt meets an even larger one afterwards.
+-- What takes a few milliseconds is not weighed, as that takes time too.
 CREATE OR REPLACE FUNCTION idivm.is_cheaper_anew(view_id integer, accesses double precision, query_work double precision)
     RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     known idivm.costs;
+    seconds double precision;
 BEGIN
     SELECT * INTO known FROM idivm.costs c WHERE c.view = view_id;
-    RETURN accesses * coalesce(known.access_seconds, known.row_seconds, 1)
-         > idivm.work_anew(view_id, query_work) * coalesce(known.row_seconds, known.access_seconds / 4, 1);
+    IF idivm.has_lost(view_id, accesses) THEN
+        RETURN true;
+    END IF;
+    seconds := accesses * coalesce(known.access_seconds, least(known.price, 4 * known.row_seconds), 4e-7);
+    RETURN seconds > 0.005 AND seconds > idivm.seconds_anew(view_id, query_work);
 END
 $$;
 

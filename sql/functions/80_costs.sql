@@ -1,11 +1,14 @@
 -- What refreshes cost, and whether computing anew is cheaper.
 
--- The rows of the tables that a view reads, and of its states. A table that was never analysed is
--- as large as its file says.
+-- The rows of the tables that a view reads, and of its states: as many to a page as when they were last
+-- analysed, in as many pages as there are now.
 CREATE OR REPLACE FUNCTION idivm.rows_to_read(view_id integer) RETURNS double precision
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT coalesce(sum(CASE WHEN c.reltuples >= 0 THEN c.reltuples ELSE pg_relation_size(c.oid) / 100 END), 0)::float8
+    SELECT coalesce(sum(CASE WHEN c.reltuples >= 0 AND c.relpages > 0
+                             THEN c.reltuples * pg_relation_size(c.oid)
+                                  / (c.relpages * current_setting('block_size')::float8)
+                             ELSE pg_relation_size(c.oid) / 100 END), 0)::float8
     FROM pg_class c
     WHERE c.relkind = 'r'
       AND (c.oid IN (SELECT m.member FROM idivm.source_members m
@@ -38,6 +41,67 @@ AS $$
     SELECT idivm.rows_to_read(view_id) + query_work
 $$;
 
+-- The seconds that computing a view anew is expected to take, by what it took before. Until that was measured,
+-- as much as other views say of a row of work, or a common machine.
+CREATE OR REPLACE FUNCTION idivm.seconds_anew(view_id integer, query_work double precision) RETURNS double precision
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT idivm.work_anew(view_id, query_work) * coalesce(
+        (SELECT coalesce(c.row_seconds, c.access_seconds / 4) FROM idivm.costs c WHERE c.view = view_id),
+        (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY c.row_seconds) FROM idivm.costs c), 1e-7)
+$$;
+
+-- How many pending changes may be read: to read one from a log and to sort it takes about as long as to go
+-- through 25 rows, so that more of them take longer than computing the view anew.
+CREATE OR REPLACE FUNCTION idivm.most_pending(view_id integer, query_work double precision) RETURNS bigint
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT least(1e18, greatest(1000, idivm.work_anew(view_id, query_work) / 25))::bigint
+$$;
+
+-- Remembers that a refresh took longer than computing the view anew, or was given up for that: one that
+-- expects as many accesses computes the view anew from then on. The bound rises with each time that the view is
+-- computed anew, so that a diff is tried again, and more rarely after each further loss.
+CREATE OR REPLACE FUNCTION idivm.note_loss(view_id integer, accesses double precision, way_now text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF (accesses > 0 AND accesses < 1e18) IS TRUE THEN
+        INSERT INTO idivm.costs AS c (view, way, loses_from, losses) VALUES (view_id, way_now, accesses, 1)
+        ON CONFLICT (view) DO UPDATE SET loses_from = least(c.loses_from, excluded.loses_from),
+                                         losses = least(c.losses + 1, 8);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.note_loss(integer, double precision, text) IS
+    'remembers from how many accesses on a refresh takes longer than computing the view anew';
+
+-- Remembers whether a long refresh took longer than computing the view anew. The first one of a session
+-- planned its statements, and says little.
+CREATE OR REPLACE FUNCTION idivm.note_long(view_id integer, accesses double precision, query_work double precision,
+                                           begun timestamptz, way_now text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    session text := 'idivm.long_' || view_id;
+    allowed double precision := CASE WHEN current_setting(session, true) = way_now THEN 0.005 ELSE 0.5 END;
+    seconds double precision;
+BEGIN
+    IF (query_work >= 0 AND query_work < 1e18 AND begun > '-infinity' AND begun <= clock_timestamp()) IS NOT TRUE THEN
+        RETURN;
+    END IF;
+    seconds := extract(epoch FROM clock_timestamp() - begun);
+    PERFORM set_config(session, way_now, false);
+    IF seconds > 1.25 * idivm.seconds_anew(view_id, query_work) + allowed THEN
+        PERFORM idivm.note_loss(view_id, accesses, way_now);
+    ELSIF accesses > 0 THEN
+        UPDATE idivm.costs c SET loses_from = NULL, losses = 0 WHERE c.view = view_id AND c.loses_from <= accesses;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.note_long(integer, double precision, double precision, timestamptz, text) IS
+    'remembers whether a refresh took longer than computing the view anew';
+
 -- Remembers what computing anew took, with the rights of the program that says so; nonsense is not noted. Accesses look cheaper each time, so that what one slow refresh said
 -- of them does not stand for ever.
 CREATE OR REPLACE FUNCTION idivm.note_anew(view_id integer, query_work double precision, begun timestamptz, way_now text)
@@ -54,8 +118,9 @@ BEGIN
     DELETE FROM idivm.costs c WHERE c.view = view_id AND c.way <> way_now;
     INSERT INTO idivm.costs AS c (view, row_seconds, way) VALUES (view_id, by_row, way_now)
     ON CONFLICT (view) DO UPDATE
-    SET access_seconds = 0.9 * c.access_seconds,
+    SET access_seconds = 0.9 * coalesce(c.access_seconds, least(c.price, 4 * c.row_seconds)),
         row_seconds = coalesce((c.row_seconds + excluded.row_seconds) / 2, excluded.row_seconds, c.row_seconds),
+        loses_from = c.loses_from * (1 + 2.0 ^ -c.losses),
         way = excluded.way;
 END
 $$;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.runtime import inspection, install
+from orchestrator.runtime import catalog_readers, inspection, install
 
 TABLES = """
     CREATE TABLE r (id int PRIMARY KEY, k int NOT NULL, n int);
@@ -224,6 +224,18 @@ def test_what_a_query_goes_through_counts_where_it_is_computed_anew(orc):
     # It was applied, although the tables have fewer rows than that finds.
     assert noted(orc, "access_seconds < 1, row_seconds") == [(True, None)]
     assert all(report.equal for report in orc.check())
+
+
+def test_a_load_knows_what_a_row_that_comes_costs(tables):
+    tables.create_view("v", JOIN)
+    [(oid,)] = tables.execute("SELECT 's'::regclass::oid::int")[0].rows
+    [reader] = catalog_readers.readers(tables.connection, [oid])
+    expected = {
+        one["source"]: one["accesses"]
+        for one in tables.view("v").plan["costs"]
+        if one["kind"] == "plus"
+    }
+    assert reader.accesses == expected and expected["public.s"] > 20
 
 
 def test_who_may_not_read_a_view_does_not_learn_what_it_costs(tables):

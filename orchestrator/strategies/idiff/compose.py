@@ -27,6 +27,7 @@ from orchestrator.deltascript.leaves import StateScan, captured
 from orchestrator.deltascript.plan import (
     CACHE,
     CONTENT,
+    Assign,
     MaintenancePlan,
     StateTable,
     Step,
@@ -66,6 +67,9 @@ for module in pkgutil.iter_modules(rules.__path__):
 NAME = "id"
 TUPLE = "tuple"
 RECURSIVE = "recursive"
+
+DEAR = 10.0
+"""A step that looks up more for each row of a diff is weighed by how many rows the diff turns out to have."""
 
 
 def plan(problem: Problem) -> MaintenancePlan | Unsupported:
@@ -151,6 +155,7 @@ class _Composition:
         self._made: dict[Operator, Operator] = {}
         self._content(self.root)
         keep_what_is_read(self.composer)
+        self._weigh_steps()
         script: tuple[Step, ...] = (*reads(self.composer), *self.composer.steps)
         found = (lookup for one in self.composer.loops.values() for lookup in probes(one))
         lookups = list(dict.fromkeys((*found, *self.composer.lookups)))
@@ -167,6 +172,20 @@ class _Composition:
             costs=costs(self.composer, problem.statistics),
             notes=tuple(dict.fromkeys(self.composer.notes)),
         )
+
+    def _weigh_steps(self) -> None:
+        """Note what the queries of steps are expected to cost for each row of the diffs that they read."""
+        composer = self.composer
+        for place, step in enumerate(composer.steps):
+            if isinstance(step, Assign) and place in composer.plans:
+                ways = composer.loops[place]
+                held = dict.fromkeys(diff.variable for way in ways for diff in way.diffs)
+                each = [
+                    (one, self.model.query(composer.plans[place], ways, {one: 1.0})[1])
+                    for one in held
+                ]
+                dear = tuple((name, found) for name, found in each if found >= DEAR)
+                composer.steps[place] = replace(step, lookups=dear)
 
     def _in_steps(self, plan: Operator) -> Operator:
         composer, model = self.composer, self.model

@@ -1,0 +1,85 @@
+"""Simplify comparisons with a diff that holds no NULL, so that PostgreSQL can hash them.
+
+Where columns may be NULL, a diff names rows by `stored = diff OR stored IS NULL AND diff IS NULL`. An
+index can find such rows, but no hash join can: without an index, PostgreSQL scans the table once for each
+row of the diff. Most diffs hold no NULL, and then `stored = diff` says the same.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from orchestrator.algebra.dialect import Tree
+from orchestrator.algebra.scalar import unwrapped
+from orchestrator.deltascript.leaves import PROGRAM
+from orchestrator.deltascript.plan import Query
+
+
+def without_nulls(query: Query) -> tuple[Query, frozenset[tuple[str, str]]] | None:
+    """Return a query with plain equalities, and the variables and fields that must hold no NULL for it.
+
+    Return None if the query compares no diff in this way.
+
+    >>> from orchestrator.algebra import dialect
+    >>> from orchestrator.algebra.examples import PARTS, PID
+    >>> from orchestrator.deltascript.leaves import DiffScan
+    >>> from orchestrator.algebra.columns import Column
+    >>> from orchestrator.algebra.operators.join import Join
+    >>> from orchestrator.algebra.rendering import Renderer
+    >>> from orchestrator.algebra.scalar import Scalar
+    >>> old = Column("old")
+    >>> diff = DiffScan("gone", "d", ((old, "pid"),))
+    >>> same = Scalar.read("(pid = old) OR ((pid IS NULL) AND (old IS NULL))", [PID, old])
+    >>> plan = Join(diff, PARTS, same)
+    >>> found, fields = without_nulls(Query(Renderer(plan).query(plan, {}, (PID,))))
+    >>> dialect.write(found.tree.args["joins"][0].args["on"]), sorted(fields)
+    ('parts.pid = d.pid', [('gone', 'pid')])
+    >>> without_nulls(found) is None
+    True
+    """
+    tree = query.tree
+    diffs = {
+        table.alias: table.this.expressions[0].name
+        for table in tree.find_all(exp.Table)
+        if _is_diff(table)
+    }
+    fields: set[tuple[str, str]] = set()
+
+    def plain(node: Tree) -> Tree:
+        bare = unwrapped(node) if isinstance(node, exp.Paren) else node
+        if isinstance(bare, exp.Or) and (found := _compared(bare)) is not None:
+            equal, sides = found
+            read = [(diffs[one.table], one.name) for one in sides if one.table in diffs]
+            if len(read) == 1:
+                fields.update(read)
+                return equal
+        return node
+
+    tree = tree.transform(plain, copy=False)
+    return (Query(tree), frozenset(fields)) if fields else None
+
+
+def _is_diff(table: exp.Table) -> bool:
+    rows = table.this
+    return (
+        isinstance(rows, exp.Anonymous)
+        and len(rows.expressions) == 1
+        and isinstance(rows.expressions[0], exp.Column)
+        and rows.expressions[0].table == PROGRAM
+    )
+
+
+def _compared(either: exp.Or) -> tuple[exp.EQ, tuple[exp.Column, exp.Column]] | None:
+    """The equality of `a = b OR a IS NULL AND b IS NULL`, and its two columns."""
+    equal, both = unwrapped(either.this), unwrapped(either.expression)
+    if not (isinstance(equal, exp.EQ) and isinstance(both, exp.And)):
+        return None
+    left, right = unwrapped(equal.this), unwrapped(equal.expression)
+    tests = unwrapped(both.this), unwrapped(both.expression)
+    if not (isinstance(left, exp.Column) and isinstance(right, exp.Column)):
+        return None
+    if not all(isinstance(one, exp.Is) and isinstance(one.expression, exp.Null) for one in tests):
+        return None
+    if {unwrapped(one.this) for one in tests} != {left, right}:
+        return None
+    return equal, (left, right)

@@ -1,0 +1,96 @@
+"""A refresh that would cost more than computing the view anew computes it anew, and says so."""
+
+from __future__ import annotations
+
+import pytest
+from stepping import differences
+
+pytestmark = pytest.mark.integration
+
+SUMS = "SELECT g, sum(v) AS s, max(v) AS m FROM t GROUP BY g"
+
+
+@pytest.fixture(params=["deferred", "eager", "on_commit"])
+def mode(request):
+    return request.param
+
+
+def tables(orc, rows):
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, g int, v int); CREATE INDEX ON t (g)")
+    orc.execute(f"INSERT INTO t SELECT i, i % 10, i FROM generate_series(1, {rows}) i; ANALYZE t")
+
+
+def last(orc):
+    return orc.execute("SELECT anew FROM idivm.watermarks")[0].rows[0][0]
+
+
+def test_more_changes_than_are_worth_reading(orc, mode):
+    """Whatever the view was planned for: here an empty table without statistics."""
+    tables(orc, 0)
+    orc.create_view("v", SUMS, maintain=mode)
+    for change in (
+        "INSERT INTO t SELECT i, i % 10, i FROM generate_series(1, 20000) i",
+        "UPDATE t SET v = v + 1",
+        "DELETE FROM t WHERE id > 10",
+    ):
+        orc.execute(change)
+        if mode == "deferred":
+            [report] = orc.refresh("v")
+            assert report.anew
+        assert last(orc) and orc.view("v").anew
+        assert differences(orc.connection, "v") == []
+    orc.execute("UPDATE t SET v = 0 WHERE id = 1")
+    orc.refresh("v")
+    assert not last(orc) or mode != "deferred"
+    assert differences(orc.connection, "v") == []
+
+
+def test_a_diff_that_lost_is_not_tried_again_soon(orc, mode):
+    tables(orc, 5000)
+    orc.create_view("v", SUMS, maintain=mode)
+    orc.execute(
+        "DELETE FROM idivm.costs;"
+        " INSERT INTO idivm.costs (view, row_seconds, way, loses_from, losses) SELECT id, 1e-9, 'id', 110, 1 FROM idivm.views"
+    )
+    seen = []
+    for number in range(1, 4):
+        orc.execute(f"UPDATE t SET v = -v WHERE id = {number}")
+        orc.refresh("v")
+        seen.append(last(orc))
+        assert differences(orc.connection, "v") == []
+    assert seen[0]
+    assert "computing it anew takes about" in orc.explain("v").why
+
+
+def test_a_lost_refresh_is_noted_and_forgiven(orc):
+    tables(orc, 100)
+    orc.create_view("v", SUMS)
+    orc.execute("DELETE FROM idivm.costs; SELECT idivm.note_loss(id, 500, 'id') FROM idivm.views")
+    cheaper = "SELECT idivm.is_cheaper_anew(id, 499, 1), idivm.is_cheaper_anew(id, 500, 1) FROM idivm.views"
+    assert orc.execute(cheaper)[0].rows == [(False, True)]
+    assert "500 lookups and rows took longer" in orc.explain("v").why
+    noted = "SELECT loses_from, losses FROM idivm.costs"
+    begun = "clock_timestamp() - interval '{} seconds'"
+    for _ in range(2):
+        orc.execute(f"SELECT idivm.note_anew(id, 1e6, {begun.format(1)}, 'id') FROM idivm.views")
+    assert orc.execute(noted)[0].rows == [(1125, 1)]
+    for seconds, expected in ((100, (700, 2)), (0, (None, 0))):
+        orc.execute(
+            f"SELECT idivm.note_long(id, 700, 1e6, {begun.format(seconds)}, 'id') FROM idivm.views"
+        )
+        assert orc.execute(noted)[0].rows == [expected]
+
+
+def test_a_rebuild_shows_keys_as_they_look_now(orc):
+    orc.execute(
+        "CREATE TABLE t (n numeric PRIMARY KEY, v int); INSERT INTO t VALUES (1.0, 1), (2, 2)"
+    )
+    orc.create_view("v", "SELECT n, v FROM t", strategy="id")
+    orc.create_view("above", "SELECT n, max(v) AS v FROM v GROUP BY n")
+    orc.execute(
+        "UPDATE t SET n = n * 1.00; UPDATE idivm.views SET status = 'invalid' WHERE name ~ '^v'"
+    )
+    orc.refresh()
+    for view in ("v", "above"):
+        shown = orc.execute(f"SELECT n::text FROM {view} ORDER BY n")[0].rows
+        assert shown == [("1.000",), ("2.00",)]
