@@ -81,7 +81,7 @@ def emit(state: StateTable, sources: Sources, known: Known, fold: Fold) -> Emitt
             for name, value in zip(names, finishing.values, strict=True)
             if value is not None
         },
-        sources=frozenset(translation.used),
+        sources=frozenset(translation.used | translation.counted()),
         states=frozenset(translation.states),
     )
 
@@ -98,6 +98,7 @@ class _Translation:
     known: Known
     fold: Fold
     used: set[tuple[int, int]] = field(default_factory=set)
+    tables: set[int] = field(default_factory=set)
     states: set[str] = field(default_factory=set)
     aliases: int = 0
     shared: dict[str, tuple[str, Columns]] = field(default_factory=dict)
@@ -129,6 +130,18 @@ class _Translation:
                 _require_comparable(value, "DISTINCT")
         made.set("expressions", finishing.items())
         return made
+
+    def counted(self) -> set[tuple[int, int]]:
+        """A column for each table whose rows are read, and none of their columns."""
+        counted = set()
+        for oid in self.tables - {one for one, _ in self.used}:
+            known = [
+                n for n, kind in self.sources[oid].items() if not isinstance(kind, InexactError)
+            ]
+            if not known:
+                raise InexactError("a table without a column that Spark can read")
+            counted.add((oid, min(known)))
+        return counted
 
     def _with(self, tree: exp.Select, made: exp.Select, outer: Mapping[str, Columns]) -> None:
         clause = tree.args.get("with_")
@@ -216,6 +229,7 @@ class _Translation:
             oid = int(table.name.partition("\0")[2])
             called = source_name(oid)
             columns: Columns = _SourceColumns(self, oid, alias)
+            self.tables.add(oid)
         elif table.db == STATE:
             self.states.add(table.name)
             called = state_name(table.name)

@@ -123,6 +123,15 @@ def test_expressions_give_the_same_to_the_bit(orc: Orchestrator, spark: Any) -> 
     assert by_spark(view) == {"content"}, makers(view)
 
 
+def test_rows_are_counted_of_a_table_of_which_no_column_is_read(
+    orc: Orchestrator, spark: Any
+) -> None:
+    orc.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, g text); INSERT INTO t VALUES (1, 'a'), (2, 'b')"
+    )
+    assert by_spark(made(orc, spark, "v", "SELECT g FROM t ORDER BY g LIMIT 1", strategy="id"))
+
+
 def test_aggregates_give_the_same_to_the_bit(orc: Orchestrator, spark: Any) -> None:
     orc.execute(TYPES)
     query = """
