@@ -10,8 +10,8 @@ from __future__ import annotations
 import csv
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -54,6 +54,12 @@ class CopyTask:
     """The number of fields that a line should have, where the source is text."""
     header: str | None = None
     """The first line of every file, where files of plain CSV are read."""
+    as_json: tuple[str, ...] = ()
+    """The columns whose arrays become JSON, by the names that the source has for them."""
+    as_double: tuple[str, ...] = ()
+    """The columns that hold numbers of double precision, by the same names."""
+    places: Mapping[str, int] = field(default_factory=dict)
+    """For columns of times that may be finer than their type, how many decimal places it has."""
     attended: bool = True
     """Whether the session of a driver holds the load."""
 
@@ -203,7 +209,12 @@ class _Writer:
                     batch, positions = batch.filter(torn.is_null()), positions[_null_mask(torn)]
             if batch.num_rows:
                 numbering = (self.part, positions) if self.task.quarantine else None
-                yield encode(batch, numbering), positions
+                yield (
+                    encode(
+                        batch, numbering, self.task.as_json, self.task.as_double, self.task.places
+                    ),
+                    positions,
+                )
 
     def _copy_all(self, texts: Iterable[Any]) -> None:
         """One COPY for the whole partition, which ends at the first row that is no good."""
@@ -274,12 +285,15 @@ def _null_mask(column: Any) -> Any:
 
 def _line(error: psycopg.Error, load: int) -> int | None:
     """The line that a COPY broke off at, in whatever language the server speaks."""
-    match = re.match(rf"COPY l{load}\D+(\d+)", error.diag.context or "")
+    # Where the value is JSON, lines about that come before.
+    match = re.search(rf"^COPY l{load}\D+(\d+)", error.diag.context or "", re.MULTILINE)
     return int(match[1]) if match else None
 
 
 def _rejected(error: psycopg.Error, position: int, content: str, task: CopyTask) -> Rejected:
-    match = re.match(r"COPY l\d+\D+\d+, \S+ (.+?)(?:: |$)", error.diag.context or "", re.MULTILINE)
+    match = re.search(
+        r"^COPY l\d+\D+\d+, \S+ (.+?)(?:: |$)", error.diag.context or "", re.MULTILINE
+    )
     column = error.diag.column_name or (match[1] if match else None)
     reason = error.diag.message_primary or str(error)
     return Rejected(position, column if column in task.columns else None, reason, content)

@@ -8,12 +8,15 @@ the line that an error names is the row.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from orchestrator.spark.arrow import pa, pc
+from orchestrator.spark.documents import documents
 
 _ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), dtype="<u2")
@@ -41,15 +44,33 @@ class Lines:
         return bytes(self.data(row, row + 1)[:-1]).decode()
 
 
-def encode(batch: Any, numbering: tuple[int, Any] | None = None) -> Lines:
+NONE: Mapping[str, int] = MappingProxyType({})
+
+
+def encode(
+    batch: Any,
+    numbering: tuple[int, Any] | None = None,
+    as_json: Collection[str] = (),
+    as_double: Collection[str] = (),
+    places: Mapping[str, int] = NONE,
+) -> Lines:
     r"""A batch in COPY's text format; `numbering` puts a part and a position before each row.
+
+    Arrays of the columns in `as_json` become JSON; structs and maps always do. Single precision numbers of
+    the columns in `as_double` get all digits. `places` says how many decimal places the seconds of a column may
+    have.
 
     >>> batch = pa.record_batch({"a": [1, None], "b": ["x\ty", ""], "c": [[1, None], []]})
     >>> lines = encode(batch, numbering=(7, np.array([1, 2])))
     >>> lines.text(0), lines.text(1)
     ('7\t1\t1\tx\\ty\t{1,NULL}', '7\t2\t\\N\t\t{}')
     """
-    columns = [_escaped(texts(column)) for column in batch.columns]
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name in as_double:
+            column = column.cast(_as_double(column.type))
+        shown = documents(column, texts) if name in as_json else texts(column)
+        columns.append(_escaped(_at_most(shown, places[name]) if name in places else shown))
     if numbering is not None:
         part, positions = numbering
         columns = [_text(str(part)), pa.array(positions).cast(pa.large_string()), *columns]
@@ -80,9 +101,27 @@ def texts(column: Any) -> Any:
         return _hex(column)
     if types.is_list(kind) or types.is_large_list(kind):
         return _array_literals(column)
+    if types.is_struct(kind) or types.is_map(kind):
+        return documents(column, texts)
     if types.is_null(kind):
         return pa.nulls(len(column), pa.large_string())
     return column.cast(pa.large_string())
+
+
+def _as_double(kind: Any) -> Any:
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_as_double(kind.value_type))
+    return pa.float64() if pa.types.is_float32(kind) else kind
+
+
+def _at_most(column: Any, places: int) -> Any:
+    """Times; one with more decimal places than that in a way that PostgreSQL refuses, not rounds."""
+    finer = pc.match_substring_regex(column, rf"[.][0-9]{{{places}}}[0-9]*[1-9]")
+    if not pc.any(finer).as_py():
+        return column
+    return pc.if_else(
+        finer, _joined(column, _text(f" (more than {places} decimal places)")), column
+    )
 
 
 def _text(value: str | None) -> Any:

@@ -104,10 +104,10 @@ def compares(load: Load) -> bool:
 
 def _move(connection: Connection[Any], load: Load, removed: int) -> Moved:
     table = load.target.relation
+    if load.quarantine:
+        _reject_clashes(connection, load)
     if table is None:
         _create(connection, load)
-    elif load.quarantine:
-        _reject_clashes(connection, load, table)
     names = SQL(", ").join(Identifier(column.name) for column in load.columns)
     statement = SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
         _name(connection, load), names, names, staging_table(load.id)
@@ -196,20 +196,19 @@ def _references(load: Load) -> tuple[ForeignKey, ...]:
     return load.target.relation.foreign_keys if load.target.relation else ()
 
 
-def _reject_clashes(connection: Connection[Any], load: Load, table: Relation) -> None:
+def _reject_clashes(connection: Connection[Any], load: Load) -> None:
     """Puts aside rows that are fine by themselves but not beside the others."""
+    table = load.target.relation
+    if table is None:
+        _reject_nulls(connection, load)
+        _reject_twice(connection, load, load.key)
+        return
     loaded = {column.name for column in load.columns}
     for key in table.usable_keys:
         names = [table.column(attnum).name for attnum in key.columns]
         if not set(names) <= loaded:
             continue
-        _reject(
-            connection,
-            load,
-            names,
-            _twice(load, names),
-            "the source has a row before it with the same key",
-        )
+        _reject_twice(connection, load, names)
         meets = load.mode == "append" or (load.mode == "upsert" and set(names) != set(load.key))
         if meets:
             there = SQL("SELECT s.ctid FROM {} AS s WHERE EXISTS (SELECT FROM {} AS t WHERE {})")
@@ -227,6 +226,21 @@ def _reject_clashes(connection: Connection[Any], load: Load, table: Relation) ->
                 _dangling(connection, load, reference, names),
                 f"the row that it refers to is missing ({reference.name})",
             )
+
+
+def _reject_nulls(connection: Connection[Any], load: Load) -> None:
+    """Puts aside rows without a key, of a table that is made with one."""
+    for name in load.key:
+        missing = SQL("SELECT ctid FROM {} WHERE {} IS NULL").format(
+            staging_table(load.id), Identifier(name)
+        )
+        _reject(connection, load, [name], missing, "the column of a key must not be NULL")
+
+
+def _reject_twice(connection: Connection[Any], load: Load, names: Sequence[str]) -> None:
+    if names:
+        reason = "the source has a row before it with the same key"
+        _reject(connection, load, names, _twice(load, names), reason)
 
 
 def _twice(load: Load, names: Sequence[str]) -> Composed:

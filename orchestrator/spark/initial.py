@@ -196,13 +196,13 @@ class States:
         """Has Spark fill a staging table for each of its states."""
         if not division.by_spark:
             return {}
-        from orchestrator.spark.postgres_copy import PostgresCopy
+        from orchestrator.spark.postgres_copy import register
 
         session = self.spark
         done: dict[str, tuple[ledger.Load, int]] = {}
         with ExitStack() as stack:
             stack.enter_context(_set(session))
-            session.dataSource.register(PostgresCopy)
+            register(session)
             control = stack.enter_context(open_session(self.dsn))
             control.execute(PIN)
             catalog_loads.sweep(control)

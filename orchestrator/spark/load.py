@@ -29,6 +29,7 @@ from orchestrator.spark.effects import (
     with_those_above,
 )
 from orchestrator.spark.errors import LoadError
+from orchestrator.spark.failures import failed
 from orchestrator.spark.finish import Moved, compares, finish
 from orchestrator.spark.initial import States, dsn_of
 from orchestrator.spark.jdbc import with_driver
@@ -36,8 +37,9 @@ from orchestrator.spark.opening import Opened, layout_of, open_table, prepared, 
 from orchestrator.spark.progress import Say, silent, watch_copying, watch_moving
 from orchestrator.spark.rejects import locate
 from orchestrator.spark.report import LoadedTable, LoadReport, RejectedRow, TableLoad
-from orchestrator.spark.session import default_master, spark_session
+from orchestrator.spark.session import default_master, derived, spark_session
 from orchestrator.spark.sources import cut, layout
+from orchestrator.spark.types import handling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,8 +52,24 @@ SETTINGS: dict[str, object] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.csv.parser.columnPruning.enabled": False,
     "spark.sql.redaction.options.regex": "(?i)url|dsn|task|password|secret",
+    # What does not fit is an error, in every session.
+    "spark.sql.ansi.enabled": True,
+    "spark.sql.ansi.doubleQuotedIdentifiers": False,
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.variable.substitute": False,
+    "spark.sql.files.ignoreCorruptFiles": False,
+    "spark.sql.files.ignoreMissingFiles": False,
+    # Files mean the same in every session.
+    "spark.sql.orc.impl": "native",
+    "spark.sql.parquet.binaryAsString": False,
+    "spark.sql.parquet.inferTimestampNTZ.enabled": True,
+    "spark.sql.parquet.int96TimestampConversion": False,
+    "spark.sql.parquet.fieldId.read.enabled": False,
 }
 """What a session for loads needs beyond the ordinary."""
+
+_JAVA: dict[str, object] = {"spark.executor.defaultJavaOptions": "-Duser.timezone=UTC"}
+"""What Spark has to be started with."""
 
 
 class _Clock:
@@ -90,16 +108,23 @@ def run(
             frame = next((table.frame for table in tables if table.frame is not None), None)
             if frame is not None:
                 spark = frame.sparkSession
-        if spark is None:
+        if spark is not None:
+            spark = stack.enter_context(derived(spark, SETTINGS))
+        else:
             with clock.stage("start of Spark"):
                 say("starting Spark")
                 urls = [path for table in tables for path in table.source.paths]
-                settings = with_driver({**SETTINGS, **(config or {})}, urls)
+                settings = with_driver({**SETTINGS, **_JAVA, **(config or {})}, urls)
                 spark = stack.enter_context(
                     spark_session(master or default_master(), "idivm load", **settings)
                 )
         job = _Job(connection, spark, say, clock)
-        report, decision = job.run(tables, views, resume, again)
+        try:
+            report, decision = job.run(tables, views, resume, again)
+        except Exception as error:
+            if sentence := failed(error):
+                raise sentence from error
+            raise
         if decision.action == "rebuild":
             with clock.stage("initial states"):
                 report = replace(report, initialised=job.rebuild(decision, views))
@@ -127,11 +152,8 @@ class _Job:
     def __init__(
         self, connection: Connection[Any], spark: SparkSession, say: Say, clock: _Clock
     ) -> None:
-        from orchestrator.spark.postgres_copy import PostgresCopy
-
         self.connection, self.spark, self.say, self.clock = connection, spark, say, clock
         self.dsn = dsn_of(connection)
-        spark.dataSource.register(PostgresCopy)
 
     def run(
         self, tables: Sequence[TableLoad], views: str, resume: bool, again: bool
@@ -232,7 +254,7 @@ class _Job:
 
     def _stage(self, one: Opened, load: ledger.Load) -> int:
         """Has Spark's tasks fill the staging table; gives the number of partitions."""
-        from orchestrator.spark.postgres_copy import NAME, described
+        from orchestrator.spark.postgres_copy import NAME, described, register
 
         task = CopyTask(
             self.dsn,
@@ -243,11 +265,13 @@ class _Job:
             one.frame.separator,
             one.frame.width,
             one.frame.plain.header if one.frame.plain else None,
+            **handling(load.columns),
         )
         ranges = ranges_of(one)
         parts: int | None = len(ranges)
         if not ranges:
             rows = prepared(one)
+            register(rows.sparkSession)  # it may be a caller's
             cut(self.spark, one.frame)
             parts = layout(rows)[1] if one.frame.format != "frame" else None
         try:
@@ -265,6 +289,9 @@ class _Job:
     def _stopped(self, one: Opened, load: ledger.Load, error: Exception) -> None:
         """Says why a load stopped, if it is the fault of its rows; else it can be gone on with."""
         told = re.findall(r"\w+\.(?:LoadError|BadRowError): (.+)", str(error))
+        told = told or re.findall(
+            r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", str(error), re.M
+        )
         if not told:
             last = re.findall(r"^\s*(?:psycopg\.[\w.]+): (.+)", str(error), re.MULTILINE)
             if last:
@@ -316,10 +343,10 @@ class _Job:
                 with uncaptured(self.connection, decision, oids):
                     moved = finish(self.connection, [(load, parts) for _, load, parts in loads])
                 leave_path_to_triggers(self.connection)
-        except (psycopg.errors.IntegrityError, psycopg.errors.DataError):
+        except (psycopg.errors.IntegrityError, psycopg.errors.DataError) as error:
             for _, load, _ in loads:
                 catalog_loads.fail(self.connection, load.id)
-            raise
+            raise LoadError(self._violated(loads, error)) from error
         self.say(str(decision), True)
         for one, load, _ in loads:
             if load.quarantine and moved[load.id].rejected:
@@ -329,6 +356,48 @@ class _Job:
             report = _report(one, load.id, moved[load.id])
             reports.append(replace(report, rejected_rows=rejected_rows(self.connection, load.id)))
         return decision
+
+    def _violated(
+        self, loads: Sequence[tuple[Opened, ledger.Load, int]], error: psycopg.Error
+    ) -> str:
+        """What the rows of loads violate at their end, with the place of the first such row."""
+        names = ", ".join(str(one.wanted.into) for one, _, _ in loads)
+        found = None if any(load.quarantine for _, load, _ in loads) else self._clash(loads)
+        if found is not None:
+            return (
+                f"Nothing was loaded into {names}. {str(found).rstrip('.')}. To load without such rows, "
+                "give --on-bad-row quarantine."
+            )
+        diag = error.diag
+        told = f"{diag.message_primary or error}".rstrip(".")
+        detail = f" ({diag.message_detail.rstrip('.')})" if diag.message_detail else ""
+        return (
+            f"Nothing was loaded into {names}: {told}{detail}. Correct the rows, or the constraint."
+        )
+
+    def _clash(self, loads: Sequence[tuple[Opened, ledger.Load, int]]) -> RejectedRow | None:
+        """The first row that a quarantine would take at the end: the load is repeated so, and undone."""
+        self.say("looking for the rows that violate a constraint")
+        begun: list[tuple[Opened, ledger.Load, int]] = []
+        try:
+            for one, _, _ in loads:
+                one = replace(one, wanted=replace(one.wanted, on_bad_row="quarantine"))
+                load = self._begin(one, resume=False)
+                begun.append((one, load, 0))
+                begun[-1] = (one, load, self._stage(one, load))
+            with self.connection.transaction(force_rollback=True):
+                finish(self.connection, [(load, parts) for _, load, parts in begun])
+                for one, load, _ in begun:
+                    locate(self.spark, self.connection, load.id, one.frame)
+                    if rows := rejected_rows(self.connection, load.id):
+                        return rows[0]
+        except (LoadError, psycopg.errors.IntegrityError, psycopg.errors.DataError):
+            return None
+        finally:
+            for _, load, _ in begun:
+                catalog_loads.end(self.connection, load.id)
+                catalog_loads.unlock(self.connection, load.id)
+        return None
 
     def _changes(self, loads: Iterable[tuple[ledger.Load, int]]) -> list[Change]:
         """The tables that are about to change, of loads and how many rows they brought."""

@@ -14,11 +14,12 @@ from orchestrator.frontend.statements import parse_name
 from orchestrator.spark import ledger
 from orchestrator.spark.copying import CORRUPT
 from orchestrator.spark.errors import LoadError
+from orchestrator.spark.exact import quoted, text_name
 from orchestrator.spark.plain import Range, digest, local_path
 from orchestrator.spark.plain import cut as cut_lines
 from orchestrator.spark.report import TableLoad
 from orchestrator.spark.sources import Frame, cut, layout, open_frame, open_source
-from orchestrator.spark.types import Column, pair
+from orchestrator.spark.types import Column, made_columns, pair
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,12 +52,10 @@ def open_table(connection: Connection[Any], spark: SparkSession, table: TableLoa
             *(frame.schema, target.relation, target.defaults),
             text=frame.text,
             positional=frame.positional,
+            exact=frame.exact,
         )
     else:
-        columns = tuple(
-            Column(name, name, frame.made[name], frame.made[name] == "jsonb")
-            for name in frame.schema.names
-        )
+        columns = made_columns(frame.schema.names, frame.made, frame.exact)
         if missing := set(key) - {column.name for column in columns}:
             raise LoadError(
                 f"The key of {ledger.plain(target.name)} names {', '.join(sorted(missing))}, "
@@ -88,16 +87,18 @@ def ranges_of(one: Opened) -> tuple[tuple[Range, ...], ...]:
 
 
 def prepared(one: Opened) -> DataFrame:
-    """The columns in the order of the load; nested values as JSON where they go into JSON."""
+    """The columns in the order of the load, each as the text or the type that its values are kept by."""
     from pyspark.sql import functions as f
-    from pyspark.sql.types import StringType
 
     kinds = {field.name: field.dataType for field in one.frame.rows.schema.fields}
     chosen = []
     for column in one.columns:
-        quoted = f.col("`" + column.source.replace("`", "``") + "`")
-        nested = column.as_json and not isinstance(kinds[column.source], StringType)
-        chosen.append(f.to_json(quoted).alias(column.source) if nested else quoted)
+        value, kind = quoted(column.source), kinds[column.source].typeName()
+        if column.source in one.frame.exact:
+            value = quoted(text_name(column.source))
+        elif kind == "variant":
+            value = f.to_json(value)
+        chosen.append(value.alias(column.source))
     if one.frame.corrupt:
         chosen.append(f.col(CORRUPT))
     return one.frame.rows.select(*chosen)

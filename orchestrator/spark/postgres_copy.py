@@ -37,6 +37,8 @@ from orchestrator.spark.errors import LoadError
 from orchestrator.spark.reading import ReadPlan, TablePart, plan_read, read_part
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from orchestrator.spark import ledger
 
 NAME = "postgres_copy"
@@ -70,7 +72,8 @@ class PostgresCopy(DataSource):
         """Begins a load, or takes part in the one that the option `task` describes."""
         if described := self.options.get("task"):
             values = json.loads(described)
-            task = CopyTask(**{**values, "columns": tuple(values["columns"])})
+            lists = {name: tuple(values[name]) for name in ("columns", "as_json", "as_double")}
+            task = CopyTask(**{**values, **lists})
             return _Writer(task, None)
         return _writer(dict(self.options), schema, overwrite)
 
@@ -87,6 +90,17 @@ class PostgresCopy(DataSource):
             whole=self.options.get("whole", "false") == "true",
             lock_timeout=self.options.get("locktimeout", "0"),
         )
+
+
+def register(session: SparkSession) -> None:
+    """Makes the data source known to a session; one beside a session that knows it does so too."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        session.dataSource.register(PostgresCopy)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def described(task: CopyTask) -> str:
@@ -140,8 +154,11 @@ def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Wr
     # Spark plans in processes of its own, and tasks are others: each imports what it needs.
     from orchestrator.frontend.statements import parse_name
     from orchestrator.spark import ledger
-    from orchestrator.spark.types import pair
+    from orchestrator.spark.types import handling, pair
 
+    for field in schema.fields:
+        if field.dataType.typeName() == "variant":
+            raise LoadError(f"Column {field.name} is a variant: cast it by to_json.")
     dsn = _option(options, "dsn")
     with _connected(dsn) as connection:
         catalog_loads.sweep(connection)
@@ -162,7 +179,8 @@ def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Wr
             layout=catalog_loads.DATA_SOURCE,
         )
     names = tuple(column.name for column in columns)
-    return _Writer(CopyTask(dsn, load.id, names, attended=False), load)
+    task = CopyTask(dsn, load.id, names, attended=False, **handling(columns))
+    return _Writer(task, load)
 
 
 def _connected(dsn: str) -> Connection[Any]:

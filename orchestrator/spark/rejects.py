@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import Connection
 
 from orchestrator.runtime import catalog_loads
+from orchestrator.spark.copying import CORRUPT
 from orchestrator.spark.plain import local_path
 from orchestrator.spark.sources import Frame, cut, shape
 
@@ -66,8 +67,10 @@ def _found(rows: DataFrame, wanted: list[tuple[int, int]]) -> list[Any]:
     """The rows at some positions of their partitions."""
     from pyspark.sql import functions as f
 
-    # With all columns, as in the load: Spark passes over torn lines when nobody asks for them.
-    numbered = rows.select("*", f.monotonically_increasing_id().alias(_POSITION))
+    # With all columns, as in the load: Spark passes over torn lines when nobody asks for them. Of files with
+    # types none: Python does not have all of their values.
+    columns = ["*"] if CORRUPT in rows.columns else [_FILE, _BLOCK, _PLACE]
+    numbered = rows.select(*columns, f.monotonically_increasing_id().alias(_POSITION))
     numbers = [(part << _PART_BITS) + position - 1 for part, position in wanted]
     return numbered.where(f.col(_POSITION).isin(numbers)).collect()
 

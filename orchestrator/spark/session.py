@@ -86,6 +86,27 @@ def spark_session(
 
 
 @contextmanager
+def derived(session: SparkSession, settings: Mapping[str, object]) -> Iterator[SparkSession]:
+    """Has a session beside a caller's for a block: with its views and functions, and settings of its own."""
+    from pyspark.sql import SparkSession
+
+    java: Any = session._jsparkSession
+    sessions: Any = session._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+    before = sessions.getActiveSession()
+    own = SparkSession(session.sparkContext, java.cloneSession())
+    sessions.setActiveSession(own._jsparkSession)
+    try:
+        for name, value in settings.items():
+            own.conf.set(name, str(value).lower() if isinstance(value, bool) else str(value))
+        yield own
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+@contextmanager
 def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
     """Changes this process's environment for a block, since PySpark reads and hands on no other."""
 

@@ -27,6 +27,7 @@ def settings(
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
         f"-Djava.io.tmpdir={folder}",
         f"-XX:ErrorFile={folder / 'crash.log'}",
+        "-Duser.timezone=UTC",  # else times of ORC depend on it
         "-XX:-UsePerfData",  # else every JVM keeps a file in /tmp
     ]
     if _nameless():

@@ -18,8 +18,10 @@ from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.frontend.facts import Relation
 from orchestrator.spark.copying import CORRUPT
 from orchestrator.spark.errors import LoadError
+from orchestrator.spark.exact import Exact, is_text_name, passed, texts_passed
 from orchestrator.spark.jdbc import open_database
 from orchestrator.spark.plain import are_names, first_line, local_path
+from orchestrator.spark.typed_files import TypedScan, open_files
 from orchestrator.spark.types import is_json_type, made_type, named
 
 if TYPE_CHECKING:
@@ -87,6 +89,8 @@ class Frame:
     """What is known of the files if PostgreSQL can take them apart itself."""
     split: int | None = None
     """Bytes of a file that one partition gets at most."""
+    exact: Mapping[str, Exact] = field(default_factory=dict)
+    """The columns, under the names that they are loaded by, of which the text is loaded."""
 
     @property
     def corrupt(self) -> bool:
@@ -103,24 +107,31 @@ class Frame:
         """The columns that are loaded."""
         from pyspark.sql.types import StructType
 
-        return StructType([one for one in self.rows.schema.fields if one.name != CORRUPT])
+        fields = self.rows.schema.fields
+        return StructType(
+            [one for one in fields if one.name != CORRUPT and not is_text_name(one.name)]
+        )
 
 
 def open_source(spark: SparkSession, source: Source, table: Relation | None) -> Frame:
     """Opens a source for a table, or for one to be made after it."""
     kind = _format(source)
     if kind == "jdbc":
-        opened = open_database(spark, source)
-        return _shaped(Frame(opened, opened, source, kind, made=_made(opened.schema)))
+        return _shaped(_typed(open_database(spark, source), source, kind))
     paths = [_located(path) for path in source.paths]
     if kind == "csv":
         frame = _csv(spark, source, paths, table)
     elif kind == "json":
         frame = _json(spark, source, paths, table)
     else:
-        opened = spark.read.format(kind).options(**source.options).load(paths)
-        frame = Frame(opened, opened, source, kind, made=_made(opened.schema))
+        frame = _typed(open_files(spark, kind, paths, source.options), source, kind)
     return _shaped(_listed(spark, frame))
+
+
+def _typed(scan: TypedScan, source: Source, kind: str) -> Frame:
+    exact = {one.name: one for one in scan.exact}
+    made = _made(scan.rows.schema) | {one.name: one.made for one in scan.exact}
+    return Frame(scan.rows, scan.rows, source, kind, made=made, exact=exact)
 
 
 def open_frame(frame: DataFrame, source: Source) -> Frame:
@@ -333,11 +344,19 @@ def _shaped(frame: Frame) -> Frame:
         rows = rows.repartition(wanted)
     made = dict(frame.made)
     before = {one.name: one.dataType for one in frame.scan.schema.fields}
+    names = {one.lower(): one for one in rows.columns}
+    exact = {
+        names[name.lower()]: frame.exact[own]
+        for name, own in passed(frame.source.select, list(frame.exact)).items()
+        if name.lower() in names
+    }
     for one in rows.schema.fields:
         known = one.name in made and before.get(one.name) == one.dataType
-        if one.name != CORRUPT and not known:
+        if one.name in exact:
+            made[one.name] = exact[one.name].made
+        elif one.name != CORRUPT and not known and not is_text_name(one.name):
             made[one.name] = made_type(one.dataType)
-    return replace(frame, rows=rows, made=made)
+    return replace(frame, rows=rows, made=made, exact=exact)
 
 
 def shape(scan: DataFrame, source: Source, keep: Sequence[str] = ()) -> DataFrame:
@@ -350,8 +369,9 @@ def shape(scan: DataFrame, source: Source, keep: Sequence[str] = ()) -> DataFram
         condition = f"({source.where})"
         rows = rows.where(f"{condition} OR {CORRUPT} IS NOT NULL" if torn else condition)
     if source.select:
-        own = [*torn, *keep]
-        listed = ", ".join([source.select, *own])
+        texts = texts_passed(source.select, scan.columns)
+        own = [*torn, *keep, *(here for here, _ in texts)]
+        listed = ", ".join([source.select, *torn, *keep, *(shown for _, shown in texts)])
         # The select list is the user's own Spark SQL.
         query = f"SELECT {listed} FROM {{rows}}"  # noqa: S608
         rows = _without_second(rows.sparkSession.sql(query, rows=rows), own)

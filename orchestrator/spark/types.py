@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.frontend.facts import Relation, RelationColumn
 from orchestrator.spark.errors import LoadError
+from orchestrator.spark.exact import Exact, places_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -29,6 +31,7 @@ _OURS = {
     "binary": "bytea",
     "void": "text",
 }
+NOTHING: Mapping[str, Exact] = MappingProxyType({})
 _TEXTUAL = ("text", "character varying", "character", "name", "citext")
 _JSON = ("json", "jsonb")
 
@@ -41,7 +44,9 @@ class Column:
     name: str
     type: str
     as_json: bool = False
-    """Whether Spark has to write it as JSON first."""
+    """Whether it holds JSON that is made of other values."""
+    places: int | None = None
+    """How many decimal places the seconds have, where the source may have more."""
 
 
 def made_type(kind: DataType, exact: bool = False) -> str:
@@ -78,11 +83,12 @@ def pair(
     *,
     text: bool = False,
     positional: bool = False,
+    exact: Mapping[str, Exact] = NOTHING,
 ) -> tuple[Column, ...]:
     """The columns to fill, by name, or by place where the source has no names of its own.
 
-    With `text`, PostgreSQL reads the values, and only the names have to fit; `defaults` are the
-    columns that may stay away. All that does not fit is listed at once.
+    With `text`, PostgreSQL reads the values, and only the names have to fit; `exact` are columns that
+    are read as text; `defaults` are the columns that may stay away. All that does not fit is listed at once.
     """
     wrong: list[str] = []
     columns: list[Column] = []
@@ -98,11 +104,16 @@ def pair(
             continue
         if any(column.name == other.name for other in columns):
             wrong.append(f"column {column.name} is there more than once")
-        if reason := unfit(field.dataType, column.plain_type, text):
+        if field.name in exact:
+            reason = unfit_exact(exact[field.name], field.dataType, column.plain_type)
+        else:
+            reason = unfit(field.dataType, column.plain_type, text)
+        if reason:
             wrong.append(f"column {column.name}: {reason}")
         nested = field.dataType.typeName() in ("struct", "map", "variant", "array")
         as_json = nested and column.plain_type in _JSON
-        columns.append(Column(field.name, column.name, column.type, as_json))
+        places = None if text else _places(column.plain_type, exact.get(field.name))
+        columns.append(Column(field.name, column.name, column.type, as_json, places))
     filled = {column.name for column in columns}
     for column in table.columns:
         needed = column.not_null and not column.generated and column.attnum not in defaults
@@ -113,9 +124,67 @@ def pair(
     return tuple(columns)
 
 
+def made_columns(
+    names: Sequence[str], made: Mapping[str, str], exact: Mapping[str, Exact]
+) -> tuple[Column, ...]:
+    """The columns of a table that is made for a source."""
+    return tuple(
+        Column(name, name, made[name], made[name] == "jsonb" and name not in exact, places)
+        for name in names
+        for places in [_places(made[name], exact.get(name))]
+    )
+
+
+def _places(wanted: str, exact: Exact | None) -> int | None:
+    """How many decimal places the seconds of a column have, if the source may have more."""
+    if exact is not None:
+        return None if exact.free else places_of(wanted)
+    places = places_of(wanted)
+    return None if places == 6 else places
+
+
+def handling(columns: Sequence[Column]) -> dict[str, Any]:
+    """What tasks have to know of the columns, by the names that the source has for them."""
+    return {
+        "as_json": tuple(column.source for column in columns if column.as_json),
+        "as_double": tuple(
+            column.source for column in columns if column.type.startswith("double precision")
+        ),
+        "places": {column.source: column.places for column in columns if column.places is not None},
+    }
+
+
 def is_json_type(name: str) -> bool:
     """Whether a type of PostgreSQL holds JSON."""
     return name in _JSON
+
+
+def unfit_exact(column: Exact, kind: DataType, wanted: str) -> str | None:
+    """Why the text of a column does not go into a column of a type; None if it does.
+
+    >>> from pyspark.sql.types import DecimalType
+    >>> unfit_exact(Exact("n", "decimal(38,18)", "numeric(50,25)"), DecimalType(38, 18), "numeric(45,18)")
+    'numeric(50,25) may be too large for numeric(45,18), cast it (--select)'
+    """
+    base = re.sub(r"\(.*?\)", "", wanted)
+    if column.free or column.made == wanted or base in _TEXTUAL:
+        return None
+    if column.made.startswith("numeric") and base == "numeric":
+        if wanted == base:
+            return None
+        if "(" in column.made:
+            precision, scale = _decimal(column.made)
+            most, places = _decimal(wanted)
+            if 0 <= scale <= places and precision - scale <= most - places:
+                return None
+        return f"{column.made} may be too large for {wanted}, cast it (--select)"
+    if column.kind != "string":
+        return unfit(kind, wanted)
+    if column.made == "text" or (column.made in _JSON and base in _JSON):
+        return unfit(kind, wanted)
+    if column.made == base and (base.startswith(("time", "bit")) or "(" not in wanted):
+        return None
+    return f"{column.made} does not go into {wanted}, cast it in the query"
 
 
 def unfit(kind: DataType, wanted: str, text: bool = False) -> str | None:
@@ -132,12 +201,16 @@ def unfit(kind: DataType, wanted: str, text: bool = False) -> str | None:
     base = re.sub(r"\(.*?\)", "", wanted)
     cast = "cast it (--select)"
     if name in ("struct", "map", "variant"):
-        return None if base in _JSON else f"{simple} goes into json or jsonb, not {wanted}"
+        if base not in _JSON:
+            return f"{simple} goes into json or jsonb, not {wanted}"
+        return _undocumented(kind)
     if name == "array":
         if base in _JSON:
-            return None
+            return _undocumented(kind)
         if not wanted.endswith("[]"):
             return f"{simple} does not go into {wanted}"
+        if re.match(r"time(stamp)?\([0-5]\)", wanted):
+            return f"{simple} may have more decimal places than {wanted}, {cast} to array<string>"
         element = _element(kind)
         below = wanted if element.typeName() == "array" else wanted.removesuffix("[]")
         return unfit(element, below, text)
@@ -151,6 +224,53 @@ def unfit(kind: DataType, wanted: str, text: bool = False) -> str | None:
     if name == "timestamp_ntz" and base == "timestamp with time zone":
         return f"timestamp_ntz has no time zone and the column has one, {cast} to timestamp"
     return None if _fits(kind, wanted, base) else _unfitting(kind, wanted, base, cast)
+
+
+_DOCUMENTED = (
+    *(
+        "byte",
+        "short",
+        "integer",
+        "long",
+        "decimal",
+        "float",
+        "double",
+        "boolean",
+        "string",
+        "void",
+    ),
+    *("char", "varchar", "date", "timestamp", "timestamp_ntz", "binary"),
+)
+
+
+def _undocumented(kind: Any, within: bool = False) -> str | None:
+    """Why values of a type do not go into a JSON document; None if they do.
+
+    >>> from pyspark.sql.types import IntegerType, StructType, VariantType
+    >>> _undocumented(StructType().add("a", IntegerType()).add("a", IntegerType()))
+    'struct<a:int,a:int> has two fields a, cast it (--select)'
+    >>> _undocumented(VariantType()), _undocumented(StructType().add("v", VariantType()))
+    (None, 'variant does not go into a document, cast it (--select) by to_json')
+    """
+    name = kind.typeName()
+    if name == "struct":
+        twice = [one for one in kind.names if kind.names.count(one) > 1]
+        if twice:
+            return f"{kind.simpleString()} has two fields {twice[0]}, cast it (--select)"
+        below = [one.dataType for one in kind.fields]
+    elif name == "map":
+        if kind.keyType.typeName() in ("struct", "map", "array"):
+            return f"{kind.simpleString()} has keys that are no texts, cast it (--select)"
+        below = [kind.keyType, kind.valueType]
+    elif name == "array":
+        below = [kind.elementType]
+    else:
+        fits = name in _DOCUMENTED or (name == "variant" and not within)
+        refusal = (
+            f"{kind.simpleString()} does not go into a document, cast it (--select) by to_json"
+        )
+        return None if fits else refusal
+    return next((told for one in below if (told := _undocumented(one, within=True))), None)
 
 
 _PLAIN = {
@@ -170,8 +290,10 @@ def _fits(kind: DataType, wanted: str, base: str) -> bool:
     name = kind.typeName()
     sizes = {"byte": 1, "short": 2, "integer": 4, "long": 8}
     if name in sizes:
-        room = _INTEGERS.get(base, 0)
-        return room >= sizes[name] or base in ("numeric", "real", "double precision")
+        room = _INTEGERS.get(base, 0) or {"real": 3, "double precision": 7}.get(base, 0)
+        if base == "numeric" and wanted != base:
+            return _decimal(wanted)[1] >= 0
+        return room >= sizes[name] or base == "numeric"
     if name == "decimal":
         precision, scale = _decimal(kind.simpleString())
         if base == "numeric":
@@ -195,7 +317,7 @@ def _unfitting(kind: DataType, wanted: str, base: str, cast: str) -> str:
 
 
 def _decimal(text: str) -> tuple[int, int]:
-    numbers = [int(number) for number in re.findall(r"\d+", text)]
+    numbers = [int(number) for number in re.findall(r"-?\d+", text)]
     return numbers[0], numbers[1] if len(numbers) > 1 else 0
 
 

@@ -1,0 +1,170 @@
+"""Columns whose values Spark's own types cannot all hold: they are read, and loaded, as text.
+
+Beside its text such a column has a value of Spark's type, for `where` and `select` to compute with. That is
+made of the text where it fits; a value that does not fit ends the load when something computes with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import sqlglot
+from sqlglot import exp
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_TEXT = "idivm_text_"
+
+
+@dataclass(frozen=True)
+class Exact:
+    """A column that is loaded as text."""
+
+    name: str
+    kind: str
+    """Spark's type to compute with, as its DDL writes it; `string` where there is none."""
+    made: str
+    """PostgreSQL's type of the values, which a table that is made gets."""
+    free: bool = False
+    """Whether any type may read the text, as it may read CSV."""
+
+
+def text_name(name: str) -> str:
+    """The column that holds the text of a column.
+
+    >>> is_text_name(text_name("a"))
+    True
+    """
+    return _TEXT + name
+
+
+def is_text_name(name: str) -> bool:
+    """Whether a column holds the text of another."""
+    return name.startswith(_TEXT)
+
+
+def quoted(name: str) -> Column:
+    """A column by its very name."""
+    from pyspark.sql import functions as f
+
+    return f.col("`" + name.replace("`", "``") + "`")
+
+
+def with_texts(raw: DataFrame, columns: Iterable[Exact], made: Mapping[str, Column]) -> DataFrame:
+    """A scan with the values to compute with, and the texts to load; `made` are the texts."""
+    exact = {one.name: one for one in columns}
+    shown = [
+        guarded(made[name], exact[name]).alias(name) if name in exact else quoted(name)
+        for name in raw.columns
+    ]
+    return raw.select(*shown, *(made[name].alias(text_name(name)) for name in exact))
+
+
+def guarded(text: Column, column: Exact) -> Column:
+    """The value of a text in Spark's type; an error that names it where the type cannot hold it."""
+    from pyspark.sql import functions as f
+
+    if column.kind == "string":
+        return text
+
+    def value(text: Column) -> Column:
+        file = f.input_file_name()
+        message = f.concat(
+            f.lit(f"column {column.name}: Spark cannot compute with the value "),
+            text,
+            f.lit(f" as {column.kind}"),
+            f.when(file != "", f.concat(f.lit(", in "), file)).otherwise(""),
+        )
+        wrong = f.raise_error(message).cast(column.kind)
+        fits = text.isNull() | text.rlike(_pattern(column.kind))
+        read = f.when(text.endswith(" BC"), _with_year(text)).otherwise(text)
+        return f.when(fits, read.cast(column.kind)).otherwise(wrong)
+
+    return bound(text, value)
+
+
+def bound(value: Column, use: Callable[[Column], Column]) -> Column:
+    """An expression that uses a value several times and computes it once, so that it stays short."""
+    from pyspark.sql import functions as f
+
+    return f.transform(f.array(value), use).getItem(0)
+
+
+def _with_year(text: Column) -> Column:
+    """A time as Spark reads it, which has a year 0 and negative ones where PostgreSQL writes BC."""
+    from pyspark.sql import functions as f
+
+    year = f.lpad((f.regexp_extract(text, "^[0-9]+", 0).cast("int") - 1).cast("string"), 4, "0")
+    rest = f.regexp_extract(text, "^[0-9]+(.*) BC$", 1)
+    return f.concat(f.lit("-"), year, rest)
+
+
+def _pattern(kind: str) -> str:
+    """What the texts look like that a type of Spark holds.
+
+    >>> bool(re.match(_pattern("decimal(4,2)"), "12.50")), bool(re.match(_pattern("date"), "infinity"))
+    (True, False)
+    """
+    day = r"^[0-9]{4,6}-[0-9]{2}-[0-9]{2}"
+    moment = day + r" [0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6}0*)?"
+    if kind.startswith("decimal"):
+        precision, scale = map(int, re.findall(r"\d+", kind))
+        return rf"^-?[0-9]{{1,{max(precision - scale, 1)}}}([.][0-9]{{1,{max(scale, 1)}}}0*)?$"
+    end = "( BC)?$"
+    return {"date": day, "timestamp": moment + "[+]00", "timestamp_ntz": moment}[kind] + end
+
+
+def passed(select: str | None, columns: Sequence[str]) -> dict[str, str]:
+    """The columns that a select list hands on as they are, under the names that it gives them.
+
+    >>> passed("A, b AS c, b + 1 AS d", ["a", "b"])
+    {'A': 'a', 'c': 'b'}
+    >>> passed("*", ["a", "b"]) == passed(None, ["a", "b"]) == {"a": "a", "b": "b"}
+    True
+    """
+    own = {name.lower(): name for name in columns}
+    if select is None:
+        return {name: name for name in columns}
+    try:
+        tree = sqlglot.parse_one(f"SELECT {select}", dialect="spark")
+    except sqlglot.errors.SqlglotError:
+        return {}  # then values are computed with, and those that cannot be are refused
+    found: dict[str, str] = {}
+    for item in tree.expressions:
+        if isinstance(item, exp.Star):
+            left_out = {one.name.lower() for one in item.args.get("except_") or ()}
+            found |= {name: name for name in columns if name.lower() not in left_out}
+            continue
+        column = item.unalias()
+        # A name before the point may be that of a struct.
+        if isinstance(column, exp.Column) and not column.table and column.name.lower() in own:
+            found[item.alias_or_name] = own[column.name.lower()]
+    return found
+
+
+def texts_passed(select: str, columns: Sequence[str]) -> list[tuple[str, str]]:
+    """The texts that go with what a select list hands on: their names, and the items of the list.
+
+    >>> texts_passed("a AS b", ["a", text_name("a")])
+    [('idivm_text_b', '`idivm_text_a` AS `idivm_text_b`')]
+    """
+    names = [one.removeprefix(_TEXT) for one in columns if is_text_name(one)]
+    items = [
+        (text_name(here), exp.column(text_name(there), quoted=True))
+        for here, there in passed(select, names).items()
+    ]
+    return [(here, exp.alias_(item, here, quoted=True).sql("spark")) for here, item in items]
+
+
+def places_of(wanted: str) -> int | None:
+    """The decimal places of seconds that a column of a type of PostgreSQL holds.
+
+    >>> places_of("timestamp(3) with time zone"), places_of("time without time zone"), places_of("date")
+    (3, 6, None)
+    """
+    match = re.match(r"time(?:stamp)?(?:\((\d)\))? with", wanted)
+    return int(match[1] or 6) if match else None
