@@ -108,6 +108,7 @@ def run(
             frame = next((table.frame for table in tables if table.frame is not None), None)
             if frame is not None:
                 spark = frame.sparkSession
+        lent = spark is not None
         if spark is not None:
             spark = stack.enter_context(derived(spark, SETTINGS))
         else:
@@ -122,7 +123,8 @@ def run(
         try:
             report, decision = job.run(tables, views, resume, again)
         except Exception as error:
-            if sentence := failed(error):
+            # One of our own says so itself, and knows whether its JVM has died.
+            if lent and (sentence := failed(error)):
                 raise sentence from error
             raise
         if decision.action == "rebuild":
