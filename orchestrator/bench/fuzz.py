@@ -18,10 +18,14 @@ from orchestrator.api import default_dsn
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.fuzz.campaign import Finding, Totals, run_cases, summary
 from orchestrator.fuzz.case import Case, from_json, to_json
+from orchestrator.fuzz.encodings import ENCODINGS, combinations, in_database
 from orchestrator.fuzz.generate import generate
 from orchestrator.fuzz.options import MODES, STRATEGIES
 from orchestrator.fuzz.outcome import Failure
 from orchestrator.runtime.errors import explained
+
+TURN = 8
+"""Cases in a row for one of several kinds of databases."""
 
 FINDINGS = 5
 """So many failures end a run: more of them mostly have the same cause."""
@@ -34,6 +38,8 @@ def run(
     dsn: str | None = None,
     strategies: Sequence[str] | None = None,
     modes: Sequence[str] | None = None,
+    encodings: Sequence[str] | None = None,
+    locales: Sequence[str] | None = None,
     cases: int | None = None,
     replay: Path | None = None,
     save: Path | None = None,
@@ -44,20 +50,27 @@ def run(
     The server must let the user create databases and end backends, best as superuser: every run
     has databases of its own. `cases` limits the number of cases, `replay` runs a saved case
     instead, and `save` names a folder where the shrunken case of every failure is kept as JSON.
+    Databases take turns with the encodings and locales.
     """
     _known("strategy", strategies, STRATEGIES)
     _known("mode", modes, tuple(MODES))
+    _known("encoding", encodings, tuple(ENCODINGS))
     first = secrets.randbelow(10**9) if seed is None else seed
     target = dsn or default_dsn()
+    kinds = [("", "")]
+    with explained("Fuzzing"), psycopg.connect(target, autocommit=True) as connection:
+        version = connection.info.parameter_status("server_version")
+        if encodings or locales:
+            kinds = combinations(connection, encodings or ["UTF8"], locales or ["C"])
     given = (
         iter([_saved(replay)])
         if replay
-        else _cases(first, strategies or STRATEGIES, modes or tuple(MODES))
+        else _cases(first, strategies or STRATEGIES, modes or tuple(MODES), kinds)
     )
-    with explained("Fuzzing"), psycopg.connect(target) as connection:
-        version = connection.info.parameter_status("server_version")
     if not as_json:
         print(f"fuzz: PostgreSQL {version}, seeds from {first}, {minutes:g} minutes", flush=True)
+        if encodings or locales:
+            print(f"fuzz: databases with {'; '.join(map(' '.join, kinds))}", flush=True)
     # psycopg warns of every connection that a case cuts on purpose.
     logging.getLogger("psycopg").setLevel(logging.ERROR)
     progress = _Progress(minutes, cases, quiet=as_json)
@@ -104,8 +117,15 @@ class _Progress:
         return len(totals.findings) < FINDINGS and now - self.start < self.seconds
 
 
-def _cases(first: int, strategies: Sequence[str], modes: Sequence[str]) -> Iterator[Case]:
-    return (generate(seed, strategies, modes) for seed in itertools.count(first))
+def _cases(
+    first: int,
+    strategies: Sequence[str],
+    modes: Sequence[str],
+    kinds: Sequence[tuple[str, str]],
+) -> Iterator[Case]:
+    for seed in itertools.count(first):
+        kind = kinds[(seed - first) // TURN % len(kinds)]
+        yield in_database(generate(seed, strategies, modes), *kind)
 
 
 def _saved(path: Path) -> Case:

@@ -207,6 +207,15 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         "--strategy", dest="strategies", action="append", help="a strategy to test (default: all)"
     )
     sub.add_argument("--mode", dest="modes", action="append", help="a mode to test (default: all)")
+    sub.add_argument(
+        "--encodings", nargs="+", metavar="NAME", help="of databases, as UTF8 LATIN1 EUC_JP"
+    )
+    sub.add_argument(
+        "--locales",
+        nargs="+",
+        metavar="NAME",
+        help="of databases, with the provider where it is not libc, as C icu:de builtin:C.UTF-8",
+    )
     sub.add_argument("--in-c", action="store_true", help="test what has a form in C in that form")
     sub.add_argument("--replay", type=Path, metavar="JSON", help="run this saved case instead")
     sub.add_argument("--save", type=Path, metavar="FOLDER", help="keep failing cases here")
@@ -277,6 +286,8 @@ def _fuzz(options: argparse.Namespace) -> int:
             cases=options.cases,
             strategies=options.strategies,
             modes=options.modes,
+            encodings=options.encodings,
+            locales=options.locales,
             replay=options.replay,
             save=options.save,
             as_json=options.json,
@@ -286,7 +297,7 @@ def _fuzz(options: argparse.Namespace) -> int:
         if options.in_c:
             raise UsageError("--in-c starts a server of its own: leave out --dsn.")
         return on(options.dsn)
-    with own_server(options.pg) as server:
+    with own_server(options.pg, {"max_prepared_transactions": "10"}) as server:
         if options.in_c:
             server.add_module()
         # Who makes functions in C known must be a superuser.

@@ -15,6 +15,7 @@ from psycopg.errors import InsufficientPrivilege
 from psycopg.sql import SQL, Identifier
 
 from orchestrator.fuzz.case import Case
+from orchestrator.fuzz.encodings import created_with
 from orchestrator.fuzz.outcome import Failure
 from orchestrator.fuzz.runner import Runner
 from orchestrator.fuzz.script import script
@@ -44,15 +45,20 @@ class Totals:
 
 
 @contextmanager
-def scratch_database(dsn: str) -> Iterator[str]:
+def scratch_database(dsn: str, encoding: str = "", locale: str = "") -> Iterator[str]:
     """A database of its own on the server of `dsn`, dropped at the end; yields its dsn."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         name = f"idivm_fuzz_{connection.info.backend_pid}"
         target = Identifier(name)
         _drop(connection, target)
-        connection.execute(SQL("CREATE DATABASE {} TEMPLATE template0").format(target))
+        connection.execute(
+            SQL("CREATE DATABASE {} TEMPLATE template0 {}").format(
+                target, created_with(encoding, locale)
+            )
+        )
         try:
-            yield make_conninfo(dsn, dbname=name)
+            # libpq escapes literals without a connection by the encoding of the last one.
+            yield make_conninfo(dsn, dbname=name, client_encoding="UTF8")
         finally:
             _drop(connection, target)
 
@@ -78,16 +84,17 @@ def run_cases(
     Calls `failed` for a failure at once, while it is yet to be made smaller.
     """
     totals = Totals()
-    while go_on(totals):
-        with scratch_database(dsn) as scratch:
+    case = next(cases, None)
+    while case is not None and go_on(totals):
+        kind = case.encoding, case.locale
+        with scratch_database(dsn, *kind) as scratch:
             runner = Runner(scratch)
             try:
                 for _ in range(FRESH_DATABASE):
-                    if not go_on(totals):
+                    if case is None or (case.encoding, case.locale) != kind or not go_on(totals):
                         break
-                    _run(runner, next(cases), totals, tries, failed)
-            except StopIteration:
-                break
+                    _run(runner, case, totals, tries, failed)
+                    case = next(cases, None)
             finally:
                 runner.close()
     return totals

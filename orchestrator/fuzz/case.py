@@ -142,6 +142,9 @@ class Case:
     """How the writer's session differs from that of the views' creator."""
     end: str = "api"
     """How the views are dropped: by "api", by plain "sql", or with the "schemas"."""
+    encoding: str = ""
+    locale: str = ""
+    """Of the database; by default those of the server."""
 
 
 _KINDS: dict[str, type] = {

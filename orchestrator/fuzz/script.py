@@ -33,7 +33,7 @@ def script(case: Case, refused: Collection[tuple[int, int]] = ()) -> str:
 
 
 def _lines(case: Case, refused: Collection[tuple[int, int]]) -> Iterator[str]:
-    yield f"-- seed {case.seed}"
+    yield f"-- seed {case.seed}" + (f", {case.encoding}, {case.locale}" if case.encoding else "")
     for schema in case.schemas:
         yield _text(SQL("CREATE SCHEMA {};").format(Identifier(schema)))
     for statement in case.types:

@@ -31,7 +31,7 @@ def _type(sql: LiteralString, family: str, *pool: str, keyable: bool = True) -> 
 
 
 INTEGER = _type("integer", "int", "-3", "0", "1", "2", "3", "4", "7")
-TEXT = _type("text", "text", "", "a", "A", "ab", "b", "é", "it's", "NULL", "a\\b")
+TEXT = _type("text", "text", "", "a", "A", "ab", "b", "é", "É", "数", "it's", "NULL", "a\\b")
 UUID = _type("uuid", "uuid", *(f"0000000{n}-0000-4000-8000-000000000000" for n in range(5)))
 DATE = _type(
     "date", "date", "2024-02-29", "2024-03-01", "2023-12-31", "1999-01-01", "0044-03-15 BC"

@@ -6,11 +6,13 @@ import secrets
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pytest
+from harness import TestServer
 from psycopg.sql import SQL, Identifier
 
 import orchestrator
-from orchestrator.fuzz.campaign import examined
+from orchestrator.fuzz.campaign import examined, run_cases
 from orchestrator.fuzz.case import (
     Alone,
     Case,
@@ -25,6 +27,7 @@ from orchestrator.fuzz.case import (
     View,
     from_json,
 )
+from orchestrator.fuzz.encodings import combinations, in_database
 from orchestrator.fuzz.generate import generate
 from orchestrator.fuzz.runner import Runner
 from orchestrator.fuzz.script import script
@@ -59,6 +62,18 @@ def test_a_fresh_seed(runner: Runner, older: bool) -> None:
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)
 def test_what_failed_once(runner: Runner, path: Path) -> None:
     holds(runner, from_json(path.read_text()))
+
+
+@pytest.mark.integration
+def test_databases_of_other_encodings(pg: TestServer) -> None:
+    dsn = pg.conninfo("postgres")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        kinds = combinations(connection, ["LATIN1", "SQL_ASCII"], ["C", "no such locale"])
+    assert kinds == [("LATIN1", "C"), ("SQL_ASCII", "C")]
+    cases = iter([in_database(generate(seed), *kind) for seed, kind in enumerate(kinds, 3)])
+    totals = run_cases(dsn, cases, lambda totals: True)
+    assert totals.counts["cases"] == 2
+    assert [finding.script for finding in totals.findings] == []
 
 
 def small_case(*steps: str | Transaction | Refresh | Late | LateEnd | Crash) -> Case:

@@ -13,6 +13,7 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from orchestrator.fuzz.case import Case, View, from_json, to_json
+from orchestrator.fuzz.encodings import in_database
 from orchestrator.fuzz.generate import generate
 from orchestrator.fuzz.plainly import plain_view
 
@@ -60,6 +61,17 @@ def test_strategies_and_modes_change_nothing_but_options(cases: list[Case]) -> N
 def test_cases_survive_json(cases: list[Case]) -> None:
     for case in cases:
         assert from_json(to_json(case)) == case
+
+
+@pytest.mark.parametrize(
+    ("encoding", "codec"),
+    [("LATIN1", "latin-1"), ("EUC_JP", "euc_jp"), ("WIN1251", "cp1251"), ("UTF8", "utf-8")],
+)
+def test_an_encoding_has_all_letters_of_its_cases(
+    cases: list[Case], encoding: str, codec: str
+) -> None:
+    letters = [to_json(in_database(case, encoding, "C")).encode(codec) for case in cases]
+    assert any(not text.isascii() for text in letters)
 
 
 CONSTRUCTS = (
