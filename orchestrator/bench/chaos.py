@@ -1,107 +1,120 @@
-"""Eight writers, refreshers, schema changes, and kill -9 of everything in turn: is all right still?
+"""Writers, refreshers, DDL, and kill -9 of everything in turn: is all right still?
 
-Whatever fails because something was killed is tried again, as an application would. What must not
-be: a view that differs from its query, a view that is gone, a deadlock that a writer sees, anything
-that a person would have to mend.
+Databases of two encodings have writers with prepared transactions, DDL, GRANT and REVOKE; to one of them
+a publisher sends changes by logical replication; in two more the fuzzer makes tables, views and DDL. Sessions
+and servers are killed and restarted, and the disk fills up. Whatever fails because of that is tried again, as
+an application would. What must not be: a view that differs from its query, an error of a writer that would not
+be there without views, a deadlock over views, anything that a person would have to mend.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
-from collections import Counter, deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import psycopg
-from psycopg.errors import DeadlockDetected, SerializationFailure
+from psycopg.conninfo import make_conninfo
+from psycopg.sql import SQL, Identifier, Literal
 
-from orchestrator.api import Orchestrator, connect
-from orchestrator.bench import chaos_acts
+from orchestrator.api import connect
+from orchestrator.bench import chaos_acts, chaos_generated, chaos_published
+from orchestrator.bench.chaos_shared import Outcome, Place, Shared
 from orchestrator.bench.measure import machine, own_server
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.errors import IdivmError, UsageError
+from orchestrator.fuzz.encodings import created_with
 from orchestrator.runtime import doctor
+from orchestrator.runtime.sessions import open_session
 from orchestrator.server import EmbeddedServer
+from orchestrator.server.unprivileged import server_account
 
-WRITERS = 8
+WRITERS = 4
+"""In each database."""
+
 SEED = 5
 
 KILL_EVERY = 8.0
 """Seconds between two blows."""
 
-PATIENCE = 300.0
-"""Seconds that a server may take to come back."""
+WRITTEN = (Place("chaos_utf8", "UTF8"), Place("chaos_latin1", "LATIN1"))
+"""Databases with tables and views of their own."""
+
+SUBSCRIBER = WRITTEN[1]
+"""The one that also subscribes to the publisher."""
+
+GENERATED = (Place("generated_utf8", "UTF8"), Place("generated_latin1", "LATIN1"))
+"""Databases with what the fuzzer makes."""
+
+DISK = "small"
+"""The tablespace of these databases, where the disk may be made full."""
+
+FULL_FOR = 1.0
+"""Seconds that the disk is full."""
+
+KINDS = (
+    "differences",
+    "views that are gone",
+    "errors of writers",
+    "deadlocks of writers",
+    "manual steps",
+    "errors that are no sentence",
+)
+"""What fails a run."""
 
 
 @dataclass
-class _Run:
-    """What all threads share."""
+class _Written:
+    """What goes on in a database with tables and views of its own."""
 
-    server: EmbeddedServer
-    seed: int
-    say: Callable[[str], None]
-    stop: threading.Event = field(default_factory=threading.Event)
-    counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-    recent: deque[str] = field(default_factory=lambda: deque(maxlen=8))
-    """What was changed and killed last, to tell what a difference may come from."""
-    met: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    serving: subprocess.Popen[bytes] | None = None
-    dsn: str = ""
+    shared: Shared
+    place: Place
 
-    def count(self, what: str) -> None:
-        with self.lock:
-            self.counts[what] += 1
-
-    def again(self, work: Callable[[], None], who: str) -> None:
-        """Does work over and over until the end; a lost connection or a conflict is no surprise."""
-        while not self.stop.is_set():
-            try:
-                work()
-            except (IdivmError, psycopg.Error) as error:
-                cause = error.__cause__ if isinstance(error, IdivmError) else error
-                if isinstance(cause, DeadlockDetected):
-                    self.count(f"deadlocks, {who}")
-                    self.count(f"{who}: {cause.diag.message_detail} {cause.diag.context}")
-                elif isinstance(cause, SerializationFailure):
-                    self.count(f"serialization failures, {who}")
-                else:
-                    self.count(f"interrupted, {who}")
-                    with self.lock:
-                        self.met[f"{who}: {str(error).splitlines()[0][:200]}"] += 1
-                self.stop.wait(0.5)
-            except Exception as error:
-                with self.lock:
-                    self.failures.append(f"{who}: {error!r}")
-                self.say(f"{who}: {error!r}")
+    def acts(self) -> list[Callable[[], None]]:
+        writers = (partial(self.write, owner) for owner in range(WRITERS))
+        return [self.refresh, self.change_schema, self.check, self.keep, *writers]
 
     def write(self, owner: int) -> None:
-        chance = random.Random(self.seed * 100 + owner)
+        chance = random.Random(f"{self.shared.seed} {self.place.name} writer {owner}")
 
         def work() -> None:
-            with psycopg.connect(self.dsn, autocommit=True) as connection:
-                while not self.stop.is_set():
+            with open_session(self.shared.dsn(self.place.name)) as connection:
+                while not self.shared.stop.wait(0.05):
                     chaos_acts.transaction(connection, owner, chance)
-                    self.count("transactions of writers")
+                    self.shared.count("transactions of writers")
 
-        self.again(work, "writers")
+        self.shared.again(work, "writers")
 
-    def refresh(self, number: int) -> None:
-        chance = random.Random(self.seed * 200 + number)
+    def keep(self) -> None:
+        chance = random.Random(f"{self.shared.seed} {self.place.name} keeper")
 
         def work() -> None:
-            with connect(self.dsn) as orc:
-                while not self.stop.wait(0.3):
+            dsn = make_conninfo(self.shared.dsn(self.place.name), user=chaos_acts.KEEPER)
+            with open_session(dsn) as connection:
+                while not self.shared.stop.wait(0.1):
+                    chaos_acts.keep_the_ledger(connection, chance)
+                    self.shared.count("transactions of writers")
+
+        self.shared.again(work, "writers")
+
+    def refresh(self) -> None:
+        chance = random.Random(f"{self.shared.seed} {self.place.name} refresher")
+
+        def work() -> None:
+            with connect(self.shared.dsn(self.place.name)) as orc:
+                while not self.shared.stop.wait(0.3):
                     kind = chance.random()
                     if kind < 0.4:
                         orc.connection.execute("CALL idivm.refresh_all()")
@@ -109,114 +122,221 @@ class _Run:
                         orc.refresh(chance.choice([view.name for view in orc.views()]))
                     else:
                         orc.connection.execute("SELECT * FROM idivm.refresh('joined')")
-                    self.count("refreshes")
+                    self.shared.count("refreshes")
 
-        self.again(work, "refreshers")
+        self.shared.again(work, "refreshers")
 
     def change_schema(self) -> None:
-        chance = random.Random(self.seed * 300)
+        chance = random.Random(f"{self.shared.seed} {self.place.name} schema")
         number = 0
 
         def work() -> None:
             nonlocal number
-            with connect(self.dsn) as orc:
-                while not self.stop.wait(1.0):
+            with connect(self.shared.dsn(self.place.name)) as orc:
+                self.shared.changers.add(orc.connection.info.backend_pid)
+                while not self.shared.stop.wait(1.0):
                     number += 1
-                    self.recent.append(chaos_acts.act(number).__name__.strip("_"))
-                    chaos_acts.act(number)(orc, number, chance)
-                    self.count("schema changes")
+                    act = chaos_acts.act(number)
+                    self.shared.recent.append(f"{act.__name__.strip('_')} in {self.place.name}")
+                    act(orc, number, chance)
+                    self.shared.count("schema changes")
 
-        self.again(work, "schema changes")
+        self.shared.again(work, "schema changes")
 
     def check(self) -> None:
         def work() -> None:
-            with connect(self.dsn) as orc:
-                while not self.stop.wait(5.0):
-                    self.note(chaos_acts.wrong_views(orc))
+            with connect(self.shared.dsn(self.place.name)) as orc:
+                while not self.shared.stop.wait(5.0):
+                    for view in chaos_acts.wrong_views(orc)[0]:
+                        self.shared.found("differences", f"{self.place.name}: {view}")
+                    self.shared.count("comparisons of all views")
 
-        self.again(work, "checks")
+        self.shared.again(work, "checks")
 
-    def note(self, wrong: list[str]) -> None:
-        """Notes the outcome of one comparison of all views."""
-        self.count("comparisons of all views")
-        for view in wrong:
-            self.wrong.append(view)
-            self.count(f"{view}, after {', '.join(self.recent)}")
+
+def _work(home: Path, place: Place, seed: int, seconds: float) -> Outcome:
+    """What a process of its own does: everything that goes on in one database."""
+    shared = Shared(EmbeddedServer(home), seed)
+    acts = [lambda: chaos_generated.episodes(shared, place)]
+    if place in WRITTEN:
+        acts = _Written(shared, place).acts()
+    _until(shared, acts, seconds)
+    return shared.outcome
+
+
+def _until(shared: Shared, acts: Sequence[Callable[[], None]], seconds: float) -> None:
+    """Has everybody work for so long."""
+    threads = [threading.Thread(target=act) for act in acts]
+    for thread in threads:
+        thread.start()
+    try:
+        shared.stop.wait(seconds)
+    finally:
+        shared.stop.set()
+        for thread in threads:
+            thread.join()
+
+
+@dataclass
+class _Run:
+    """The server, and what strikes it."""
+
+    shared: Shared
+    disk: Path | None
+    serving: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    # What goes on -------------------------------------------------------------------------------
+
+    def administer(self) -> None:
+        """Takes rights and gives them back, pauses the subscription, ends transactions that nobody does."""
+        chance = random.Random(f"{self.shared.seed} rights")
+
+        def work() -> None:
+            creator = psycopg.conninfo.conninfo_to_dict(self.shared.dsn("postgres"))["user"]
+            with psycopg.connect(self.shared.admin(SUBSCRIBER.name), autocommit=True) as admin:
+                self.shared.changers.add(admin.info.backend_pid)
+                while not self.shared.stop.wait(3.0):
+                    chaos_acts.give_rights(admin, str(creator))
+                    if chance.random() < 0.3:
+                        self.shared.recent.append("rights are taken away")
+                        chaos_acts.take_rights(admin, str(creator))
+                        self.shared.count("rights taken away and given back")
+                    elif chance.random() < 0.3:
+                        chaos_published.pause_and_go_on(admin)
+                        self.shared.count("pauses of the subscription")
+                    self._finish_abandoned(chance, "3s")
+
+        self.shared.again(work, "administrator")
+
+    def _finish_abandoned(self, chance: random.Random, age: str) -> None:
+        for name in (*(place.name for place in WRITTEN), chaos_published.PUBLISHER):
+            with psycopg.connect(self.shared.admin(name), autocommit=True) as admin:
+                ended = chaos_acts.finish_abandoned(admin, chance, age)
+                self.shared.count("prepared transactions that were left over", ended)
+
+    # Blows --------------------------------------------------------------------------------------
 
     def strike(self) -> None:
         """Kills something, in turn."""
-        chance = random.Random(self.seed * 400)
-        blows = (self._cancel, self._serve, self._session, self._backend, self._postmaster)
+        chance = random.Random(f"{self.shared.seed} blows")
+        blows = [
+            *(self._cancel, self._serve, self._session, self._full_disk, self._backend),
+            *(self._cancel, self._restart, self._session, self._full_disk, self._postmaster),
+        ]
         number = 0
-        while not self.stop.wait(KILL_EVERY):
+        while not self.shared.stop.wait(KILL_EVERY):
             blow = blows[number % len(blows)]
             number += 1
-            self.recent.append(f"blow at{blow.__name__}")
+            self.shared.recent.append(f"blow at{blow.__name__}")
             with suppress(psycopg.Error, ProcessLookupError, IdivmError):
                 blow(chance)
             # The next blow is for a server that is at work again.
-            self.recover()
-
-    def recover(self) -> None:
-        """Waits until the server is at work."""
-        late = time.monotonic() + PATIENCE
-        while True:
-            try:
-                self.dsn = self.server.up().dsn
-                psycopg.connect(self.dsn).close()
-                return
-            except (psycopg.Error, IdivmError):
-                # A process just killed may look alive for a moment, or the recovery takes long.
-                if time.monotonic() > late:
-                    raise
-                time.sleep(0.2)
+            self.shared.recover()
 
     def _victim(self, chance: random.Random) -> tuple[psycopg.Connection[Any], int]:
-        connection = psycopg.connect(self.dsn, autocommit=True)
-        return connection, chance.choice(chaos_acts.kill_targets(connection))
+        admin = psycopg.connect(self.shared.admin("postgres"), autocommit=True)
+        return admin, chance.choice(chaos_acts.kill_targets(admin))
 
     def _cancel(self, chance: random.Random) -> None:
         connection, pid = self._victim(chance)
         with connection:
             connection.execute("SELECT pg_cancel_backend(%s)", [pid])
-        self.count("statements cancelled")
+        self.shared.count("statements cancelled")
 
     def _session(self, chance: random.Random) -> None:
         connection, pid = self._victim(chance)
         with connection:
             connection.execute("SELECT pg_terminate_backend(%s)", [pid])
-        self.count("sessions ended")
+        self.shared.count("sessions ended")
 
     def _backend(self, chance: random.Random) -> None:
         connection, pid = self._victim(chance)
-        self.say("kill -9 of a backend")
         os.kill(pid, signal.SIGKILL)
         connection.close()
-        self.count("kill -9 of a backend")
+        self.shared.count("kill -9 of a backend")
 
     def _postmaster(self, chance: random.Random) -> None:
-        endpoint = self.server.status().endpoint
+        endpoint = self.shared.server.status().endpoint
         if endpoint is not None:
-            self.say("kill -9 of the postmaster")
             os.kill(endpoint.pid, signal.SIGKILL)
-            self.count("kill -9 of the postmaster")
+            self.shared.count("kill -9 of the postmaster")
+
+    def _restart(self, chance: random.Random) -> None:
+        self.shared.server.down()
+        self.shared.count("restarts")
+
+    def _full_disk(self, chance: random.Random) -> None:
+        if self.disk is None:
+            return
+        ballast = self.disk / "ballast"
+        try:
+            with ballast.open("wb") as file, suppress(OSError):
+                while free := shutil.disk_usage(self.disk).free:
+                    os.posix_fallocate(file.fileno(), file.tell(), free)
+                    file.seek(free, os.SEEK_CUR)
+            self.shared.stop.wait(FULL_FOR)
+        finally:
+            ballast.unlink()
+        self.shared.count("full disks")
 
     def _serve(self, chance: random.Random) -> None:
-        self.say("kill -9 of serve")
-        if self.serving is not None:
-            self.serving.kill()
-            self.serving.wait()
-            self.count("kill -9 of serve")
-        self.serve()
+        place = chance.choice(WRITTEN)
+        if place.name in self.serving:
+            self.serving[place.name].kill()
+            self.serving[place.name].wait()
+            self.shared.count("kill -9 of serve")
+        self.serve(place)
 
-    def serve(self) -> None:
+    def serve(self, place: Place) -> None:
         """Starts `idivm serve`."""
-        self.serving = subprocess.Popen(
+        self.serving[place.name] = subprocess.Popen(
             [sys.executable, "-m", "orchestrator.cli.main", "serve", "--json"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "IDIVM_DSN": self.dsn},
+            env={**os.environ, "IDIVM_DSN": self.shared.dsn(place.name)},
         )
+
+    # The end ------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Compares everything once nobody writes any more; nothing is mended by hand before."""
+        self.shared.recover()
+        creator = psycopg.conninfo.conninfo_to_dict(self.shared.dsn("postgres"))["user"]
+        with psycopg.connect(self.shared.admin(SUBSCRIBER.name), autocommit=True) as admin:
+            chaos_acts.give_rights(admin, str(creator))
+        self._finish_abandoned(random.Random(self.shared.seed), "0s")
+        if not chaos_published.caught_up(self.shared, SUBSCRIBER.name):
+            self.shared.found("manual steps", "the subscriber does not catch up with its publisher")
+        for place in WRITTEN:
+            self._settle(place)
+        for line in self._deadlocks_of_workers():
+            self.shared.found("deadlocks of writers", f"in a worker of the server: {line}")
+
+    def _settle(self, place: Place) -> None:
+        with connect(self.shared.dsn(place.name)) as orc:
+            with suppress(IdivmError):
+                orc.refresh()
+            wrong, failing = chaos_acts.wrong_views(orc)
+            for view in wrong:
+                self.shared.found("differences", f"{place.name}, at the end: {view}")
+            for view in failing:
+                self.shared.found("manual steps", f"{place.name}: {view}")
+            for view in chaos_acts.missing_views(orc):
+                self.shared.found("views that are gone", f"{place.name}: {view}")
+            for finding in doctor.examine(orc.connection):
+                if not finding.fine:
+                    self.shared.found(
+                        "manual steps", f"{place.name}: {finding.subject}: {finding.sentence}"
+                    )
+
+    def _deadlocks_of_workers(self) -> list[str]:
+        """The deadlocks in the log that no client was told of: those of apply workers."""
+        lines = (
+            line
+            for log in self.shared.server.log.glob("server-*.log")
+            for line in log.read_text(errors="replace").splitlines()
+        )
+        return [one for one in lines if one.rstrip().endswith("] ERROR:  deadlock detected")]
 
 
 def run(
@@ -229,55 +349,128 @@ def run(
     """Runs on a server of its own, which it kills."""
     if minutes <= 0:
         raise UsageError(f"The run needs --minutes of more than 0, not {minutes:g}.")
-    with own_server(pg) as server:
-        chaos = _Run(server, seed, say, dsn=server.up().dsn)
-        with connect(chaos.dsn) as orc:
-            described = machine(orc.connection)
+    with own_server(pg, chaos_published.SETTINGS) as server, ExitStack() as stack:
+        disk = stack.enter_context(_small_disk(server, say))
+        shared = Shared(server, seed)
+        chaos = _Run(shared, disk)
+        _create(shared, disk)
+        with connect(shared.dsn(WRITTEN[0].name)) as orc:
+            described = {**machine(orc.connection), "seed": str(seed)}
+        _go_on(chaos, minutes * 60, say)
+        chaos.settle()
+        return _report(shared, described, say)
+
+
+@contextmanager
+def _small_disk(server: EmbeddedServer, say: Callable[[str], None]) -> Iterator[Path | None]:
+    """A file system that may be made full, mounted below the server's home if that is allowed."""
+    folder = server.home / DISK
+    folder.mkdir()
+    options = "size=768m,mode=0777"
+    try:
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "idivm-chaos", folder], capture_output=True
+        ).returncode
+    except OSError:
+        done = 1
+    if done != 0:
+        say("The disk is never full in this run: only root may mount a small file system.\n")
+        yield None
+        return
+    try:
+        (folder / "data").mkdir()
+        server_account(server.data, server.home).own(folder / "data")
+        yield folder
+    finally:
+        server.down()
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def _create(shared: Shared, disk: Path | None) -> None:
+    """The databases, the roles, and the tables and views that the run begins with."""
+    with psycopg.connect(shared.admin("postgres"), autocommit=True) as admin:
+        creator = psycopg.conninfo.conninfo_to_dict(shared.dsn("postgres"))["user"]
+        owner = Identifier(str(creator))
+        keeper = Identifier(chaos_acts.KEEPER)
+        admin.execute(SQL("CREATE ROLE {} LOGIN").format(keeper))
+        chaos_acts.give_rights(admin, str(creator))
+        where = SQL("")
+        if disk is not None:
+            place = Literal(str(disk / "data"))
+            admin.execute(SQL("CREATE TABLESPACE {} LOCATION {}").format(Identifier(DISK), place))
+            where = SQL("TABLESPACE {}").format(Identifier(DISK))  # type: ignore[assignment]
+        for one in (*WRITTEN, *GENERATED):
+            admin.execute(
+                SQL("CREATE DATABASE {} OWNER {} TEMPLATE template0 {} {}").format(
+                    Identifier(one.name), owner, created_with(one.encoding, "C"), where
+                )
+            )
+        admin.execute(
+            SQL("CREATE DATABASE {} OWNER {}").format(Identifier(chaos_published.PUBLISHER), owner)
+        )
+    for one in WRITTEN:
+        with psycopg.connect(shared.admin(one.name), autocommit=True) as admin:
+            admin.execute(SQL("GRANT CREATE ON SCHEMA public TO {}").format(keeper))
+        with connect(shared.dsn(one.name)) as orc:
             chaos_acts.create(orc)
-        chaos.serve()
-        work: list[Callable[[], None]] = [chaos.change_schema, chaos.check, chaos.strike]
-        work += [lambda owner=owner: chaos.write(owner) for owner in range(WRITERS)]  # type: ignore[misc]
-        work += [lambda number=number: chaos.refresh(number) for number in range(2)]  # type: ignore[misc]
-        threads = [threading.Thread(target=one) for one in work]
-        for thread in threads:
-            thread.start()
+    with connect(shared.dsn(SUBSCRIBER.name)) as orc:
+        orc.execute(chaos_published.TABLES)
+        for name, (query, mode) in chaos_published.VIEWS.items():
+            orc.create_view(name, query, maintain=mode)
+    chaos_published.publish(shared, SUBSCRIBER.name)
+
+
+def _go_on(chaos: _Run, seconds: float, say: Callable[[str], None]) -> None:
+    """Has everybody work for so long; planning in Python would hold up the other threads of a process."""
+    shared = chaos.shared
+    places = (*WRITTEN, *GENERATED)
+    with ProcessPoolExecutor(len(places), get_context("spawn")) as pool:
+        working = [
+            pool.submit(_work, shared.server.home, place, shared.seed, seconds) for place in places
+        ]
+        for place in WRITTEN:
+            chaos.serve(place)
         try:
-            _wait(chaos, minutes * 60)
+            say(f"{seconds / 60:g} minutes of chaos, seed {shared.seed}")
+            acts = [chaos.strike, chaos.administer, lambda: chaos_published.write(shared)]
+            _until(shared, acts, seconds)
         finally:
-            chaos.stop.set()
-            for thread in threads:
-                thread.join()
-            if chaos.serving is not None:
-                chaos.serving.terminate()
-                chaos.serving.wait()
-        chaos.recover()
-        with connect(chaos.dsn) as orc:
-            return _report(chaos, orc, described)
+            for process in chaos.serving.values():
+                process.terminate()
+                process.wait()
+        # The server may be down by the last blow, and they wait for it.
+        shared.recover()
+        for one in working:
+            shared.outcome.add(one.result())
 
 
-def _wait(chaos: _Run, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        chaos.say(f"{left / 60:.1f} minutes left; {chaos.counts['transactions of writers']:,} done")
-        chaos.stop.wait(min(30.0, left))
-
-
-def _report(chaos: _Run, orc: Orchestrator, described: dict[str, str]) -> Report:
-    chaos.note(chaos_acts.wrong_views(orc))
-    gone = chaos_acts.missing_views(orc)
-    findings = [f for f in doctor.examine(orc.connection) if not f.fine]
-    for finding in findings:
-        chaos.say(f"doctor: {finding.subject}: {finding.sentence}")
-    for sentence, times in chaos.met.most_common(20):
-        chaos.say(f"met with {times} times: {sentence}")
-    rows = tuple({"what": what, "times": n} for what, n in sorted(chaos.counts.items()))
-    bars = (
-        Bar("views that differed from their queries", len(chaos.wrong), "=", 0),
-        Bar("views that are gone", len(gone), "=", 0),
-        Bar("deadlocks that a writer saw", chaos.counts["deadlocks, writers"], "=", 0),
-        Bar("things that a person would have to mend", len(findings), "=", 0),
-        Bar("errors that are no sentence", len(chaos.failures), "=", 0),
-        Bar("transactions of writers", chaos.counts["transactions of writers"], ">", 0),
-        Bar("comparisons of all views", chaos.counts["comparisons of all views"], ">", 0),
+def _totals(shared: Shared) -> str:
+    done = (
+        *("transactions of writers", "transactions of the publisher"),
+        *("statements on generated tables", "generated views", "schema changes", "generated DDL"),
+        *("kill -9 of a backend", "kill -9 of the postmaster", "restarts", "full disks"),
     )
-    return Report("chaos", described, rows, bars)
+    found = (f"{len(shared.outcome.findings.get(kind, ()))} {kind}" for kind in KINDS)
+    counted = (f"{shared.outcome.counts[what]:,} {what}" for what in done)
+    return f"seed {shared.seed}: {', '.join((*counted, *found))}"
+
+
+def _report(shared: Shared, described: dict[str, str], say: Callable[[str], None]) -> Report:
+    for sentence, times in shared.outcome.met.most_common(30):
+        say(f"met with {times} times: {sentence}\n")
+    print(_totals(shared), file=sys.stderr)
+    counted = [{"what": what, "times": n} for what, n in sorted(shared.outcome.counts.items())]
+    found = [
+        {"what": f"{kind}: {one}", "times": 1}
+        for kind, several in shared.outcome.findings.items()
+        for one in several
+    ]
+    bars = [Bar(kind, len(shared.outcome.findings.get(kind, ())), "=", 0) for kind in KINDS]
+    bars += [
+        Bar(what, shared.outcome.counts[what], ">", 0)
+        for what in (
+            *("transactions of writers", "transactions of the publisher"),
+            *("comparisons of all views", "comparisons of generated views"),
+        )
+    ]
+    return Report("chaos", described, (*counted, *found), tuple(bars))

@@ -304,6 +304,8 @@ def _take_away(home: Path) -> None:
     """Waits for the end of the input, then stops the server in a folder and removes the folder."""
     sys.stdin.read()
     EmbeddedServer(home).down()
+    for mounted in filter(os.path.ismount, home.glob("*")):
+        subprocess.run(["umount", "--lazy", mounted], check=False)
     shutil.rmtree(home, ignore_errors=True)
 
 

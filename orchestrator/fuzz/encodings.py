@@ -32,9 +32,13 @@ def in_database(case: Case, encoding: str, locale: str) -> Case:
     >>> in_database(case, "WIN1251", "C").types
     ("CREATE TYPE t AS ENUM ('ж', 'tя')",)
     """
-    letters = str.maketrans(_LETTERS, ENCODINGS.get(encoding, _LETTERS))
-    moved = from_json(to_json(case).translate(letters))
+    moved = from_json(in_encoding(to_json(case), encoding))
     return replace(moved, encoding=encoding, locale=locale)
+
+
+def in_encoding(text: str, encoding: str) -> str:
+    """A text of the generator with letters that an encoding has."""
+    return text.translate(str.maketrans(_LETTERS, ENCODINGS.get(encoding, _LETTERS)))
 
 
 def created_with(encoding: str, locale: str) -> Composed:

@@ -47,6 +47,15 @@ def generate(
     >>> generate(7) == generate(7)
     True
     """
+    return drafted(seed, strategies, modes)[0]
+
+
+def drafted(
+    seed: int,
+    strategies: Sequence[str] = STRATEGIES,
+    modes: Sequence[str] = tuple(MODES),
+) -> tuple[Case, Sequence[Model]]:
+    """The case of a seed, and its tables as further changes are made from them."""
     rng = Random(seed)
     # Drawn apart, so that the schema, the queries and the changes do not depend on the lists.
     options = Random(f"{seed} options")
@@ -74,7 +83,7 @@ def generate(
     steps = tuple(story.steps())
     made = sorted(grammar.rings, key=lambda ring: ring.name)
     rings = (text for ring in made for text in statements(ring, grammar.schema))
-    return Case(
+    case = Case(
         seed,
         schema.schemas,
         (*schema.types, *rings),
@@ -84,6 +93,7 @@ def generate(
         tuple(rng.choice(values) for values in rng.sample(SETTINGS, rng.choice((0, 0, 1, 2, 3)))),
         rng.choice(("api", "api", "api", "sql", "schemas")),
     )
+    return case, schema.models
 
 
 def _relation(model: Model) -> Relation:

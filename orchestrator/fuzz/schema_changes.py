@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeAlias
 
-from psycopg.sql import SQL, Composed, Identifier
+from psycopg.sql import SQL, Composed, Identifier, Literal
 
 from orchestrator.fuzz.case import Alone, Statement
 from orchestrator.fuzz.schema import Column, Model, listed
@@ -139,6 +139,66 @@ def rewritten(rng: Random, model: Model) -> tuple[Composed, ...]:
     return tuple(SQL(text).format(model.name, extra) for text in texts)
 
 
+def column_dropped(rng: Random, model: Model) -> Made:
+    """A column goes with all that reads it, and comes back without its values."""
+    free = [c for c in model.columns if c.computed is None and c.identity is None]
+    if not free:
+        return None
+    column = rng.choice(free)
+    return (
+        SQL("ALTER TABLE {} DROP COLUMN {} CASCADE").format(model.name, column.sql),
+        SQL("ALTER TABLE {} ADD COLUMN {} {}").format(model.name, column.sql, column.type.sql),
+    )
+
+
+def column_retyped(rng: Random, model: Model) -> Made:
+    """Another type of the same values, which PostgreSQL refuses where a view reads the column."""
+    wider = {"int": SQL("bigint"), "text": SQL("varchar"), "num": SQL("numeric")}
+    fitting = [c for c in model.columns if c.type.family in wider and c.computed is None]
+    if not fitting:
+        return None
+    column = rng.choice(fitting)
+    return (
+        SQL("ALTER TABLE {} ALTER COLUMN {} TYPE {}").format(
+            model.name, column.sql, wider[column.type.family]
+        ),
+    )
+
+
+def constraint_added(rng: Random, model: Model) -> Made:
+    """A constraint that holds for some rows, and goes again."""
+    column, name = rng.choice(model.columns), Identifier("passing constraint")
+    return (
+        SQL("ALTER TABLE {} ADD CONSTRAINT {} CHECK ({} IS NOT NULL) NOT VALID").format(
+            model.name, name, column.sql
+        ),
+        SQL("ALTER TABLE {} VALIDATE CONSTRAINT {}").format(model.name, name),
+        SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(model.name, name),
+    )
+
+
+def type_changed(rng: Random, model: Model) -> Made:
+    """Another label or name of a type, or another constraint of a domain, for a while."""
+    own = [c.type for c in model.columns if isinstance(c.type.sql, Identifier)]
+    if not own:
+        return None
+    kind = rng.choice(own)
+    name = Identifier("passing constraint")
+    if kind.family != "enum":
+        return (
+            SQL("ALTER DOMAIN {} ADD CONSTRAINT {} CHECK (VALUE::text <> '7')").format(
+                kind.sql, name
+            ),
+            SQL("ALTER DOMAIN {} DROP CONSTRAINT {}").format(kind.sql, name),
+        )
+    label, other = Literal(rng.choice(kind.pool)), Literal("for a while")
+    return (
+        SQL("ALTER TYPE {} ADD VALUE IF NOT EXISTS 'between' BEFORE {}").format(kind.sql, label),
+        SQL("ALTER TYPE {} RENAME VALUE {} TO {}").format(kind.sql, label, other),
+        SQL("ALTER TYPE {} RENAME VALUE {} TO {}").format(kind.sql, other, label),
+    )
+
+
 SCHEMA_CHANGES: tuple[Callable[[Random, Model], Made], ...] = (
     table_renamed,
     column_renamed,
@@ -149,6 +209,10 @@ SCHEMA_CHANGES: tuple[Callable[[Random, Model], Made], ...] = (
     key_dropped,
     null_allowed,
     rewritten,
+    column_dropped,
+    column_retyped,
+    constraint_added,
+    type_changed,
 )
 """Every kind of DDL on a table."""
 
