@@ -434,7 +434,10 @@ BEGIN
         ELSE
             due := idivm.in_order(due || later);
             done := idivm.forget_writer() IS NULL;
-            done := idivm.lock_eager_of(due) IS NULL;
+            -- It writes on while it holds the locks of these views, and others may be due then. So it takes all now,
+            -- in the order of everybody.
+            done := idivm.hold_still('{}', '', ARRAY(SELECT idivm.kept_views()),
+                                     EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager')) IS NULL;
         END IF;
     END IF;
     IF due <> '{}' THEN

@@ -53,6 +53,28 @@ def test_settings_of_a_session_decide_nothing(pair, session, value):
     assert right(pair)
 
 
+def test_views_that_are_brought_up_before_the_commit_take_all_locks(pair, session):
+    """A worker of a subscription goes on to other tables while it holds the locks of views."""
+    pair.connection.execute(
+        """
+        CREATE FUNCTION noted() RETURNS int LANGUAGE plpgsql SET search_path = public AS
+        $$ BEGIN INSERT INTO a VALUES ((SELECT max(id) + 1 FROM a), 5); RETURN 1; END $$;
+        CREATE MATERIALIZED VIEW stored AS SELECT noted() AS n
+        """
+    )
+    pair.alter_view("soon_a", maintain="deferred")
+    restricted, other = session(), session()
+    restricted("REFRESH MATERIALIZED VIEW stored")
+    free = (
+        "SELECT count(*) FROM (SELECT id FROM idivm.kept_views() AS id UNION SELECT -2147483648) AS lock (id)"
+        " WHERE pg_try_advisory_xact_lock(idivm.lock_class(), id)"
+    )
+    assert other(free) == [(0,)]
+    other.commit()
+    restricted.commit()
+    assert other(free) == [(4,)]
+
+
 def test_a_trigger_cannot_end_the_statement_that_it_is_part_of(orc):
     """Views are not brought up while rows are in a table and not yet in its log."""
     orc.execute(
