@@ -903,6 +903,12 @@ def has_drifted(connection: Connection[Any], view_id: int) -> bool:
     return row is not None and bool(row[0])
 
 
+def has_other_code(connection: Connection[Any], view_id: int) -> bool:
+    """Whether what the query of a view calls has changed since its last refresh."""
+    row = connection.execute("SELECT idivm.code_drift(%s) IS NOT NULL", [view_id]).fetchone()
+    return row == (True,)
+
+
 def source_names(connection: Connection[Any], view_id: int) -> dict[int, SourceNames]:
     """The captured sources of a view by the oid of their relation."""
     rows = connection.execute(

@@ -10,6 +10,7 @@ from psycopg.sql import SQL
 
 from orchestrator.cli.main import main
 from orchestrator.errors import DatabaseError, UnsupportedError
+from orchestrator.runtime import answers
 
 pytestmark = pytest.mark.integration
 
@@ -291,3 +292,20 @@ def test_the_command_line_says_what_it_did_not_compare(tables, dsn, capsys):
     [report] = json.loads(capsys.readouterr().out)
     assert report["equal"] is False
     assert report["notes"] == ["v was compared without the order, which the query leaves open"]
+
+
+def test_a_function_that_is_replaced_during_the_comparison(tables, connect, monkeypatch):
+    """No snapshot hides it from the query, while the view shows what it gave a moment ago."""
+    function = "CREATE OR REPLACE FUNCTION times(i int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT i * {}'"
+    tables.execute(function.format(2))
+    tables.create_view("multiplied", "SELECT id, times(k) AS v FROM t")
+    plain, compare, changes = connect(), answers.check_view, [function.format(3)]
+
+    def replaced(*given):
+        while changes:
+            plain.execute(changes.pop())
+        return compare(*given)
+
+    monkeypatch.setattr(answers, "check_view", replaced)
+    assert different(tables) == {}
+    assert not changes
