@@ -8,9 +8,9 @@ written, which the settled one was derived from: the view must also be one of it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from psycopg import Connection
 from psycopg.sql import SQL, Composable, Identifier
@@ -56,7 +56,7 @@ def wide_kinds(connection: Connection[Any], names: Names, columns: int) -> list[
     Nobody knows of a state which of its columns the query leaves open.
     """
     found = _openness(connection, names.definition)
-    widest = max(found[1].kinds, default=Kind.SAME) if found is not None else Kind.SAME
+    widest = max(found[1](found[0]).kinds, default=Kind.SAME) if found is not None else Kind.SAME
     ways = [Kind.EQUAL, *([Kind.BAG] if widest >= Kind.BAG else [])]
     return [(kind,) * columns for kind in ways]
 
@@ -67,20 +67,27 @@ def _against(
     """Compare to the letter, and if that fails, as far as the query determines its answer."""
     strict = compare(connection, view=view, definition=query)
     found = None if strict.equal else _openness(connection, query)
-    if found is None or found[1].is_nothing:
+    if found is None:
         return strict
-    plan, known = found
+    plan, settled = found
+    known = settled(plan)
+    if known.is_nothing:
+        return strict
     notes = tuple(_notes(plan.names, known.kinds))
     if not known.rows:
         return CheckResult(True, 0, 0, notes=(ROWS.format(called),))
     slacks = _slacks(connection, plan, known.kinds)
     result = compare(connection, view=view, definition=query, kinds=known.kinds, slacks=slacks)
     if result.equal:
-        result = _represented(connection, view, plan)
+        result = _represented(connection, view, plan, settled)
     return replace(result, notes=notes)
 
 
-def _openness(connection: Connection[Any], query: Identifier) -> tuple[Plan, Openness] | None:
+Settled: TypeAlias = Callable[[Plan], Openness]
+"""Tells of a part of a query's plan what two correct answers agree on."""
+
+
+def _openness(connection: Connection[Any], query: Identifier) -> tuple[Plan, Settled] | None:
     oid = catalog.relation_oid(connection, query)
     assert oid is not None
     plan = analyse(connection, oid).plan
@@ -90,7 +97,8 @@ def _openness(connection: Connection[Any], query: Identifier) -> tuple[Plan, Ope
     columns = {column for one in walk(plan.root) for column in one.columns}
     exact = columns.difference(look_alike(columns, types))
     names = {symbol: one.name for symbol, one in types.items()}
-    return plan, openness(plan, names, catalog.rings(connection), exact)
+    rings = catalog.rings(connection)
+    return plan, lambda part: openness(part, names, rings, exact)
 
 
 ERROR = 1e-13
@@ -121,10 +129,16 @@ def _notes(names: Iterable[str], kinds: Iterable[Kind]) -> Iterable[str]:
             yield note.format(f"{', '.join(listed)} {'was' if len(listed) == 1 else 'were'}")
 
 
-def _represented(connection: Connection[Any], view: Composable, plan: Plan) -> CheckResult:
+def _represented(
+    connection: Connection[Any], view: Composable, plan: Plan, settled: Settled
+) -> CheckResult:
     """Look whether each group shows a key that one of its rows has now."""
-    for below, shown in representatives(plan):
-        rows = _stale(connection, view, below, shown)
+    for below, keys in representatives(plan):
+        columns = tuple(column for _, column in keys)
+        known = settled(Plan(below, tuple(map(str, columns)), columns))
+        # Where the rows themselves show one of several looks, the query may have chosen another now.
+        shown = [key for key, kind in zip(keys, known.kinds, strict=True) if kind is Kind.SAME]
+        rows = _stale(connection, view, below, shown) if known.rows and shown else []
         if rows:
             return CheckResult(False, 0, len(rows), (), tuple(rows[:SAMPLES]))
     return CheckResult(True, 0, 0)
