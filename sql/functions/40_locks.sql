@@ -28,6 +28,33 @@ BEGIN
 END
 $$;
 
+-- Of views that are due, those that an apply worker brings up: none while a transaction that it has prepared itself holds
+-- a lock of kept views. The publisher ends that one later, so to wait for it would be to wait for ever. The views become
+-- invalid, and the next writer or refresh rebuilds them. Nobody reads them meanwhile by the rule of their locks: the
+-- worker commits this transaction before it ends the prepared one.
+CREATE OR REPLACE FUNCTION idivm.past_prepared(due integer[]) RETURNS integer[]
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF current_setting('max_prepared_transactions') = '0' OR NOT EXISTS (
+        SELECT FROM pg_stat_get_subscription(NULL) s
+        JOIN pg_prepared_xacts p ON starts_with(p.gid, format('pg_gid_%s_', s.subid)) AND p.database = current_database()
+        JOIN pg_locks own ON own.locktype = 'transactionid' AND own.transactionid = p.transaction AND own.pid IS NULL
+        JOIN pg_locks l ON l.virtualtransaction = own.virtualtransaction AND l.pid IS NULL AND l.locktype = 'advisory'
+            AND l.classid = idivm.lock_class()::oid AND l.objsubid = 2
+        WHERE s.pid = pg_backend_pid()
+          AND l.objid IN (SELECT id::oid FROM idivm.kept_views() AS id UNION ALL SELECT (-2147483648)::integer::oid)
+    ) THEN
+        RETURN due;
+    END IF;
+    WITH free AS MATERIALIZED (
+        SELECT v.id FROM idivm.views v WHERE v.id = ANY (due) AND v.status = 'ready' FOR NO KEY UPDATE SKIP LOCKED
+    )
+    UPDATE idivm.views v SET status = 'invalid' FROM free WHERE v.id = free.id;
+    RETURN '{}';
+END
+$$;
+
 -- Locks tables in a mode, and kept views, until the end of the transaction. Writers take such locks in the order of
 -- their statements. So this waits for one lock at a time and releases all others meanwhile, except for what has the
 -- order of everybody: the lock of eager views, then kept views by number. When writers follow each other so closely

@@ -198,6 +198,7 @@ BEGIN
         -- What changes after this, by another trigger at the commit, is queued anew.
         PERFORM idivm.forget_writer();
         IF current_setting('session_replication_role') = 'replica' THEN
+            due := idivm.past_prepared(due);
             PERFORM idivm.lock_eager_of(due);
         END IF;
         PERFORM idivm.bring_up_kept(due);
@@ -432,12 +433,13 @@ BEGIN
         IF idivm.may_defer() THEN
             INSERT INTO idivm.commits (views) VALUES (later);
         ELSE
-            due := idivm.in_order(due || later);
+            due := idivm.past_prepared(idivm.in_order(due || later));
             done := idivm.forget_writer() IS NULL;
             -- It writes on while it holds the locks of these views, and others may be due then. So it takes all now,
             -- in the order of everybody.
-            done := idivm.hold_still('{}', '', ARRAY(SELECT idivm.kept_views()),
-                                     EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager')) IS NULL;
+            done := due = '{}'
+                OR idivm.hold_still('{}', '', ARRAY(SELECT idivm.kept_views()),
+                                    EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager')) IS NULL;
         END IF;
     END IF;
     IF due <> '{}' THEN

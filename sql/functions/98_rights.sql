@@ -26,6 +26,7 @@ REVOKE EXECUTE ON ROUTINE
     idivm.note_lost(integer),
     idivm.note_shown(integer, regclass),
     idivm.note_writer(integer, integer[], integer[], integer[]),
+    idivm.past_prepared(integer[]),
     idivm.recompute_if_too_large(integer, boolean, text, text, text),
     idivm.refresh_alone(integer),
     idivm.refresh_in_order(integer[], integer[], boolean, boolean),

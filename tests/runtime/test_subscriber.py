@@ -168,6 +168,34 @@ def test_large_and_prepared_transactions(
         assert publisher.execute(streamed).fetchone() != (0,)
 
 
+@pytest.mark.parametrize("owner", ["subscription", "another"])
+def test_changes_beside_a_prepared_transaction(replicated: Pair, owner: str) -> None:
+    """The publisher ends it later: a worker that waited for its locks would wait for ever."""
+    replicated.both(TABLES)
+    if owner == "another":
+        role = f"owner_{replicated.slot}"
+        replicated.subscriber.execute(
+            f"CREATE ROLE {role}; ALTER TABLE items OWNER TO {role}; ALTER TABLE visits OWNER TO {role}"
+        )
+    replicated.publisher.execute(ROWS)
+    with orchestrator.connect(replicated.dsn) as orc:
+        orc.execute(KEPT)
+    replicated.subscribe("two_phase = on")
+    replicated.publisher.execute(
+        "BEGIN; UPDATE items SET price = price + 1 WHERE id < 9; PREPARE TRANSACTION 'one'"
+    )
+    replicated.write(
+        "UPDATE items SET price = price + 2 WHERE id > 20; DELETE FROM visits WHERE item = 2"
+    )
+    invalid = "SELECT count(*) FROM idivm.views WHERE status = 'invalid'"
+    assert replicated.subscriber.execute(invalid).fetchone() == (3,)
+    replicated.write("COMMIT PREPARED 'one'")
+    replicated.write("INSERT INTO items VALUES (500, 'a', 1); INSERT INTO visits VALUES (500, 'x')")
+    assert kept_up(replicated)
+    assert replicated.subscriber.execute(invalid).fetchone() == (0,)
+    assert right(replicated)
+
+
 def test_changes_routed_to_partitions(replicated: Pair) -> None:
     """The publisher sends them as those of the root, and the apply worker writes the partitions."""
     replicated.both(
