@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -204,11 +204,12 @@ class _Run:
                     elif chance.random() < 0.3:
                         chaos_published.pause_and_go_on(admin)
                         self.shared.count("pauses of the subscription")
-                    self._finish_abandoned(chance, "3s")
+                    self.finish_abandoned(chance, "3s")
 
         self.shared.again(work, "administrator")
 
-    def _finish_abandoned(self, chance: random.Random, age: str) -> None:
+    def finish_abandoned(self, chance: random.Random, age: str) -> None:
+        """Ends the prepared transactions whose writers were killed."""
         for name in (*(place.name for place in WRITTEN), chaos_published.PUBLISHER):
             with psycopg.connect(self.shared.admin(name), autocommit=True) as admin:
                 ended = chaos_acts.finish_abandoned(admin, chance, age)
@@ -304,7 +305,7 @@ class _Run:
         creator = psycopg.conninfo.conninfo_to_dict(self.shared.dsn("postgres"))["user"]
         with psycopg.connect(self.shared.admin(SUBSCRIBER.name), autocommit=True) as admin:
             chaos_acts.give_rights(admin, str(creator))
-        self._finish_abandoned(random.Random(self.shared.seed), "0s")
+        self.finish_abandoned(random.Random(self.shared.seed), "0s")
         if not chaos_published.caught_up(self.shared, SUBSCRIBER.name):
             self.shared.found("manual steps", "the subscriber does not catch up with its publisher")
         for place in WRITTEN:
@@ -440,6 +441,10 @@ def _go_on(chaos: _Run, seconds: float, say: Callable[[str], None]) -> None:
                 process.wait()
         # The server may be down by the last blow, and they wait for it.
         shared.recover()
+        while wait(working, timeout=1.0).not_done:
+            # Writers may wait for a transaction that somebody prepared and did not end.
+            with suppress(psycopg.Error, IdivmError):
+                chaos.finish_abandoned(random.Random(shared.seed), "0s")
         for one in working:
             shared.outcome.add(one.result())
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import psycopg
@@ -80,7 +81,7 @@ class _Episode:
         self.over.set()
         for thread in threads:
             thread.join()
-        self._verify(case)
+        self._verify()
 
     def _clean(self, orc: Orchestrator) -> None:
         """Drops what an earlier episode left."""
@@ -197,34 +198,24 @@ class _Episode:
 
     # The end -------------------------------------------------------------------------------------
 
-    def _verify(self, case: Case) -> None:
-        """Refreshes all views and compares each; what a kill cuts is tried again."""
+    def _verify(self) -> None:
+        """Refreshes all views and compares each; what a kill or a full disk cuts is tried again."""
         for attempt in range(ATTEMPTS):
+            self.shared.recover()
             try:
-                space = Workspace(self.dsn)
-            except (IdivmError, psycopg.Error):
-                self.shared.recover()
-                continue
-            try:
-                self._compare(space)
+                with closing(Workspace(self.dsn)) as space:
+                    self._compare(space)
+                return
             except NoAnswerError:
                 self.shared.count("generated cases whose queries have no answer")
-            except CaseError as error:
-                if not was_cut(error.__cause__) or attempt == ATTEMPTS - 1:
-                    kind = "differences" if error.kind == "difference" else "manual steps"
+                return
+            except (CaseError, IdivmError, psycopg.Error) as error:
+                is_different = isinstance(error, CaseError) and error.kind == "difference"
+                if is_different or attempt == ATTEMPTS - 1:
+                    kind = "differences" if is_different else "manual steps"
                     self.shared.found(kind, f"generated seed {self.seed}: {error}")
                     return
-                self.shared.recover()
-                continue
-            except (IdivmError, psycopg.Error) as error:
-                if not was_cut(error if isinstance(error, psycopg.Error) else error.__cause__):
-                    self.shared.found("manual steps", f"generated seed {self.seed}: {error}")
-                    return
-                self.shared.recover()
-                continue
-            finally:
-                space.close()
-            return
+                time.sleep(1.0)
 
     def _compare(self, space: Workspace) -> None:
         try:

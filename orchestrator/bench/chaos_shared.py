@@ -6,6 +6,7 @@ import re
 import sys
 import threading
 import time
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,8 +27,8 @@ PATIENCE = 300.0
 _CUT = ("08", "57")
 """Classes of errors of whom something was killed: lost connections, and cancels."""
 
-_PRODUCT = re.compile(r'\bidivm(_log|_state|_def)?"?\.|\bidivm_')
-"""An object of idivm's in an error."""
+_PRODUCT = re.compile(r'\bidivm(_log|_state|_def)?"?\.')
+"""An object of idivm's in the context of an error; in a message, names may be the fuzzer's."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,8 @@ class Shared:
                 self.judge(error, who)
                 self.stop.wait(pause)
             except Exception as error:
-                self.found("errors that are no sentence", f"{who}: {error!r}")
+                place = traceback.format_exception(error)[-3:-1]
+                self.found("errors that are no sentence", f"{who}: {error!r} {''.join(place)}")
                 self.stop.wait(pause)
 
     def judge(self, error: IdivmError | psycopg.Error, who: str) -> None:
@@ -147,7 +149,5 @@ def was_cut(error: BaseException | None) -> bool:
 
 
 def is_ours(error: BaseException | None) -> bool:
-    """Whether an error speaks of what is idivm's."""
-    if not isinstance(error, psycopg.Error):
-        return False
-    return bool(_PRODUCT.search(f"{error.diag.message_primary} {error.diag.context}"))
+    """Whether an error arose within what is idivm's."""
+    return isinstance(error, psycopg.Error) and bool(_PRODUCT.search(error.diag.context or ""))
