@@ -7,7 +7,6 @@ memory for one batch and its text, not for its partition.
 
 from __future__ import annotations
 
-import csv
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,12 +24,23 @@ from orchestrator.runtime import catalog_loads
 from orchestrator.runtime.catalog_loads import PART, POSITION, Rejected, staging_table
 from orchestrator.runtime.search_path import PIN
 from orchestrator.runtime.sessions import open_session
+from orchestrator.spark.arrow import pa
+from orchestrator.spark.blocks import (
+    Block,
+    Range,
+    Reader,
+    Torn,
+    blocks,
+    in_rows,
+    places,
+    read_again,
+)
+from orchestrator.spark.csv_rows import CsvReader
 from orchestrator.spark.encode import Lines, encode
 from orchestrator.spark.errors import LoadError
-from orchestrator.spark.plain import Block, Range, TornError, blocks, place, read_again, rows
 
 CORRUPT = "idivm_corrupt"
-"""The column in which Spark hands over lines that it could not take apart."""
+"""The column that has why a row could not be taken apart; NULL for others."""
 
 _CHUNK = 1 << 18
 _FEW = 64
@@ -49,17 +59,14 @@ class CopyTask:
     columns: tuple[str, ...]
     quarantine: bool = False
     most_rejected: int = 10_000
-    separator: str = ","
-    width: int = 0
-    """The number of fields that a line should have, where the source is text."""
-    header: str | None = None
-    """The first line of every file, where files of plain CSV are read."""
     as_json: tuple[str, ...] = ()
     """The columns whose arrays become JSON, by the names that the source has for them."""
     as_double: tuple[str, ...] = ()
     """The columns that hold numbers of double precision, by the same names."""
     places: Mapping[str, int] = field(default_factory=dict)
     """For columns of times that may be finer than their type, how many decimal places it has."""
+    table: str = ""
+    """The table's name for messages."""
     attended: bool = True
     """Whether the session of a driver holds the load."""
 
@@ -82,20 +89,23 @@ def copy_partition(task: CopyTask, part: int, attempt: int, batches: Iterable[An
     return _once(task, part, attempt, lambda writer: writer.write(batches))
 
 
-def copy_ranges(task: CopyTask, part: int, attempt: int, ranges: Iterable[Range]) -> PartResult:
-    """Does the same with lines of plain CSV, which PostgreSQL takes apart."""
-    return _once(task, part, attempt, lambda writer: writer.write_lines(ranges))
+def copy_ranges(
+    task: CopyTask, reader: Reader, part: int, attempt: int, ranges: Sequence[Range]
+) -> PartResult:
+    """Does the same with ranges of files of text."""
+    return _once(task, part, attempt, lambda writer: writer.write_ranges(reader, ranges))
 
 
 def copy_slice(
-    task: CopyTask, part: int, ranges: Iterable[Sequence[Range]]
+    task: CopyTask, reader: Reader, part: int, ranges: Iterable[Sequence[Range]]
 ) -> Iterator[PartResult]:
     """What a task of Spark does with its slice of the ranges."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
-    yield copy_ranges(task, part, context.taskAttemptId(), chain.from_iterable(ranges))
+    listed = list(chain.from_iterable(ranges))
+    yield copy_ranges(task, reader, part, context.taskAttemptId(), listed)
 
 
 def _once(task: CopyTask, part: int, attempt: int, write: Callable[[_Writer], None]) -> PartResult:
@@ -129,9 +139,9 @@ def _once(task: CopyTask, part: int, attempt: int, write: Callable[[_Writer], No
             connection.rollback()
             catalog_loads.keep_rejected(connection, task.load, part, [stop.row])
             connection.commit()
-            raise BadRowError(
-                f"Row {stop.row.position} of partition {part}: {stop.row.reason}"
-            ) from stop.__cause__
+            row = stop.row
+            place = f"{row.file}, line {row.line}" if row.file else f"Row {row.position}"
+            raise BadRowError(f"{place}: {row.reason}") from stop.__cause__
 
 
 def _done(connection: Connection[Any], load: int, part: int) -> PartResult | None:
@@ -155,66 +165,99 @@ class _Writer:
         self.read = 0
         self.bytes = 0
         self.rejected: list[Rejected] = []
-        self.header = None if task.header is None else task.header.encode()
+        self.reader: Reader | None = None
+        self.raw = False
         self.sent: list[tuple[int, Block, int]] = []
-        """Of each block of lines: how many rows are before it, where it begins, how long it is."""
+        """Of each block that was copied: how many rows are before it, where it begins, its size."""
         names = [*((PART, POSITION) if task.quarantine else ()), *task.columns]
         self.statement: Composed = SQL("COPY {} ({}) FROM STDIN").format(
             staging_table(task.load), SQL(", ").join(map(Identifier, names))
         )
 
     def write(self, batches: Iterable[Any]) -> None:
-        """Writes batches of Arrow."""
-        if self.task.quarantine:
-            for lines in self._encoded(batches):
-                self._copy_sound(lines)
+        """Writes batches of Arrow, whose rows are told by their places in the partition."""
+        self._write(self._numbered(batches))
+
+    def write_ranges(self, reader: Reader, ranges: Iterable[Range]) -> None:
+        """Writes the rows of files, which are told by their places among the ranges' bytes."""
+        self.reader = reader
+        # PostgreSQL takes lines of CSV apart faster than anyone.
+        if isinstance(reader, CsvReader) and not reader.spans_lines and not self.task.quarantine:
+            self.raw = True
+            self.statement += SQL(" (FORMAT csv, DELIMITER {}, QUOTE {}, NULL {})").format(
+                *(Literal(one.decode()) for one in (reader.separator, reader.quote, reader.null))
+            )
+            self._copy_all(self._lines(reader, ranges))
+        else:
+            self._write(self._taken_apart(reader, ranges))
+
+    def _write(self, batches: Iterable[tuple[Any, Any]]) -> None:
+        if not self.task.quarantine:
+            encoded = (self._encoded(batch) for batch, _ in batches)
+            self._copy_all(lines.data(0, len(lines)) for lines in encoded)
             return
-        encoded = self._encoded(batches)
-        self._copy_all(lines.data(0, len(lines)) for lines, _ in encoded)
+        for batch, positions in batches:
+            self._copy_sound(self._encoded(batch, (self.part, positions)), positions)
 
-    def write_lines(self, ranges: Iterable[Range]) -> None:
-        """Writes lines of CSV as they are."""
-        self.statement += SQL(" (FORMAT csv, DELIMITER {})").format(Literal(self.task.separator))
-        self._copy_all(self._blocks(ranges))
+    def _encoded(self, batch: Any, numbering: tuple[int, Any] | None = None) -> Lines:
+        return encode(batch, numbering, self.task.as_json, self.task.as_double, self.task.places)
 
-    def _blocks(self, ranges: Iterable[Range]) -> Iterator[bytes]:
+    def _lines(self, reader: CsvReader, ranges: Iterable[Range]) -> Iterator[bytes]:
+        for block in chain.from_iterable(map(blocks, ranges)):
+            self.sent.append((self.read, replace(block, data=b""), len(block.data)))
+            lines = reader.lines(block)
+            if isinstance(lines, Torn):
+                raise _StoppedError(
+                    self._at(Rejected(0, None, lines.reason, lines.content), block, lines.at)
+                )
+            data, number = lines
+            self.read += number
+            yield data
+
+    def _taken_apart(self, reader: Reader, ranges: Iterable[Range]) -> Iterator[tuple[Any, Any]]:
+        before = sound = 0
         for one in ranges:
-            for block in blocks(one):
-                self.sent.append((self.read, replace(block, data=b""), len(block.data)))
-                try:
-                    data, number = rows(block, self.header)
-                except TornError as torn:
-                    row, line, text = place(block, torn.row, self.header)
-                    position = self.read + torn.row + 1
-                    raise _StoppedError(
-                        Rejected(position, None, torn.reason, text, block.path, row, line)
-                    ) from torn
-                self.read += number
-                yield data
+            for block in in_rows(blocks(one), reader):
+                rows = reader.take_apart(block)
+                offset = before + block.start - one.start
+                for torn in rows.torn:
+                    row = Rejected(offset + torn.at, None, torn.reason, torn.content)
+                    stops = torn.ends or not self.task.quarantine
+                    self._leave_out(self._at(row, block, torn.at) if stops else row, torn.ends)
+                self.read += len(rows.starts) + len(rows.torn)
+                if not self.task.quarantine:
+                    self.sent.append((sound, replace(block, data=b""), len(block.data)))
+                    sound += len(rows.starts)
+                if len(rows.starts):
+                    batch = pa.RecordBatch.from_arrays(list(rows.columns), self.task.columns)
+                    yield batch, offset + np.asarray(rows.starts)
+            before += one.end - one.start
 
-    def _encoded(self, batches: Iterable[Any]) -> Iterator[tuple[Lines, Any]]:
-        """Each batch as text, with the position in the partition of every row of it."""
+    def _at(self, row: Rejected, block: Block, start: int) -> Rejected:
+        """Adds the place of a row that begins at a byte of a block."""
+        assert self.reader is not None
+        place = block.start + start
+        number, line = places(block.path, [place], self.reader)[place]
+        return replace(row, file=block.path, row=number, line=line)
+
+    def _numbered(self, batches: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Each batch without rows that are torn, and the place in the partition of every row."""
         for batch in batches:
             first = self.read + 1
-            positions = np.arange(first, first + batch.num_rows)
             self.read += batch.num_rows
+            positions = np.arange(first, first + batch.num_rows)
             if CORRUPT in batch.schema.names:
                 torn = batch.column(CORRUPT)
                 batch = batch.drop_columns([CORRUPT])
                 if torn.null_count < len(torn):
-                    for place in np.flatnonzero(torn.is_valid().to_numpy(zero_copy_only=False)):
-                        text = torn[int(place)].as_py()
-                        reason = _malformed(text, self.task)
-                        self._leave_out(Rejected(first + int(place), None, reason, text))
-                    batch, positions = batch.filter(torn.is_null()), positions[_null_mask(torn)]
+                    sound = torn.is_null().to_numpy(zero_copy_only=False)
+                    for place in np.flatnonzero(~sound).tolist():
+                        ends, reason, content = torn[place].as_py().split("\n", 2)
+                        row = Rejected(first + place, None, reason, content)
+                        self._leave_out(row, bool(ends))
+                    batch, positions = batch.filter(torn.is_null()), positions[sound]
             if batch.num_rows:
-                numbering = (self.part, positions) if self.task.quarantine else None
-                yield (
-                    encode(
-                        batch, numbering, self.task.as_json, self.task.as_double, self.task.places
-                    ),
-                    positions,
-                )
+                yield batch, positions
 
     def _copy_all(self, texts: Iterable[Any]) -> None:
         """One COPY for the whole partition, which ends at the first row that is no good."""
@@ -226,22 +269,25 @@ class _Writer:
             line = _line(error, self.task.load)
             if line is None:
                 raise
-            # Nothing was left out before it, so that lines are positions.
-            row = _rejected(error, line, _quoted(error), self.task)
-            raise _StoppedError(self._placed(row)) from error
+            # Nothing was left out before it, so that lines are rows.
+            raise _StoppedError(
+                self._placed(_rejected(error, line, _quoted(error), self.task), line - 1)
+            ) from error
 
-    def _placed(self, rejected: Rejected) -> Rejected:
-        """With the place in the file, of lines that were sent as they are."""
-        if not self.sent:
+    def _placed(self, rejected: Rejected, row: int) -> Rejected:
+        """Adds the place in the file of a row that was copied, if this task has read the file."""
+        if self.reader is None:
             return rejected
-        after = bisect_left(self.sent, rejected.position, key=lambda one: one[0])
+        after = bisect_left(self.sent, row + 1, key=lambda one: one[0])
         before, block, size = self.sent[after - 1]
-        row, line, _ = place(read_again(block, size), rejected.position - before - 1, self.header)
-        return replace(rejected, file=block.path, row=row, line=line)
+        rows = self.reader.take_apart(read_again(block, size))
+        torn = {one.at: one.reason for one in rows.torn} if self.raw else {}
+        start = sorted([*map(int, rows.starts), *torn])[row - before]
+        reason = torn.get(start, rejected.reason)
+        return self._at(replace(rejected, reason=reason), block, start)
 
-    def _copy_sound(self, encoded: tuple[Lines, Any]) -> None:
+    def _copy_sound(self, lines: Lines, positions: Any) -> None:
         """The rows of a batch that PostgreSQL takes; those before the one it names are among them."""
-        lines, positions = encoded
         start, step = 0, len(lines)
         while start < len(lines):
             end = min(len(lines), start + step)
@@ -268,8 +314,8 @@ class _Writer:
             copy.write(data[begin : begin + _CHUNK])
         self.bytes += len(data)
 
-    def _leave_out(self, row: Rejected) -> None:
-        if not self.task.quarantine:
+    def _leave_out(self, row: Rejected, ends: bool = False) -> None:
+        if ends or not self.task.quarantine:
             raise _StoppedError(row)
         self.rejected.append(row)
         if len(self.rejected) > self.task.most_rejected:
@@ -277,10 +323,6 @@ class _Writer:
                 f"More than {self.task.most_rejected:,} rows of one partition are bad, lastly: "
                 f"{row.reason}. Check format and options, or allow more (--max-bad-rows)."
             )
-
-
-def _null_mask(column: Any) -> Any:
-    return column.is_null().to_numpy(zero_copy_only=False)
 
 
 def _line(error: psycopg.Error, load: int) -> int | None:
@@ -291,12 +333,21 @@ def _line(error: psycopg.Error, load: int) -> int | None:
 
 
 def _rejected(error: psycopg.Error, position: int, content: str, task: CopyTask) -> Rejected:
-    match = re.search(
-        r"^COPY l\d+\D+\d+, \S+ (.+?)(?:: |$)", error.diag.context or "", re.MULTILINE
-    )
+    context = r"^COPY l\d+\D+\d+, \S+ (.+?)(?:: (\".*\"))?$"
+    match = re.search(context, error.diag.context or "", re.MULTILINE | re.DOTALL)
     column = error.diag.column_name or (match[1] if match else None)
     reason = error.diag.message_primary or str(error)
-    return Rejected(position, column if column in task.columns else None, reason, content)
+    if column not in task.columns:
+        return Rejected(position, None, _in_users_words(reason, task), content)
+    value = match[2] if match else None
+    if value and value not in reason:
+        reason = f"{reason}: {value}"
+    return Rejected(position, column, _in_users_words(reason, task), content)
+
+
+def _in_users_words(reason: str, task: CopyTask) -> str:
+    """A message of the server's with the name of the table in place of the staging table's."""
+    return reason.replace(f'"l{task.load}"', f'"{task.table}"') if task.table else reason
 
 
 def _quoted(error: psycopg.Error) -> str:
@@ -305,14 +356,6 @@ def _quoted(error: psycopg.Error) -> str:
     return match[1] if match else ""
 
 
-def _malformed(text: str, task: CopyTask) -> str:
-    """Why a line of a text file could not be taken apart."""
-    if not task.width:
-        return "the line is malformed"
-    try:
-        fields = len(next(csv.reader([text], delimiter=task.separator), []))
-    except (csv.Error, TypeError):
-        return "the line is malformed"
-    if fields == task.width:
-        return "the line is malformed"
-    return f"the line has {fields} fields instead of {task.width}"
+def corrupt(torn: Torn) -> str:
+    """What the column of rows that could not be taken apart holds."""
+    return f"{'ends' if torn.ends else ''}\n{torn.reason}\n{torn.content}"

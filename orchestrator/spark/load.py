@@ -33,7 +33,7 @@ from orchestrator.spark.failures import failed
 from orchestrator.spark.finish import Moved, compares, finish
 from orchestrator.spark.initial import States, dsn_of
 from orchestrator.spark.jdbc import with_driver
-from orchestrator.spark.opening import Opened, layout_of, open_table, prepared, ranges_of
+from orchestrator.spark.opening import Opened, layout_of, open_table, prepared
 from orchestrator.spark.progress import Say, silent, watch_copying, watch_moving
 from orchestrator.spark.rejects import locate
 from orchestrator.spark.report import LoadedTable, LoadReport, RejectedRow, TableLoad
@@ -50,7 +50,6 @@ _SHOWN = 10
 
 SETTINGS: dict[str, object] = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.csv.parser.columnPruning.enabled": False,
     "spark.sql.redaction.options.regex": "(?i)url|dsn|task|password|secret",
     # What does not fit is an error, in every session.
     "spark.sql.ansi.enabled": True,
@@ -264,12 +263,10 @@ class _Job:
             tuple(column.name for column in load.columns),
             load.quarantine,
             one.wanted.max_bad_rows,
-            one.frame.separator,
-            one.frame.width,
-            one.frame.plain.header if one.frame.plain else None,
-            **handling(load.columns),
+            table=one.target.relation.qualified if one.target.relation else str(one.wanted.into),
+            **({} if one.frame.text else handling(load.columns)),
         )
-        ranges = ranges_of(one)
+        ranges, text = one.frame.ranges, one.frame.text
         parts: int | None = len(ranges)
         if not ranges:
             rows = prepared(one)
@@ -278,9 +275,11 @@ class _Job:
             parts = layout(rows)[1] if one.frame.format != "frame" else None
         try:
             with watch_copying(self.dsn, load.id, str(one.wanted.into), parts, self.say):
-                if ranges:
+                if ranges and text is not None:
                     slices = self.spark.sparkContext.parallelize(ranges, len(ranges))
-                    return slices.mapPartitionsWithIndex(partial(copy_slice, task)).count()
+                    return slices.mapPartitionsWithIndex(
+                        partial(copy_slice, task, text.reader)
+                    ).count()
                 writer = rows.write.format(NAME).option("dsn", self.dsn)
                 writer.option("task", described(task)).mode("append").save()
         except Exception as error:
@@ -305,12 +304,13 @@ class _Job:
         catalog_loads.fail(self.connection, load.id)
         locate(self.spark, self.connection, load.id, one.frame)
         found = rejected_rows(self.connection, load.id)
-        shown = str(found[0]) if found and not load.quarantine else told[-1].strip()
+        rows = [row for row in found if not load.quarantine or row.reason in told[-1]]
+        shown = str(rows[0]) if rows else told[-1].strip()
         raise LoadError(
             f"Nothing was loaded into {one.wanted.into}. {shown.rstrip('.')}."
             + (
                 " To load without such rows, give --on-bad-row quarantine."
-                if found and not load.quarantine
+                if found and not load.quarantine and "--options" not in shown
                 else ""
             )
         ) from error

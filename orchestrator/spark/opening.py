@@ -12,11 +12,10 @@ from psycopg import Connection
 
 from orchestrator.frontend.statements import parse_name
 from orchestrator.spark import ledger
+from orchestrator.spark.blocks import digest
 from orchestrator.spark.copying import CORRUPT
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.exact import quoted, text_name
-from orchestrator.spark.plain import Range, digest, local_path
-from orchestrator.spark.plain import cut as cut_lines
 from orchestrator.spark.report import TableLoad
 from orchestrator.spark.sources import Frame, cut, layout, open_frame, open_source
 from orchestrator.spark.types import Column, made_columns, pair
@@ -50,8 +49,8 @@ def open_table(connection: Connection[Any], spark: SparkSession, table: TableLoa
     if target.relation is not None:
         columns = pair(
             *(frame.schema, target.relation, target.defaults),
-            text=frame.text,
-            positional=frame.positional,
+            text=frame.text is not None,
+            positional=frame.text is not None and frame.text.positional,
             exact=frame.exact,
         )
     else:
@@ -71,19 +70,10 @@ def open_table(connection: Connection[Any], spark: SparkSession, table: TableLoa
 
 def layout_of(spark: SparkSession, one: Opened) -> str | None:
     """What tells whether the sources are cut as they were before."""
-    if ranges := ranges_of(one):
+    if ranges := one.frame.ranges:
         return digest(ranges)
     cut(spark, one.frame)
     return layout(prepared(one))[0] if one.frame.format != "frame" else None
-
-
-def ranges_of(one: Opened) -> tuple[tuple[Range, ...], ...]:
-    """How the files are cut, if their lines go to PostgreSQL as they are."""
-    frame = one.frame
-    if frame.plain is None or frame.split is None or one.wanted.on_bad_row != "stop":
-        return ()
-    files = [(local_path(file["file"]), file["bytes"]) for file in frame.files]
-    return cut_lines([(path, size) for path, size in files if path], frame.split)
 
 
 def prepared(one: Opened) -> DataFrame:

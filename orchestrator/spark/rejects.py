@@ -1,21 +1,21 @@
 """Where rejected rows stand in their files, found out only when there are any.
 
-A task knows a row by its place in the partition. The same scan once more, with the file and the
-block of each row, turns that into the place in the file; for text, lines are counted as well.
+A task knows a row of text by its place among the bytes of its ranges, and any other row by its number
+in the partition. For the latter the same scan once more, with the place of each row, tells the rest.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection
 
 from orchestrator.runtime import catalog_loads
-from orchestrator.spark.copying import CORRUPT
-from orchestrator.spark.plain import local_path
+from orchestrator.spark.blocks import local_path, places
 from orchestrator.spark.sources import Frame, cut, shape
+from orchestrator.spark.text import FILE, LINE, ROW, SPLIT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,8 +24,9 @@ _FILE, _BLOCK, _PLACE = "idivm_file", "idivm_block", "idivm_place"
 _POSITION = "idivm_at"
 _PART_BITS = 33
 _MOST_LOCATED = 10_000
-_MOST_BLANKS = 100_000
 
+Places = Mapping[tuple[int, int], tuple[str, int, int | None]]
+"""For a row's part and position: its file, its number in the file, and its line."""
 Blocks = Mapping[tuple[str, int], tuple[int, int]]
 """For each block of each file, what its rows are numbered from, and how many there are."""
 
@@ -35,21 +36,83 @@ def locate(spark: SparkSession, connection: Connection[Any], load: int, frame: F
     wanted = catalog_loads.not_located(connection, load, _MOST_LOCATED)
     if not wanted or not frame.files:
         return
-    cut(spark, frame)
-    scan = _tagged(frame.scan)
-    found = _found(shape(scan, frame.source, keep=(_FILE, _BLOCK, _PLACE)), wanted)
-    files = sorted({row[_FILE] for row in found})
-    blocks = _blocks(scan, files)
-    lines = _Lines(spark, frame, files)
-    for row in found:
-        file, number = row[_FILE], _number(blocks, row[_FILE], row[_BLOCK], row[_PLACE])
-        part, position = _part_and_position(row[_POSITION])
+    if frame.ranges:
+        found = _in_ranges(frame, wanted)
+    elif frame.text is not None:
+        found = _in_lines(spark, frame, wanted)
+    else:
+        found = _in_rows(spark, frame, wanted)
+    for (part, position), (file, row, line) in found.items():
         catalog_loads.note_place(
             *(connection, load, part, position),
             file=local_path(file) or file,
-            row=number,
-            line=lines.line(file, number),
+            row=row,
+            line=line,
         )
+
+
+def _in_ranges(frame: Frame, wanted: list[tuple[int, int]]) -> Places:
+    """The places of rows that are told by bytes of a partition's ranges."""
+    assert frame.text is not None
+    starts: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+    for part, position in wanted:
+        rest = position
+        for one in frame.ranges[part]:
+            if rest < one.end - one.start:
+                starts[one.path][one.start + rest] = (part, position)
+                break
+            rest -= one.end - one.start
+    return {
+        starts[file][start]: (file, row, line)
+        for file in starts
+        for start, (row, line) in places(file, starts[file], frame.text.reader).items()
+    }
+
+
+def _in_lines(spark: SparkSession, frame: Frame, wanted: list[tuple[int, int]]) -> Places:
+    """The places of rows of text that Spark has cut into lines."""
+    assert frame.text is not None
+    cut(spark, frame)
+    scan = frame.text.scan(places=True)
+    keep = (FILE, SPLIT, LINE, ROW)
+    found = _found(shape(scan, frame.source, keep), keep, wanted)
+    rows = lines = {}
+    if any(row[SPLIT] for row in found):
+        rows, lines = _by_split(scan), _by_split(frame.text.lines)
+    return {
+        _part_and_position(row[_POSITION]): (
+            row[FILE],
+            row[ROW] + _before(rows, row[FILE], row[SPLIT]),
+            row[LINE] + _before(lines, row[FILE], row[SPLIT]),
+        )
+        for row in found
+    }
+
+
+def _by_split(frame: DataFrame) -> dict[tuple[str, int], int]:
+    counted = frame.groupBy(FILE, SPLIT).count().collect()
+    return {(row[FILE], row[SPLIT]): row["count"] for row in counted}
+
+
+def _before(counts: Mapping[tuple[str, int], int], file: str, split: int) -> int:
+    return sum(n for (name, start), n in counts.items() if name == file and start < split)
+
+
+def _in_rows(spark: SparkSession, frame: Frame, wanted: list[tuple[int, int]]) -> Places:
+    """The places of rows in files that have no lines."""
+    cut(spark, frame)
+    scan = _tagged(frame.scan)
+    keep = (_FILE, _BLOCK, _PLACE)
+    found = _found(shape(scan, frame.source, keep), keep, wanted)
+    blocks = _blocks(scan, sorted({row[_FILE] for row in found}))
+    return {
+        _part_and_position(row[_POSITION]): (
+            row[_FILE],
+            _number(blocks, row[_FILE], row[_BLOCK], row[_PLACE]),
+            None,
+        )
+        for row in found
+    }
 
 
 def _tagged(scan: DataFrame) -> DataFrame:
@@ -63,14 +126,11 @@ def _tagged(scan: DataFrame) -> DataFrame:
     )
 
 
-def _found(rows: DataFrame, wanted: list[tuple[int, int]]) -> list[Any]:
-    """The rows at some positions of their partitions."""
+def _found(rows: DataFrame, keep: Sequence[str], wanted: list[tuple[int, int]]) -> list[Any]:
+    """Some columns of the rows at some positions of their partitions."""
     from pyspark.sql import functions as f
 
-    # With all columns, as in the load: Spark passes over torn lines when nobody asks for them. Of files with
-    # types none: Python does not have all of their values.
-    columns = ["*"] if CORRUPT in rows.columns else [_FILE, _BLOCK, _PLACE]
-    numbered = rows.select(*columns, f.monotonically_increasing_id().alias(_POSITION))
+    numbered = rows.select(*keep, f.monotonically_increasing_id().alias(_POSITION))
     numbers = [(part << _PART_BITS) + position - 1 for part, position in wanted]
     return numbered.where(f.col(_POSITION).isin(numbers)).collect()
 
@@ -102,40 +162,3 @@ def _number(blocks: Blocks, file: str, block: int, place: int) -> int:
         rows for (name, start), (_, rows) in blocks.items() if name == file and start < block
     )
     return int(before + place - blocks[file, block][0] + 1)
-
-
-class _Lines:
-    """The line of a row: rows and lines differ by the header and by blank lines."""
-
-    def __init__(self, spark: SparkSession, frame: Frame, files: list[str]) -> None:
-        options = {name.lower(): value for name, value in frame.source.options.items()}
-        self.header = int(frame.header)
-        self.blanks: dict[str, list[int]] | None = None
-        alone = options.get("multiline", "false").lower() != "true" and "comment" not in options
-        if frame.format in ("csv", "json") and alone and files:
-            reader = spark.read.format("text")
-            if separator := options.get("linesep"):
-                reader = reader.option("lineSep", separator)
-            self.blanks = _blank_lines(_tagged(reader.load(files)), files)
-
-    def line(self, file: str, row: int) -> int | None:
-        if self.blanks is None:
-            return None
-        line = row + self.header
-        for blank in self.blanks.get(file, ()):
-            if blank > line:
-                break
-            line += 1
-        return line
-
-
-def _blank_lines(text: DataFrame, files: list[str]) -> dict[str, list[int]] | None:
-    blank = text.where("trim(BOTH ' \t\r' FROM value) = ''").select(_FILE, _BLOCK, _PLACE)
-    rows = blank.limit(_MOST_BLANKS + 1).collect()
-    if len(rows) > _MOST_BLANKS:
-        return None
-    found: dict[str, list[int]] = defaultdict(list)
-    blocks = _blocks(text, files) if rows else {}
-    for row in rows:
-        found[row[_FILE]].append(_number(blocks, row[_FILE], row[_BLOCK], row[_PLACE]))
-    return {file: sorted(lines) for file, lines in found.items()}

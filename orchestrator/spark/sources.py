@@ -1,7 +1,7 @@
 """What a load reads: files or a database, as a DataFrame whose partitions are always the same.
 
-Text formats (CSV, JSON) are only taken apart here; what the values mean is left to PostgreSQL's own
-input functions, so that no digit, zone or empty string is lost in between.
+Text formats (CSV, JSON) are only taken apart (`text.py`); what the values mean is left to PostgreSQL's
+own input functions, so that no digit, zone or empty string is lost in between.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.frontend.facts import Relation
+from orchestrator.spark.blocks import Range, local_path
+from orchestrator.spark.blocks import cut as cut_lines
 from orchestrator.spark.copying import CORRUPT
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.exact import Exact, is_text_name, passed, texts_passed
 from orchestrator.spark.jdbc import open_database
-from orchestrator.spark.plain import are_names, first_line, local_path
+from orchestrator.spark.text import PACKED, Text, open_csv, open_json
 from orchestrator.spark.typed_files import TypedScan, open_files
-from orchestrator.spark.types import is_json_type, made_type, named
+from orchestrator.spark.types import made_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 FORMATS = ("csv", "json", "parquet", "orc", "jdbc")
 _SUFFIXES = {
@@ -39,11 +41,6 @@ _SUFFIXES = {
     ".parquet": "parquet",
     ".orc": "orc",
 }
-_PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
-
-_ABSENT = "\x01idivm:null\x01"
-"""Stands for a field with nothing in it, not even quotes: NULL, as in PostgreSQL's own CSV."""
-
 _LEAST_SPLIT, _MOST_SPLIT, _SPLITS = 8 << 20, 128 << 20, 64
 
 
@@ -60,15 +57,6 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Plain:
-    """Files of plain CSV that every worker can open."""
-
-    header: str | None
-    """The first line of each."""
-    fields: list[str]
-
-
-@dataclass(frozen=True)
 class Frame:
     """An opened source."""
 
@@ -81,12 +69,7 @@ class Frame:
     files: tuple[dict[str, Any], ...] = ()
     made: Mapping[str, str] = field(default_factory=dict)
     """PostgreSQL's types for a table to be made."""
-    text: bool = False
-    positional: bool = False
-    header: bool = False
-    separator: str = ","
-    plain: Plain | None = None
-    """What is known of the files if PostgreSQL can take them apart itself."""
+    text: Text | None = None
     split: int | None = None
     """Bytes of a file that one partition gets at most."""
     exact: Mapping[str, Exact] = field(default_factory=dict)
@@ -98,9 +81,12 @@ class Frame:
         return CORRUPT in self.rows.columns
 
     @property
-    def width(self) -> int:
-        """The number of fields of a line of CSV."""
-        return len(self.scan.columns) - 1 if self.format == "csv" else 0
+    def ranges(self) -> tuple[tuple[Range, ...], ...]:
+        """How the files are cut, if tasks open them by themselves."""
+        if self.text is None or not self.text.direct or self.split is None:
+            return ()
+        files = [(local_path(file["file"]), file["bytes"]) for file in self.files]
+        return cut_lines([(path, size) for path, size in files if path], self.split)
 
     @property
     def schema(self) -> StructType:
@@ -119,10 +105,12 @@ def open_source(spark: SparkSession, source: Source, table: Relation | None) -> 
     if kind == "jdbc":
         return _shaped(_typed(open_database(spark, source), source, kind))
     paths = [_located(path) for path in source.paths]
-    if kind == "csv":
-        frame = _csv(spark, source, paths, table)
-    elif kind == "json":
-        frame = _json(spark, source, paths, table)
+    if kind in ("csv", "json"):
+        opener = open_csv if kind == "csv" else open_json
+        plain = not source.where and not source.select
+        text = opener(spark, paths, source.options, table, plain)
+        scan = text.scan()
+        frame = Frame(scan, scan, source, kind, made=text.made, text=text)
     else:
         frame = _typed(open_files(spark, kind, paths, source.options), source, kind)
     return _shaped(_listed(spark, frame))
@@ -190,7 +178,7 @@ def _guessed(path: str) -> str | None:
     if path.startswith("jdbc:"):
         return "jdbc"
     stem, suffix = os.path.splitext(path.rstrip("/"))  # noqa: PTH122 - it may be a URI
-    if suffix in _PACKED:
+    if suffix in PACKED:
         suffix = os.path.splitext(stem)[1]  # noqa: PTH122
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
@@ -211,100 +199,6 @@ def _located(path: str) -> str:
     return str(Path(path).absolute())
 
 
-def _csv(spark: SparkSession, source: Source, paths: list[str], table: Relation | None) -> Frame:
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    tabs = all(re.search(r"\.tsv(\.\w+)?$", path) for path in paths)
-    options = {
-        "header": "true",
-        "sep": "\t" if tabs else ",",
-        "escape": '"',
-        "nullValue": _ABSENT,
-        "emptyValue": "",
-        **source.options,
-    }
-    header = options["header"].lower() == "true"
-    reader = spark.read.format("csv").options(**options)
-    plain = _plain(spark, source, paths, header, options["sep"])
-    if plain is not None and table is not None:
-        names = plain.fields if header else [f"_c{n}" for n, _ in enumerate(plain.fields)]
-        made = {}
-    else:
-        if table is None:
-            with _setting(spark, "spark.sql.timestampType", "TIMESTAMP_NTZ"):
-                seen = reader.option("inferSchema", "true").load(paths).schema
-        else:
-            seen = reader.load(paths).schema
-        if not seen.fields:
-            raise LoadError(f"{', '.join(source.paths)} holds no line to learn the columns from.")
-        names = seen.names
-        made = {one.name: made_type(one.dataType, exact=True) for one in seen.fields}
-    fields = [StructField(name, StringType()) for name in names]
-    unnamed = [f"_c{number}" for number, _ in enumerate(names)]
-    scan = (
-        reader.schema(StructType([*fields, StructField(CORRUPT, StringType())]))
-        .option("columnNameOfCorruptRecord", CORRUPT)
-        .option("mode", "PERMISSIVE")
-        # A name that had to be made up is in no header to compare with.
-        .option("enforceSchema", str(not header or bool(set(unnamed) & set(names))).lower())
-        .load(paths)
-    )
-    return Frame(
-        *(scan, scan, source, "csv"),
-        plain=plain,
-        made=made,
-        text=True,
-        positional=not header,
-        header=header,
-        separator=options["sep"],
-    )
-
-
-def _plain(
-    spark: SparkSession, source: Source, paths: list[str], header: bool, separator: str
-) -> Plain | None:
-    """What is known of CSV files if nothing needs Spark to take them apart."""
-    options = {name.lower() for name in source.options} <= {"header", "sep"}
-    if not options or len(separator.encode()) != 1 or source.where or source.select:
-        return None
-    text = spark.read.format("text").load(paths)
-    files = sorted(text.inputFiles())
-    local = [path for file in files if (path := local_path(file)) and not path.endswith(_PACKED)]
-    # Folders named column=value are columns, of which the files know nothing.
-    if len(local) < len(files) or len(text.columns) > 1:
-        return None
-    first = next((one for path in local if (one := first_line(path, separator))), None)
-    if first is None or len(first[1]) < 2 or (header and not are_names(first[1])):
-        return None
-    return Plain(first[0] if header else None, first[1])
-
-
-def _json(spark: SparkSession, source: Source, paths: list[str], table: Relation | None) -> Frame:
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    plain = spark.read.format("json").options(**source.options)
-    plain = plain.option("columnNameOfCorruptRecord", CORRUPT).option("mode", "PERMISSIVE")
-    with _setting(spark, "spark.sql.timestampType", "TIMESTAMP_NTZ"):
-        seen = [one for one in plain.load(paths).schema.fields if one.name != CORRUPT]
-    made = {one.name: made_type(one.dataType, exact=True) for one in seen}
-    fields = []
-    for one in seen:
-        column = named(one.name, table.columns) if table is not None else None
-        as_json = is_json_type(column.plain_type if column else made[one.name])
-        kind = StringType() if as_json else _texts(one.dataType)
-        fields.append(StructField(one.name, kind))
-    schema = StructType([*fields, StructField(CORRUPT, StringType())])
-    scan = plain.schema(schema).load(paths)
-    return Frame(scan, scan, source, "json", made=made, text=True)
-
-
-def _texts(kind: Any) -> DataType:
-    """Arrays of text as deep as those of a type; text for everything else."""
-    from pyspark.sql.types import ArrayType, StringType
-
-    return ArrayType(_texts(kind.elementType)) if kind.typeName() == "array" else StringType()
-
-
 def _made(schema: StructType) -> dict[str, str]:
     made = {}
     for one in schema.fields:
@@ -322,7 +216,8 @@ def _listed(spark: SparkSession, frame: Frame) -> Frame:
     jvm: Any = spark._jvm
     conf = spark._jsc.hadoopConfiguration()
     files = []
-    for name in sorted(frame.scan.inputFiles()):
+    scan = frame.text.lines if frame.text else frame.scan
+    for name in sorted(scan.inputFiles()):
         path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(name))
         status = path.getFileSystem(conf).getFileStatus(path)
         files.append({"file": name, "bytes": status.getLen(), "time": status.getModificationTime()})
@@ -331,6 +226,8 @@ def _listed(spark: SparkSession, frame: Frame) -> Frame:
         split = max(1, -(-total // wanted))
     else:
         split = min(max(total // _SPLITS, _LEAST_SPLIT), _MOST_SPLIT)
+    if frame.text and frame.text.reader.spans_lines:
+        split = max([split, *(file["bytes"] for file in files)])
     return replace(frame, files=tuple(files), split=split)
 
 
@@ -386,17 +283,3 @@ def _without_second(rows: DataFrame, own: Sequence[str]) -> DataFrame:
         names.append(f"idivm_again_{number}" if name in own and name in seen else name)
         seen.add(name)
     return rows.toDF(*names).drop(*(name for name in names if name.startswith("idivm_again_")))
-
-
-class _setting:  # noqa: N801 - it reads as a verb
-    """Changes a setting of a session for a block."""
-
-    def __init__(self, spark: SparkSession, name: str, value: str) -> None:
-        self.spark, self.name, self.value = spark, name, value
-
-    def __enter__(self) -> None:
-        self.before = self.spark.conf.get(self.name)
-        self.spark.conf.set(self.name, self.value)
-
-    def __exit__(self, *_: object) -> None:
-        self.spark.conf.set(self.name, self.before)  # type: ignore[arg-type]

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.spark.blocks import local_path
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.exact import Exact, bound, guarded, quoted, with_texts
-from orchestrator.spark.plain import local_path
 from orchestrator.spark.types import made_type
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,16 @@ from orchestrator.runtime import catalog_loads  # noqa: E402
 from orchestrator.runtime.doctor import examine  # noqa: E402
 from orchestrator.runtime.migrate import migrate  # noqa: E402
 from orchestrator.spark import ledger  # noqa: E402
+from orchestrator.spark.blocks import Range  # noqa: E402
 from orchestrator.spark.copying import (  # noqa: E402
     BadRowError,
     CopyTask,
     copy_partition,
     copy_ranges,
 )
+from orchestrator.spark.csv_rows import CsvReader  # noqa: E402
 from orchestrator.spark.errors import LoadError  # noqa: E402
 from orchestrator.spark.finish import IncompleteError, finish, in_order  # noqa: E402
-from orchestrator.spark.plain import Range  # noqa: E402
 from orchestrator.spark.reading import plan_read, read_part  # noqa: E402
 from orchestrator.spark.types import Column  # noqa: E402
 
@@ -306,12 +306,12 @@ def test_lines_of_csv_are_copied_as_they_are(
     bounds = [0, 8, 17, 24, 34]
     parts = [[Range(str(path), *ends)] for ends in pairwise(bounds)]
     load, task = begin("t")
-    task = replace(task, header="a,b")
-    done = [copy_ranges(task, part, 1, parts[part]) for part in range(2)]
+    reader = CsvReader(2, header=b"a,b")
+    done = [copy_ranges(task, reader, part, 1, parts[part]) for part in range(2)]
     assert [one.rows_read for one in done] == [1, 2]
     for part, line, reason in ((2, 6, "invalid input syntax"), (3, 7, "violates check")):
         with pytest.raises(BadRowError, match=reason):
-            copy_ranges(task, part, 1, parts[part])
+            copy_ranges(task, reader, part, 1, parts[part])
         where = f"WHERE part = {part}"
         told = rows(db, f"SELECT file, row_number, line FROM idivm.rejected_rows {where}")
         assert told == [(str(path), line - 2, line)]
@@ -339,7 +339,7 @@ def test_texts_are_utf_8_whatever_the_database_is_in(pg: Any, tmp_path: Path) ->
             )
             task = CopyTask(dsn, load.id, ("a", "b"))
             (path := tmp_path / "t.csv").write_text("\u00e4,1\n")
-            copy_ranges(task, 0, 1, [Range(str(path), 0, 5)])
+            copy_ranges(task, CsvReader(2), 0, 1, [Range(str(path), 0, 5)])
             copy_partition(task, 1, 1, [batch(a=["\u00e4"], b=[2])])
             with latin.transaction():
                 finish(latin, [(load, 2)])

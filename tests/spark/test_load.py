@@ -177,7 +177,7 @@ def test_bad_rows_stop_a_load_or_are_put_aside(
     assert [row.row for row in table.rejected_rows] == [700, 800, 900, 1000]
     assert {row.file for row in table.rejected_rows} == {str(path)}
     assert table.rejected_rows[0].column == "pid"
-    assert "1 fields instead of 2" in table.rejected_rows[1].reason
+    assert "1 field instead of 2" in table.rejected_rows[1].reason
     assert "parts_price_check" in table.rejected_rows[2].reason
     with pytest.raises(LoadError, match="More than 2 rows"):
         orc.load(path, "parts", on_bad_row="quarantine", max_bad_rows=2, again=True, spark=spark)
