@@ -301,7 +301,8 @@ def _literal(values: Sequence[Any]) -> str:
             return "NULL"
         if isinstance(value, list):
             return _literal(value)
-        return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+        escaped: str = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
 
     return "{" + ",".join(map(element, values)) + "}"
 
@@ -382,7 +383,8 @@ def made_of(kinds: Iterable[str]) -> str:
     numbers: list[str] = ["integer", "bigint", "numeric"]
     if found and found <= set(numbers):
         return numbers[max(map(numbers.index, found))]
-    return next(iter(found)) if len(found) == 1 else "text"
+    [kind, *others] = found or {"text"}
+    return "text" if others else kind
 
 
 def depth_of(kinds: Iterable[str]) -> int:

@@ -155,6 +155,9 @@ class _Job:
     ) -> None:
         self.connection, self.spark, self.say, self.clock = connection, spark, say, clock
         self.dsn = dsn_of(connection)
+        # Spark looks data sources up in the session that is active, which another one may be.
+        jvm: Any = spark._jvm
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
 
     def run(
         self, tables: Sequence[TableLoad], views: str, resume: bool, again: bool
@@ -208,8 +211,12 @@ class _Job:
             self.say(f"{table.into}: looking at the source")
             try:
                 one = open_table(self.connection, self.spark, table)
-            except LoadError as error:
-                wrong.append(str(error))
+            except Exception as error:
+                # Tasks that look at the files tell why as well.
+                reasons = [str(error)] if isinstance(error, LoadError) else _told(error)
+                if not reasons:
+                    raise
+                wrong.append(reasons[-1])
                 continue
             opened.append(one)
             shown = ", ".join(f"{column.name} {column.type}" for column in one.columns)
@@ -289,10 +296,7 @@ class _Job:
 
     def _stopped(self, one: Opened, load: ledger.Load, error: Exception) -> None:
         """Says why a load stopped, if it is the fault of its rows; else it can be gone on with."""
-        told = re.findall(r"\w+\.(?:LoadError|BadRowError): (.+)", str(error))
-        told = told or re.findall(
-            r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", str(error), re.M
-        )
+        told = _told(error)
         if not told:
             last = re.findall(r"^\s*(?:psycopg\.[\w.]+): (.+)", str(error), re.MULTILINE)
             if last:
@@ -416,6 +420,13 @@ def rejected_rows(connection: Connection[Any], load: int) -> tuple[RejectedRow, 
     """The first of the rows that a load left out; all are in idivm.rejected_rows."""
     rows = catalog_loads.rejected_rows(connection, load, _SHOWN)
     return tuple(RejectedRow(*row) for row in rows)
+
+
+def _told(error: Exception) -> list[str]:
+    """What tasks have said of the rows or files that they had to refuse."""
+    return re.findall(r"\w+\.(?:LoadError|BadRowError): (.+)", str(error)) or re.findall(
+        r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", str(error), re.MULTILINE
+    )
 
 
 def _done_before(connection: Connection[Any], one: Opened) -> int | None:

@@ -114,6 +114,20 @@ def test_a_table_made_after_a_typed_file(orc: Orchestrator, spark: Any, tmp_path
     assert not orc.load(path, "made", create=True, key=["id"], spark=spark).tables[0].again
 
 
+def test_a_table_made_after_csv_keeps_what_its_fields_say(
+    orc: Orchestrator, spark: Any, tmp_path: Path
+) -> None:
+    (path := tmp_path / "t.csv").write_text('a,b,c,d,e\n1,"",007,1.50,\n2,5,1,3000000000,\n')
+    (table,) = orc.load(path, "made", create=True, spark=spark).tables
+    assert [kind for _, kind in table.columns] == ["integer", "text", "text", "numeric", "text"]
+    assert rows(orc, "SELECT made::text FROM made ORDER BY a") == [
+        ('(1,"",007,1.50,)',),
+        ("(2,5,1,3000000000,)",),
+    ]
+    with pytest.raises(UsageError, match=r"CSV reader has no option comment; take .*header"):
+        orc.load(path, "made", options={"comment": "#"}, spark=spark)
+
+
 def test_json_keeps_digits_and_documents(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     lines = [
         '{"id": 1, "n": 0.10, "doc": {"a": [1, 2.50]}, "tags": ["x", null], "list": [1]}',
@@ -321,6 +335,9 @@ def test_lines_that_postgresql_takes_apart(orc: Orchestrator, spark: Any, tmp_pa
         paths = [path, tmp_path / "0.csv"] if name == "other" else [path]
         with pytest.raises(LoadError, match=reason):
             orc.load(paths, "t", spark=spark)
+        if name in ("torn", "other"):
+            with pytest.raises(LoadError, match=reason):
+                orc.load(paths, "t", on_bad_row="quarantine", spark=spark)
     assert rows(orc, "SELECT count(*) FROM t") == [(6,)]
     (path := tmp_path / "many.csv").write_text('a,b\n1,"x\ny"\n')
     orc.load(path, "t", options={"multiLine": "true"}, spark=spark)
