@@ -207,14 +207,14 @@ def test_csv_is_what_copy_reads_on_every_path(
         for number, row in rows.items()
         if number in wanted or (number in single and row.count(b'"') % 2 == 0)
     }
+    shaped = {"where": "id > 0", "select": "*"}
     each = {"on_bad_row": "quarantine", "options": {"multiLine": "false"}}
     several = {"on_bad_row": "quarantine", "options": {"multiLine": "true"}}
     paths: list[tuple[str, dict[int, bytes], dict[str, Any]]] = [
         ("plain.csv", sound(single), {"spark": spark}),
         ("ranges.csv", single, {"spark": spark, "partitions": 5, **each}),
         ("packed.csv.gz", single, {"spark": spark, **each}),
-        ("where.csv", single, {"spark": own, "where": "id > 0", "partitions": 3, **each}),
-        ("select.csv", single, {"spark": spark, "select": "*", **each}),
+        ("where.csv", single, {"spark": own, "partitions": 3, **shaped, **each}),
         ("lines.csv", sound(rows), {"spark": spark, "options": {"multiLine": "true"}}),
         ("several.csv", closed, {"spark": spark, **several}),
         ("several.csv.gz", closed, {"spark": own, "where": "id > 0", **several}),
@@ -326,14 +326,14 @@ def test_json_keeps_its_text_on_every_path(orc: Orchestrator, spark: Any, tmp_pa
     own = spark.newSession()
     for name, value in ODD.items():
         own.conf.set(name, value)
+    shaped = {"where": "id >= 0 AND lists[0] = 'x'", "select": "*"}
     put_aside = {"on_bad_row": "quarantine"}
     paths: list[tuple[str, dict[str, Any]]] = [
         ("good.json", {"spark": spark, "partitions": 3}),
         ("listed.json", {"spark": spark, "options": {"multiLine": "true"}}),
         ("all.json", {"spark": spark, "partitions": 3, **put_aside}),
         ("all.json.gz", {"spark": spark, **put_aside}),
-        ("all.json", {"spark": own, "where": "id >= 0 AND lists[0] = 'x'", **put_aside}),
-        ("all.json", {"spark": spark, "select": "*", "partitions": 3, **put_aside}),
+        ("all.json", {"spark": own, "partitions": 3, **shaped, **put_aside}),
     ]
     for name, said in paths:
         bad = refused if name.startswith("all") else {}
