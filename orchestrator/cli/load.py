@@ -32,7 +32,11 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         "--format", choices=("auto", "csv", "json", "parquet", "orc", "jdbc"), help="default: auto"
     )
     sub.add_argument(
-        "--options", action="append", default=[], metavar="K=V", help="an option of Spark's reader"
+        "--options",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="an option of the source's reader",
     )
     sub.add_argument("--where", metavar="CONDITION", help="only these rows, in Spark's SQL")
     sub.add_argument("--select", metavar="LIST", help="these expressions, in Spark's SQL")

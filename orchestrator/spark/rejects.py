@@ -55,9 +55,10 @@ def _in_ranges(frame: Frame, wanted: list[tuple[int, int]]) -> Places:
     """The places of rows that are told by bytes of a partition's ranges."""
     assert frame.text is not None
     starts: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+    ranges = frame.ranges
     for part, position in wanted:
         rest = position
-        for one in frame.ranges[part]:
+        for one in ranges[part]:
             if rest < one.end - one.start:
                 starts[one.path][one.start + rest] = (part, position)
                 break

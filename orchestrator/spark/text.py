@@ -244,11 +244,12 @@ def _first_record(
     """Return the first row of the files that is not blank, as it is written and its fields."""
     files = sorted(lines.inputFiles())
     for path, data in _openings(lines, files, direct):
-        record = reader.first_record(reader.plainly(data.removeprefix(BOM)))
+        record = reader.first_record(data.removeprefix(BOM))
         if record is not None:
             try:
+                record = reader.plainly(record)
                 return record, reader.fields(record)
-            except LoadError as error:
+            except (LoadError, UnicodeDecodeError) as error:
                 raise LoadError(f"{path}, line 1: {error}") from None
     raise LoadError(f"{', '.join(files)} holds no line to learn the columns from.")
 
@@ -398,9 +399,23 @@ def in_pieces(batches: Iterable[Any], reader: Reader) -> Iterator[_Piece]:
                 yield _Piece(file, 0, data, blank, split, tuple(folders))
                 blank = blank and not data.strip()
 
+    now: tuple[str, int] | None = None
+    lines = 0
     for piece in in_rows(given(), reader):
         assert isinstance(piece, _Piece)
-        yield replace(piece, data=reader.plainly(piece.data))
+        if (piece.path, piece.split) != now:
+            now, lines = (piece.path, piece.split), 0
+        try:
+            yield replace(piece, data=reader.plainly(piece.data))
+        except UnicodeDecodeError as error:
+            line = bytes(error.object).count(b"\n", 0, error.start) + lines + 1
+            byte = error.object[error.start]
+            file = local_path(piece.path) or piece.path
+            raise LoadError(
+                f"{file}, line {line}{' of a part' * (piece.split > 0)}: the byte 0x{byte:02x} is no "
+                f"character in {error.encoding}: give the file's own --options encoding."
+            ) from error
+        lines += piece.data.count(b"\n")
 
 
 def _runs(batch: Any) -> Iterator[tuple[Any, ...]]:

@@ -357,6 +357,8 @@ def test_files_that_spark_takes_apart(orc: Orchestrator, spark: Any, tmp_path: P
     orc.load(tmp_path / "years", "t", spark=spark)
     orc.load(unnamed, "t", select="a, b", spark=spark)
     orc.load(latin, "t", options={"encoding": "ISO-8859-1"}, spark=spark)
+    with pytest.raises(LoadError, match=r"latin\.csv, line 2: the byte 0xe4 is no character"):
+        orc.load(latin, "t", options={"encoding": "ASCII"}, on_bad_row="quarantine", spark=spark)
     assert rows(orc, "SELECT * FROM t ORDER BY a") == [
         (1, "packed", None),
         (2, "folder", 2024),
