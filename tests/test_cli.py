@@ -63,7 +63,13 @@ def test_what_ran_before_an_error_is_printed(shop):
 
 def test_refresh_reports_each_view(shop):
     assert json.loads(shop("refresh", "--json")[1]) == [
-        {"view": "total", "changed": 1, "seconds": pytest.approx(0, abs=60), "error": None}
+        {
+            "view": "total",
+            "changed": 1,
+            "seconds": pytest.approx(0, abs=60),
+            "error": None,
+            "anew": False,
+        }
     ]
     assert "total" in shop("refresh", "total")[1]
 
