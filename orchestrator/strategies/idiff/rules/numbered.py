@@ -64,7 +64,9 @@ def _renumber(upkeep: Upkeep, operator: Numbered, changed: Bag) -> None:
     # The variables have the very columns of what is stored, which a condition could not tell apart.
     named, _ = copied(shown(rows, [operator.row]), composer.symbols, {operator.row: own})
     count = Aggregate(Column(composer.symbols.fresh("had"), "bigint"), Scalar.read("count(*)"))
-    stored = Grouping(Join(state, named, equal), (own,), (count,))
+    there = composer.fresh(operator.row)
+    kept, _ = copied(shown(state, [operator.row]), composer.symbols, {operator.row: there})
+    stored = Grouping(Join(kept, named, filled("x = y", x=there, y=own)), (own,), (count,))
     had = filled("coalesce(n, 0)", n=count.column)
     held = composer.assign("held", LeftJoin(rows, stored, equal), (*rows.columns, count.column))
     counts = (net.column, count.column)
