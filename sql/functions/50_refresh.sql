@@ -21,14 +21,17 @@ END
 $$;
 COMMENT ON FUNCTION idivm.note_error(integer, text, text, text) IS 'keeps the reason why a view could not be refreshed';
 
--- After an error because a diff does not fit in memory or in an array: computes the view anew, which holds no diff.
--- Gives the rows changed, or the reason of the error that is left.
-CREATE OR REPLACE FUNCTION idivm.recompute_if_too_large(view_id integer, by_writer boolean, INOUT state text,
+-- After an error that the query itself may not have: computes the view anew, so that no refresh fails where its query
+-- succeeds. A diff may not fit in memory or in an array, and it may call an expression for rows that the query never
+-- comes to. Gives the rows changed, or the reason of the error that is left.
+CREATE OR REPLACE FUNCTION idivm.recompute_after_error(view_id integer, by_writer boolean, INOUT state text,
                                                         INOUT reason text, INOUT hint text, OUT changed bigint)
     LANGUAGE plpgsql
 AS $$
 BEGIN
-    IF state NOT IN ('54000', '53200') AND reason NOT LIKE 'invalid memory alloc request size%' THEN
+    -- Cardinality violations, data exceptions, and what is too large.
+    IF left(state, 2) NOT IN ('21', '22') AND state NOT IN ('54000', '53200')
+       AND reason NOT LIKE 'invalid memory alloc request size%' THEN
         RETURN;
     END IF;
     UPDATE idivm.views v SET status = 'invalid' WHERE v.id = view_id AND v.status = 'ready';
@@ -40,8 +43,8 @@ EXCEPTION WHEN OTHERS THEN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION idivm.recompute_if_too_large(integer, boolean, text, text, text) IS
-    'computes a view anew after an error, if the error is that its diff was too large';
+COMMENT ON FUNCTION idivm.recompute_after_error(integer, boolean, text, text, text) IS
+    'computes a view anew after an error that its query may not have';
 
 -- Where `apart`, each view has a subtransaction; otherwise only those have one whose last refresh failed,
 -- and any other error ends the function.
@@ -111,7 +114,7 @@ BEGIN
                     IF idivm.ends_refresh(state) THEN
                         RAISE;
                     END IF;
-                    again := idivm.recompute_if_too_large(view_id, false, state, error, hint);
+                    again := idivm.recompute_after_error(view_id, false, state, error, hint);
                     changed := again.changed;
                     error := CASE WHEN changed IS NULL THEN idivm.note_error(view_id, again.state, again.reason, again.hint) END;
                 END;
@@ -551,7 +554,7 @@ BEGIN
         END IF;
         -- The subtransaction that failed has let the tables go.
         PERFORM idivm.hold_sources(one.tables);
-        again := idivm.recompute_if_too_large(view_id, false, state, error, hint);
+        again := idivm.recompute_after_error(view_id, false, state, error, hint);
         changed := again.changed;
         error := CASE WHEN changed IS NULL THEN idivm.note_error(view_id, again.state, again.reason, again.hint) END;
     END;

@@ -75,7 +75,7 @@ BEGIN
             IF idivm.ends_refresh(state) THEN
                 RAISE;
             END IF;
-            again := idivm.recompute_if_too_large(view_id, true, state, reason, hint);
+            again := idivm.recompute_after_error(view_id, true, state, reason, hint);
             CONTINUE WHEN again.changed IS NOT NULL;
             IF raises THEN
                 RAISE;

@@ -27,7 +27,7 @@ REVOKE EXECUTE ON ROUTINE
     idivm.note_shown(integer, regclass),
     idivm.note_writer(integer, integer[], integer[], integer[]),
     idivm.past_prepared(integer[]),
-    idivm.recompute_if_too_large(integer, boolean, text, text, text),
+    idivm.recompute_after_error(integer, boolean, text, text, text),
     idivm.refresh_alone(integer),
     idivm.refresh_in_order(integer[], integer[], boolean, boolean),
     idivm.row_changed(),
