@@ -65,7 +65,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-QUICK = 4
+QUICK = 3
 """Tests of a file that need a server in a quick run."""
 
 
@@ -115,8 +115,8 @@ def _choose_quick(config: pytest.Config, items: list[pytest.Item]) -> None:
                 "slow"
             )
             (needing if needs else others).append(item)
-        # One of each function, then as many as there is room for; slow ones only if there is nothing else.
-        quick = [item for item in needing if not item.get_closest_marker("slow")] or needing[:1]
+        # One of each function, then as many as there is room for.
+        quick = [item for item in needing if not item.get_closest_marker("slow")]
         functions: dict[str, pytest.Item] = {}
         for item in quick:
             functions.setdefault(getattr(item, "originalname", item.name), item)

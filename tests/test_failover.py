@@ -217,6 +217,7 @@ def test_a_standby_that_is_promoted(primary: TestServer, started: Callable[..., 
     lasts(dsn)
 
 
+@pytest.mark.slow
 def test_a_base_backup_that_goes_its_own_way(
     primary: TestServer, started: Callable[..., Any]
 ) -> None:
@@ -294,6 +295,7 @@ class Upgraded(TestServer):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", sorted(found_versions())[:-1])
 def test_an_upgrade_to_a_server_without_the_modules(
     started: Callable[..., Any], scratch: Path, version: int, connect: Callable[..., Any]

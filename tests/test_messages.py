@@ -193,6 +193,7 @@ def test_a_full_standard_output(said, dsn, arguments):
     assert b"Exception" not in errors
 
 
+@pytest.mark.slow
 def test_an_ascii_terminal(said, dsn):
     said("sql", "-c", "CREATE TABLE t (name text); INSERT INTO t VALUES ('größe Δ')")
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}

@@ -108,6 +108,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     yield made
 
 
+@pytest.mark.slow
 def test_the_second_time_is_silent_and_installs_nothing(checkout: Checkout) -> None:
     before = checkout.installs
     assert checkout.run("demo", cwd="/") == (3, "demo in /\n", "")
@@ -128,6 +129,7 @@ def test_a_changed_project_is_installed_again(checkout: Checkout) -> None:
     assert checkout.installs == before + 1
 
 
+@pytest.mark.slow
 def test_an_environment_that_no_longer_runs_is_made_again(checkout: Checkout) -> None:
     python = checkout.folder / ".venv" / "bin" / "python"
     python.unlink()
@@ -154,6 +156,7 @@ def test_the_tests_come_last_and_know_what_failed_before(checkout: Checkout) -> 
     ]
 
 
+@pytest.mark.slow
 def test_two_at_once_make_one_environment(tmp_path: Path) -> None:
     checkout = Checkout(tmp_path / "checkout")
     both = [checkout.start("demo") for _ in range(2)]

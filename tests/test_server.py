@@ -222,6 +222,7 @@ def test_a_pid_file_that_names_another_process_is_no_obstacle(embed: Embed) -> N
         stranger.communicate()
 
 
+@pytest.mark.slow
 def test_it_takes_capture_in_c(embed: Embed, module: Path) -> None:
     """Also for the tables that are captured already, and again after a restart."""
     server = embed()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from orchestrator import support
 from orchestrator.api import Orchestrator
@@ -12,6 +13,7 @@ from orchestrator.api import Orchestrator
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "sql-support.md"
 
 
+@pytest.mark.slow
 def test_the_document_is_fresh_and_its_examples_are_maintained(
     orc: Orchestrator, pg_version: int
 ) -> None:

@@ -27,6 +27,7 @@ def heard(orc: Orchestrator, said: list[str]) -> Orchestrator:
     return orc
 
 
+@pytest.mark.slow
 def test_the_life_of_views_meets_no_trap(trapped: tuple[str, list[str]], tmp_path: Path) -> None:
     dsn, said = trapped
     with psycopg.connect(dsn, autocommit=True) as connection:

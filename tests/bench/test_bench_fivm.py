@@ -8,6 +8,7 @@ from orchestrator.bench.fivm import run
 from orchestrator.bench.plot import draw_fivm
 
 
+@pytest.mark.slow
 def test_growing_data_sums_paths_and_matrices_are_measured(dsn, tmp_path):
     report = run(
         dsn=dsn,
@@ -52,6 +53,7 @@ def test_growing_data_sums_paths_and_matrices_are_measured(dsn, tmp_path):
         assert f"<!-- {title} -->" in drawn
 
 
+@pytest.mark.slow
 def test_a_retailer_s_covariance_is_measured_at_several_batch_sizes(dsn):
     report = run(dsn=dsn, parts=("covariance",), rows=1_000, features=2, batches=(10,), repeat=1)
     name = "retailer, covariance of 2 features, batches of"
@@ -73,6 +75,7 @@ def test_a_retailer_s_covariance_is_measured_at_several_batch_sizes(dsn):
     ]
 
 
+@pytest.mark.slow
 def test_groceries_are_measured_with_categories_and_models_with_numpy(dsn):
     parts = ("categories", "training")
     report = run(dsn=dsn, parts=parts, rows=1_000, features=2, batches=(), repeat=1)

@@ -12,6 +12,7 @@ from orchestrator.bench.skew import run
 from orchestrator.errors import UsageError
 
 
+@pytest.mark.slow
 def test_every_side_is_measured_on_every_graph(dsn, tmp_path):
     report, zipf = (
         run(dsn=dsn, sizes=sizes, epsilons=("1/2", "3/4"), updates=6, shapes=(graph,))
@@ -91,6 +92,7 @@ def test_delays_are_measured_though_not_all_rows_are_taken(orc, monkeypatch):
     assert 0 < mean <= longest
 
 
+@pytest.mark.slow
 def test_other_counts_are_measured_beside_their_exponents(dsn):
     names = tuple(counts.COUNTS)
     report = run(dsn=dsn, sizes=(1_000,), epsilons=("3/4",), updates=6, shapes=names)

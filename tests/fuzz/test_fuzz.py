@@ -43,6 +43,7 @@ def holds(runner: Runner, case: Case) -> None:
         pytest.fail(f"seed {case.seed}: {outcome.failure}\n\n{finding.script}\n{finding.failure}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [range(start, start + 3) for start in range(0, 15, 3)], ids=str)
 @pytest.mark.sampled(3)
 def test_fixed_seeds(runner: Runner, seeds: range) -> None:
@@ -64,6 +65,7 @@ def test_what_failed_once(runner: Runner, path: Path) -> None:
     holds(runner, from_json(path.read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_databases_of_other_encodings(pg: TestServer) -> None:
     dsn = pg.conninfo("postgres")
@@ -203,6 +205,7 @@ def test_a_planted_fault_is_found(runner: Runner, name: str) -> None:
     assert runner.run(small_case()).failure is None, "the next case starts afresh"
 
 
+@pytest.mark.slow
 def test_a_fault_is_shrunk(runner: Runner) -> None:
     case = small_case("UPDATE shop.orders SET id = -id", Refresh(), UNSEEN, Refresh(how="check"))
     failure = runner.run(case).failure
@@ -214,6 +217,7 @@ def test_a_fault_is_shrunk(runner: Runner) -> None:
     assert UNSEEN in finding.script
 
 
+@pytest.mark.slow
 def test_a_script_replays(runner: Runner, dsn: str) -> None:
     """A script is for one connection: cases that need no more, nor settings that differ."""
     plain = [

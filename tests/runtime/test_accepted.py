@@ -41,6 +41,7 @@ def plainly(orc: Orchestrator) -> Iterator[psycopg.Connection]:
         yield connection
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_nothing_that_postgresql_takes_is_refused(
     orc: Orchestrator, older: bool, part: int
@@ -50,6 +51,7 @@ def test_nothing_that_postgresql_takes_is_refused(
     all_are_taken(orc, "deferred", dict(views))
 
 
+@pytest.mark.slow
 def test_nothing_that_postgresql_takes_is_refused_by_writers(orc: Orchestrator, part: int) -> None:
     # A quarter of the views, and those that are refused.
     views = {

@@ -344,6 +344,7 @@ def settled(orc):
         orc.refresh()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chain", CHAINS)
 def test_writes_go_on_after_any_ddl(orc, connect, chain, capture_form, older):
     if older and capture_form == "c":

@@ -133,6 +133,7 @@ def state_tables(orc, view_id):
     return [row[0] for row in rows.fetchall()]
 
 
+@pytest.mark.slow
 def test_state_tables_that_were_dropped(shop):
     for table in state_tables(shop, 1):
         shop.execute(f'DROP TABLE idivm_state."{table}" CASCADE')
@@ -182,6 +183,7 @@ def test_an_edited_state_that_no_reader_sees(shop):
     only(examined(shop), "view totals", "totals_cache_1")
 
 
+@pytest.mark.slow
 def test_indexes_that_were_dropped(shop):
     rows = shop.connection.execute(
         "SELECT i.indexrelid::regclass::text, i.indrelid::regclass::text, k.conname FROM pg_index i"
@@ -262,6 +264,7 @@ def test_a_program_that_was_dropped_or_edited(shop, breaking):
     only(examined(shop), "view totals", "refresh function")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "breaking",
     [
@@ -275,6 +278,7 @@ def test_rows_of_the_catalog_that_were_deleted(shop, breaking):
     only(examined(shop), "view totals", "catalog")
 
 
+@pytest.mark.slow
 def test_a_view_that_the_catalog_forgot(shop):
     shop.connection.execute("DELETE FROM idivm.views WHERE id = 1")
     found = examined(shop)
@@ -319,6 +323,7 @@ def test_the_triggers_of_the_modes(orc):
     assert wrong(examine(orc.connection)) == []
 
 
+@pytest.mark.slow
 def test_a_damaged_view_that_others_read(shop):
     shop.create_view("above", "SELECT count(*) AS n FROM dear", strategy="recompute")
     shop.execute("DELETE FROM idivm_state.dear_2 WHERE id = 7")

@@ -69,6 +69,7 @@ PARTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_that_is_gone(orc, plain, part):
     plain.execute(PARTS[part])

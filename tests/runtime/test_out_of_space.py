@@ -161,6 +161,7 @@ LITTLE = (drop, collect)
 """These take away, and may find room enough in what they free."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", [True], indirect=True, ids=["migrated"])
 @pytest.mark.parametrize(
     ("mode", "act"),

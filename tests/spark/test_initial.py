@@ -117,6 +117,7 @@ EXACT = """
 """
 
 
+@pytest.mark.slow
 def test_expressions_give_the_same_to_the_bit(orc: Orchestrator, spark: Any) -> None:
     orc.execute(TYPES)
     view = made(orc, spark, "v", f'SELECT {EXACT} FROM "T"', strategy="id")
@@ -132,6 +133,7 @@ def test_rows_are_counted_of_a_table_of_which_no_column_is_read(
     assert by_spark(made(orc, spark, "v", "SELECT g FROM t ORDER BY g LIMIT 1", strategy="id"))
 
 
+@pytest.mark.slow
 def test_aggregates_give_the_same_to_the_bit(orc: Orchestrator, spark: Any) -> None:
     orc.execute(TYPES)
     query = """
@@ -151,6 +153,7 @@ def test_aggregates_give_the_same_to_the_bit(orc: Orchestrator, spark: Any) -> N
     made(orc, spark, "x", whole[0], strategy="id")
 
 
+@pytest.mark.slow
 def test_shapes_of_queries(orc: Orchestrator, spark: Any) -> None:
     orc.execute(TYPES)
     shapes = {
@@ -213,6 +216,7 @@ def test_what_spark_cannot_hold_is_computed_in_postgresql(orc: Orchestrator, spa
 BSMA = ("q7", "q10", "q11", "q15", "q18", "q_star_1", "q_star_2", "q_star_3")
 
 
+@pytest.mark.slow
 def test_the_views_of_bsma_parts_and_star(orc: Orchestrator, spark: Any, part: int) -> None:
     for name, value in {
         "users": 200,
@@ -250,6 +254,7 @@ def test_the_views_of_the_retailer(orc: Orchestrator, spark: Any) -> None:
     assert orc.check("covar")[0].equal
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     tpch_data.shutil.which(tpch_data.GENERATOR) is None
     and not Path(tpch_data.sysconfig.get_path("scripts"), tpch_data.GENERATOR).exists(),

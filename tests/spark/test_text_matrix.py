@@ -176,6 +176,7 @@ def by_copy(orc: Orchestrator, rows: dict[int, bytes]) -> dict[int, str]:
     return refused
 
 
+@pytest.mark.slow
 def test_csv_is_what_copy_reads_on_every_path(
     orc: Orchestrator, spark: Any, tmp_path: Path
 ) -> None:
@@ -287,6 +288,7 @@ def literal(value: Any) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+@pytest.mark.slow
 def test_json_keeps_its_text_on_every_path(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     names = {kind: f"c{number}" for number, kind in enumerate(JSON_TYPES)}
     columns = ", ".join(f"{name} {kind}" for kind, name in names.items())

@@ -341,6 +341,7 @@ def same(orc: Orchestrator, path: str) -> None:
     ).fetchall() == [(True,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
 def test_files(orc: Orchestrator, spark: Any, tmp_path: Path, kind: str) -> None:
     chosen = kinds() + of_parquet() if kind == "parquet" else of_orc()
@@ -427,6 +428,7 @@ THERE: dict[str, list[str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_database(orc: Orchestrator, spark: Any) -> None:
     if driver_jar() is None:
         pytest.skip("PostgreSQL's JDBC driver is missing (libpostgresql-jdbc-java)")
@@ -485,6 +487,7 @@ UNFIT: list[tuple[str, Any, str, Any, str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_named_or_put_aside(
     orc: Orchestrator, spark: Any, tmp_path: Path
 ) -> None:
@@ -571,6 +574,7 @@ def test_old_timestamps_of_parquet(orc: Orchestrator, spark: Any, tmp_path: Path
         orc.load(path, "t", spark=spark)
 
 
+@pytest.mark.slow
 def test_orc_that_cannot_be_read_the_same(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     orc.execute("CREATE TABLE t (a timestamp, z timestamptz)")
     for values, place in (
@@ -586,6 +590,7 @@ def test_orc_that_cannot_be_read_the_same(orc: Orchestrator, spark: Any, tmp_pat
                 orc.load(path, "t", spark=spark)
 
 
+@pytest.mark.slow
 def test_constraints_at_the_end_name_the_row(orc: Orchestrator, spark: Any, tmp_path: Path) -> None:
     orc.execute(
         "CREATE TABLE p (id int PRIMARY KEY); CREATE TABLE c (id int PRIMARY KEY, p int REFERENCES p)"

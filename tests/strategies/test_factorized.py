@@ -45,6 +45,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("mode", ["deferred", "eager"])
 def test_what_is_read_follows_every_change(orc, mode, older):

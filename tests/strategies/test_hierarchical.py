@@ -82,6 +82,7 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
         yield "; ".join(made)
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("epsilon", "maintain", "names"),
@@ -224,6 +225,7 @@ def test_a_view_above_it_is_computed_after_it_and_another_content_may_take_its_p
     assert orc.views() == []
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_it_whole_mends_it_and_nothing_is_left_when_it_goes(orc):
     orc.execute(TABLES)
     pairs = "SELECT r.d, s.e, count(*) AS n FROM r JOIN s ON s.b = r.b GROUP BY r.d, s.e"
@@ -256,6 +258,7 @@ def test_the_doctor_finds_it_whole_mends_it_and_nothing_is_left_when_it_goes(orc
     assert left == []
 
 
+@pytest.mark.slow
 def test_static_tables_are_divided_less_and_kept_less(orc):
     """In static mode only what is not free-connex is divided; a table that changes has all made anew."""
     orc.execute(TABLES)

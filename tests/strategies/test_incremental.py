@@ -287,6 +287,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("strategy", "cache"), [("id", "on"), ("id", "off"), ("tuple", "off"), ("recursive", "off")]
@@ -311,6 +312,7 @@ def test_every_view_follows_every_change(orc, strategy, cache, older, pg_version
         assert different == {}, change
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize(("strategy", "cache"), [("id", "on"), ("tuple", "off")])
 def test_long_joins_follow_every_change_in_steps(orc, strategy, cache, older, monkeypatch):
@@ -329,6 +331,7 @@ def test_long_joins_follow_every_change_in_steps(orc, strategy, cache, older, mo
         assert different == {}, change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "cache"), [("id", "on"), ("tuple", "off")])
 def test_a_diff_too_large_to_hold_has_the_rest_computed_anew(orc, strategy, cache, monkeypatch):
     monkeypatch.setattr(steps, "SMALL", 1)
@@ -403,6 +406,7 @@ ABOVE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("strategy", ["id", "tuple"])
 def test_views_above_maintained_views_follow_net_changes(orc, strategy):

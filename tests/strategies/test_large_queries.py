@@ -30,6 +30,7 @@ def assert_followed(orc, views="v"):
     ]
 
 
+@pytest.mark.slow
 def test_a_table_of_many_columns_is_followed(orc):
     wide_table(orc, analysis.MOST_CAPTURED)
     assert orc.create_view("v", "SELECT * FROM wide").strategy == "id"
@@ -44,6 +45,7 @@ def test_a_table_of_more_columns_than_a_change_has_room_for_is_computed_anew(orc
     assert_followed(orc)
 
 
+@pytest.mark.slow
 def test_views_that_read_more_columns_together_than_a_log_has_room_for(orc):
     wide_table(orc, 1200)
     for name, first, strategy in (("v", 0, "id"), ("w", 500, "recompute")):

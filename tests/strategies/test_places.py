@@ -44,6 +44,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("strategy", ["id", "tuple", "viewtree"])
 def test_sums_show_the_places_that_they_should(orc, strategy):

@@ -87,6 +87,7 @@ def batches(rng: Random, count: int, rows: int) -> Iterator[str]:
         yield "; ".join(made)
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("epsilon", "maintain", "partition", "names"),
@@ -202,6 +203,7 @@ def test_a_value_rises_and_falls_and_all_are_divided_anew(orc):
     assert orc.check("v")[0].equal
 
 
+@pytest.mark.slow
 def test_variables_may_be_several_columns_or_in_every_table(orc):
     orc.execute("CREATE TABLE r (d int, a int, a2 text, b int, w int)")
     orc.execute("CREATE TABLE s (d int, b int, c int)")
@@ -454,6 +456,7 @@ def test_the_plan_shows_parts_views_and_rules_and_the_reason_the_exponents(orc):
     assert "threshold_base" in explained.script
 
 
+@pytest.mark.slow
 def test_a_static_table_has_parts_and_rebuilds_when_it_changes(orc):
     orc.execute(TABLES)
     orc.create_view("v", VIEWS["counted"], strategy="skew", static="t")
@@ -527,6 +530,7 @@ def test_degrees_are_looked_up_though_they_were_few_when_that_was_planned(orc):
     assert count == 1000
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_it_whole_and_nothing_is_left_when_it_goes(orc):
     orc.execute(TABLES)
     orc.create_view("v", VIEWS["counted"], strategy="skew")

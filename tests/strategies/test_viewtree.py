@@ -78,6 +78,7 @@ INDEXES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("maintain", "indexed"),
