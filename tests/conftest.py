@@ -65,7 +65,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-QUICK = 3
+QUICK = 1
 """Tests of a file that need a server in a quick run."""
 
 
