@@ -44,6 +44,7 @@ from orchestrator.spark.finishing import ROW
 from orchestrator.spark.kinds import InexactError, Kind, read_as
 from orchestrator.spark.progress import Say, silent, watch_copying
 from orchestrator.spark.queries import Emitted, source_name, state_name
+from orchestrator.spark.session import set_for_a_block
 from orchestrator.spark.types import Column
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class States:
         session = self.spark
         done: dict[str, tuple[ledger.Load, int]] = {}
         with ExitStack() as stack:
-            stack.enter_context(_set(session))
+            stack.enter_context(set_for_a_block(session, _SETTINGS))
             register(session)
             control = stack.enter_context(open_session(self.dsn))
             control.execute(PIN)
@@ -290,22 +291,6 @@ def dsn_of(connection: Connection[Any]) -> str:
     return psycopg.conninfo.make_conninfo(
         **{**parameters, **({"password": password} if password else {})}
     )
-
-
-@contextmanager
-def _set(session: SparkSession) -> Iterator[None]:
-    """Has a session compute as PostgreSQL does, for a block."""
-    before = {name: session.conf.get(name, None) for name in _SETTINGS}
-    for name, value in _SETTINGS.items():
-        session.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, was in before.items():
-            if was is None:
-                session.conf.unset(name)
-            else:
-                session.conf.set(name, was)
 
 
 def _forget(session: SparkSession, division: Division) -> None:

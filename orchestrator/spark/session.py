@@ -86,6 +86,22 @@ def spark_session(
 
 
 @contextmanager
+def set_for_a_block(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Changes settings of a session for a block, and takes back those that were not set."""
+    before = {name: session.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, was in before.items():
+            if was is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, was)
+
+
+@contextmanager
 def derived(session: SparkSession, settings: Mapping[str, object]) -> Iterator[SparkSession]:
     """Has a session beside a caller's for a block: with its views and functions, and settings of its own."""
     from pyspark.sql import SparkSession

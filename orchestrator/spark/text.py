@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -32,6 +31,7 @@ from orchestrator.spark.json_rows import (
     made_of,
     seen_kinds,
 )
+from orchestrator.spark.session import set_for_a_block
 from orchestrator.spark.types import is_json_type, named
 
 if TYPE_CHECKING:
@@ -210,7 +210,9 @@ def _lines(spark: SparkSession, paths: list[str], given: Mapping[str, str]) -> D
 
     files = {name: value for name, value in given.items() if name.lower() in _FILES}
     # What a folder is named is text, whatever it looks like.
-    with setting(spark, "spark.sql.sources.partitionColumnTypeInference.enabled", "false"):
+    with set_for_a_block(
+        spark, {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}
+    ):
         text = spark.read.format("text").options(lineSep="\n", **files).load(paths)
     return text.select(
         f.col(_LINE).cast("binary").alias(_LINE),
@@ -218,17 +220,6 @@ def _lines(spark: SparkSession, paths: list[str], given: Mapping[str, str]) -> D
         f.col("_metadata.file_block_start").alias(SPLIT),
         *(f.col(f"`{name}`") for name in text.columns if name != _LINE),
     )
-
-
-@contextmanager
-def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """Change a setting of a session for a block."""
-    before = spark.conf.get(name)
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        spark.conf.set(name, before)  # type: ignore[arg-type]
 
 
 def _is_local(lines: DataFrame) -> bool:

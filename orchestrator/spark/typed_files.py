@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.spark.blocks import local_path
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.exact import Exact, bound, guarded, quoted, with_texts
+from orchestrator.spark.session import set_for_a_block
 from orchestrator.spark.types import made_type
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class _Reader:
         self.conf = spark._jsc.hadoopConfiguration()
 
     def parquet(self) -> TypedScan:
-        with _set(self.spark, _NANOS, "false"):
+        with set_for_a_block(self.spark, {_NANOS: "false"}):
             try:
                 opened = self._opened()
             except Exception as error:
@@ -86,7 +86,7 @@ class _Reader:
             return self._with_folders(opened, (), {})
         self._require_micros()
         columns = self._nanoseconds()
-        with _set(self.spark, _NANOS, "true"):
+        with set_for_a_block(self.spark, {_NANOS: "true"}):
             try:
                 schema = self._opened().schema
             except Exception as error:
@@ -130,14 +130,14 @@ class _Reader:
 
     def _opened(self, schema: StructType | None = None) -> DataFrame:
         reader = self.spark.read.format(self.kind).options(**self.options)
-        with _set(self.spark, _INFERENCE, "false"):
+        with set_for_a_block(self.spark, {_INFERENCE: "false"}):
             return (reader if schema is None else reader.schema(schema)).load(self.paths)
 
     def _with_folders(
         self, raw: DataFrame, columns: Sequence[Exact], texts: Mapping[str, Column]
     ) -> TypedScan:
         """With the columns that folders named column=value make, which PostgreSQL reads like CSV."""
-        with _set(self.spark, _INFERENCE, "true"):
+        with set_for_a_block(self.spark, {_INFERENCE: "true"}):
             seen = self._any().schema.fields[1:]
         folders = [Exact(one.name, "string", made_type(one.dataType), free=True) for one in seen]
         exact = (*columns, *(one for one in folders if one.name in raw.columns))
@@ -305,17 +305,6 @@ def _dropped(file: str) -> str:
                     return f"{path}, row {rows + int(odd[0]) + 1}, column {column.name}: {shown}"
                 rows += len(values)
     return ""
-
-
-@contextmanager
-def _set(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """Changes a setting of a session for a block."""
-    before = spark.conf.get(name)
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        spark.conf.set(name, str(before))
 
 
 def _of_nanoseconds(column: Exact) -> Column:

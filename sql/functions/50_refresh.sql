@@ -487,7 +487,7 @@ DECLARE
     seconds double precision;
 BEGIN
     SELECT * INTO known FROM idivm.costs c WHERE c.view = view_id;
-    IF idivm.has_lost(view_id, accesses) THEN
+    IF known.loses_from <= accesses THEN
         RETURN true;
     END IF;
     seconds := accesses * coalesce(known.access_seconds, least(known.price, 4 * known.row_seconds), 4e-7);
