@@ -44,24 +44,16 @@ from orchestrator.frontend.statements import (
     parse_name,
     parse_script,
 )
-from orchestrator.runtime import (
-    answers,
-    catalog,
-    doctor,
-    install,
-    migrate,
-    modes,
-    refresh,
-    sources,
-    streaming,
-    walking,
-)
+from orchestrator.runtime import catalog, migrate, refresh
 from orchestrator.runtime.catalog import DroppedView, ViewInfo
-from orchestrator.runtime.catalog_parts import Parts, parts_of
-from orchestrator.runtime.doctor import Finding
+from orchestrator.runtime.catalog.parts import Parts, parts_of
+from orchestrator.runtime.diagnosis import answers, doctor
+from orchestrator.runtime.diagnosis.doctor import Finding
+from orchestrator.runtime.enumeration import hop, ordered
 from orchestrator.runtime.errors import cascades, explained, near_miss, unreachable
 from orchestrator.runtime.explain import Explanation, explain_view
-from orchestrator.runtime.install import Initialiser, NewView
+from orchestrator.runtime.installation import install, modes, sources
+from orchestrator.runtime.installation.install import Initialiser, NewView
 from orchestrator.runtime.refresh import RefreshReport
 from orchestrator.runtime.search_path import PIN, pin, pinned, users_path
 from orchestrator.runtime.serve import Event, Server
@@ -72,7 +64,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from orchestrator.server import EmbeddedServer
-    from orchestrator.spark.report import LoadReport
+    from orchestrator.spark.loading.report import LoadReport
 
 
 CHECKS = 5
@@ -294,7 +286,7 @@ class Orchestrator:
         with self._ours(f"Enumerating {name}", writes=False):
             view = catalog.view_named(self.connection, parse_name(name).identifier)
             shown = catalog.relation_name(self.connection, view)
-            order = walking.order_of(self.connection, install.names_of(view), view.plan)
+            order = ordered.order_of(self.connection, install.names_of(view), view.plan)
             info = self.connection.info
         with (
             explained(f"Enumerating {name}"),
@@ -303,9 +295,9 @@ class Orchestrator:
             connection.execute(PIN)
             if order is None:
                 joined = view.options.get("representation") == "factorized"
-                yield from walking.stored_rows(connection, shown, prefix or {}, joined)
+                yield from ordered.stored_rows(connection, shown, prefix or {}, joined)
             else:
-                rows = streaming.rows if order.streamed else walking.rows
+                rows = hop.rows if order.streamed else ordered.rows
                 yield from rows(connection, order, prefix or {})
 
     def dropped_views(self) -> list[DroppedView]:
@@ -476,9 +468,9 @@ class Orchestrator:
         Without `into`, `source` is a load file (TOML) that names several tables. Spark runs where
         `master` says, else IDIVM_SPARK_MASTER, else on all cores of this machine.
         """
-        from orchestrator.spark.job import tables_of
-        from orchestrator.spark.load import run
-        from orchestrator.spark.progress import silent
+        from orchestrator.spark.loading.job import tables_of
+        from orchestrator.spark.loading.load import run
+        from orchestrator.spark.loading.progress import silent
 
         said = {
             "create": create or None,
@@ -568,8 +560,8 @@ class Orchestrator:
         """What computes the first content of a view, if PostgreSQL alone is not to."""
         if new.options.initialise != "spark":
             return None
-        from orchestrator.spark.initial import States, dsn_of
-        from orchestrator.spark.load import SETTINGS
+        from orchestrator.spark.initial.states import States, dsn_of
+        from orchestrator.spark.loading.load import SETTINGS
         from orchestrator.spark.session import default_master, spark_session
 
         if spark is None and self._spark is None:

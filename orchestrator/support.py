@@ -13,9 +13,9 @@ from typing import Any
 
 from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.measure import durable_server
+from orchestrator.engine.recompute_parts import AFTER, PARTS
 from orchestrator.resources import resource_folder
 from orchestrator.server import installations
-from orchestrator.strategies.idiff.again import AFTER, PARTS
 
 RECOMPUTE = "recompute"
 BELOW = "order_counts"

@@ -12,7 +12,7 @@ from psycopg.sql import SQL, Composable, Identifier
 from orchestrator.deltascript import steps
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan, Partition, StateTable
-from orchestrator.runtime import inspection
+from orchestrator.runtime.diagnosis import inspection
 
 
 def plan_of(orc, name: str) -> tuple[MaintenancePlan, Names]:

@@ -16,7 +16,7 @@ from orchestrator.errors import (
     UnsupportedError,
     UsageError,
 )
-from orchestrator.runtime.catalog_objects import orphans
+from orchestrator.runtime.catalog.objects import orphans
 
 pytestmark = pytest.mark.integration
 

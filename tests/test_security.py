@@ -20,7 +20,7 @@ import orchestrator
 from orchestrator.api import Orchestrator
 from orchestrator.cli.main import main
 from orchestrator.errors import IdivmError
-from orchestrator.runtime.doctor import examine
+from orchestrator.runtime.diagnosis.doctor import examine
 
 pytestmark = pytest.mark.integration
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from orchestrator.algebra import dialect
-from orchestrator.algebra.alike import alike_queries
+from orchestrator.algebra.analysis.same_expression import alike_queries
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dialect import Tree, identifier, reference
 from orchestrator.algebra.operators.base import Operator, SortKey

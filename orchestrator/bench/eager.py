@@ -16,7 +16,7 @@ from psycopg.sql import SQL, Identifier
 from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.contenders import SETTLE
 from orchestrator.bench.measure import Paired, alternate, in_c_or_say, machine, own_server, timed
-from orchestrator.bench.parts_data import FILES, WORKLOAD, Dataset, query
+from orchestrator.bench.parts.data import FILES, WORKLOAD, Dataset, query
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import SCHEMA, vacuum
 from orchestrator.errors import DatabaseError, UsageError

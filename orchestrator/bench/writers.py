@@ -28,7 +28,8 @@ from orchestrator.bench.measure import Paired, alternate, in_c_or_say, machine, 
 from orchestrator.bench.measure import require_durable_commits as require_durable
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.errors import DatabaseError, ServerError, UsageError
-from orchestrator.runtime import catalog, catalog_serving
+from orchestrator.runtime import catalog
+from orchestrator.runtime.catalog import serving as catalog_serving
 
 BARE, KEPT = "idivm_bench_bare", "idivm_bench_kept"
 VIEW = "teller_totals"

@@ -23,7 +23,7 @@ from orchestrator.api import Orchestrator, StatementResult, accelerate, connect
 from orchestrator.cli.streams import is_unicode
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.runtime.catalog import DroppedView, ViewInfo
-from orchestrator.runtime.catalog_parts import Parts
+from orchestrator.runtime.catalog.parts import Parts
 from orchestrator.runtime.refresh import RefreshError
 from orchestrator.runtime.serve import Event
 

@@ -11,7 +11,6 @@ from psycopg import Connection
 from orchestrator.algebra import Plan, Unsupported
 from orchestrator.algebra.dependencies import has_key
 from orchestrator.frontend import catalog
-from orchestrator.frontend.build import QueryFacts, build
 from orchestrator.frontend.facts import (
     FunctionUse,
     Key,
@@ -23,6 +22,7 @@ from orchestrator.frontend.facts import (
     UsedRelation,
     Volatility,
 )
+from orchestrator.frontend.translate import QueryFacts, build
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,16 @@ from random import Random
 from psycopg.sql import Identifier
 
 from orchestrator.fuzz.case import Case, View, maintained
-from orchestrator.fuzz.changes import Writer
-from orchestrator.fuzz.forms import COMMON, FORMS
-from orchestrator.fuzz.grammar import Grammar, Query
-from orchestrator.fuzz.names import Names
 from orchestrator.fuzz.options import CACHES, EPSILONS, MODES, REPRESENTATIONS, STRATEGIES
-from orchestrator.fuzz.rings import statements
-from orchestrator.fuzz.schema import Model, Schema
-from orchestrator.fuzz.sources import Field, Relation
-from orchestrator.fuzz.steps import Story
-from orchestrator.fuzz.tables import make_schema
+from orchestrator.fuzz.queries.forms import COMMON, FORMS
+from orchestrator.fuzz.queries.grammar import Grammar, Query
+from orchestrator.fuzz.queries.rings import statements
+from orchestrator.fuzz.queries.sources import Field, Relation
+from orchestrator.fuzz.schemas.names import Names
+from orchestrator.fuzz.schemas.schema import Model, Schema
+from orchestrator.fuzz.schemas.tables import make_schema
+from orchestrator.fuzz.steps.choose import Story
+from orchestrator.fuzz.steps.rows import Writer
 
 SETTINGS = (
     ("SET TimeZone = 'America/New_York'", "SET TimeZone = 'Asia/Kathmandu'"),

@@ -18,7 +18,7 @@ from orchestrator.api import connect
 from orchestrator.fuzz.case import Case
 from orchestrator.fuzz.leftovers import kept_objects
 from orchestrator.fuzz.outcome import CaseError, NoAnswerError, failed
-from orchestrator.runtime.answers import check_view
+from orchestrator.runtime.diagnosis.answers import check_view
 
 _PATIENCE = 30
 """A statement that takes more seconds hangs, unless PostgreSQL itself is as slow."""

@@ -8,8 +8,9 @@ from typing import Any
 from psycopg import Connection
 
 from orchestrator.deltascript.plan import Initialised
-from orchestrator.runtime import catalog_costs, indexes
 from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.catalog import costs as catalog_costs
+from orchestrator.runtime.installation import indexes
 
 
 @dataclass(frozen=True)

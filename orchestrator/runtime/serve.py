@@ -21,12 +21,7 @@ from psycopg import Connection
 
 from orchestrator.errors import IdivmError
 from orchestrator.runtime import refresh
-from orchestrator.runtime.catalog_serving import (
-    Served,
-    invalidate_drifted,
-    look,
-    served_views,
-)
+from orchestrator.runtime.catalog.serving import Served, invalidate_drifted, look, served_views
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.refresh import RefreshError, RefreshReport
 

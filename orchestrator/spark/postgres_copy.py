@@ -29,17 +29,17 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from orchestrator.runtime import catalog_loads
+from orchestrator.runtime.catalog import loads as catalog_loads
 from orchestrator.runtime.search_path import pin
 from orchestrator.runtime.sessions import open_session
-from orchestrator.spark.copying import CopyTask, copy_partition
 from orchestrator.spark.errors import LoadError
+from orchestrator.spark.loading.copying import CopyTask, copy_partition
 from orchestrator.spark.reading import ReadPlan, TablePart, plan_read, read_part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from orchestrator.spark import ledger
+    from orchestrator.spark.loading import ledger
 
 NAME = "postgres_copy"
 
@@ -134,7 +134,7 @@ class _Writer(DataSourceArrowWriter):
         return PartWritten(result.part, result.rows_read)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        from orchestrator.spark.finish import finish
+        from orchestrator.spark.loading.commit_load import finish
 
         with _connected(self.task.dsn) as connection:
             if self.load is None:
@@ -153,7 +153,7 @@ class _Writer(DataSourceArrowWriter):
 def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Writer:
     # Spark plans in processes of its own, and tasks are others: each imports what it needs.
     from orchestrator.frontend.statements import parse_name
-    from orchestrator.spark import ledger
+    from orchestrator.spark.loading import ledger
     from orchestrator.spark.types import handling, pair
 
     for field in schema.fields:

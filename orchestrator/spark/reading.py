@@ -17,8 +17,8 @@ from psycopg import Connection
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
 from orchestrator.runtime.sessions import open_session
-from orchestrator.spark.arrow import arrow_csv, pa
 from orchestrator.spark.errors import LoadError
+from orchestrator.spark.formats.arrow import arrow_csv, pa
 
 _BLOCK = 4 << 20
 """Bytes of text that become one batch."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.frontend.facts import Relation, RelationColumn
 from orchestrator.spark.errors import LoadError
-from orchestrator.spark.exact import Exact, places_of
+from orchestrator.spark.formats.exact import Exact, places_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

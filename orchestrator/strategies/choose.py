@@ -13,9 +13,9 @@ from dataclasses import replace
 from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.deltascript.plan import CACHE, MaintenancePlan, Reason
 from orchestrator.errors import UnsupportedError
-from orchestrator.strategies import recompute, weighing
+from orchestrator.strategies import plan_cost, recompute
 from orchestrator.strategies.idiff import compose
-from orchestrator.strategies.problem import Problem
+from orchestrator.strategies.request import Problem
 from orchestrator.strategies.skew import program as skew
 from orchestrator.strategies.viewtree import program as viewtree
 
@@ -81,7 +81,7 @@ def choose(problem: Problem, wanted: str) -> MaintenancePlan:
         if problem.moving:
             because += f"; {problem.moving[0]}, so that every refresh recomputes"
         because = "; ".join((because, *made.notes))
-        prices = weighing.renewed(problem, [made])
+        prices = plan_cost.renewed(problem, [made])
         return replace(made, reasons=(Reason(name, True, because), *reasons), prices=prices)
     raise UnsupportedError(
         f"The strategy {wanted} cannot maintain this query: {reasons[0].because}."
@@ -103,7 +103,7 @@ def _compared(
     if compose.size(problem) > MOST_COMPARED:
         because = f"the query has more than {MOST_COMPARED} operators, so that no other was weighed"
         taken = Reason(compose.NAME, True, "; ".join((because, *first.notes)))
-        return replace(first, reasons=(taken,), prices=weighing.renewed(problem, [first]))
+        return replace(first, reasons=(taken,), prices=plan_cost.renewed(problem, [first]))
     variants: list[tuple[str, MaintenancePlan | Unsupported]] = [(compose.NAME, first)]
     without = None
     if problem.cache and problem.cache_is_open and _has_cache(variants[0][1]):
@@ -112,8 +112,8 @@ def _compared(
     variants.append((compose.TUPLE, compose.plan_by_tuples(problem)))
     made = [(name, one) for name, one in variants if isinstance(one, MaintenancePlan)]
     plans = [one for _, one in made]
-    prices = weighing.renewed(problem, plans)
-    found = weighing.estimates(problem, plans, prices)
+    prices = plan_cost.renewed(problem, plans)
+    found = plan_cost.estimates(problem, plans, prices)
     estimates = {name: one for (name, _), one in zip(made, found, strict=True)}
     total = {name: one.change_microseconds or one.accesses for name, one in estimates.items()}
     best, plan = made[0]

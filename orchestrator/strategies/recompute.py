@@ -15,7 +15,7 @@ from orchestrator.deltascript.plan import (
     RowIdentity,
 )
 from orchestrator.sqltext import fresh_name
-from orchestrator.strategies.problem import Problem
+from orchestrator.strategies.request import Problem
 
 NAME = "recompute"
 

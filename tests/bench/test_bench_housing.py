@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.api import connect
-from orchestrator.bench.housing import BATCHES, measure
+from orchestrator.bench.fivm.housing import BATCHES, measure
 
 
 def test_both_representations_are_measured_in_all_variants(dsn):

@@ -11,7 +11,6 @@ import psycopg
 import pytest
 
 from orchestrator.api import Orchestrator
-from orchestrator.bench import against, parts
 from orchestrator.bench.contenders import (
     ID,
     RECOMPUTE,
@@ -24,10 +23,12 @@ from orchestrator.bench.contenders import (
     require_strategy,
     view_name,
 )
-from orchestrator.bench.formula import Costs
 from orchestrator.bench.measure import Execution, durable_server
-from orchestrator.bench.parts_data import WORKLOAD, Dataset, Prices, query
-from orchestrator.bench.parts_report import Measured, Point, join_bars, rows
+from orchestrator.bench.parts import against
+from orchestrator.bench.parts import run as parts
+from orchestrator.bench.parts.data import WORKLOAD, Dataset, Prices, query
+from orchestrator.bench.parts.formula import Costs
+from orchestrator.bench.parts.report import Measured, Point, join_bars, rows
 from orchestrator.bench.plot import draw_parts
 from orchestrator.bench.report import Bar, Report
 from orchestrator.errors import DatabaseError, NameTakenError, UsageError

@@ -6,9 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from orchestrator.bench import counts, cycles, pairs, streams
 from orchestrator.bench.plot import draw_skew
-from orchestrator.bench.skew import run
+from orchestrator.bench.skew import counts, cycles, pairs, run, streams
 from orchestrator.errors import UsageError
 
 

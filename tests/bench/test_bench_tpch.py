@@ -10,12 +10,13 @@ import psycopg
 import pytest
 
 from orchestrator.api import Orchestrator
-from orchestrator.bench import tpch, tpch_data
 from orchestrator.bench.contenders import Series
 from orchestrator.bench.measure import Execution, durable_server
 from orchestrator.bench.plot import draw_tpch
-from orchestrator.bench.tpch import MATERIALIZED, QUERIES, QUERY, REFRESH, Measured, View
-from orchestrator.bench.tpch_data import TABLES
+from orchestrator.bench.tpch import data as tpch_data
+from orchestrator.bench.tpch import run as tpch
+from orchestrator.bench.tpch.data import TABLES
+from orchestrator.bench.tpch.run import MATERIALIZED, QUERIES, QUERY, REFRESH, Measured, View
 from orchestrator.bench.workload import Workload
 from orchestrator.cli.main import main
 from orchestrator.errors import UsageError

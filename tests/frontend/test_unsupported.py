@@ -15,7 +15,7 @@ from orchestrator.algebra import Plan, Unsupported
 from orchestrator.algebra.printer import print_plan, to_json
 from orchestrator.frontend import catalog
 from orchestrator.frontend.analysis import INTERNAL, analyse
-from orchestrator.frontend.build import QueryFacts, build
+from orchestrator.frontend.translate import QueryFacts, build
 
 Connection = psycopg.Connection[Any]
 

@@ -13,7 +13,7 @@ import pytest
 from harness import TestServer
 from psycopg.sql import SQL, Identifier
 
-from orchestrator.runtime.check import CheckResult, _unmatched, compare
+from orchestrator.runtime.diagnosis.check import CheckResult, _unmatched, compare
 
 pytestmark = pytest.mark.integration
 

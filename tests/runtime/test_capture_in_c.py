@@ -7,7 +7,7 @@ import pytest
 from psycopg.errors import InsufficientPrivilege
 
 import orchestrator
-from orchestrator.runtime import sources
+from orchestrator.runtime.installation import sources
 
 pytestmark = pytest.mark.integration
 

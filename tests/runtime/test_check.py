@@ -10,7 +10,7 @@ from psycopg.sql import SQL
 
 from orchestrator.cli.main import main
 from orchestrator.errors import DatabaseError, UnsupportedError
-from orchestrator.runtime import answers
+from orchestrator.runtime.diagnosis import answers
 
 pytestmark = pytest.mark.integration
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.runtime import catalog_readers, inspection, install
+from orchestrator.runtime.catalog import readers as catalog_readers
+from orchestrator.runtime.diagnosis import inspection
+from orchestrator.runtime.installation import install
 
 TABLES = """
     CREATE TABLE r (id int PRIMARY KEY, k int NOT NULL, n int);

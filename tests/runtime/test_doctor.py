@@ -4,9 +4,9 @@ import pytest
 from stepping import differences
 
 from orchestrator.frontend.options import parse_options
-from orchestrator.runtime import install
-from orchestrator.runtime.catalog_objects import orphans
-from orchestrator.runtime.doctor import examine
+from orchestrator.runtime.catalog.objects import orphans
+from orchestrator.runtime.diagnosis.doctor import examine
+from orchestrator.runtime.installation import install
 
 
 @pytest.fixture(params=["deferred", "eager"])

@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 import orchestrator
 from orchestrator.cli.main import main
-from orchestrator.runtime.doctor import examine
+from orchestrator.runtime.diagnosis.doctor import examine
 
 ENCODINGS = {
     "LATIN1": "Größe",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from orchestrator.runtime.hops import Hops
+from orchestrator.runtime.enumeration.overlaps import Hops
 
 
 def test_what_is_excluded_in_any_order_is_hopped_over_as_one_range_between_what_is_left():

@@ -19,8 +19,8 @@ from stepping import differences
 import orchestrator
 from orchestrator.api import Orchestrator
 from orchestrator.errors import IdivmError
-from orchestrator.runtime.catalog_objects import orphans
-from orchestrator.runtime.doctor import examine
+from orchestrator.runtime.catalog.objects import orphans
+from orchestrator.runtime.diagnosis.doctor import examine
 from orchestrator.runtime.migrate import migrate, shipped
 
 MEGABYTES = 64

@@ -5,7 +5,7 @@ from psycopg.errors import ObjectNotInPrerequisiteState
 
 from orchestrator.cli.main import main
 from orchestrator.errors import DatabaseError, IdivmError, NotFoundError
-from orchestrator.runtime.catalog_objects import orphans
+from orchestrator.runtime.catalog.objects import orphans
 
 pytestmark = pytest.mark.integration
 

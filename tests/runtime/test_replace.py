@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.errors import DatabaseError
-from orchestrator.runtime.catalog_objects import orphans
+from orchestrator.runtime.catalog.objects import orphans
 
 pytestmark = pytest.mark.integration
 

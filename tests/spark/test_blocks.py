@@ -8,11 +8,20 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from orchestrator.spark import blocks as module
-from orchestrator.spark.blocks import Block, Range, Reader, Torn, blocks, cut, in_rows, places
-from orchestrator.spark.csv_rows import CsvReader
 from orchestrator.spark.errors import LoadError
-from orchestrator.spark.json_rows import JsonColumn, JsonReader
+from orchestrator.spark.formats import blocks as module
+from orchestrator.spark.formats.blocks import (
+    Block,
+    Range,
+    Reader,
+    Torn,
+    blocks,
+    cut,
+    in_rows,
+    places,
+)
+from orchestrator.spark.formats.csv_rows import CsvReader
+from orchestrator.spark.formats.json_rows import JsonColumn, JsonReader
 
 HEADER = "a,b"
 LINES = [

@@ -19,20 +19,15 @@ pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from orchestrator.frontend.statements import parse_name  # noqa: E402
-from orchestrator.runtime import catalog_loads  # noqa: E402
-from orchestrator.runtime.doctor import examine  # noqa: E402
+from orchestrator.runtime.catalog import loads as catalog_loads  # noqa: E402
+from orchestrator.runtime.diagnosis.doctor import examine  # noqa: E402
 from orchestrator.runtime.migrate import migrate  # noqa: E402
-from orchestrator.spark import ledger  # noqa: E402
-from orchestrator.spark.blocks import Range  # noqa: E402
-from orchestrator.spark.copying import (  # noqa: E402
-    BadRowError,
-    CopyTask,
-    copy_partition,
-    copy_ranges,
-)
-from orchestrator.spark.csv_rows import CsvReader  # noqa: E402
 from orchestrator.spark.errors import LoadError  # noqa: E402
-from orchestrator.spark.finish import IncompleteError, finish, in_order  # noqa: E402
+from orchestrator.spark.formats.blocks import Range  # noqa: E402
+from orchestrator.spark.formats.csv_rows import CsvReader  # noqa: E402
+from orchestrator.spark.loading import ledger  # noqa: E402
+from orchestrator.spark.loading.commit_load import IncompleteError, finish, in_order  # noqa: E402
+from orchestrator.spark.loading.copying import BadRowError, CopyTask, copy_partition, copy_ranges  # noqa: E402
 from orchestrator.spark.reading import plan_read, read_part  # noqa: E402
 from orchestrator.spark.types import Column  # noqa: E402
 
@@ -121,7 +116,7 @@ def test_two_attempts_at_the_same_time_leave_one(db: Connection[Any], begin: Beg
 KILLED = """
 import sys
 import pyarrow as pa
-from orchestrator.spark.copying import CopyTask, copy_partition
+from orchestrator.spark.loading.copying import CopyTask, copy_partition
 
 def batches():
     yield pa.record_batch({"a": list(range(100_000))})

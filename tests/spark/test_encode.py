@@ -11,7 +11,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from orchestrator.spark.encode import encode, texts  # noqa: E402
+from orchestrator.spark.loading.encode import encode, texts  # noqa: E402
 
 UTC = dt.timezone.utc
 NASTY = [

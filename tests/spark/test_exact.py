@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree
-from orchestrator.spark.kinds import InexactError, Value, named
-from orchestrator.spark.scalars import Scalars
+from orchestrator.spark.initial.kinds import InexactError, Value, named
+from orchestrator.spark.initial.scalars import Scalars
 
 COLUMNS = {
     "a": "integer",

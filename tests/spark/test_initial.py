@@ -15,15 +15,16 @@ pytest.importorskip("pyspark")
 
 from orchestrator import connect as connect_to
 from orchestrator.api import Orchestrator
-from orchestrator.bench import tpch_data
+from orchestrator.bench.tpch import data as tpch_data
 from orchestrator.bench.workload import Workload, configure
 from orchestrator.deltascript import steps
 from orchestrator.deltascript.plan import Initialised, StateTable
-from orchestrator.runtime import inspection, install
 from orchestrator.runtime.catalog import ViewInfo
-from orchestrator.spark import initial
-from orchestrator.spark.initial import States
-from orchestrator.spark.load import SETTINGS
+from orchestrator.runtime.diagnosis import inspection
+from orchestrator.runtime.installation import install
+from orchestrator.spark.initial import states as initial
+from orchestrator.spark.initial.states import States
+from orchestrator.spark.loading.load import SETTINGS
 from orchestrator.spark.session import spark_session
 
 SMALL = {

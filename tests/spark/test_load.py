@@ -18,8 +18,8 @@ pytest.importorskip("pyspark")
 from orchestrator.api import Orchestrator
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.spark.errors import LoadError
-from orchestrator.spark.jdbc import driver_jar, with_driver
-from orchestrator.spark.load import SETTINGS
+from orchestrator.spark.formats.jdbc import driver_jar, with_driver
+from orchestrator.spark.loading.load import SETTINGS
 from orchestrator.spark.session import spark_session
 
 SMALL = {

@@ -21,7 +21,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from orchestrator.api import Orchestrator
-from orchestrator.spark.load import SETTINGS
+from orchestrator.spark.loading.load import SETTINGS
 from orchestrator.spark.session import spark_session
 
 SMALL = {

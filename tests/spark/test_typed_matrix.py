@@ -25,8 +25,8 @@ from psycopg.sql import SQL, Identifier  # noqa: E402
 
 from orchestrator.api import Orchestrator  # noqa: E402
 from orchestrator.spark.errors import LoadError  # noqa: E402
-from orchestrator.spark.jdbc import driver_jar, with_driver  # noqa: E402
-from orchestrator.spark.load import SETTINGS  # noqa: E402
+from orchestrator.spark.formats.jdbc import driver_jar, with_driver  # noqa: E402
+from orchestrator.spark.loading.load import SETTINGS  # noqa: E402
 from orchestrator.spark.postgres_copy import PostgresCopy  # noqa: E402
 from orchestrator.spark.session import spark_session  # noqa: E402
 

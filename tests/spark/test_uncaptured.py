@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from orchestrator.api import Orchestrator
-from orchestrator.spark.effects import Decision, uncaptured
+from orchestrator.spark.loading.effects import Decision, uncaptured
 
 
 @pytest.mark.parametrize("role", ["origin", "replica"])

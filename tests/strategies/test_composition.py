@@ -24,10 +24,10 @@ from orchestrator.deltascript.plan import (
     StateTable,
     Statistics,
 )
+from orchestrator.engine.leaves import relevant
 from orchestrator.strategies.idiff import compose, rules
-from orchestrator.strategies.idiff.leaves import relevant
 from orchestrator.strategies.idiff.rules.base import propagate
-from orchestrator.strategies.problem import ColumnType, Problem
+from orchestrator.strategies.request import ColumnType, Problem
 
 SOURCES = (
     Source(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.deltascript import steps
+from orchestrator.engine import split_joins
 from orchestrator.errors import UnsupportedError, UsageError
-from orchestrator.strategies.idiff import reach
 from orchestrator.strategies.idiff.rules import recursive as recursion
 
 TABLES = """
@@ -319,7 +319,7 @@ def test_long_joins_follow_every_change_in_steps(orc, strategy, cache, older, mo
     """As where each lookup finds many rows, so that every long join is cut."""
     if older:
         pytest.skip("the statements of a cut join are those of others")
-    monkeypatch.setattr(reach, "MANY", 0.0)
+    monkeypatch.setattr(split_joins, "MANY", 0.0)
     orc.execute(TABLES)
     names = ("spj", "computed", "round", "cycle", "cube", "distinct", "one_hidden", "none_joined")
     for name in (*names, "least", "less_than_average", "above_average", "having_total"):

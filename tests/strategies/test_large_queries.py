@@ -7,10 +7,11 @@ import pytest
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.dependencies import Dependencies
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.engine import width
 from orchestrator.frontend import analysis
-from orchestrator.runtime import planning
+from orchestrator.runtime.installation import planning
 from orchestrator.strategies import choose
-from orchestrator.strategies.idiff import compose, width
+from orchestrator.strategies.idiff import compose
 
 
 def wide_table(orc, columns):

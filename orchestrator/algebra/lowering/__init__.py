@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from orchestrator.algebra.arrange import arrange_joins
 from orchestrator.algebra.columns import Symbols
 from orchestrator.algebra.ids import used_symbols
 from orchestrator.algebra.lowering.ctes import inlined, is_cheap
@@ -25,6 +24,7 @@ from orchestrator.algebra.operators.full_join import FullJoin
 from orchestrator.algebra.operators.grouping_sets import GroupingSets
 from orchestrator.algebra.operators.recursive import Recursion
 from orchestrator.algebra.operators.set_operation import TwoBranches
+from orchestrator.algebra.passes.push_conditions import arrange_joins
 from orchestrator.algebra.plan import Plan, once
 from orchestrator.algebra.traversal import walk
 

@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 from sqlglot import exp
 
-from orchestrator.algebra.arrange import arrange_joins, flattened
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.antisemijoin import Antisemijoin
 from orchestrator.algebra.operators.base import Operator
@@ -29,6 +28,7 @@ from orchestrator.algebra.operators.semijoin import Semijoin
 from orchestrator.algebra.operators.sort import Sort
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.operators.values import Values
+from orchestrator.algebra.passes.push_conditions import arrange_joins, flattened
 from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.predicates import never_null
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled, unwrapped

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from orchestrator.algebra.alike import alike
+from orchestrator.algebra.analysis.same_expression import alike
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.copies import copied
-from orchestrator.algebra.determine import is_settled
 from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.algebra.lowering.correlation import (
     alternatives,
@@ -39,6 +38,7 @@ from orchestrator.algebra.operators.left_join import LeftJoin
 from orchestrator.algebra.operators.project import Item, Projection, over
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.values import Values
+from orchestrator.algebra.passes.complete_orders import is_settled
 from orchestrator.algebra.scalar import TRUE, Scalar, Subquery, conjunction, unwrapped
 from orchestrator.algebra.traversal import walk
 

@@ -13,6 +13,7 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from orchestrator.algebra.analysis.duplicate_columns import told_apart
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.ids import ids_of, infer_ids, used_symbols
 from orchestrator.algebra.lowering import lower
@@ -20,7 +21,6 @@ from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.plan import Plan
-from orchestrator.algebra.telling import told_apart
 from orchestrator.algebra.traversal import rewrite, walk
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan, captured
@@ -32,14 +32,17 @@ from orchestrator.deltascript.plan import (
     StateTable,
     Step,
 )
+from orchestrator.engine.access import probes
+from orchestrator.engine.composer import Composer
+from orchestrator.engine.cost import Model, costs
+from orchestrator.engine.layout import laid_out, table_probes
+from orchestrator.engine.leaves import constant, reads, relevant
+from orchestrator.engine.split_joins import in_steps
+from orchestrator.engine.states import Upkeep, keep_what_is_read, require_index, store
+from orchestrator.engine.terms import shown
+from orchestrator.engine.width import too_wide
 from orchestrator.strategies.idiff import rules
-from orchestrator.strategies.idiff.access import probes
 from orchestrator.strategies.idiff.bags import numbered, unnumbered
-from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.cost import Model, costs
-from orchestrator.strategies.idiff.layout import laid_out, table_probes
-from orchestrator.strategies.idiff.leaves import constant, reads, relevant
-from orchestrator.strategies.idiff.reach import in_steps
 from orchestrator.strategies.idiff.recursive import change_of_join
 from orchestrator.strategies.idiff.rules.base import (
     bag,
@@ -50,16 +53,8 @@ from orchestrator.strategies.idiff.rules.base import (
     propagate,
 )
 from orchestrator.strategies.idiff.rules.stored import is_whole, maintain, not_added, refer
-from orchestrator.strategies.idiff.slim import FEWEST, Slim, slimmed
-from orchestrator.strategies.idiff.states import (
-    Upkeep,
-    keep_what_is_read,
-    require_index,
-    store,
-)
-from orchestrator.strategies.idiff.terms import shown
-from orchestrator.strategies.idiff.width import too_wide
-from orchestrator.strategies.problem import Problem
+from orchestrator.strategies.idiff.slim_cache import FEWEST, Slim, slimmed
+from orchestrator.strategies.request import Problem
 
 for module in pkgutil.iter_modules(rules.__path__):
     importlib.import_module(f"{rules.__name__}.{module.name}")

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from orchestrator.algebra.analysis.flat import flattened
 from orchestrator.algebra.columns import Column, in_order
 from orchestrator.algebra.dependencies import has_key
-from orchestrator.algebra.flat import flattened
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
@@ -28,11 +28,11 @@ from orchestrator.algebra.predicates import facts
 from orchestrator.algebra.scalar import Scalar, conjunction, filled
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import StateScan
-from orchestrator.strategies.idiff.composer import Composer, Part
-from orchestrator.strategies.idiff.diffs import Bag
+from orchestrator.engine.composer import Composer, Part
+from orchestrator.engine.diffs import Bag
+from orchestrator.engine.states import Upkeep, store
+from orchestrator.engine.terms import shown
 from orchestrator.strategies.idiff.rules.base import bag
-from orchestrator.strategies.idiff.states import Upkeep, store
-from orchestrator.strategies.idiff.terms import shown
 
 MOST = 64
 """Stored results of one join; a star of n inputs would need 2^n."""

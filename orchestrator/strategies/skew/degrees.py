@@ -33,9 +33,9 @@ from orchestrator.deltascript.plan import (
     PlanAnew,
     StateTable,
 )
-from orchestrator.strategies.idiff import terms
-from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.states import Upkeep, store
+from orchestrator.engine import terms
+from orchestrator.engine.composer import Composer
+from orchestrator.engine.states import Upkeep, store
 from orchestrator.strategies.viewtree.hypergraph import Variables
 from orchestrator.strategies.viewtree.propagation import Relation, columns_of
 from orchestrator.strategies.viewtree.sums import COUNT

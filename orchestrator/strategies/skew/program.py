@@ -35,11 +35,12 @@ from orchestrator.deltascript.plan import (
     StateTable,
     Walk,
 )
-from orchestrator.strategies.problem import Problem
+from orchestrator.strategies.request import Problem
 from orchestrator.strategies.skew.degrees import Degrees, Split, rows_of
 from orchestrator.strategies.skew.hierarchical import UnionPlan, union
 from orchestrator.strategies.skew.plans import exponents_of, parted, uneven
 from orchestrator.strategies.skew.show import shown
+from orchestrator.strategies.skew.skew_cost import Weight, weight
 from orchestrator.strategies.skew.triangle import (
     HEAVY,
     LIGHT,
@@ -50,7 +51,6 @@ from orchestrator.strategies.skew.triangle import (
     triangle,
 )
 from orchestrator.strategies.skew.unions import Unions
-from orchestrator.strategies.skew.weigh import Weight, weight
 from orchestrator.strategies.viewtree.normal import NUMBERS, NormalForm, normal_form
 from orchestrator.strategies.viewtree.propagation import (
     Content,

@@ -27,7 +27,7 @@ from orchestrator.deltascript.plan import (
     Reason,
     Walk,
 )
-from orchestrator.strategies.problem import Problem
+from orchestrator.strategies.request import Problem
 from orchestrator.strategies.skew.degrees import Degrees, rows_of
 from orchestrator.strategies.skew.hierarchical import Division, Tree, UnionPlan, parents
 from orchestrator.strategies.skew.show import drawn

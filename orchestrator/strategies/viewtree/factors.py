@@ -24,7 +24,7 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
 from orchestrator.deltascript.leaves import DiffScan
-from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.engine.composer import Composer
 from orchestrator.strategies.viewtree.propagation import (
     Propagation,
     Relation,

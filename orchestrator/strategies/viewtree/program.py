@@ -23,10 +23,10 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.plan import MaintenancePlan, Reason
+from orchestrator.engine import terms
+from orchestrator.engine.diffs import variables
 from orchestrator.errors import UsageError
-from orchestrator.strategies.idiff import terms
-from orchestrator.strategies.idiff.diffs import variables
-from orchestrator.strategies.problem import Problem
+from orchestrator.strategies.request import Problem
 from orchestrator.strategies.viewtree import classes, factors, levels, orders, search, sums
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
 from orchestrator.strategies.viewtree.normal import Atom, NormalForm

@@ -26,14 +26,14 @@ from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, disjunction, 
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan, captured
 from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, StateTable, StateView
-from orchestrator.strategies.idiff import terms
-from orchestrator.strategies.idiff.access import probes
-from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.diffs import Bag
-from orchestrator.strategies.idiff.layout import table_probes
-from orchestrator.strategies.idiff.leaves import bag_of, reads
-from orchestrator.strategies.idiff.states import Upkeep, store
-from orchestrator.strategies.problem import ColumnType, Problem
+from orchestrator.engine import terms
+from orchestrator.engine.access import probes
+from orchestrator.engine.composer import Composer
+from orchestrator.engine.diffs import Bag
+from orchestrator.engine.layout import table_probes
+from orchestrator.engine.leaves import bag_of, reads
+from orchestrator.engine.states import Upkeep, store
+from orchestrator.strategies.request import ColumnType, Problem
 from orchestrator.strategies.ring import MIXED, MIXED_TYPE
 from orchestrator.strategies.viewtree import covariance, rings, sums
 from orchestrator.strategies.viewtree.covariance import COVARIANCE_TYPE, TRIPLE

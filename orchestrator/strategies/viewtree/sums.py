@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from orchestrator.algebra.analysis.decimal_scale import INTEGERS
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.group import Aggregate
-from orchestrator.algebra.places import INTEGERS
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.strategies.viewtree.normal import Product

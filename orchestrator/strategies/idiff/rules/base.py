@@ -5,18 +5,18 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import Any
 
+from orchestrator.algebra.analysis.flat import flattened
 from orchestrator.algebra.columns import Column
-from orchestrator.algebra.flat import flattened
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError
-from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.diffs import Bag, Diff, Update
-from orchestrator.strategies.idiff.leaves import bag_of, diffs_of
-from orchestrator.strategies.idiff.terms import shown
+from orchestrator.engine.composer import Composer
+from orchestrator.engine.diffs import Bag, Diff, Update
+from orchestrator.engine.leaves import bag_of, diffs_of
+from orchestrator.engine.terms import shown
 
 
 @singledispatch

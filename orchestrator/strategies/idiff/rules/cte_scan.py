@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from orchestrator.algebra.operators.cte_scan import CteScan
 from orchestrator.deltascript.leaves import StateScan
-from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.engine.composer import Composer
 from orchestrator.strategies.idiff.rules.stored import refer
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.algebra.columns import Column
-from orchestrator.algebra.determine import refuse_open
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
@@ -20,8 +19,10 @@ from orchestrator.algebra.operators.evaluation import Evaluation, Expansion
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
-from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.algebra.passes.complete_orders import refuse_open
+from orchestrator.engine.composer import Composer
+from orchestrator.engine.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.engine.terms import shown
 from orchestrator.strategies.idiff.rules.base import (
     bag,
     change,
@@ -30,7 +31,6 @@ from orchestrator.strategies.idiff.rules.base import (
     rows_after,
     widened,
 )
-from orchestrator.strategies.idiff.terms import shown
 
 
 @propagate.register

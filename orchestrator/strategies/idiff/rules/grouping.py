@@ -11,23 +11,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orchestrator.algebra.analysis.decimal_scale import INTEGERS
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.project import Item, Projection
-from orchestrator.algebra.places import INTEGERS
 from orchestrator.algebra.predicates import never_null
 from orchestrator.algebra.scalar import Scalar, disjunction, filled
 from orchestrator.deltascript.leaves import StateScan
-from orchestrator.strategies.idiff.again import again
-from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.diffs import Bag
-from orchestrator.strategies.idiff.looks import look_alike
-from orchestrator.strategies.idiff.representatives import Looks, compute_again, looks_of
+from orchestrator.engine.composer import Composer
+from orchestrator.engine.diffs import Bag
+from orchestrator.engine.distinguishable import look_alike
+from orchestrator.engine.recompute_parts import again
+from orchestrator.engine.representatives import Looks, compute_again, looks_of
+from orchestrator.engine.states import Upkeep, store
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain, not_added
-from orchestrator.strategies.idiff.states import Upkeep, store
-from orchestrator.strategies.problem import ColumnType
+from orchestrator.strategies.request import ColumnType
 
 _BOOLEAN = {"bool_and": ("NOT a", "= 0"), "every": ("NOT a", "= 0"), "bool_or": ("a", "> 0")}
 """Which rows count, and what their number must be."""

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from orchestrator.algebra.analysis.flat import flattened
 from orchestrator.algebra.columns import Column
-from orchestrator.algebra.flat import flattened
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.limit import Limit
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import TRUE, Scalar, filled
-from orchestrator.strategies.idiff.access import Lookup, Rows
-from orchestrator.strategies.idiff.composer import Composer, Part
-from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.engine.access import Lookup, Rows
+from orchestrator.engine.composer import Composer, Part
+from orchestrator.engine.diffs import Bag, Diff, Minus, Plus, Update
 from orchestrator.strategies.idiff.rules.base import (
     change,
     conditions,
@@ -30,7 +30,7 @@ from orchestrator.strategies.idiff.rules.base import (
     rows_after,
     widened,
 )
-from orchestrator.strategies.idiff.turning import turned, turns
+from orchestrator.strategies.idiff.threshold_crossings import turned, turns
 
 
 @propagate.register

@@ -15,7 +15,6 @@ from dataclasses import replace
 from sqlglot import exp
 
 from orchestrator.algebra.columns import Column
-from orchestrator.algebra.determine import require_determined
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.group import Aggregate, Grouping
@@ -26,16 +25,17 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.operators.window import Window
+from orchestrator.algebra.passes.complete_orders import require_determined
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import DiffScan, StateScan
-from orchestrator.strategies.idiff.again import exchange
-from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.diffs import Bag
+from orchestrator.engine.composer import Composer
+from orchestrator.engine.diffs import Bag
+from orchestrator.engine.recompute_parts import exchange
+from orchestrator.engine.states import Upkeep, store
+from orchestrator.engine.terms import shown
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain
-from orchestrator.strategies.idiff.states import Upkeep, store
-from orchestrator.strategies.idiff.terms import shown
 
 RESERVE = "needed + 100"
 """How many rows are kept beyond those needed, so that as many may go before R is read again."""

@@ -19,14 +19,14 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.deltascript.leaves import StateScan
-from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.diffs import Bag
+from orchestrator.engine.composer import Composer
+from orchestrator.engine.diffs import Bag
+from orchestrator.engine.states import Upkeep, store
+from orchestrator.engine.terms import shown
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.recursive import changes_of_recursion
 from orchestrator.strategies.idiff.rules.stored import is_whole, maintain
-from orchestrator.strategies.idiff.states import Upkeep, store
-from orchestrator.strategies.idiff.terms import shown
-from orchestrator.strategies.problem import ColumnType
+from orchestrator.strategies.request import ColumnType
 
 
 @is_whole.register

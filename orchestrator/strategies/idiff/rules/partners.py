@@ -28,11 +28,11 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.semijoin import Semijoin
 from orchestrator.algebra.scalar import FALSE, Scalar, conjunction, filled
 from orchestrator.algebra.traversal import walk
-from orchestrator.strategies.idiff.again import without
-from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.engine.composer import Composer
+from orchestrator.engine.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.engine.recompute_parts import without
+from orchestrator.engine.terms import shown
 from orchestrator.strategies.idiff.rules.base import bag, conditions, propagate, rows_after
-from orchestrator.strategies.idiff.terms import shown
 
 
 @propagate.register(LeftJoin)

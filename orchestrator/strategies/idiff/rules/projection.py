@@ -12,10 +12,10 @@ from dataclasses import replace
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.scalar import Scalar
-from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.engine.composer import Composer
+from orchestrator.engine.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.engine.terms import renamed
 from orchestrator.strategies.idiff.rules.base import change, propagate, widened
-from orchestrator.strategies.idiff.terms import renamed
 
 
 @propagate.register

@@ -27,14 +27,14 @@ from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.traversal import rewrite, walk
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import StateScan
-from orchestrator.strategies.idiff.again import exchange
-from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.diffs import Bag, variables
-from orchestrator.strategies.idiff.leaves import constant, sides
+from orchestrator.engine.composer import Composer
+from orchestrator.engine.diffs import Bag, variables
+from orchestrator.engine.leaves import constant, sides
+from orchestrator.engine.recompute_parts import exchange
+from orchestrator.engine.states import Upkeep, store
+from orchestrator.engine.terms import renamed, same, shown
 from orchestrator.strategies.idiff.rules.base import bag, change, has_rule
 from orchestrator.strategies.idiff.rules.stored import maintain
-from orchestrator.strategies.idiff.states import Upkeep, store
-from orchestrator.strategies.idiff.terms import renamed, same, shown
 
 MOST = 500_000
 """A change of more derivations is not carried on: all of them are found anew."""

@@ -14,10 +14,10 @@ from dataclasses import replace
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import filled
-from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus
+from orchestrator.engine.composer import Composer
+from orchestrator.engine.diffs import Bag, Diff, Minus, Plus
 from orchestrator.strategies.idiff.rules.base import change, conditions, propagate, rows_after
-from orchestrator.strategies.idiff.turning import turned
+from orchestrator.strategies.idiff.threshold_crossings import turned
 
 
 @propagate.register

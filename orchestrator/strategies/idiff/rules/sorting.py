@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from orchestrator.algebra.operators.sort import Sort
-from orchestrator.strategies.idiff.composer import Composer
-from orchestrator.strategies.idiff.diffs import Bag, Diff
+from orchestrator.engine.composer import Composer
+from orchestrator.engine.diffs import Bag, Diff
 from orchestrator.strategies.idiff.rules.base import change, propagate
 
 

@@ -8,7 +8,7 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import StateScan
-from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.engine.composer import Composer
 
 
 @singledispatch

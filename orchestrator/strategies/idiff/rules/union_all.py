@@ -10,10 +10,10 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import Scalar
-from orchestrator.strategies.idiff.composer import Composer, Part
-from orchestrator.strategies.idiff.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.engine.composer import Composer, Part
+from orchestrator.engine.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.engine.terms import renamed
 from orchestrator.strategies.idiff.rules.base import change, propagate
-from orchestrator.strategies.idiff.terms import renamed
 
 
 @propagate.register

@@ -7,15 +7,15 @@ whose values stay are not rewritten.
 
 from __future__ import annotations
 
-from orchestrator.algebra.determine import require_determined
 from orchestrator.algebra.ids import ids_of
 from orchestrator.algebra.operators.window import Window
+from orchestrator.algebra.passes.complete_orders import require_determined
 from orchestrator.deltascript.leaves import StateScan
-from orchestrator.strategies.idiff.again import again
-from orchestrator.strategies.idiff.composer import Composer
+from orchestrator.engine.composer import Composer
+from orchestrator.engine.recompute_parts import again
+from orchestrator.engine.states import Upkeep, store
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain
-from orchestrator.strategies.idiff.states import Upkeep, store
 
 
 @maintain.register

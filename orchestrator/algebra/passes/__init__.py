@@ -1,0 +1,1 @@
+"""Rewrites of plans: each takes a plan and returns an equivalent one."""

@@ -1,0 +1,1 @@
+"""Random work with kills, and whether every view is right afterwards."""

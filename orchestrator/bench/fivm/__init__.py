@@ -1,0 +1,1 @@
+"""View trees, measured as in papers/fivm.txt."""

@@ -1,0 +1,250 @@
+"""Covariance matrices (papers/fivm.txt, sections 9.2 and 9.6) and a retailer's sum, in batches.
+
+The paper's 1-IVM has a view and a delta query for each aggregate. Ours could share what aggregates have in
+common, with as many of them in one view as a table can hold: `tuple` does, and is measured beside. What a
+baseline cannot create in its time, or is not asked to, is left out of its measurement, in its favour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import count
+from time import monotonic
+from typing import Any
+
+from psycopg import sql
+
+from orchestrator.api import Orchestrator
+from orchestrator.bench.contenders import (
+    RECOMPUTE,
+    SDBT_STREAMS,
+    SETTLE,
+    TREE,
+    TUPLE,
+    Contender,
+    Series,
+    in_turn,
+    refreshing,
+    require,
+    require_equal,
+    row,
+    view_name,
+)
+from orchestrator.bench.fivm.datasets import CATEGORIES, RETAILER, Dataset
+from orchestrator.bench.measure import Execution
+from orchestrator.bench.report import Bar
+from orchestrator.bench.workload import vacuum
+
+BATCH = 1_000
+ALONE = 3
+"""Times as many runs count where there is no baseline yet."""
+BATCHES = (100, 10_000, 100_000)
+"""Other sizes at which the same is measured."""
+ONE_EACH = Contender("1-IVM", "tuple")
+BASELINES = ((ONE_EACH, 1, 100), (SDBT_STREAMS, 20, None), (TUPLE, 200, None))
+"""With how many scalar aggregates are in one view, and how many there are at most. A table has at most
+1,600 columns, and each aggregate needs several; the recursive one's plans grow with the square."""
+
+TIMES_AT_LEAST = 10
+VIEWS_AT_MOST = 10
+REFRESH_AT_MOST = 1
+"""Times what it took to insert the batch."""
+
+
+def covariance(
+    orchestrator: Orchestrator,
+    data: Dataset,
+    rows: int,
+    most: int | None,
+    batches: Sequence[int],
+    repeat: int,
+    limit: float,
+    seed: int,
+    say: Callable[[str], None],
+) -> tuple[list[dict[str, Any]], list[Bar]]:
+    """Batches of new rows: the covariance of all features, and a scalar aggregate for each."""
+    with data.tables_of(orchestrator, rows, seed):
+        features = data.features(orchestrator)[:most]
+        source = data.source
+        say(f"creating the covariance of {len(features)} features")
+        require(
+            orchestrator, "covar", f"SELECT idivm.covar({', '.join(features)}) AS c {source}", TREE
+        )
+        scalars = _scalars(features)
+        tree = [view_name("covar", TREE)]
+        connection = orchestrator.connection
+        sides = {TREE.label: refreshing(connection, tree)}
+        flat: dict[str, tuple[list[str], int]] = {}
+        inserts: list[Execution] = []
+        starts = count(rows, BATCH)
+
+        def batch(starts: Iterator[int], size: int) -> None:
+            say(f"refreshing after a batch of {size:,}")
+            orchestrator.refresh(*tree, *(view for views, _ in flat.values() for view in views))
+            inserts.append(data.insert(orchestrator, next(starts), size))
+
+        # A session that knows hundreds of views besides takes longer for each of them.
+        vacuum(orchestrator)
+        often = repeat * ALONE
+        alone = in_turn(sides, partial(batch, starts, BATCH), often, SETTLE)[TREE.label]
+        inserted = Series(tuple(inserts[-often:]))
+        flat = {
+            contender.label: _chunks(
+                orchestrator, scalars[:asked], source, contender, size, limit, say
+            )
+            for contender, size, asked in BASELINES
+        }
+        vacuum(orchestrator)
+        sides |= {
+            label: refreshing(connection, views) for label, (views, _) in flat.items() if views
+        }
+        found: list[dict[str, Any]] = []
+        series = in_turn(sides, partial(batch, starts, BATCH), repeat, SETTLE)
+        require_equal(orchestrator, tree)
+        name = f"{data.workload.name}, covariance of {len(features)} features, batches of"
+        for side, one in (("insert, captured", inserted), (f"{TREE.label}, alone", alone)):
+            found.append(row(f"{name} {BATCH:,}", rows, side, one, batch=BATCH))
+        called = {
+            side: f"{side}, {flat[side][1]} of {len(scalars)} aggregates"
+            if side in flat and flat[side][1] < len(scalars)
+            else side
+            for side in sides
+        }
+        for side, one in series.items():
+            made = row(f"{name} {BATCH:,}", rows, called[side], one, batch=BATCH)
+            found.append(made | _beside(data, side, one, series["viewtree"]))
+        first = next(starts)
+        for size in batches:
+            some = in_turn(sides, partial(batch, count(first, size), size), min(repeat, 3), 1)
+            first += size * (min(repeat, 3) + 1)
+            for side, one in some.items():
+                found.append(row(f"{name} {size:,}", rows, called[side], one, batch=size))
+        states = orchestrator.explain(tree[0]).details["states"]
+        views = sum("key" in state for state in states)
+    if data is not RETAILER:
+        return found, [Bar(f"{data.workload.name}, stored views", views, "<=", VIEWS_AT_MOST)]
+    bars = [
+        Bar(
+            f"covariance, times the throughput of {side}",
+            round(one.times_slower_than(series["viewtree"]), 1),
+            ">=",
+            TIMES_AT_LEAST,
+        )
+        for side, one in series.items()
+        if side not in (TREE.label, TUPLE.label)
+    ]
+    cost = alone.times_slower_than(inserted)
+    return found, [
+        *bars,
+        Bar("covariance, stored views", views, "<=", VIEWS_AT_MOST),
+        Bar("covariance, times the insert of the batch", round(cost, 2), "<=", REFRESH_AT_MOST),
+    ]
+
+
+def categories(
+    orchestrator: Orchestrator,
+    data: Dataset,
+    rows: int,
+    most: int | None,
+    repeat: int,
+    seed: int,
+    say: Callable[[str], None],
+) -> tuple[list[dict[str, Any]], list[Bar]]:
+    """The covariance of numbers and categories beside the one that has all of them as numbers."""
+    with data.tables_of(orchestrator, rows, seed):
+        features = data.features(orchestrator)[:most]
+        mixed = [f"idivm.categorical({f})" if f in data.categorical else f for f in features]
+        mixed += sorted(data.texts)
+        views: dict[str, str] = {}
+        for label, listed in ((TREE.label, features), (CATEGORIES, mixed)):
+            say(f"creating the covariance ({label})")
+            query = f"SELECT idivm.covar({', '.join(listed)}) AS c {data.source}"
+            views[label] = require(orchestrator, f"covar{len(views)}", query, TREE)
+        vacuum(orchestrator)
+        starts = count(rows, BATCH)
+
+        def batch() -> None:
+            say(f"refreshing after a batch of {BATCH:,}")
+            orchestrator.refresh(*views.values())
+            data.insert(orchestrator, next(starts), BATCH)
+
+        connection = orchestrator.connection
+        sides = {label: refreshing(connection, [view]) for label, view in views.items()}
+        series = in_turn(sides, batch, repeat, 1)
+        require_equal(orchestrator, list(views.values()))
+    number = len(data.categorical.intersection(features) | data.texts)
+    name = f"{data.workload.name}, covariance of {len(mixed)} features, {number} categories"
+    return [
+        row(name, rows, label, one, batch=BATCH) | _beside(data, label, one, series[TREE.label])
+        for label, one in series.items()
+    ], []
+
+
+def _beside(data: Dataset, side: str, one: Series, tree: Series) -> dict[str, Any]:
+    """How many times the throughput of a side the view tree has, here and in the paper."""
+    ratio = None if one is tree else round(one.times_slower_than(tree), 2)
+    return {"ratio": ratio, "paper": data.paper.get(side)}
+
+
+def total(
+    orchestrator: Orchestrator, rows: int, repeat: int, seed: int, say: Callable[[str], None]
+) -> tuple[list[dict[str, Any]], list[Bar]]:
+    """The sum of all units, when rows come into every table."""
+    contenders = (TREE, TUPLE, SDBT_STREAMS, RECOMPUTE)
+    retailer = RETAILER.workload
+    with retailer.tables(orchestrator, {"rows": rows, "seed": seed}):
+        query = f"SELECT sum(units) AS total {RETAILER.source}"
+        views: dict[str, str] = {}
+        for one in contenders:
+            say(f"creating the sum of units ({one.label})")
+            views[one.label] = require(orchestrator, "total", query, one)
+        vacuum(orchestrator)
+        numbers = count(1_000)
+
+        def arrive() -> None:
+            orchestrator.refresh(*views.values())
+            text = sql.SQL(retailer.text("arrivals")).format(number=sql.Literal(next(numbers)))
+            orchestrator.connection.execute(text)
+
+        sides = {label: refreshing(orchestrator.connection, [v]) for label, v in views.items()}
+        series = in_turn(sides, arrive, repeat, SETTLE)
+        require_equal(orchestrator, list(views.values()))
+    name = f"sum over the retailer, {BATCH:,} rows into all tables"
+    return [row(name, rows, side, one, batch=BATCH) for side, one in series.items()], []
+
+
+def _chunks(
+    orchestrator: Orchestrator,
+    scalars: Sequence[str],
+    source: str,
+    contender: Contender,
+    size: int,
+    limit: float,
+    say: Callable[[str], None],
+) -> tuple[list[str], int]:
+    """Views of scalar aggregates, as many as are created in so many seconds, and their number."""
+    made: list[str] = []
+    until = monotonic() + limit
+    for start in range(0, len(scalars), size):
+        if monotonic() > until:
+            say(f"{contender.label}: the time is up after {start} of {len(scalars)} aggregates")
+            return made, start
+        say(f"creating scalar aggregates {start + 1:,} to {start + size:,} ({contender.label})")
+        listed = ", ".join(
+            f"{text} AS s{n}" for n, text in enumerate(scalars[start : start + size])
+        )
+        name = f"scalar{len(made)}"
+        require(orchestrator, name, f"SELECT {listed} {source}", contender)
+        made.append(view_name(name, contender))
+    return made, len(scalars)
+
+
+def _scalars(features: Sequence[str]) -> list[str]:
+    """The entries of the covariance matrix as aggregates of their own.
+
+    >>> _scalars(["a", "b"])
+    ['sum(a)', 'sum(b)', 'sum(a * a)', 'sum(a * b)', 'sum(b * b)']
+    """
+    pairs = [(a, b) for i, a in enumerate(features) for b in features[i:]]
+    return [*(f"sum({a})" for a in features), *(f"sum({a} * {b})" for a, b in pairs)]

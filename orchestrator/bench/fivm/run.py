@@ -1,0 +1,200 @@
+"""View trees: one row of growing data, a covariance matrix over a join, a join kept factorized, paths, matrices.
+
+After papers/fivm.txt, sections 7.2 and 9: updates of a q-hierarchical query and the way to its next row
+take constant time, and one tree with the covariance ring takes the place of a scalar aggregate for each
+pair of features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from psycopg import sql
+
+from orchestrator.api import Orchestrator, connect
+from orchestrator.bench.contenders import (
+    SETTLE,
+    TREE,
+    Contender,
+    Series,
+    in_turn,
+    refreshing,
+    require,
+    require_equal,
+    row,
+)
+from orchestrator.bench.fivm import housing, matrices, paths, retailer, training
+from orchestrator.bench.fivm.datasets import FAVORITA, FLIGHTS, HOUSING, RETAILER
+from orchestrator.bench.measure import (
+    STEADY,
+    Execution,
+    explained,
+    in_c_or_say,
+    machine,
+    own_server,
+    slope,
+)
+from orchestrator.bench.report import Bar, Report, progress
+from orchestrator.bench.workload import Workload, vacuum
+from orchestrator.errors import UsageError
+from orchestrator.runtime.enumeration import ordered
+
+STAR = Workload("star")
+ROWS = Contender("factorized", "viewtree", (("representation", "factorized"),))
+
+SIZES = (10_000, 100_000, 1_000_000)
+PARTS = (
+    "updates",
+    "covariance",
+    "houses",
+    "favorita",
+    "categories",
+    "training",
+    "sum",
+    "housing",
+    "paths",
+    "matrices",
+)
+COVARIANCES = {"covariance": RETAILER, "houses": HOUSING, "favorita": FAVORITA}
+"""Whose covariance a part measures."""
+READ = 1_000
+"""Rows of a result that are read to see what one takes."""
+
+SLOPE_BELOW = 0.1
+
+Measured = tuple[list[dict[str, Any]], list[Bar]]
+
+
+def run(
+    *,
+    dsn: str | None = None,
+    parts: Sequence[str] = PARTS,
+    sizes: Sequence[int] = SIZES,
+    rows: int = 100_000,
+    features: int | None = None,
+    batches: Sequence[int] = retailer.BATCHES,
+    scales: Sequence[int] = housing.SCALES,
+    postcodes: int = housing.POSTCODES,
+    lengths: Sequence[int] = paths.LENGTHS,
+    seconds: float = 10,
+    matrix_sizes: Sequence[int] = matrices.SIZES,
+    repeat: int = 5,
+    limit: float = 300,
+    seed: int = 1,
+    pg: int | None = None,
+    say: Callable[[str], None] = progress,
+) -> Report:
+    """Measures on a server of its own, or in schema idivm_bench of the database at `dsn`."""
+    if repeat < 1 or rows < retailer.BATCH or any(size < 1_000 for size in sizes):
+        raise UsageError("The benchmark needs --repeat of 1 or more, and 1,000 rows or more.")
+    if not all(2 <= length <= paths.LENGTHS[-1] for length in lengths):
+        raise UsageError(f"Paths have a length of 2 to {paths.LENGTHS[-1]}.")
+
+    def measured(part: str, orchestrator: Orchestrator) -> Measured:
+        if part == "updates":
+            return _updates(orchestrator, sizes, repeat, seed, say)
+        if part in COVARIANCES:
+            data = COVARIANCES[part]
+            return retailer.covariance(
+                orchestrator, data, rows, features, batches, repeat, limit, seed, say
+            )
+        if part == "categories":
+            few = max(rows // 10, retailer.BATCH)
+            both = [
+                retailer.categories(orchestrator, data, few, features, repeat, seed, say)
+                for data in (FAVORITA, FLIGHTS)
+            ]
+            return [one for found, _ in both for one in found], []
+        if part == "training":
+            return training.measure(orchestrator, rows, features, repeat, seed, say)
+        if part == "sum":
+            return retailer.total(orchestrator, rows, repeat, seed, say)
+        if part == "housing":
+            return housing.measure(orchestrator, scales, postcodes, repeat, seed, say)
+        if part == "paths":
+            return paths.measure(orchestrator, lengths, seconds, limit, seed, say)
+        return matrices.measure(orchestrator, matrix_sizes, repeat, limit, seed, say)
+
+    def on(at: str) -> Report:
+        with connect(at) as orchestrator:
+            described = machine(orchestrator.connection)
+            found = [measured(part, orchestrator) for part in PARTS if part in parts]
+        return Report(
+            "fivm",
+            described,
+            tuple({**one, **_beside(one)} for rows, _ in found for one in rows),
+            tuple(one for _, bars in found for one in bars),
+        )
+
+    if dsn is not None:
+        return on(dsn)
+    with own_server(pg, {**STEADY, "shared_buffers": "1GB"}) as server:
+        in_c_or_say(server, "So triples and capture are measured in plpgsql.", say)
+        return on(server.up().dsn)
+
+
+def _beside(one: Mapping[str, Any]) -> dict[str, Any]:
+    """How many times slower a row's side is than the view tree, and what the paper has, if it is known."""
+    return {name: one.get(name) for name in ("ratio", "paper")}
+
+
+def _updates(
+    orchestrator: Orchestrator,
+    sizes: Sequence[int],
+    repeat: int,
+    seed: int,
+    say: Callable[[str], None],
+) -> Measured:
+    """One changed row of a q-hierarchical query, and the next row of its result, over growing data."""
+    found: list[dict[str, Any]] = []
+    points: dict[str, list[tuple[float, float]]] = {"a change": [], "the next row": []}
+    rounds = count()
+    for size in sizes:
+        say(f"updating one of {size:,} rows")
+        with STAR.tables(orchestrator, {"rows": size, "seed": seed}):
+            views = {
+                one.label: require(orchestrator, "v", STAR.text(query), one)
+                for one, query in ((TREE, "v"), (ROWS, "rows"))
+            }
+            vacuum(orchestrator)
+
+            def change(views: Sequence[str] = tuple(views.values())) -> None:
+                orchestrator.refresh(*views)
+                orchestrator.connection.execute(
+                    STAR.text("change").encode(), {"round": next(rounds)}
+                )
+
+            sides = {
+                label: refreshing(orchestrator.connection, [view]) for label, view in views.items()
+            }
+            series = in_turn(sides, change, repeat, SETTLE)
+            require_equal(orchestrator, [views[TREE.label]])
+            for label, one in series.items():
+                found.append(row("one row", size, label, one))
+                points["a change"].append((size, one.buffers))
+            first, more = (
+                Series(tuple(_read(orchestrator, views[ROWS.label], n) for _ in range(repeat)))
+                for n in (1, 1 + READ)
+            )
+            found.append(row("the first row", size, ROWS.label, first))
+            found.append(row(f"{READ:,} rows more", size, ROWS.label, more, batch=READ))
+            points["the next row"].append((size, more.buffers / READ))
+            points.setdefault("the first row", []).append((size, first.buffers))
+    if len(sizes) < 2:
+        return found, []
+    return found, [
+        Bar(f"q-hierarchical, slope of buffers touched by {what}", slope(one), "<", SLOPE_BELOW)
+        for what, one in points.items()
+    ]
+
+
+def _read(orchestrator: Orchestrator, view: str, rows: int) -> Execution:
+    """Reads some rows of a view in the way of `Orchestrator.enumerate`."""
+    text = sql.SQL("SELECT * FROM {} LIMIT {}").format(
+        sql.Identifier(*view.split(".")), sql.Literal(rows)
+    )
+    with orchestrator.connection.transaction():
+        ordered.by_lookups(orchestrator.connection)
+        return explained(orchestrator.connection, text.as_string(orchestrator.connection))

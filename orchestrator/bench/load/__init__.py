@@ -1,0 +1,1 @@
+"""Bulk loads and initial states by Spark."""

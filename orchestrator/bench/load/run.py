@@ -1,0 +1,313 @@
+"""How fast bulk loads are: beside psql's \\copy and Spark's own JDBC writer, and in what memory.
+
+And how long the initial states of views take, by Spark and by PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from orchestrator.api import connect
+from orchestrator.bench.load.states import measure
+from orchestrator.bench.measure import alternate, durable_server, machine, require_durable_commits
+from orchestrator.bench.report import Bar, Report, progress
+from orchestrator.errors import NameTakenError, ServerError, UsageError
+from orchestrator.server import installations
+
+SCHEMA = "idivm_bench_load"
+TABLE = sql.Identifier(SCHEMA, "parts")
+OF_COPY_AT_LEAST = 0.4
+OF_JDBC_AT_LEAST = 2.0
+MEMORY_AT_MOST = 1.1
+"""Flat: the driver may need a tenth more for ten times the rows."""
+
+
+@dataclass(frozen=True)
+class _Bench:
+    dsn: str
+    rows: int
+    repeat: int
+    users: int
+    """Of BSMA, for the initial states."""
+    jdbc_jar: str | None
+    master: str
+    say: Callable[[str], None]
+
+
+def run(
+    *,
+    dsn: str | None = None,
+    rows: int = 5_000_000,
+    repeat: int = 3,
+    memory_rows: int = 1_000_000,
+    users: int = 10_000,
+    jdbc_jar: str | None = None,
+    master: str = "local[*]",
+    pg: int | None = None,
+    say: Callable[[str], None] = progress,
+) -> Report:
+    """Measures loads of the parts schema on a server of its own, or in a schema of `dsn`."""
+    if min(rows, repeat) < 1:
+        raise UsageError("The benchmark needs --rows and --repeat of 1 or more.")
+    if dsn is None:
+        with durable_server(pg) as own:
+            return run(
+                dsn=_with_password(own),
+                rows=rows,
+                repeat=repeat,
+                memory_rows=memory_rows,
+                users=users,
+                jdbc_jar=jdbc_jar,
+                master=master,
+                say=say,
+            )
+    from orchestrator.spark.formats.jdbc import driver_jar
+
+    jar = jdbc_jar or driver_jar()
+    bench = _Bench(dsn, rows, repeat, users, jar, master, say)
+    with _empty_table(dsn) as described, tempfile.TemporaryDirectory() as folder:
+        speeds, bars = _throughput(bench, Path(folder))
+        memory: tuple[dict[str, Any], ...] = ()
+        if memory_rows:
+            memory, flat = _memory(bench, Path(folder), memory_rows)
+            bars = (*bars, flat)
+        return Report("load", described, (*speeds, *memory), bars)
+
+
+def _throughput(bench: _Bench, folder: Path) -> tuple[tuple[dict[str, Any], ...], tuple[Bar, ...]]:
+    from orchestrator.spark.loading.load import SETTINGS
+    from orchestrator.spark.session import spark_session
+
+    csv = folder / "parts.csv"
+    bench.say(f"writing {bench.rows:,} rows of CSV")
+    write_parts(csv, bench.rows)
+    config = {**SETTINGS, **({"spark.jars": bench.jdbc_jar} if bench.jdbc_jar else {})}
+    with spark_session(bench.master, "idivm bench load", **config) as spark:
+        parquet = folder / "parts.parquet"
+        frame = spark.read.option("header", "true").schema(_SCHEMA).csv(str(csv))
+        frame.write.parquet(str(parquet))
+
+        def load(path: Path) -> Callable[[], float]:
+            def once() -> float:
+                _truncate(bench.dsn)
+                bench.say(f"idivm load of {path.name}")
+                with connect(bench.dsn) as orchestrator:
+                    report = orchestrator.load(path, f"{SCHEMA}.parts", again=True, spark=spark)
+                _verify(bench)
+                return report.seconds
+
+            return once
+
+        def copy() -> float:
+            _truncate(bench.dsn)
+            bench.say("psql \\copy")
+            return _timed(lambda: _psql_copy(bench.dsn, csv))
+
+        def jdbc() -> float:
+            _truncate(bench.dsn)
+            bench.say("Spark's JDBC writer")
+            source = spark.read.option("header", "true").schema(_SCHEMA).csv(str(csv))
+            url, properties = jdbc_target(bench.dsn)
+            return _timed(
+                lambda: source.write.mode("append").jdbc(
+                    url, f"{SCHEMA}.parts", properties=properties
+                )
+            )
+
+        beside_copy = alternate(load(csv), copy, bench.repeat)
+        from_parquet = alternate(load(parquet), copy, bench.repeat, warm_up=0)
+        rows = [
+            _row(bench, "idivm load, CSV", beside_copy.medians[0]),
+            _row(bench, "idivm load, Parquet", from_parquet.medians[0]),
+            _row(bench, "psql \\copy, CSV", beside_copy.medians[1]),
+        ]
+        bars = [
+            Bar(
+                "idivm load from CSV, rate / psql \\copy",
+                beside_copy.ratio,
+                ">=",
+                OF_COPY_AT_LEAST,
+            )
+        ]
+        if bench.jdbc_jar:
+            beside_jdbc = alternate(load(csv), jdbc, 1, warm_up=0)
+            rows.append(_row(bench, "Spark's JDBC writer", beside_jdbc.medians[1]))
+            bars.append(
+                Bar(
+                    "idivm load from CSV, rate / Spark's JDBC writer",
+                    beside_jdbc.ratio,
+                    ">=",
+                    OF_JDBC_AT_LEAST,
+                )
+            )
+        else:
+            bench.say("no JDBC driver found (--jdbc-jar; on Debian libpostgresql-jdbc-java)")
+        if bench.users:
+            states, equal = measure(
+                bench.dsn, spark, users=bench.users, repeat=bench.repeat, say=bench.say
+            )
+            rows += states
+            bars.append(equal)
+    return tuple(rows), tuple(bars)
+
+
+_SCHEMA = "pid int, price decimal(10,2), name string"
+
+
+def write_parts(path: Path, rows: int) -> None:
+    """A file of the parts schema: a key, a price, a name."""
+    with path.open("w") as file:
+        file.write("pid,price,name\n")
+        for first in range(0, rows, 10_000):
+            file.writelines(
+                f"{n},{n * 7919 % 100_000 / 100:.2f},part {n}\n"
+                for n in range(first, min(first + 10_000, rows))
+            )
+
+
+def _row(bench: _Bench, name: str, seconds: float) -> dict[str, Any]:
+    return {
+        "measured": name,
+        "rows": bench.rows,
+        "seconds": seconds,
+        "rows/s": bench.rows / seconds,
+        "driver MiB": None,
+    }
+
+
+@contextmanager
+def _empty_table(dsn: str) -> Iterator[dict[str, str]]:
+    with connect(dsn) as orchestrator:
+        connection = orchestrator.connection
+        require_durable_commits(connection)
+        schema = sql.Identifier(SCHEMA)
+        if connection.execute("SELECT to_regnamespace(%s)", [SCHEMA]).fetchone() != (None,):
+            raise NameTakenError(
+                f"The database has a schema {SCHEMA} already: drop it (DROP SCHEMA {SCHEMA} "
+                "CASCADE) if an earlier measurement left it, or measure in another database."
+            )
+        try:
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
+            connection.execute(
+                sql.SQL(
+                    "CREATE TABLE {} (pid integer PRIMARY KEY, price numeric(10,2) NOT NULL,"
+                    " name text NOT NULL)"
+                ).format(TABLE)
+            )
+            yield machine(connection)
+        finally:
+            connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(schema))
+
+
+def _with_password(dsn: str) -> str:
+    """Our own server with a way in for JDBC, which comes over TCP."""
+    password = secrets.token_hex(16)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("ALTER ROLE CURRENT_USER PASSWORD {}").format(sql.Literal(password))
+        )
+    return make_conninfo(dsn, password=password)
+
+
+def _truncate(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("TRUNCATE {}").format(TABLE))
+
+
+def _verify(bench: _Bench) -> None:
+    with psycopg.connect(bench.dsn) as connection:
+        row = connection.execute(
+            sql.SQL("SELECT count(*), sum(pid::bigint) FROM {}").format(TABLE)
+        ).fetchone()
+    if row != (bench.rows, bench.rows * (bench.rows - 1) // 2):
+        raise ServerError(f"The load is wrong: {row} came of {bench.rows:,} rows.")
+
+
+def _timed(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def _psql_copy(dsn: str, path: Path) -> None:
+    command = f"\\copy {SCHEMA}.parts FROM '{path}' (FORMAT csv, HEADER)"
+    done = subprocess.run([_psql(), "-qX", dsn, "-c", command], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise ServerError(f"psql failed, it says: {done.stderr.strip().splitlines()[-1]}.")
+
+
+def _psql() -> str:
+    for installation in installations():
+        if os.access(installation.program("psql"), os.X_OK):
+            return installation.program("psql")
+    if found := shutil.which("psql"):
+        return found
+    raise ServerError("psql is not found here: install it (on Debian postgresql-client).")
+
+
+def jdbc_target(dsn: str) -> tuple[str, dict[str, str]]:
+    """The URL and the properties by which Spark's JDBC writer reaches the same server.
+
+    JDBC knows no Unix sockets, so that the server has to listen on the loopback as well.
+    """
+    values = conninfo_to_dict(dsn)
+    host = str(values.get("host") or "127.0.0.1")
+    host = "127.0.0.1" if host.startswith("/") else host
+    url = f"jdbc:postgresql://{host}:{values.get('port', 5432)}/{values.get('dbname', 'postgres')}"
+    properties = {"driver": "org.postgresql.Driver", "user": str(values.get("user", ""))}
+    if password := values.get("password"):
+        properties["password"] = str(password)
+    return url, properties
+
+
+_DRIVER = """
+import re, sys
+from orchestrator.api import connect
+with connect(sys.argv[1]) as orchestrator:
+    orchestrator.load(sys.argv[2], sys.argv[3], again=True, master=sys.argv[4])
+# Not getrusage: what that tells of a young process is the peak of its parent.
+print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
+"""
+
+
+def _memory(bench: _Bench, folder: Path, rows: int) -> tuple[tuple[dict[str, Any], ...], Bar]:
+    """The peak of the driver process for so many rows and for ten times as many."""
+    peaks, told = [], []
+    for number in (rows, 10 * rows):
+        path = folder / "memory.csv"
+        bench.say(f"memory of the driver, {number:,} rows")
+        write_parts(path, number)
+        _truncate(bench.dsn)
+        command = [sys.executable, "-c", _DRIVER, bench.dsn, str(path), f"{SCHEMA}.parts"]
+        started = time.perf_counter()
+        done = subprocess.run([*command, bench.master], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise ServerError(f"The load failed: {done.stderr.strip().splitlines()[-1]}.")
+        seconds = time.perf_counter() - started
+        peaks.append(int(done.stdout))
+        told.append(
+            {
+                "measured": "driver process, CSV, start of Spark included",
+                "rows": number,
+                "seconds": seconds,
+                "rows/s": number / seconds,
+                "driver MiB": int(done.stdout) / 1024,
+            }
+        )
+    name = f"peak memory of the driver, {10 * rows:,} / {rows:,} rows"
+    return tuple(told), Bar(name, peaks[1] / peaks[0], "<=", MEMORY_AT_MOST)

@@ -1,0 +1,1 @@
+"""The running example of papers/idivm.txt."""

@@ -1,0 +1,159 @@
+"""What the benchmark of the running example found, as rows and bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orchestrator.bench.contenders import ID, TUPLE, Contender, Series
+from orchestrator.bench.parts.against import BY_HAND, MATERIALIZED, PAIR, Against
+from orchestrator.bench.parts.formula import Costs, aggregate_speedup, growth, spj_speedup
+from orchestrator.bench.report import Bar
+
+D, J, S, F = 200, 2, 20, 10
+"""The paper's defaults (figure 11b)."""
+
+TIMES_BY_HAND_AT_MOST = 1.5
+TIMES_FASTER_THAN_MATERIALIZED = 15.0
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place on an axis."""
+
+    varied: str
+    view: str = "V'"
+    d: int = D
+    j: int = J
+    s: int = S
+    f: int = F
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the strategies took at a point."""
+
+    point: Point
+    costs: Costs
+    series: dict[str, Series]
+    refused: dict[str, str]
+
+    def beside(self, other: Measured) -> Measured:
+        """The same with what others took at the same point."""
+        return replace(
+            self,
+            series={**self.series, **other.series},
+            refused={**self.refused, **other.refused},
+        )
+
+
+def _row(parts: int, point: Point, strategy: str, series: Series | None) -> dict[str, Any]:
+    return {
+        "varied": point.varied,
+        "parts": parts,
+        "view": point.view,
+        "d": point.d,
+        "j": point.j,
+        "s %": point.s,
+        "f": point.f,
+        "strategy": strategy,
+        "ms": series.milliseconds if series else None,
+        "from": min(series.times) if series else None,
+        "to": max(series.times) if series else None,
+        "buffers": series.buffers if series else None,
+        "time / id": None,
+        "buffers / id": None,
+        "formula": None,
+        "paper": None,
+        "a": None,
+        "p": None,
+        "g": None,
+        "note": "",
+    }
+
+
+def rows(parts: int, measured: Measured) -> Iterator[dict[str, Any]]:
+    """A row for each strategy; the formula stands beside the one that it is of."""
+    predict = spj_speedup if measured.point.view == "V" else aggregate_speedup
+    base = measured.series.get(ID.label)
+    for label, series in measured.series.items():
+        row = _row(parts, measured.point, label, series)
+        row.update(a=measured.costs.a, p=measured.costs.p, g=measured.costs.g)
+        if base is not None:
+            row["time / id"] = series.times_slower_than(base)
+            row["buffers / id"] = series.times_more_buffers_than(base)
+        if label == TUPLE.label:
+            row["formula"] = predict(measured.costs)
+            row["paper"] = _paper(measured.point)
+        yield row
+    for label, reason in measured.refused.items():
+        yield {**_row(parts, measured.point, label, None), "note": reason}
+
+
+def _paper(point: Point) -> str | None:
+    """What section 7.2 says of the speedup; the figure has no other numbers."""
+    if point.view == "V":
+        return None
+    if point.varied == "s":
+        return "1.2" if point.s == 100 else None
+    if point.varied == "j":
+        return "grows"
+    return "4 to 5"
+
+
+def against_rows(parts: int, one: Against, subject: Contender) -> Iterator[dict[str, Any]]:
+    """A row for each rival, beside the refresh."""
+    sides = {subject.label: one.refresh, BY_HAND: one.by_hand, MATERIALIZED: one.materialized}
+    for label, series in sides.items():
+        yield {
+            **_row(parts, Point("against", view=one.case), label, series),
+            "time / id": series.times_slower_than(one.refresh) if subject == ID else None,
+            "buffers / id": series.times_more_buffers_than(one.refresh) if subject == ID else None,
+        }
+
+
+def join_bars(measured: Sequence[Measured]) -> Iterator[Bar]:
+    """Slopes over j: that of ID must be no more than chance, that of tuple-based must be more."""
+    for contender, op in ((ID, "<="), (TUPLE, ">")):
+        runs = {
+            one.point.j: one.series[contender.label].times
+            for one in measured
+            if contender.label in one.series
+        }
+        if len(runs) < 3:
+            continue
+        found = growth(runs)
+        name = (
+            f"{contender.label}, growth of time with j ({found.per_step:+.1%} a join), "
+            "slope in standard errors"
+        )
+        yield Bar(name, found.in_errors, op, found.limit)
+
+
+def against_bars(compared: Mapping[int, Sequence[Against]]) -> Iterator[Bar]:
+    """Limits on a refresh of both views, beside its rivals with the most data."""
+    factors = {n: one for n, cases in compared.items() for one in cases if one.case == PAIR}
+    if not factors:
+        return
+    largest = factors[max(factors)]
+    yield Bar(
+        f"{PAIR}, refresh / SQL by hand, time",
+        largest.times_by_hand,
+        "<=",
+        TIMES_BY_HAND_AT_MOST,
+    )
+    yield Bar(
+        f"{PAIR}, REFRESH MATERIALIZED VIEW / refresh, time",
+        largest.times_faster,
+        ">=",
+        TIMES_FASTER_THAN_MATERIALIZED,
+    )
+    if len(factors) > 1:
+        smallest = factors[min(factors)]
+        yield Bar(
+            f"{PAIR}, that factor / the factor with a tenth of the data",
+            largest.times_faster / smallest.times_faster,
+            ">",
+            1.0,
+        )

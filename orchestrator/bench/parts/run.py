@@ -1,0 +1,324 @@
+"""The running example of papers/idivm.txt under price updates: its figure 12, and what SQL can do.
+
+At each point of four axes (diff size d, joins j, selectivity s, fanout f) the strategies maintain
+V' side by side; every refresh follows d price updates. The formula beside them is the paper's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from orchestrator.api import Orchestrator, connect
+from orchestrator.bench.contenders import (
+    ID,
+    RECOMPUTE,
+    SDBT_STREAMS,
+    SETTLE,
+    TUPLE,
+    Contender,
+    Series,
+    create,
+    in_turn,
+    offered,
+    refreshing,
+    require_equal,
+    require_strategy,
+    sdbt_fixed,
+    view_name,
+)
+from orchestrator.bench.measure import (
+    STEADY,
+    in_c_or_say,
+    machine,
+    own_server,
+    require_durable_commits,
+)
+from orchestrator.bench.parts import against
+from orchestrator.bench.parts.against import PAIR, Against
+from orchestrator.bench.parts.data import FILES, WORKLOAD, Dataset, Prices, query
+from orchestrator.bench.parts.report import (
+    D,
+    F,
+    J,
+    Measured,
+    Point,
+    S,
+    against_bars,
+    against_rows,
+    join_bars,
+    rows,
+)
+from orchestrator.bench.report import Report, progress
+from orchestrator.bench.workload import vacuum
+from orchestrator.errors import UsageError
+
+CONTENDERS = (ID, TUPLE, sdbt_fixed("parts"), SDBT_STREAMS, RECOMPUTE)
+
+PARTS = 100_000
+"""Parts, and as many devices, at scale 1; the paper has 50 times as many."""
+
+RECOMPUTATIONS = 3
+"""Runs of what costs as much as the query."""
+
+SHARED_BUFFERS = "1GB"
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The values of each parameter while the others keep their defaults; empty: left out."""
+
+    d: tuple[int, ...] = (100, 200, 300, 400, 500, 2_000, 5_000, 15_000)
+    j: tuple[int, ...] = (2, 3, 4, 5, 6)
+    s: tuple[int, ...] = (6, 12, 25, 50, 100)
+    f: tuple[int, ...] = (5, 10, 15, 20, 25)
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """One run of the benchmark: where, how much, and whom to tell of progress."""
+
+    orchestrator: Orchestrator
+    contenders: tuple[Contender, ...]
+    parts: int
+    repeat: int
+    seed: int
+    say: Callable[[str], None]
+
+
+def run(
+    *,
+    dsn: str | None = None,
+    scale: float = 1.0,
+    repeat: int = 5,
+    seed: int = 1,
+    d: Sequence[int] = Axes.d,
+    j: Sequence[int] = Axes.j,
+    s: Sequence[int] = Axes.s,
+    f: Sequence[int] = Axes.f,
+    strategies: Sequence[str] = (),
+    compare: bool = True,
+    pg: int | None = None,
+    say: Callable[[str], None] = progress,
+) -> Report:
+    """Measures on a server of its own, or in schema idivm_bench of the database at `dsn`.
+
+    At scale 1 there are 100,000 parts, as many devices, and a million rows that join them.
+    """
+    axes = Axes(tuple(d), tuple(j), tuple(s), tuple(f))
+    parts = round(PARTS * scale)
+    _require_sense(axes, parts, repeat)
+    if dsn is None:
+        with own_server(pg, {**STEADY, "shared_buffers": SHARED_BUFFERS}) as server:
+            in_c_or_say(server, "So capture is measured in plpgsql.", say)
+            return run(
+                dsn=server.up().dsn,
+                scale=scale,
+                repeat=repeat,
+                seed=seed,
+                d=d,
+                j=j,
+                s=s,
+                f=f,
+                strategies=strategies,
+                compare=compare,
+                say=say,
+            )
+    with connect(dsn) as orchestrator:
+        require_durable_commits(orchestrator.connection)
+        tiny = Dataset(parts=10, fanout=2, selectivity=50, joins=2).settings()
+        with WORKLOAD.tables(orchestrator, tiny):
+            contenders = offered(orchestrator, CONTENDERS, query("V'"), strategies)
+        bench = _Bench(orchestrator, contenders, parts, repeat, seed, say)
+        described = machine(orchestrator.connection)
+        measured = [one for group in _groups(axes, parts) for one in _measure_group(bench, group)]
+        compared = _compare(bench) if compare else {}
+    subject = contenders[0]
+    found = [row for one in measured for row in rows(parts, one)]
+    found += [
+        row
+        for number, cases in compared.items()
+        for one in cases
+        for row in against_rows(number, one, subject)
+    ]
+    bars = (
+        *join_bars([one for one in measured if one.point.varied == "j"]),
+        *(against_bars(compared) if subject == ID else ()),
+    )
+    return Report("parts", described, tuple(found), bars)
+
+
+def _require_sense(axes: Axes, parts: int, repeat: int) -> None:
+    if repeat < 1:
+        raise UsageError(f"The benchmark needs --repeat of 1 or more, not {repeat}.")
+    if parts < D:
+        raise UsageError(
+            f"The benchmark updates {D} of the parts, and at this scale there are {parts}: "
+            f"give --scale {D / PARTS} or more."
+        )
+    limits = {
+        "d": (axes.d, 1, 10**9),
+        "j": (axes.j, 2, 10),
+        "s": (axes.s, 1, 100),
+        "f": (axes.f, 1, parts),
+    }
+    for name, (values, least, most) in limits.items():
+        for value in values:
+            if not least <= value <= most:
+                raise UsageError(f"--{name} takes numbers from {least} to {most}, not {value}.")
+
+
+def _groups(axes: Axes, parts: int) -> Iterator[tuple[Dataset, list[Point]]]:
+    """The points that share tables; values of d above the number of parts are left out."""
+    points = [
+        *(Point("d", d=d) for d in axes.d if d <= parts),
+        *((Point("d", view="V"),) if axes.d else ()),
+        *(Point("j", j=j, s=100) for j in axes.j),
+        *(Point("s", s=s) for s in axes.s),
+        *(Point("f", f=f) for f in axes.f),
+    ]
+
+    def tables(point: Point) -> Dataset:
+        joins = max(axes.j) if point.varied == "j" else J
+        return Dataset(parts, point.f, point.s, joins)
+
+    for dataset, group in itertools.groupby(points, tables):
+        yield dataset, list(group)
+
+
+@contextmanager
+def _tables(bench: _Bench, dataset: Dataset) -> Iterator[None]:
+    seeded = {**dataset.settings(), "seed": bench.seed}
+    bench.say(f"loading {dataset.parts:,} parts of {dataset.fanout} devices each")
+    with WORKLOAD.tables(bench.orchestrator, seeded):
+        yield
+
+
+def _measure_group(bench: _Bench, group: tuple[Dataset, list[Point]]) -> Iterator[Measured]:
+    dataset, points = group
+    with _tables(bench, dataset):
+        for _, same_view in itertools.groupby(points, lambda point: point.view):
+            at = list(same_view)
+            found: dict[Point, Measured] = {}
+            for together in _together(bench.contenders, at[0]):
+                measure = _measure_joins if at[0].varied == "j" else _measure_view
+                for one in measure(bench, at, together):
+                    before = found.get(one.point)
+                    found[one.point] = before.beside(one) if before else one
+            yield from found.values()
+
+
+def _together(contenders: tuple[Contender, ...], point: Point) -> list[tuple[Contender, ...]]:
+    """Who is measured in turn: what takes a thousand times as long runs by itself, and less often.
+
+    That recomputing costs the same for every diff is worth showing on one axis. On axis j the
+    points are measured in turn, as it is their difference that counts.
+    """
+    quick = tuple(one for one in contenders if one != RECOMPUTE)
+    slow = tuple(one for one in contenders if one == RECOMPUTE)
+    if point.varied == "j":
+        return [(one,) for one in quick or slow]
+    if quick and point.varied != "d":
+        return [quick]
+    return [group for group in (quick, slow) if group]
+
+
+def _measure_view(
+    bench: _Bench, points: Sequence[Point], contenders: Sequence[Contender]
+) -> Iterator[Measured]:
+    """Measures the contenders in turn, at points that differ in d alone."""
+    first = points[0]
+    name, text = FILES[first.view], query(first.view, first.j)
+    bench.say(f"creating {first.view} by {', '.join(one.label for one in contenders)}")
+    refused = {}
+    for one in contenders:
+        if (reason := create(bench.orchestrator, name, text, one)) is not None:
+            refused[one.label] = reason
+    views = {one.label: view_name(name, one) for one in contenders if one.label not in refused}
+    for number, point in enumerate(points):
+        prices = Prices(bench.orchestrator, point.d)
+        series = _in_turn(bench, views, prices, point, contenders, SETTLE if number == 0 else 1)
+        yield Measured(point, prices.costs(point.j), series, refused)
+    _finish(bench, {views[one.label]: one for one in contenders if one.label in views})
+
+
+def _measure_joins(
+    bench: _Bench, points: Sequence[Point], contenders: Sequence[Contender]
+) -> Iterator[Measured]:
+    """Measures the numbers of joins in turn; no condition on devices tells the points apart."""
+    (contender,) = contenders
+    views, refused = {}, {}
+    for point in points:
+        bench.say(f"creating {point.view} with {point.j} joins by {contender.label}")
+        name = f"{FILES[point.view]}_{point.j}"
+        text = query(point.view, point.j, selective=False)
+        if (reason := create(bench.orchestrator, name, text, contender)) is None:
+            views[str(point.j)] = view_name(name, contender)
+        else:
+            refused[point.j] = reason
+    prices = Prices(bench.orchestrator, points[0].d)
+    series = _in_turn(bench, views, prices, points[0], contenders, SETTLE) if views else {}
+    for point in points:
+        yield Measured(
+            point,
+            prices.costs(point.j, selective=False),
+            {contender.label: series[str(point.j)]} if point.j not in refused else {},
+            {contender.label: refused[point.j]} if point.j in refused else {},
+        )
+    _finish(bench, dict.fromkeys(views.values(), contender))
+
+
+def _in_turn(
+    bench: _Bench,
+    views: dict[str, str],
+    prices: Prices,
+    point: Point,
+    contenders: Sequence[Contender],
+    settle: int,
+) -> dict[str, Series]:
+    orchestrator = bench.orchestrator
+    vacuum(orchestrator)
+
+    def next_round() -> None:
+        bench.say(
+            f"{point.view}, {point.varied} varied: d = {point.d}, s = {point.s}, f = {point.f}"
+        )
+        orchestrator.refresh(*views.values())
+        prices.change()
+
+    recomputed = RECOMPUTE in contenders
+    return in_turn(
+        {label: refreshing(orchestrator.connection, [view]) for label, view in views.items()},
+        next_round,
+        min(bench.repeat, RECOMPUTATIONS) if recomputed else bench.repeat,
+        1 if recomputed else settle,
+    )
+
+
+def _finish(bench: _Bench, views: dict[str, Contender]) -> None:
+    """Makes sure that what was measured was right, and was what it is called."""
+    if not views:
+        return
+    require_equal(bench.orchestrator, list(views))
+    for view, one in views.items():
+        require_strategy(bench.orchestrator, view, one)
+        bench.orchestrator.drop_view(view)
+
+
+def _compare(bench: _Bench) -> dict[int, list[Against]]:
+    """The first contender beside hand-written SQL and materialized views, at two sizes."""
+    found = {}
+    smaller = max(bench.parts // 10, D)
+    for parts, cases in ((smaller, (PAIR,)), (bench.parts, tuple(against.CASES))):
+        with _tables(bench, Dataset(parts, F, S, J)):
+            measured = []
+            for case in cases:
+                bench.say(f"{case} of {parts:,} parts beside SQL by hand and materialized views")
+                one = against.measure(
+                    bench.orchestrator, case, bench.contenders[0], D, bench.repeat
+                )
+                measured += [one] if one else []
+        found[parts] = measured
+    return found

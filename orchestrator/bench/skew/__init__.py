@@ -1,0 +1,1 @@
+"""Views over heavy and light parts."""

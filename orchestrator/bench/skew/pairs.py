@@ -1,0 +1,183 @@
+"""Pairs (a, c) that meet in some b, over heavy and light values: what a change, a row and the rows
+that are stored cost as the data grow.
+
+After example 4 of papers/hierarchical-queries.txt: a change of one row costs O(N^ε) on average, a row
+comes O(N^(1-ε)) after the one before, and O(N^(1+ε)) rows are stored, which is what preprocessing takes.
+The data are such that all of these are reached.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from itertools import cycle
+from random import Random
+from typing import Any
+
+from psycopg import sql
+
+from orchestrator.api import Orchestrator
+from orchestrator.bench.contenders import (
+    TUPLE,
+    Contender,
+    create,
+    in_turn,
+    refreshing,
+    require_equal,
+    view_name,
+)
+from orchestrator.bench.measure import explained, slope
+from orchestrator.bench.report import Bar
+from orchestrator.bench.skew.rebalancing import Light, Rebalancing, grow
+from orchestrator.bench.workload import Workload, vacuum
+from orchestrator.errors import DatabaseError
+from orchestrator.runtime.catalog import readers as catalog_readers
+from orchestrator.runtime.enumeration import ordered
+from orchestrator.runtime.installation import install
+
+PAIRS = Workload("pairs")
+NAME = "pairs"
+SIZES = (3_162, 10_000, 31_623)
+LIGHT, HUB = 1_000_000, 3_000_000
+"""A value of b that is light and nearly heavy, and one that only s has, very often."""
+NEARLY_HEAVY = Light(
+    "SELECT (SELECT count(*) FROM r WHERE b = 1000000) + (SELECT count(*) FROM s WHERE b = 1000000)",
+    "INSERT INTO r SELECT -n, 1000000 FROM unnest(%s::bigint[]) AS n",
+)
+MARGIN = 0.12
+"""Slopes may be so much above the exponents."""
+WALKED = 40
+"""Rows behind which the next one is looked for."""
+MOST = Fraction(3, 4)
+"""At a larger ε there are too many rows to store."""
+
+_CALLED = {
+    "with rebalancing": "buffers touched by a change",
+    "delay": "buffers to the next row",
+    "longest delay": "buffers to the next row at most",
+    "stored": "rows stored",
+    "preprocessing": "buffers of preprocessing",
+}
+
+Growth = dict[str, Any]
+
+
+def measured(
+    orchestrator: Orchestrator, size: int, epsilon: str, updates: int, say: Callable[[str], None]
+) -> Iterator[Growth]:
+    """A row of the report for `skew` at an ε, and one for `tuple` on the same data."""
+    share = Fraction(epsilon)
+    skew, found = beside_tuple(NAME, size, share)
+    with PAIRS.tables(orchestrator, {"rows": size, "epsilon": int(share * 1000)}):
+        for one in (skew, TUPLE):
+            say(f"pairs, {size:,} rows: creating {one.label} for ε = {share}")
+            refused = create(orchestrator, "v", PAIRS.text("pairs"), one)
+            if refused is not None:
+                raise DatabaseError(f"{one.label} cannot be measured: {refused}")
+        vacuum(orchestrator)
+        names = {one.label: view_name("v", one) for one in (skew, TUPLE)}
+        sides = {label: refreshing(orchestrator.connection, [v]) for label, v in names.items()}
+        catalog_readers.invalidate(
+            orchestrator.connection, [orchestrator.view(names[skew.label]).id]
+        )
+        found[skew.label]["preprocessing"] = sides[skew.label]().buffers
+        vacuum(orchestrator)
+        for measure, value in (("buffers", LIGHT), ("at a hub", HUB)):
+            turns = cycle(
+                ("INSERT INTO r VALUES (-1, {})", "DELETE FROM r WHERE a = -1 AND b = {}")
+            )
+            change = (sql.SQL(text).format(sql.Literal(value)) for text in turns)
+            series = in_turn(sides, lambda: run(orchestrator, next(change)), updates, 6)  # noqa: B023
+            for label, runs in series.items():
+                found[label][measure] = round(statistics.mean(r.buffers for r in runs.runs), 1)
+                if value == LIGHT:
+                    found[label]["ms"] = round(statistics.mean(runs.times), 3)
+        require_equal(orchestrator, list(names.values()))
+        extra = Rebalancing(orchestrator, names[skew.label], sides[skew.label])
+        extra.light_value(NEARLY_HEAVY)
+        require_equal(orchestrator, [names[skew.label]])
+        # What has gone is still on the way, until it is vacuumed.
+        vacuum(orchestrator)
+        mean, most = delays(orchestrator, names[skew.label])
+        found[skew.label] |= {"delay": round(mean, 1), "longest delay": most}
+        for label, name in names.items():
+            found[label]["stored"] = stored(orchestrator, name)
+        say(f"pairs, {size:,} rows: growing to twice as many")
+        grow(orchestrator, [extra], "r", 2)
+        found[skew.label] |= {
+            "a value moves": extra.minor,
+            "all are divided": extra.major,
+            "with rebalancing": round(found[skew.label]["buffers"] + extra.share, 1),
+        }
+        yield from found.values()
+
+
+def beside_tuple(graph: str, size: int, epsilon: Fraction) -> tuple[Contender, dict[str, Growth]]:
+    """`skew` at an ε, and the rows of the report for it and for `tuple`, by their labels."""
+    skew = Contender(f"skew {epsilon}", "skew", (("epsilon", str(epsilon)),))
+    return skew, {
+        one.label: {"graph": graph, "rows": size, "epsilon": str(epsilon), "side": one.label}
+        for one in (skew, TUPLE)
+    }
+
+
+def run(orchestrator: Orchestrator, statement: sql.Composed) -> None:
+    """A change."""
+    orchestrator.connection.execute(statement)
+
+
+def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
+    """The buffers touched from one row to the next: their mean and their maximum."""
+    connection, view = orchestrator.connection, orchestrator.view(name)
+    order = ordered.order_of(connection, install.names_of(view), view.plan)
+    assert order is not None
+    rng = Random(1)
+    [a] = connection.execute("SELECT array_agg(a) FROM r TABLESAMPLE SYSTEM (100)").fetchone() or []
+    [c] = connection.execute("SELECT array_agg(c) FROM s TABLESAMPLE SYSTEM (100)").fetchone() or []
+    found = []
+    for _ in range(WALKED):
+        step = ordered.next_row(order, (str(rng.choice(a)), str(rng.choice(c))))
+        with connection.transaction():
+            ordered.by_lookups(connection)
+            found.append(explained(connection, step.as_string(connection)).buffers)
+    return statistics.mean(found), max(found)
+
+
+def stored(orchestrator: Orchestrator, name: str) -> int:
+    """How many rows a view stores."""
+    view = orchestrator.view(name)
+    names = install.names_of(view)
+    tables = [names.state(state["role"]) for state in view.plan["states"] if "key" in state]
+    counted = (sql.SQL("(SELECT count(*) FROM {})").format(table) for table in tables)
+    row = orchestrator.connection.execute(
+        sql.SQL("SELECT {}").format(sql.SQL(" + ").join(counted))
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def bars(rows: Sequence[Growth]) -> Iterator[Bar]:
+    """How each measure grows beside the exponents of theorem 3."""
+
+    def grows(measure: str, side: str, epsilon: str) -> float | None:
+        points = [
+            (row["rows"], row[measure])
+            for row in rows
+            if (row["side"], row["epsilon"]) == (side, epsilon)
+        ]
+        return slope(points) if len(points) > 1 else None
+
+    for epsilon in dict.fromkeys(row["epsilon"] for row in rows):
+        share = float(Fraction(epsilon))
+        for measure, exponent in (
+            ("with rebalancing", share),
+            ("delay", 1 - share),
+            ("longest delay", 1 - share),
+            ("stored", 1 + share),
+            ("preprocessing", 1 + share),
+        ):
+            found = grows(measure, f"skew {epsilon}", epsilon)
+            if found is not None:
+                name = f"pairs, skew {epsilon}, slope of {_CALLED[measure]}"
+                yield Bar(name, found, "<=", round(exponent + MARGIN, 4))

@@ -1,0 +1,305 @@
+"""Triangles and pairs over heavy and light parts: what one changed row costs as the data grow.
+
+After papers/ivm-eps-counting-triangles.txt: a change of one row costs O(N^max(ε, 1-ε)) on average,
+rebalancing included, and O(N^(1 + min(ε, 1-ε))) rows are stored. What rebalancing adds to a change
+is measured apart, as the changes between two of one kind are too many to run: so many as the paper's
+proof counts are taken to lie between them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import cycle
+from math import ceil
+from random import Random
+from typing import Any
+
+from psycopg import sql
+
+from orchestrator.api import Orchestrator, connect
+from orchestrator.bench.contenders import (
+    TREE,
+    TUPLE,
+    Contender,
+    in_turn,
+    refreshing,
+    require,
+    require_equal,
+)
+from orchestrator.bench.measure import STEADY, Execution, in_c_or_say, machine, own_server, slope
+from orchestrator.bench.report import Bar, Report, progress
+from orchestrator.bench.skew import counts, cycles, pairs, streams
+from orchestrator.bench.skew.rebalancing import BESIDE, Rebalancing, grow
+from orchestrator.bench.workload import Workload, vacuum
+from orchestrator.errors import UsageError
+from orchestrator.runtime.enumeration import ordered
+
+GRAPH = Workload("graph")
+SIZES = (10_000, 31_623, 100_000, 316_228)
+EPSILONS = ("0", "1/4", "1/2", "3/4", "1")
+GRAPHS = ("worst", "zipf")
+"""Graphs whose triangles are counted."""
+SHAPES = (*GRAPHS, streams.NAME, pairs.NAME, *cycles.NAMES, *counts.COUNTS)
+"""These, one that keeps changing, the pairs of another query, triangle queries with free variables, and
+other counts."""
+CLASSICAL_AT_LEAST = 0.9
+SKEW_AT_MOST = 0.6
+HALF = "skew 1/2"
+"""The side that the bars are for: the graph costs most at this ε."""
+TIMES_AT_LEAST = 10
+LARGE = 1_000_000
+SETTLE = 18
+"""Rounds before one counts: each kind of change once, so that its statements are planned."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a relation that is inserted and deleted in turn."""
+
+    table: str
+    columns: tuple[str, str]
+    values: tuple[int, int]
+
+    def toggle(self, orchestrator: Orchestrator) -> None:
+        """Deletes the row, or inserts it if it is not there."""
+        first, second = map(sql.Identifier, self.columns)
+        table = sql.Identifier(self.table)
+        gone = orchestrator.connection.execute(
+            sql.SQL("DELETE FROM {} WHERE {} = %s AND {} = %s").format(table, first, second),
+            self.values,
+        )
+        if not gone.rowcount:
+            orchestrator.connection.execute(
+                sql.SQL("INSERT INTO {} VALUES (%s, %s)").format(table), self.values
+            )
+
+
+TABLES = {"r": ("a", "b"), "s": ("b", "c"), "t": ("c", "a")}
+
+
+def run(
+    *,
+    dsn: str | None = None,
+    sizes: Sequence[int] | None = None,
+    epsilons: Sequence[str] = EPSILONS,
+    shapes: Sequence[str] = SHAPES,
+    updates: int = 60,
+    seed: int = 1,
+    pg: int | None = None,
+    say: Callable[[str], None] = progress,
+) -> Report:
+    """Measures on a server of its own, or in schema idivm_bench of the database at `dsn`."""
+    if updates < 6 or any(size < 1_000 for size in sizes or ()):
+        raise UsageError("The benchmark needs --updates of 6 or more, and sizes of 1,000 or more.")
+    contenders = [
+        *(Contender(f"skew {Fraction(one)}", "skew", (("epsilon", one),)) for one in epsilons),
+        TUPLE,
+        TREE,
+    ]
+
+    def on(at: str) -> Report:
+        with connect(at) as orchestrator:
+            described = machine(orchestrator.connection)
+            triangles = [
+                row
+                for shape in shapes
+                if shape in GRAPHS
+                for size in sizes or SIZES
+                for row in _measured(orchestrator, shape, size, contenders, updates, seed, say)
+            ]
+            streamed = [
+                row
+                for size in sizes or streams.SIZES
+                if streams.NAME in shapes
+                for row in streams.measured(orchestrator, size, updates, seed, say)
+            ]
+            met = [
+                row
+                for epsilon in epsilons
+                if pairs.NAME in shapes and Fraction(epsilon) <= pairs.MOST
+                for size in sizes or pairs.SIZES
+                for row in pairs.measured(orchestrator, size, epsilon, updates, say)
+            ]
+            grouped, counted = (
+                [
+                    row
+                    for name in shapes
+                    if name in names
+                    for epsilon in epsilons
+                    if epsilon in cycles.EPSILONS
+                    for size in sizes or usual
+                    for row in measured(orchestrator, name, size, epsilon, updates, say)
+                ]
+                for names, usual, measured in (
+                    (cycles.NAMES, cycles.SIZES, cycles.measured),
+                    (counts.COUNTS, counts.SIZES, counts.measured),
+                )
+            )
+            rows = (*triangles, *streamed, *met, *grouped, *counted)
+            found = (
+                *_bars(triangles),
+                *streams.bars(streamed),
+                *pairs.bars(met),
+                *cycles.bars(grouped),
+                *counts.bars(counted),
+            )
+            return Report("skew", described, rows, found)
+
+    if dsn is not None:
+        return on(dsn)
+    with own_server(pg, {**STEADY, "shared_buffers": "1GB"}) as server:
+        in_c_or_say(server, "So capture is measured in plpgsql.", say)
+        return on(server.up().dsn)
+
+
+def changes(shape: str, size: int, seed: int) -> Iterator[Row]:
+    """Rows to toggle, each twice in a row: those that cost most, or random ones.
+
+    >>> from itertools import islice
+    >>> [(row.table, row.values) for row in islice(changes("worst", 600, 1), 0, 6, 2)]
+    [('r', (2, 1)), ('s', (2, 1)), ('t', (2, 1))]
+    """
+    rng = Random(seed)
+    rows = size // 3
+    side = round((rows / 2) ** 0.5)
+
+    def value() -> int:
+        return int(rows ** rng.random())
+
+    def of_zipf(table: str) -> tuple[int, int]:
+        return value(), value()
+
+    kinds: tuple[Callable[[str], tuple[int, int]], ...] = (
+        lambda table: (2, 1),
+        lambda table: (10_000_000 + rng.randint(1, side), 10_000_000 + rng.randint(1, side)),
+        lambda table: (1, 30_000_000 + rng.randint(1, rows)),
+    )
+    for kind in cycle(kinds if shape == "worst" else (of_zipf,)):
+        for table, columns in TABLES.items():
+            row = Row(table, columns, kind(table))
+            yield from (row, row)
+
+
+def _measured(
+    orchestrator: Orchestrator,
+    shape: str,
+    size: int,
+    contenders: Sequence[Contender],
+    updates: int,
+    seed: int,
+    say: Callable[[str], None],
+) -> Iterator[dict[str, Any]]:
+    """A row of the report for each contender, over one graph."""
+    settings = {"rows": size, "zipf": int(shape == "zipf"), "seed": seed}
+    with GRAPH.tables(orchestrator, settings):
+        names = {}
+        for one in contenders:
+            say(f"{shape}, {size:,} rows: creating {one.label}")
+            names[one.label] = require(orchestrator, "v", GRAPH.text("triangles"), one)
+        vacuum(orchestrator)
+        sides = {
+            label: refreshing(orchestrator.connection, [name]) for label, name in names.items()
+        }
+        wanted = changes(shape, size, seed)
+        say(f"{shape}, {size:,} rows: {updates} changes")
+        series = in_turn(sides, lambda: next(wanted).toggle(orchestrator), updates, SETTLE)
+        require_equal(orchestrator, list(names.values()))
+        found = _by_lookups(
+            orchestrator, sides[TUPLE.label], lambda: next(wanted).toggle(orchestrator)
+        )
+        parted = [one.label for one in contenders if one.strategy == "skew"]
+        extra = {label: Rebalancing(orchestrator, names[label], sides[label]) for label in parted}
+        for label, view in extra.items():
+            say(f"{shape}, {size:,} rows: a value that becomes heavy, {label}")
+            _one_value(orchestrator, view)
+        say(f"{shape}, {size:,} rows: growing to twice as many")
+        grow(orchestrator, list(extra.values()), "r", 2)
+        require_equal(orchestrator, [names[label] for label in parted])
+        for label, runs in series.items():
+            mean = statistics.mean(run.buffers for run in runs.runs)
+            more = extra[label].share if label in extra else 0.0
+            yield {
+                "graph": shape,
+                "rows": size,
+                "side": label,
+                "ms": round(statistics.mean(runs.times), 3),
+                "buffers": round(mean, 1),
+                "with rebalancing": round(mean + more, 1),
+                "by lookups": round(found, 1) if label == TUPLE.label else None,
+                "a value moves": extra[label].minor if label in extra else None,
+                "all are divided": extra[label].major if label in extra else None,
+                "stored": pairs.stored(orchestrator, names[label]),
+            }
+
+
+def _by_lookups(
+    orchestrator: Orchestrator, refresh: Callable[[], Execution], change: Callable[[], None]
+) -> float:
+    """The buffers that a change touches where the classical delta is joined by lookups alone.
+
+    PostgreSQL hashes what lies together as soon as a change meets very many rows, which costs fewer
+    buffers for each; that is another constant, in the midst of what is to show how the cost grows.
+    """
+    names = [*map(sql.Identifier, ordered.OFF)]
+    for name in names:
+        orchestrator.connection.execute(sql.SQL("SET {} = off").format(name))
+    orchestrator.connection.execute("DISCARD PLANS")
+    runs = in_turn({TUPLE.label: refresh}, change, SETTLE, SETTLE)[TUPLE.label].runs
+    for name in names:
+        orchestrator.connection.execute(sql.SQL("RESET {}").format(name))
+    orchestrator.connection.execute("DISCARD PLANS")
+    return statistics.mean(run.buffers for run in runs)
+
+
+def _one_value(orchestrator: Orchestrator, view: Rebalancing) -> None:
+    """A light value with many rows becomes heavy, where there is one: by rows that meet some of s first."""
+    connection, parts = orchestrator.connection, view.parts
+    found = connection.execute(
+        "SELECT a, count(*) FROM r GROUP BY a HAVING count(*) < %s ORDER BY 2 DESC LIMIT 1",
+        [parts.threshold / 2],
+    ).fetchone()
+    if found is None or parts.threshold * 2 > parts.size:
+        return
+    value, rows = found
+    view.one_value(
+        rows,
+        lambda some: connection.execute(
+            "INSERT INTO r SELECT %(a)s, b FROM"
+            " (SELECT b, false AS alone FROM s GROUP BY b UNION ALL"
+            " SELECT %(beside)s + n, true FROM generate_series(1, %(enough)s) AS n) AS s"
+            " WHERE NOT EXISTS (SELECT FROM r WHERE a = %(a)s AND r.b = s.b)"
+            " ORDER BY alone LIMIT %(some)s",
+            {"a": value, "some": some, "beside": 2 * BESIDE, "enough": ceil(2 * parts.threshold)},
+        ),
+    )
+
+
+def _bars(rows: Sequence[dict[str, Any]]) -> Iterator[Bar]:
+    """How what a change costs grows on the graph that costs most, and the times at its largest."""
+
+    def points(side: str) -> list[tuple[float, float]]:
+        measure = "by lookups" if side == TUPLE.label else "with rebalancing"
+        return [
+            (row["rows"], row[measure])
+            for row in rows
+            if row["side"] == side and row["graph"] == "worst"
+        ]
+
+    for side in dict.fromkeys(row["side"] for row in rows):
+        name = f"{side}, slope of buffers touched by a change"
+        if len(points(side)) < 2:
+            continue
+        if side == TUPLE.label:
+            yield Bar(name, slope(points(side)), ">=", CLASSICAL_AT_LEAST)
+        elif side == HALF:
+            yield Bar(name, slope(points(side)), "<=", SKEW_AT_MOST)
+    largest = {
+        row["side"]: row["ms"] for row in rows if row["graph"] == "worst" and row["rows"] >= LARGE
+    }
+    for side in (TUPLE.label, TREE.label):
+        if side in largest and HALF in largest:
+            times = round(largest[side] / largest[HALF], 1)
+            yield Bar(f"at {LARGE:,} rows, times as fast as {side}", times, ">=", TIMES_AT_LEAST)

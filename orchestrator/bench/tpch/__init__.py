@@ -1,0 +1,1 @@
+"""The queries of TPC-H as maintained views."""

@@ -1,0 +1,344 @@
+"""The 22 queries of TPC-H as views while all eight tables change.
+
+With `check`, every view is compared with its query after every round of changes. Without, each
+refresh is measured beside the query itself and REFRESH MATERIALIZED VIEW of the same text; with
+`minimisation`, also beside that of the same view whose script pass 4 has not cut down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import sql
+
+from orchestrator.api import CheckReport, Orchestrator, connect
+from orchestrator.bench.contenders import (
+    AUTO,
+    SETTLE,
+    Series,
+    in_turn,
+    refreshing,
+    require_equal,
+    statement,
+    view_name,
+)
+from orchestrator.bench.measure import (
+    STEADY,
+    geometric_mean,
+    in_c_or_say,
+    machine,
+    own_server,
+    require_durable_commits,
+)
+from orchestrator.bench.report import Bar, Report, progress
+from orchestrator.bench.tpch.data import change, workload
+from orchestrator.bench.workload import Workload, vacuum
+from orchestrator.errors import UnsupportedError, UsageError
+
+QUERIES = tuple(f"Q{number}" for number in range(1, 23))
+RECOMPUTE = "recompute"
+"""The strategy that computes a whole view anew."""
+REFUSED = "refused"
+"""What stands in place of a strategy where the view cannot be created."""
+
+MINIMISED = ("id", "tuple")
+"""The strategies whose scripts pass 4 cuts down."""
+
+CHANGE = 0.001
+CHECKED_CHANGE = 0.01
+"""Parts of all rows that a round changes."""
+
+ROUNDS = 20
+MEMORY = "1GB"
+
+RECOMPUTED_AT_MOST = 2
+TIMES_FASTER_AT_LEAST = 10.0
+TIMES_SLOWER_AT_MOST = 1.1
+
+REFRESH, QUERY, MATERIALIZED = "refresh", "query", "materialized"
+UNMINIMISED = "unminimised"
+"""The refresh of the same view without pass 4 of papers/idivm.txt."""
+
+
+@dataclass(frozen=True)
+class View:
+    """How one query is maintained."""
+
+    query: str
+    strategy: str
+    reason: str
+    """Why the whole view is recomputed, or refused; nothing where it is neither."""
+
+    @property
+    def created(self) -> bool:
+        """Whether there is such a view."""
+        return self.strategy != REFUSED
+
+    @property
+    def recomputed(self) -> bool:
+        """Whether each refresh computes the whole query."""
+        return self.strategy == RECOMPUTE
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a refresh took, and what it is compared with."""
+
+    view: View
+    series: Mapping[str, Series]
+
+    def times_faster(self, than: str = MATERIALIZED) -> float:
+        """How much faster a refresh is than computing everything."""
+        return self.series[than].times_slower_than(self.series[REFRESH])
+
+    def times_fewer_buffers(self, than: str = MATERIALIZED) -> float:
+        """How many times the pages of a refresh recomputation touches."""
+        pages = max(self.series[REFRESH].buffers, 1)
+        return self.series[than].buffers / pages
+
+    @property
+    def saved(self) -> float | None:
+        """The share of the pages that minimisation saves, where that was measured."""
+        if UNMINIMISED not in self.series:
+            return None
+        return 1 - 1 / self.times_fewer_buffers(UNMINIMISED)
+
+
+def run(
+    *,
+    dsn: str | None = None,
+    scale: float = 0.1,
+    rounds: int = ROUNDS,
+    share: float | None = None,
+    queries: Sequence[str] = (),
+    check: bool = False,
+    maintain: str = "deferred",
+    strategy: str = "auto",
+    minimisation: bool = False,
+    pg: int | None = None,
+    say: Callable[[str], None] = progress,
+) -> Report:
+    """Measures, or compares, on a server of its own or in schema idivm_bench of a database."""
+    if rounds < 1:
+        raise UsageError(f"The benchmark needs --rounds of 1 or more, not {rounds}.")
+    if share is not None and not 0 < share <= 1:
+        raise UsageError("--change is a part of all rows: give more than 0% and at most 100%.")
+    if unknown := set(queries) - set(QUERIES):
+        raise UsageError(
+            f"There is no query {min(unknown)!r}; the benchmark has {QUERIES[0]} to {QUERIES[-1]}."
+        )
+    chosen = [query for query in QUERIES if not queries or query in queries]
+    if share is None:
+        share = CHECKED_CHANGE if check else CHANGE
+
+    def on(at: str) -> Report:
+        with connect(at) as orchestrator:
+            if not check:
+                require_durable_commits(orchestrator.connection)
+            described = machine(orchestrator.connection)
+            with workload(scale).tables(orchestrator, {}):
+                views = []
+                for query in chosen:
+                    say(f"creating {query}")
+                    views.append(_create(orchestrator, query, maintain, strategy))
+                if check:
+                    vacuum(orchestrator)
+                    return _checked(orchestrator, described, views, rounds, share, say)
+                again = [
+                    one.query
+                    for one in views
+                    if minimisation
+                    and one.strategy in MINIMISED
+                    # As the same strategy, whatever the model says of the longer script.
+                    and _create(orchestrator, one.query, maintain, one.strategy, "off").created
+                ]
+                vacuum(orchestrator)
+                return _timed(orchestrator, described, views, again, rounds, share, say)
+
+    if dsn is not None:
+        return on(dsn)
+    with own_server(pg, {**STEADY, "shared_buffers": MEMORY}) as server:
+        in_c_or_say(server, "So capture is measured in plpgsql.", say)
+        return on(server.up().dsn)
+
+
+def _name(query: str, minimise: str = "on") -> str:
+    return view_name(query.lower() if minimise == "on" else f"{query.lower()}_{UNMINIMISED}", AUTO)
+
+
+def _text(query: str) -> str:
+    return Workload("tpch").text(query.lower())
+
+
+def _create(
+    orchestrator: Orchestrator, query: str, maintain: str, strategy: str, minimise: str = "on"
+) -> View:
+    try:
+        view = orchestrator.create_view(
+            _name(query, minimise),
+            _text(query),
+            maintain=maintain,
+            strategy=strategy,
+            minimise=minimise,
+            create_indexes="on",
+        )
+    except UnsupportedError as error:
+        return View(query, REFUSED, str(error))
+    reasons = [one["because"] for one in view.plan["reasons"] if not one["taken"]]
+    recomputed = view.strategy == RECOMPUTE
+    return View(query, view.strategy, reasons[0] if recomputed and reasons else "")
+
+
+def _checked(
+    orchestrator: Orchestrator,
+    described: dict[str, str],
+    views: Sequence[View],
+    rounds: int,
+    share: float,
+    say: Callable[[str], None],
+) -> Report:
+    """Compares every view with its query after every round."""
+    different: dict[str, list[tuple[int, CheckReport]]] = {one.query: [] for one in views}
+    for number in range(rounds):
+        say(f"round {number + 1} of {rounds}")
+        change(orchestrator, number, share)
+        for one in filter(_is_created, views):
+            [report] = orchestrator.check(_name(one.query))
+            if not report.equal:
+                different[one.query].append((number, report))
+    rows = tuple(
+        {
+            "view": one.query,
+            "strategy": one.strategy,
+            "rounds": rounds,
+            "different": len(different[one.query]),
+            "note": one.reason or _first(different[one.query]),
+        }
+        for one in views
+    )
+    wrong = {number for found in different.values() for number, _ in found}
+    bars = (
+        *_created(views),
+        Bar(
+            "rounds after which every view is its query's answer", rounds - len(wrong), "=", rounds
+        ),
+    )
+    return Report("tpch, checked", described, rows, bars)
+
+
+def _first(different: Sequence[tuple[int, CheckReport]]) -> str:
+    if not different:
+        return ""
+    number, report = different[0]
+    return f"round {number}: {report.missing} rows missing, {report.surplus} too many"
+
+
+def _timed(
+    orchestrator: Orchestrator,
+    described: dict[str, str],
+    views: Sequence[View],
+    again: Sequence[str],
+    rounds: int,
+    share: float,
+    say: Callable[[str], None],
+) -> Report:
+    """Refreshes the views in turn with what they are compared with, after each round of changes."""
+    connection = orchestrator.connection
+    sides = {}
+    there = list(filter(_is_created, views))
+    for one in there:
+        rival = sql.Identifier(f"{one.query.lower()}_{MATERIALIZED}")
+        # The query is a file of the workload.
+        text = sql.SQL(_text(one.query))
+        say(f"materializing {one.query}")
+        connection.execute(sql.SQL("CREATE MATERIALIZED VIEW {} AS {}").format(rival, text))
+        sides[one.query, REFRESH] = refreshing(connection, [_name(one.query)])
+        sides[one.query, QUERY] = statement(connection, text)
+        anew = sql.SQL("REFRESH MATERIALIZED VIEW {}").format(rival)
+        sides[one.query, MATERIALIZED] = statement(connection, anew)
+        if one.query in again:
+            sides[one.query, UNMINIMISED] = refreshing(connection, [_name(one.query, "off")])
+    labels = {f"{query} {side}": run for (query, side), run in sides.items()}
+    for number in range(SETTLE):
+        say(f"settling, {number + 1} of {SETTLE}")
+        change(orchestrator, number, share)
+        orchestrator.refresh()
+    numbers = iter(range(SETTLE, SETTLE + rounds))
+
+    def next_round() -> None:
+        number = next(numbers)
+        say(f"round {number + 1 - SETTLE} of {rounds}")
+        orchestrator.refresh()
+        change(orchestrator, number, share)
+
+    series = in_turn(labels, next_round, rounds, 0)
+    require_equal(orchestrator, [_name(one.query) for one in there])
+    require_equal(orchestrator, [_name(query, "off") for query in again])
+    found = [
+        Measured(one, {s: series[f"{query} {s}"] for query, s in sides if query == one.query})
+        for one in there
+    ]
+    rows = (*map(_row, found), *(_empty(one) for one in views if not one.created))
+    return Report("tpch", described, rows, (*_created(views), *_bars(found)))
+
+
+def _row(one: Measured) -> dict[str, Any]:
+    refresh = one.series[REFRESH]
+    return {
+        "view": one.view.query,
+        "strategy": one.view.strategy,
+        "ms": refresh.milliseconds,
+        "from": min(refresh.times),
+        "to": max(refresh.times),
+        "query ms": one.series[QUERY].milliseconds,
+        "materialized ms": one.series[MATERIALIZED].milliseconds,
+        "query / refresh": one.times_faster(QUERY),
+        "materialized / refresh": one.times_faster(),
+        "buffers": refresh.buffers,
+        "materialized buffers": one.series[MATERIALIZED].buffers,
+        "buffers / refresh": one.times_fewer_buffers(),
+        "minimisation saves": one.saved,
+        "note": one.view.reason,
+    }
+
+
+def _empty(view: View) -> dict[str, Any]:
+    """A row in the form of `_row` for a view that is not there."""
+    names = ("ms", "from", "to", "query ms", "materialized ms", "query / refresh")
+    rest = ("materialized / refresh", "buffers", "materialized buffers", "buffers / refresh")
+    empty = dict.fromkeys((*names, *rest, "minimisation saves"))
+    return {"view": view.query, "strategy": view.strategy, **empty, "note": view.reason}
+
+
+def _is_created(view: View) -> bool:
+    return view.created
+
+
+def _created(views: Sequence[View]) -> Iterator[Bar]:
+    yield Bar("views created", sum(one.created for one in views), "=", len(views))
+    yield Bar(
+        "views that are recomputed whole",
+        sum(one.recomputed for one in views),
+        "<=",
+        RECOMPUTED_AT_MOST,
+    )
+
+
+def _bars(found: Sequence[Measured]) -> Iterator[Bar]:
+    """Limits on recomputation, which is REFRESH MATERIALIZED VIEW, to refresh."""
+    if not found:
+        return
+    faster = [one.times_faster() for one in found]
+    yield Bar(
+        "recomputation / refresh, time, geometric mean",
+        geometric_mean(faster),
+        ">=",
+        TIMES_FASTER_AT_LEAST,
+    )
+    slowest = max(1 / times for times in faster)
+    yield Bar("refresh / recomputation, time, largest", slowest, "<=", TIMES_SLOWER_AT_MOST)
+    if more := [one.times_fewer_buffers(UNMINIMISED) for one in found if one.saved is not None]:
+        name = "share of the buffers that minimisation saves, geometric mean"
+        yield Bar(name, 1 - 1 / geometric_mean(more), ">=", 0.0)

@@ -1,0 +1,1 @@
+"""What the strategies share: diffs, stored states, the script composer, access paths."""

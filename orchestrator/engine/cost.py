@@ -1,0 +1,259 @@
+"""What a change costs, in the terms of papers/idivm.txt, section 6 and appendix A.
+
+Costs count index lookups and rows read or written, for one changed row of each kind, by the loops
+of the script's queries. How many rows a lookup finds is taken from PostgreSQL's statistics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.dependencies import has_key
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.distinct import Distinct
+from orchestrator.algebra.operators.group import Grouping
+from orchestrator.algebra.operators.project import Projection
+from orchestrator.algebra.operators.scan import Scan
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.union_all import UnionAll
+from orchestrator.algebra.scalar import Scalar, unwrapped
+from orchestrator.algebra.traversal import walk
+from orchestrator.deltascript.leaves import DiffScan, StateScan
+from orchestrator.deltascript.plan import (
+    CONTENT,
+    Apply,
+    Assign,
+    ChangeClass,
+    Cost,
+    Source,
+    Statistics,
+)
+from orchestrator.engine.access import Loop, known_by, loops
+from orchestrator.engine.composer import Composer
+
+FANOUT = 10.0
+"""Rows that share a value of a column of which nothing is known."""
+
+UNKNOWN = Statistics(rows=1000.0)
+NOTHING = Statistics(rows=0.0)
+
+SOME = 1 / 3
+"""The share of rows that satisfy a condition of which nothing is known."""
+
+MOST = 1e18
+"""No estimate is larger; infinity is no number to SQL or JSON."""
+
+
+@dataclass
+class _Run:
+    """A program run for one changed row."""
+
+    held: dict[str, float]
+    """The rows that variables hold."""
+    query: float = 0.0
+    """Accesses of the queries."""
+    applying: float = 0.0
+    """Accesses of the stored results that are changed."""
+    computed: float = 0.0
+    """The most rows that a query puts into a variable."""
+    changed: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """The most rows of stored results that a step changes."""
+    inserted: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+
+def costs(composer: Composer, statistics: Mapping[int, Statistics]) -> tuple[Cost, ...]:
+    """What one changed row of each class costs the composed script."""
+    model = Model(composer, statistics)
+    found = []
+    for (oid, _, _), one in composer.classes.items():
+        run = model.run({one.variable: 1.0})
+        found.append(_cost(composer.sources[oid], one, run))
+    return tuple(found)
+
+
+def _cost(source: Source, one: ChangeClass, run: _Run) -> Cost:
+    below = [n for role, n in run.changed.items() if role != CONTENT]
+    content = run.changed[CONTENT]
+    # What is joined is in a cache, in a variable, or the view itself.
+    spj = max([run.computed, *below]) or content
+    return Cost(
+        source=str(source),
+        variable=one.variable,
+        kind=one.kind,
+        columns=tuple(c.name for c in source.columns if c.attnum in one.touched),
+        accesses=min(run.query + run.applying, MOST),
+        a=run.query,
+        p=min(spj, MOST),
+        g=min(content / spj, MOST) if spj else 0.0,
+        k=min(sum(n for role, n in run.inserted.items() if role != CONTENT), MOST),
+    )
+
+
+class Model:
+    """Numbers of rows, as far as statistics tell."""
+
+    def __init__(self, composer: Composer, statistics: Mapping[int, Statistics]) -> None:
+        """Of the leaves of what has been composed."""
+        self.composer = composer
+        self.statistics = statistics
+        self.origin: dict[Column, tuple[Scan, int]] = {}
+        self._known: dict[str, float] = {}
+        self._shares: dict[Scalar, float] = {}
+        self._learned = 0
+        self.learn(*composer.plans.values())
+
+    def learn(self, *plans: Operator) -> None:
+        """Looks at what columns are in some plans, and in the results stored by now."""
+        stored = list(self.composer.stored.values())[self._learned :]
+        self._learned += len(stored)
+        for plan in (*plans, *stored):
+            for operator in walk(plan):
+                if isinstance(operator, Scan):
+                    for output in operator.outputs:
+                        self.origin[output.column] = operator, output.attnum
+        for plan in stored:
+            for operator in walk(plan):
+                if isinstance(operator, Projection):
+                    for item in operator.items:
+                        same = item.scalar.as_column
+                        if same in self.origin and not item.is_kept:
+                            self.origin.setdefault(item.column, self.origin[same])
+
+    def run(self, held: Mapping[str, float]) -> _Run:
+        """Runs the script on variables that hold so many rows."""
+        run = _Run(dict(held))
+        for place, step in enumerate(self.composer.steps):
+            plan = self.composer.plans.get(place)
+            if plan is None or not isinstance(step, Assign | Apply):
+                continue
+            if step.needs and not any(run.held.get(one) for one in step.needs):
+                continue
+            rows, accesses = self.query(plan, self.composer.loops[place], run.held)
+            run.query += accesses
+            if isinstance(step, Assign):
+                run.held[step.variable] = rows
+                run.held.update((name, rows * SOME) for name, _ in step.apart)
+                run.computed = max(run.computed, rows)
+                continue
+            found = rows
+            if step.kind != "insert":
+                found = rows * self._matched(step)
+            run.applying += rows + found
+            run.changed[step.state] = max(run.changed[step.state], found)
+            if step.kind == "insert":
+                run.inserted[step.state] += found
+            if step.collect:
+                run.held[step.collect] = run.held.get(step.collect, 0.0) + found
+        return run
+
+    def _matched(self, step: Apply) -> float:
+        state = self.composer.scans[step.state]
+        names = {name: column for column, name in state.outputs}
+        return self.fanout(state, frozenset(names[name] for name, _, _ in step.keys))
+
+    def query(
+        self, plan: Operator, ways: tuple[Loop, ...], held: Mapping[str, float]
+    ) -> tuple[float, float]:
+        """The rows of a query and the accesses that find them, given the rows of variables."""
+        found = [self._loop(loop, held) for loop in ways]
+        rows, accesses = sum(n for n, _ in found), sum(n for _, n in found)
+        top = plan
+        while isinstance(top, Projection | Selection):
+            top = top.input
+        if isinstance(top, Grouping | Distinct):
+            by = top.by if isinstance(top, Grouping) else top.columns
+            rows = min(rows, self._groups(top.input, by, held))
+        return min(rows, MOST), accesses
+
+    def _groups(self, rows: Operator, by: tuple[Column, ...], held: Mapping[str, float]) -> float:
+        if not by:
+            return 1.0
+        whole = math.prod(self.distinct(c) if c in self.origin else math.inf for c in by)
+        diffs = [one for one in walk(rows) if isinstance(one, DiffScan)]
+        if len(diffs) == 1 and frozenset(by) <= known_by(rows, diffs[0].columns):
+            return min(whole, held.get(diffs[0].variable, 0.0))
+        return whole
+
+    def _loop(self, loop: Loop, held: Mapping[str, float]) -> tuple[float, float]:
+        rows, accesses = 1.0, 0.0
+        known: set[Column] = set()
+        waiting = list(loop.conditions)
+        for diff in loop.diffs:
+            rows *= held.get(diff.variable, 0.0)
+            known.update(diff.columns)
+        for lookup in loop.lookups:
+            found = self.fanout(lookup.rows, frozenset(lookup.by))
+            accesses += rows * (1 + found)
+            known.update(lookup.rows.columns)
+            ready = [one for one in waiting if one.references <= known]
+            waiting = [one for one in waiting if one not in ready]
+            rows *= found
+            for one in ready:
+                rows *= self._share(one)
+        return min(rows * SOME ** len(waiting), MOST), min(accesses, MOST)
+
+    def _share(self, condition: Scalar) -> float:
+        """The share of rows that satisfy a condition."""
+        if condition not in self._shares:
+            self._shares[condition] = self._estimated(condition)
+        return self._shares[condition]
+
+    def _estimated(self, condition: Scalar) -> float:
+        tree = unwrapped(condition.tree)
+        if isinstance(tree, exp.EQ):
+            sides = (condition.part(side).as_column for side in (tree.this, tree.expression))
+            return 1 / max((self.distinct(one) for one in sides if one), default=1 / SOME)
+        return SOME
+
+    def fanout(self, rows: Operator, by: frozenset[Column]) -> float:
+        """How many rows share values of some columns."""
+        total = self.rows(rows)
+        if not by:
+            return total
+        if has_key(rows.keys, rows.dependencies, by):
+            # What is compared beside a key holds for some of the rows only.
+            beside = min((by - key for key in rows.keys if key <= by), key=len, default=frozenset())
+            return min(total, 1.0) / max((self.distinct(one) for one in beside), default=1.0)
+        return max(1.0, total / max(self.distinct(column) for column in by)) if total else 0.0
+
+    def knows(self, plan: Operator) -> bool:
+        """Whether there are rows of all tables in a plan, and statistics of them."""
+        tables = (one.table.oid for one in walk(plan) if isinstance(one, Scan))
+        return all(self.statistics.get(oid, NOTHING).rows > 0 for oid in tables)
+
+    def rows(self, plan: Operator) -> float:
+        """The rows of a plan."""
+        if isinstance(plan, Scan):
+            return self.statistics.get(plan.table.oid, UNKNOWN).rows
+        if isinstance(plan, StateScan):
+            if plan.role not in self._known:
+                self._known[plan.role] = self.rows(self.composer.stored[plan.role])
+            return self._known[plan.role]
+        if isinstance(plan, UnionAll):
+            return sum(map(self.rows, plan.children))
+        if isinstance(plan, Grouping | Distinct):
+            by = plan.by if isinstance(plan, Grouping) else plan.columns
+            return min(self.rows(plan.input), self._groups(plan.input, by, {}))
+        if not plan.children:
+            return 1.0
+        if len(plan.children) == 1:
+            below = self.rows(plan.children[0])
+            return below * self._share(plan.condition) if isinstance(plan, Selection) else below
+        [loop, *_] = loops(plan) or (Loop((), (), ()),)
+        return self._loop(loop, {})[0]
+
+    def distinct(self, column: Column) -> float:
+        """How many values a column has."""
+        if column not in self.origin:
+            return FANOUT
+        scan, attnum = self.origin[column]
+        known = self.statistics.get(scan.table.oid, UNKNOWN)
+        if (attnum,) in scan.table.keys:
+            return max(1.0, known.rows)
+        return max(1.0, min(known.rows, known.distinct.get(attnum, known.rows / FANOUT)))

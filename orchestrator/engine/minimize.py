@@ -1,0 +1,315 @@
+"""Pass 4: queries of the script are cut down by what is known of diffs (papers/idivm.txt, figure 8).
+
+A base table R is read as it is afterwards, and the diffs of a source are its net changes. So of rows
+with the same key
+
+- C1: those of Δ+ are in R, as they are in the diff,
+- C2: those of Δ- are not in R,
+- C3: those of Δu are in R, as the diff has them after the change.
+
+Where a diff and its table meet on the table's key, one of the two is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from orchestrator.algebra.analysis.flat import Flat, flattened, in_terms
+from orchestrator.algebra.columns import Column, Symbols
+from orchestrator.algebra.copies import copied
+from orchestrator.algebra.examples import PARTS, PID, PRICE
+from orchestrator.algebra.operators.antisemijoin import Antisemijoin
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.scan import Scan
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.semijoin import Semijoin
+from orchestrator.algebra.passes.push_conditions import joined_on
+from orchestrator.algebra.predicates import equal_columns
+from orchestrator.algebra.scalar import FALSE, Scalar, conjunction, filled
+from orchestrator.algebra.traversal import walk
+from orchestrator.deltascript.leaves import DiffScan
+from orchestrator.deltascript.plan import Kind
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a variable holds: changes of a table's rows, which are told apart by a key."""
+
+    kind: Kind
+    table: int
+    key: frozenset[int]
+    fields: Mapping[int, str]
+    """What the table's columns are called behind `old_` or `new_`."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A diff and its table where their keys are equal."""
+
+    diff: DiffScan
+    held: Held
+    rows: Scan
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the rows of the diff are no longer in the table."""
+        return self.held.kind == "minus"
+
+    def wide(self) -> tuple[DiffScan, dict[Column, Scalar]]:
+        """The diff with the table's columns after the change, and what stands for these."""
+        known = {name: column for column, name in self.diff.outputs}
+        added = []
+        instead = {}
+        for output in self.rows.outputs:
+            name = f"new_{self.held.fields[output.attnum]}"
+            if name not in known:
+                added.append((output.column, name))
+            elif known[name] != output.column:
+                instead[output.column] = Scalar.column(known[name])
+        return replace(self.diff, outputs=(*self.diff.outputs, *added)), instead
+
+
+# Figure 8 ------------------------------------------------------------------------------------------
+
+
+def join_with_table(product: Flat, meeting: Meeting) -> Flat:
+    """Δ+ ⋈ R → Δ+ and Δu ⋈ R → Δu, whatever else they are joined with.
+
+    >>> flat = join_with_table(*_example("plus", joined=True))
+    >>> [one.label for one in flat.atoms], flat.conditions, list(flat.items.values())
+    (['diff parts_come'], (Scalar(price > 5),), [Scalar(price)])
+    """
+    diff, instead = meeting.wide()
+    key = _keys(meeting, diff)
+    conditions = [one.substitute(instead) for one in product.conditions]
+    return Flat(
+        tuple(
+            diff if one is meeting.diff else one for one in product.atoms if one is not meeting.rows
+        ),
+        tuple(one for one in conditions if not _is_trivial(one, key)),
+        {column: scalar.substitute(instead) for column, scalar in product.items.items()},
+    )
+
+
+def join_after_deletion(product: Flat) -> Flat:
+    """Δ- ⋈ R → ∅.
+
+    >>> product, meeting = _example("minus", joined=True)
+    >>> join_after_deletion(product).conditions
+    (Scalar(FALSE),)
+    """
+    return replace(product, conditions=(FALSE,))
+
+
+def semijoin_with_table(left: Flat, meeting: Meeting, condition: Scalar) -> Flat:
+    """Δ+ ⋉ σφ(R) → σφ(Δ+) and Δu ⋉ σφ(R) → σφ(Δu), with φ over what the diff has afterwards.
+
+    >>> left, meeting = _example("update")
+    >>> semijoin_with_table(left, meeting, Scalar.read("(pid = id) AND (price > 5)", [PID, PRICE, _ID])).conditions
+    (Scalar(price > 5),)
+    """
+    return join_with_table(
+        replace(left, conditions=(*left.conditions, *condition.conjuncts)), meeting
+    )
+
+
+def semijoin_with_diff(left: Flat, meeting: Meeting, condition: Scalar) -> Flat:
+    """R ⋉ σφ(Δ+) → σφ(Δ+) and R ⋉ σφ(Δu) → σφ(Δu), shown as rows of R: a key is in a diff once.
+
+    >>> _, meeting = _example("plus")
+    >>> left = Flat((meeting.rows,), (), {PRICE: Scalar.column(PRICE)})
+    >>> flat = semijoin_with_diff(left, meeting, Scalar.read("pid = id", [PID, _ID]))
+    >>> [one.label for one in flat.atoms], flat.conditions
+    (['diff parts_come'], ())
+    """
+    both = Flat((*left.atoms, meeting.diff), (*left.conditions, *condition.conjuncts), left.items)
+    return join_with_table(both, meeting)
+
+
+def antisemijoin_with_table(left: Flat, meeting: Meeting, condition: Scalar) -> Flat:
+    """Δ+ ▷ σφ(R) → σ¬φ(Δ+) and Δu ▷ σφ(R) → σ¬φ(Δu), with φ over what the diff has afterwards.
+
+    >>> left, meeting = _example("plus")
+    >>> antisemijoin_with_table(left, meeting, Scalar.read("(pid = id) AND (price > 5)", [PID, PRICE, _ID])).conditions
+    (Scalar(((price > 5)) IS NOT TRUE),)
+    """
+    alone = semijoin_with_table(replace(left, conditions=()), meeting, condition)
+    _, instead = meeting.wide()
+    own = [one.substitute(instead) for one in left.conditions]
+    unless = filled("(x) IS NOT TRUE", x=conjunction(alone.conditions))
+    return replace(alone, conditions=(*own, unless))
+
+
+# How they are applied ------------------------------------------------------------------------------
+
+
+def minimized(plan: Operator, held: Mapping[str, Held], symbols: Symbols) -> Operator:
+    """The plan without the tables that diffs stand for, and without what has no rows."""
+    tables = {one.table.oid for one in walk(plan) if isinstance(one, Scan)}
+    some = {one.variable for one in walk(plan) if isinstance(one, DiffScan)}
+    if any(name in some and one.table in tables for name, one in held.items()):
+        return _Minimizer(held, symbols).of(plan)
+    return plan
+
+
+@dataclass
+class _Minimizer:
+    held: Mapping[str, Held]
+    symbols: Symbols
+
+    def of(self, plan: Operator) -> Operator:
+        """A plan with every cluster of joins cut down."""
+        if isinstance(plan, Semijoin):
+            return self._semijoin(plan)
+        if not isinstance(plan, Join | Selection | Projection):
+            return plan.with_children(tuple(map(self.of, plan.children))) if plan.children else plan
+        cluster = _Cluster(self)
+        product = cluster.of(plan)
+        smaller = product
+        while meeting := next(
+            self._meetings(smaller.atoms, smaller.atoms, smaller.conditions), None
+        ):
+            if meeting.is_gone:
+                smaller = join_after_deletion(smaller)
+                break
+            smaller = join_with_table(smaller, meeting)
+        return cluster.kept(plan) if smaller is product else _plan(smaller, plan.columns)
+
+    def _semijoin(self, plan: Semijoin) -> Operator:
+        """Figure 8's rules of semijoin (⋉) and antisemijoin (▷)."""
+        plan = replace(plan, left=self.of(plan.left), right=self.of(plan.right))
+        left, right = flattened(plan.left), flattened(plan.right)
+        if len(right.atoms) != 1 or _shared((*left.atoms, *right.atoms)):
+            return plan
+        condition = conjunction(
+            [*right.conditions, in_terms(in_terms(plan.condition, right.items), left.items)]
+        )
+        conditions = (*left.conditions, *condition.conjuncts)
+        anti = isinstance(plan, Antisemijoin)
+        [other] = right.atoms
+        for meeting in self._meetings(left.atoms, right.atoms, conditions):
+            if meeting.is_gone:
+                # Δ- ⋉ R → ∅, R ⋉ Δ- → ∅, Δ- ▷ R → Δ-, R ▷ Δ- → R.
+                return plan.left if anti else Selection(plan.left, FALSE)
+            if other is meeting.rows:
+                rule = antisemijoin_with_table if anti else semijoin_with_table
+                return _plan(rule(left, meeting, condition), plan.columns)
+            if not anti:
+                return _plan(semijoin_with_diff(left, meeting, condition), plan.columns)
+        return plan
+
+    def _meetings(
+        self, one: Sequence[Operator], other: Sequence[Operator], conditions: Iterable[Scalar]
+    ) -> Iterator[Meeting]:
+        """Where an input of one side meets one of the other."""
+        atoms = dict.fromkeys((*one, *other))
+        equal = _Equal(atoms, conditions)
+        for diff in (atom for atom in atoms if isinstance(atom, DiffScan)):
+            held = self.held.get(diff.variable)
+            for rows in (atom for atom in atoms if isinstance(atom, Scan) and not atom.only):
+                apart = (diff in one and rows in other) or (diff in other and rows in one)
+                if held is not None and apart and rows.table.oid == held.table:
+                    meeting = Meeting(diff, held, rows)
+                    if equal.on_key(meeting):
+                        yield meeting
+
+
+@dataclass
+class _Cluster:
+    """Makes one product of joins, selections and projections, of inputs that share no column."""
+
+    inside: _Minimizer
+    columns: set[Column] = field(default_factory=set)
+    aliases: set[str] = field(default_factory=set)
+    done: dict[Operator, Operator] = field(default_factory=dict)
+
+    def of(self, plan: Operator) -> Flat:
+        """The product."""
+        return flattened(plan, atom=self._atom)
+
+    def kept(self, plan: Operator) -> Operator:
+        """The plan as it was, with what became of its inputs."""
+        if plan in self.done:
+            return self.done[plan]
+        return plan.with_children(tuple(map(self.kept, plan.children)))
+
+    def _atom(self, plan: Operator) -> Flat:
+        atom = self.done[plan] = self.inside.of(plan)
+        aliases = {one.alias for one in walk(atom) if hasattr(one, "alias")}
+        became = {column: column for column in atom.columns}
+        if aliases & self.aliases or self.columns & became.keys():
+            atom, new = copied(atom, self.inside.symbols)
+            became = {column: new.get(column, column) for column in became}
+            aliases = {one.alias for one in walk(atom) if hasattr(one, "alias")}
+        self.aliases |= aliases
+        self.columns |= set(atom.columns)
+        return Flat((atom,), (), {old: Scalar.column(new) for old, new in became.items()})
+
+
+class _Equal:
+    """Which columns some conditions make equal."""
+
+    def __init__(self, atoms: Iterable[Operator], conditions: Iterable[Scalar]) -> None:
+        columns = {column for atom in atoms for column in atom.columns}
+        self.classes = equal_columns(conditions, columns)
+
+    def on_key(self, meeting: Meeting) -> bool:
+        """Whether a diff and its table meet on the key."""
+        side = "old" if meeting.is_gone else "new"
+        fields = meeting.held.fields
+        own = {output.attnum: output.column for output in meeting.rows.outputs}
+        if not meeting.held.key <= own.keys() <= fields.keys():
+            return False
+        return all(
+            any(
+                {own[number], column} <= one
+                for column, name in meeting.diff.outputs
+                if name == f"{side}_{fields[number]}"
+                for one in self.classes
+            )
+            for number in meeting.held.key
+        )
+
+
+def _plan(product: Flat, columns: Iterable[Column]) -> Operator:
+    """A product as a plan, which begins with the diffs."""
+    inputs = sorted(product.atoms, key=lambda one: not isinstance(one, DiffScan))
+    items = tuple(Item(column, product.items[column]) for column in columns)
+    return Projection(joined_on(inputs, product.conditions), items)
+
+
+def _keys(meeting: Meeting, diff: DiffScan) -> frozenset[Column]:
+    """The columns of a diff that hold the key after the change, and are not NULL."""
+    names = {f"new_{meeting.held.fields[number]}" for number in meeting.held.key}
+    return frozenset(column for column, name in diff.outputs if name in names)
+
+
+def _is_trivial(condition: Scalar, not_null: frozenset[Column]) -> bool:
+    return any(condition == filled("x = x", x=column) for column in not_null)
+
+
+def _shared(atoms: Iterable[Operator]) -> bool:
+    columns = [column for atom in atoms for column in atom.columns]
+    return len(columns) != len(set(columns))
+
+
+_ID = Column("id", "integer", "integer_ops", exact=True)
+
+
+def _example(kind: Kind, joined: bool = False) -> tuple[Flat, Meeting]:
+    """For the rules' examples: a diff of `parts`, alone or joined with the table."""
+    held = Held(kind, PARTS.table.oid, frozenset({1}), {1: "pid", 2: "price"})
+    name = {"plus": "parts_come", "minus": "parts_gone", "update": "parts_changed"}[kind]
+    diff = DiffScan(name, "d", ((_ID, "old_pid" if kind == "minus" else "new_pid"),))
+    texts = ["pid = id", "price > 5"] if joined else []
+    return (
+        Flat(
+            (diff, PARTS) if joined else (diff,),
+            tuple(Scalar.read(text, [PID, PRICE, _ID]) for text in texts),
+            {PRICE: Scalar.column(PRICE)} if joined else {_ID: Scalar.column(_ID)},
+        ),
+        Meeting(diff, held, PARTS),
+    )

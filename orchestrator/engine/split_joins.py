@@ -1,0 +1,142 @@
+"""Long joins in steps: what is likely to be much is held before it is looked up with.
+
+The loops of a query begin with a diff (papers/idivm.txt, appendix A). How many rows a lookup finds is
+known on average alone, and changes are not average: a new nation has no customers yet. PostgreSQL, who
+plans for the average, would rather read the tables at the other end of a long join. So a query ends
+where a lookup finds many on average; what it found is held, and the next query begins with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+
+from orchestrator.algebra.analysis.flat import Flat, flattened
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.antisemijoin import Antisemijoin
+from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.distinct import Distinct
+from orchestrator.algebra.operators.evaluation import Evaluation
+from orchestrator.algebra.operators.group import Grouping
+from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.left_join import LeftJoin
+from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.semijoin import Semijoin
+from orchestrator.algebra.operators.union_all import UnionAll
+from orchestrator.algebra.passes.push_conditions import joined_on
+from orchestrator.algebra.predicates import equal_columns
+from orchestrator.algebra.scalar import Scalar, filled
+from orchestrator.deltascript.leaves import DiffScan
+from orchestrator.engine.access import Fanout, Lookup, Rows, in_reach
+from orchestrator.engine.terms import shown
+
+MANY = 30.0
+"""A lookup that finds so many rows on average ends a query."""
+
+_THROUGH = Grouping | Distinct | UnionAll | LeftJoin | Semijoin | Antisemijoin
+"""Operators below which joins may be cut, as they evaluate their inputs once and whole."""
+
+Hold = Callable[[Operator], DiffScan]
+"""Computes a plan into a variable."""
+
+
+def in_steps(plan: Operator, fanout: Fanout, hold: Hold) -> Operator:
+    """A plan whose joins begin with what was found by lookups that are held.
+
+    >>> from orchestrator.algebra.examples import PARTS, PID, PRICE, running_example
+    >>> from orchestrator.algebra.traversal import rewrite
+    >>> diff = DiffScan("parts_come", "d", ((PID, "new_pid"), (PRICE, "new_price")))
+    >>> plan = rewrite(running_example().root, lambda one: diff if one == PARTS else one)
+    >>> def hold(found):
+    ...     print([one.label for one in flattened(found).atoms], *found.columns)
+    ...     return DiffScan("reached", "r", tuple((c, c.symbol) for c in found.columns))
+    >>> made = in_steps(plan, lambda lookup: 100.0, hold)
+    ['diff parts_come', 'devices_parts'] device pid price
+    >>> [one.label for one in flattened(made).atoms]
+    ['diff reached', 'devices']
+    """
+    if plan.outer_columns:
+        return plan
+    if isinstance(plan, Evaluation):
+        return replace(plan, input=in_steps(plan.input, fanout, hold))
+    if isinstance(plan, _THROUGH):
+        return plan.with_children(tuple(in_steps(one, fanout, hold) for one in plan.children))
+    if not isinstance(plan, Join | Selection | Projection):
+        return plan
+    flat = flattened(plan)
+    if _is_lookups(flat):
+        made = _cut(flat, fanout, hold)
+        if made is flat:
+            return plan
+    else:
+        return plan.with_children(tuple(in_steps(one, fanout, hold) for one in plan.children))
+    items = tuple(Item(column, made.items[column]) for column in plan.columns)
+    return Projection(joined_on(made.atoms, made.conditions), items)
+
+
+def _is_lookups(flat: Flat) -> bool:
+    """Whether a product looks up rows for those of a diff, in more than one place."""
+    columns = [column for atom in flat.atoms for column in atom.columns]
+    return (
+        len(flat.atoms) > 2
+        and len(columns) == len(set(columns))
+        and any(isinstance(atom, DiffScan) for atom in flat.atoms)
+        and all(isinstance(atom, DiffScan | Rows) for atom in flat.atoms)
+        and not any(one.subqueries for one in (*flat.conditions, *flat.items.values()))
+    )
+
+
+def _cut(flat: Flat, fanout: Fanout, hold: Hold) -> Flat:
+    order = list(in_reach(flat, fanout=fanout))
+    inputs: list[Operator] = []
+    waiting = list(flat.conditions)
+    checked: list[Scalar] = []
+    cut = False
+    for place, (atom, by) in enumerate(order):
+        inputs.append(atom)
+        if isinstance(atom, DiffScan) or place == len(order) - 1:
+            continue
+        assert isinstance(atom, Rows)
+        if fanout(Lookup(atom, by)) < MANY:
+            continue
+        here = {column for one in inputs for column in one.columns}
+        own = [one for one in waiting if one.references and one.references <= here]
+        waiting = [one for one in waiting if one not in own]
+        checked += own
+        implied = _implied(flat.conditions, checked, here)
+        checked += implied
+        wanted = _read(here, [*waiting, *flat.items.values()])
+        # A row without columns is no row of a variable.
+        wanted = wanted or tuple(column for one in inputs for column in one.columns)[:1]
+        inputs = [hold(shown(joined_on(inputs, [*own, *implied]), wanted))]
+        cut = True
+    return Flat(tuple(inputs), tuple(waiting), flat.items) if cut else flat
+
+
+def _implied(
+    conditions: Iterable[Scalar], checked: Iterable[Scalar], here: Collection[Column]
+) -> list[Scalar]:
+    """The equalities between some columns that follow by way of columns that come later.
+
+    >>> a, b, c = (Column(name, "integer", "integer_ops") for name in "abc")
+    >>> equal = [Scalar.read("a = c", [a, c]), Scalar.read("c = b", [b, c])]
+    >>> _implied(equal, [], [a, b])
+    [Scalar(b = a)]
+    >>> _implied(equal, [Scalar.read("a = b", [a, b])], [a, b])
+    []
+    """
+    found = []
+    for one in equal_columns(conditions):
+        together = [part for part in equal_columns(checked) if part & one]
+        apart = [{c} for c in one & set(here) if not any(c in part for part in together)]
+        first, *others = sorted(min(map(str, part)) for part in (*together, *apart)) or [""]
+        named = {str(column): column for column in one}
+        found += [filled("x = y", x=named[other], y=named[first]) for other in others]
+    return found
+
+
+def _read(columns: set[Column], by: list[Scalar]) -> tuple[Column, ...]:
+    """The columns that expressions read, in the order in which they do."""
+    read = (c for one in by for c in sorted(one.references & columns, key=str))
+    return tuple(dict.fromkeys(read))

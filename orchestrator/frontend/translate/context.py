@@ -1,0 +1,231 @@
+"""What plan building works with: facts of the catalog, names in scope, fresh symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from sqlglot import exp
+
+from orchestrator.algebra import Column, Operator, Plan, Scalar, Symbols, dialect
+from orchestrator.algebra.analysis.same_expression import alike
+from orchestrator.algebra.dependencies import Columns
+from orchestrator.algebra.dialect import Tree
+from orchestrator.algebra.unsupported import NotModelledError
+from orchestrator.frontend.facts import FunctionUse, Relation, StoredView
+
+Named = tuple[tuple[str, Column], ...]
+"""The columns of something in FROM, in order, under their names there."""
+
+
+@dataclass(frozen=True)
+class QueryFacts:
+    """All that the catalog says of what a query mentions."""
+
+    relations: Mapping[tuple[str, str], Relation]
+    views: Mapping[int, StoredView] = field(default_factory=dict)
+    """The plain views to be expanded."""
+    functions: tuple[FunctionUse, ...] = ()
+
+    @cached_property
+    def aggregates(self) -> frozenset[tuple[str, str]]:
+        """Schema and name of the aggregate functions."""
+        return self._named("aggregate")
+
+    @cached_property
+    def window_functions(self) -> frozenset[tuple[str, str]]:
+        """Schema and name of the functions that only exist with OVER."""
+        return self._named("window")
+
+    @cached_property
+    def plain_functions(self) -> frozenset[tuple[str, str]]:
+        """Schema and name of the functions that are neither."""
+        return self._named("function")
+
+    @cached_property
+    def set_returning(self) -> frozenset[tuple[str, str]]:
+        """Schema and name of the functions that return sets."""
+        return frozenset((u.schema, u.proname) for u in self.functions if u.returns_set)
+
+    @cached_property
+    def row_returning(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        """Schema and name of the functions that return rows of several columns, and their names.
+
+        There are none if they cannot be told, as of several functions of one name.
+        """
+        found: dict[tuple[str, str], tuple[str, ...]] = {}
+        for use in self.functions:
+            if use.returns_row:
+                name = use.schema, use.proname
+                found[name] = use.fields if found.get(name, use.fields) == use.fields else ()
+        return found
+
+    @cached_property
+    def own_equality(self) -> bool:
+        """Whether a comparison by `=` may be that of an extension or a user."""
+        return any(
+            use.role == "operator" and use.proname == "=" and use.schema != "pg_catalog"
+            for use in self.functions
+        )
+
+    def _named(self, role: str) -> frozenset[tuple[str, str]]:
+        return frozenset((u.schema, u.proname) for u in self.functions if u.role == role)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A common table expression: what a reference to it makes."""
+
+    names: tuple[str, ...]
+    scan: Callable[[], tuple[Operator, tuple[Column, ...]]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row as one value."""
+
+    named: Named
+    """All that it has."""
+    present: Column | None = None
+    """Which column is NULL where an outer join has made the row, which then is NULL itself."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The names that an expression may use, and those of the queries around it."""
+
+    tables: Mapping[str, Named] = field(default_factory=dict)
+    merged: Mapping[str, Column] = field(default_factory=dict)
+    """Columns of USING, which belong to no table."""
+    rows: Mapping[str, Row] = field(default_factory=dict)
+    """What is a row as one value, by the alias of its table."""
+    shared: Mapping[str, Shared] = field(default_factory=dict)
+    parent: Scope | None = None
+
+    def inner(self) -> Scope:
+        """An empty scope inside this one."""
+        return Scope(parent=self)
+
+    def beside(self, other: Scope) -> Scope:
+        """Both scopes' names on one level."""
+        return replace(
+            self,
+            tables={**self.tables, **other.tables},
+            merged={**self.merged, **other.merged},
+            rows={**self.rows, **other.rows},
+        )
+
+    def padded(self, other: Scope, not_null: Columns) -> Scope:
+        """The scope after an outer join that pads the rows of another one, of which some are not NULL."""
+        rows = dict(self.rows)
+        for table, row in other.rows.items():
+            present = row.present or next((c for _, c in row.named if c in not_null), None)
+            if present is None:
+                del rows[table]
+            else:
+                rows[table] = replace(row, present=present)
+        return replace(self, rows=rows)
+
+    def column(self, table: str | None, name: str) -> Column | None:
+        """What a reference means, innermost query first."""
+        found = self._own(table, name)
+        if found is None and self.parent is not None:
+            return self.parent.column(table, name)
+        return found
+
+    def _own(self, table: str | None, name: str) -> Column | None:
+        if table is None and name in self.merged:
+            return self.merged[name]
+        if table is not None and table not in self.tables:
+            return None
+        tables = self.tables.values() if table is None else [self.tables[table]]
+        for named in tables:
+            for known, column in named:
+                if known == name:
+                    return column
+        return None
+
+    def row(self, table: str) -> Row | None:
+        """What a table's row is as one value, if that is known."""
+        if table in self.rows:
+            return self.rows[table]
+        if table in self.tables or self.parent is None:
+            return None
+        return self.parent.row(table)
+
+    def cte(self, name: str) -> Shared | None:
+        """The common table expression of this name."""
+        if name in self.shared:
+            return self.shared[name]
+        return self.parent.cte(name) if self.parent else None
+
+
+@dataclass(frozen=True)
+class Context:
+    """Passed to everything that builds a part of a plan."""
+
+    facts: QueryFacts
+    symbols: Symbols
+    mentioned: frozenset[str] | None
+    """Every column name in the texts, if no other columns of a table need to be scanned."""
+    query: Callable[[Context, Tree, Scope], Plan]
+    """Builds a whole query; the modules of this room call each other through it."""
+
+    def column(self, *wanted: str, like: Column | None = None) -> Column:
+        """A new column, of the type of another one."""
+        symbol = self.symbols.fresh(*wanted)
+        return Column(symbol) if like is None else replace(like, symbol=symbol)
+
+
+def not_modelled(reason: str, where: Tree | str) -> NotModelledError:
+    """What to raise for a construct that has no place in the algebra."""
+    text = where if isinstance(where, str) else dialect.write(where)
+    return NotModelledError(reason, " ".join(text.split()))
+
+
+def only_known(tree: Tree, *names: str) -> None:
+    """Refuses a tree with parts that the caller does not read."""
+    for name, value in tree.args.items():
+        if value and name not in names:
+            raise not_modelled(f"the clause {name.strip('_').upper()}", tree)
+
+
+def called(tree: Tree) -> tuple[str, str] | None:
+    """Schema and name of the function that a tree calls, if it is a call.
+
+    >>> called(dialect.parse("SELECT s.f(1)").expressions[0])
+    ('s', 'f')
+    >>> called(dialect.parse("SELECT SUM(a)").expressions[0])
+    ('pg_catalog', 'sum')
+    """
+    if isinstance(tree, exp.Dot) and isinstance(tree.expression, exp.Anonymous):
+        return tree.this.name, _name(tree.expression)
+    if isinstance(tree, exp.Anonymous) and not isinstance(tree.parent, exp.Dot):
+        return "pg_catalog", _name(tree)
+    return None
+
+
+def _name(call: exp.Anonymous) -> str:
+    return call.this.lower() if isinstance(call.this, str) else call.name
+
+
+def set_calls(context: Context, scalar: Scalar) -> list[Tree]:
+    """The outermost calls of set-returning functions in an expression."""
+    found: list[Tree] = []
+    pending = [scalar.tree]
+    while pending:
+        tree = pending.pop()
+        if called(tree) in context.facts.set_returning:
+            found.append(tree)
+        else:
+            pending.extend(reversed(list(tree.iter_expressions())))
+    return found
+
+
+def same(scalars: list[Scalar], wanted: Scalar) -> int | None:
+    """The position of an expression among others, parentheses apart."""
+    for position, scalar in enumerate(scalars):
+        if scalar is wanted or alike(scalar, wanted):
+            return position
+    return None

@@ -1,0 +1,109 @@
+"""Scalar expressions: names become columns with identities, queries become subplans."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from orchestrator.algebra import Column, Scalar, Subquery, dialect
+from orchestrator.algebra.dialect import Tree, identifier, reference
+from orchestrator.frontend.translate.context import Context, Named, Scope, called, not_modelled
+from orchestrator.frontend.translate.unnest import bare
+
+QUERIES = (exp.Select, exp.SetOperation, exp.Values)
+
+
+_OF_ROWS = frozenset(
+    f"{kind}{name}"
+    for kind in ("json", "jsonb")
+    for name in ("_agg", "_agg_strict", "_build_array", "_build_object", "_object_agg")
+) | {"count", "num_nonnulls", "num_nulls", "row_to_json", "to_json", "to_jsonb"}
+"""Functions that make the same of any row with these values and names."""
+_ROW = "idivm row"
+"""A name that nobody else gives, for what comes before a row is a column of its name."""
+
+_SYSTEM_COLUMNS = frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
+
+
+def scalar(context: Context, tree: Tree, scope: Scope) -> Scalar:
+    """An expression of the query's text over the columns in scope."""
+    columns: list[Column] = []
+    subqueries: list[Subquery] = []
+
+    def column(found: Column | None, node: Tree) -> Tree:
+        if found is None and node.name in _SYSTEM_COLUMNS:
+            raise not_modelled("a system column", node)
+        if found is None:
+            raise not_modelled("a name that cannot be resolved", node)
+        columns.append(found)
+        return reference(found.symbol)
+
+    def row(node: exp.Column) -> Tree:
+        found = scope.row(node.table) if node.table and _takes_rows(node) else None
+        named = {
+            one.name for relation in context.facts.relations.values() for one in relation.columns
+        }
+        if found is None or _ROW in named:
+            raise not_modelled("a row that is read as one value", node)
+        columns.extend(one for _, one in found.named)
+        made = _record(found.named)
+        if found.present is None:
+            return made
+        there = exp.Is(this=reference(found.present.symbol), expression=exp.Null())
+        return exp.Case(ifs=[exp.If(this=exp.Not(this=there), true=made)])
+
+    def resolved(node: Tree) -> Tree:
+        if isinstance(node, exp.Subquery) and not isinstance(node.this, QUERIES):
+            raise not_modelled("an unknown form of subquery", node)
+        if isinstance(node, QUERIES):
+            plan = context.query(context, node, scope.inner())
+            asked = isinstance(node.parent, exp.Exists)
+            rows, shown = (bare(plan.root), ()) if asked else (plan.root, plan.columns)
+            subqueries.append(Subquery(rows, shown))
+            return exp.Parameter(this=exp.Literal.number(len(subqueries)))
+        if isinstance(node, exp.Subquery) and node.args.get("with_"):
+            raise not_modelled("WITH around a subquery in parentheses", node)
+        if not isinstance(node, exp.Column):
+            return node
+        if isinstance(node.this, exp.Star):
+            return row(node)
+        if not node.this.args.get("quoted") and node.name != node.name.lower():
+            # PostgreSQL puts a name with capitals in quotes; this is a word of some syntax.
+            raise not_modelled("a keyword where a column is expected", node.parent or node)
+        return column(scope.column(node.table or None, node.name), node)
+
+    made = tree.copy()
+    for wrapped in made.find_all(exp.Subquery):
+        while isinstance(wrapped.this, exp.Subquery) and wrapped.this.is_wrapper:
+            wrapped.set("this", wrapped.this.this)
+    made = made.transform(resolved)
+    return Scalar.of(made, columns, tuple(subqueries))
+
+
+def _takes_rows(node: exp.Column) -> bool:
+    """Whether what reads a row asks for its values and names, not for its type."""
+    above = node.parent
+    while isinstance(above, exp.Paren | exp.Distinct | exp.Order | exp.Ordered):
+        above = above.parent
+    if isinstance(above, exp.Cast | exp.Is):
+        return isinstance(above, exp.Is) or dialect.write(above.to) == "text"
+    name = called(above) if above is not None else None
+    return name is not None and name[0] == "pg_catalog" and name[1] in _OF_ROWS
+
+
+def _record(named: Named) -> Tree:
+    """A row of some columns, as one value.
+
+    >>> dialect.write(_record([("id", Column("a")), ("Name", Column("b"))]))
+    '(SELECT "idivm row" FROM (SELECT a AS id, b AS "Name") AS "idivm row")'
+    """
+    values: list[Tree] = [
+        exp.Alias(this=reference(column.symbol), alias=identifier(name)) for name, column in named
+    ]
+    inner = exp.Subquery(
+        this=exp.Select(expressions=values),
+        alias=exp.TableAlias(this=identifier(_ROW)),
+    )
+    # The row is no column, and must not be taken for one.
+    return exp.Subquery(
+        this=exp.Select(expressions=[exp.Var(this=f'"{_ROW}"')], from_=exp.From(this=inner))
+    )

@@ -1,0 +1,309 @@
+"""GROUP BY, HAVING and aggregates, grouping sets among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+
+from sqlglot import exp
+
+from orchestrator.algebra import (
+    Aggregate,
+    Column,
+    Grouping,
+    GroupingSets,
+    Item,
+    Operator,
+    Projection,
+    Scalar,
+    Window,
+)
+from orchestrator.algebra.analysis.same_expression import alike
+from orchestrator.algebra.dialect import SQL_JSON_AGGREGATES, Tree, reference
+from orchestrator.algebra.scalar import unwrapped
+from orchestrator.algebra.traversal import walk
+from orchestrator.frontend.translate.context import Context, Scope, called, not_modelled, same
+from orchestrator.frontend.translate.expressions import scalar
+from orchestrator.frontend.translate.set_returning import with_sets
+from orchestrator.frontend.translate.types import COUNTING, type_of, typed
+
+Rewriter = Callable[[Scalar], Scalar]
+
+
+def has_groups(context: Context, query: exp.Select, scalars: Sequence[Scalar]) -> bool:
+    """Whether a query groups its rows."""
+    if query.args.get("group") or query.args.get("having"):
+        return True
+    return any(True for one in scalars for _ in aggregate_calls(context, one))
+
+
+def group(
+    context: Context,
+    rows: Operator,
+    query: exp.Select,
+    scope: Scope,
+    scalars: Sequence[Scalar],
+    hints: Callable[[Scalar], str],
+) -> tuple[Operator, Rewriter]:
+    """The groups of a query, and how an expression over its rows reads over the groups.
+
+    `scalars` are all expressions that are evaluated over the groups; `hints` proposes a name for
+    the column of an aggregate or a grouping expression.
+    """
+    clause = query.args.get("group")
+    if clause is not None and set(_used(clause)) - {"expressions"}:
+        raise not_modelled("this form of GROUP BY", clause)
+    items = clause.expressions if clause is not None else []
+    sets = _Sets(context, scope)
+    alternatives = [sets.read(item) for item in items]
+    calls = _calls(context, rows, scalars)
+    # Functions in GROUP BY are expanded before the groups are made, all others after.
+    rows, over_sets = with_sets(context, rows, sets.keys)
+    columns, rows = _columns_for(context, rows, sets.keys, over_sets, hints)
+    grouped = list(zip(sets.keys, columns, strict=True))
+    aggregates = [
+        # GROUPING() is over the groups' columns, others over rows.
+        _aggregate(context, _replaced(c, grouped) if _is_grouping(c.tree) else c, hints(c))
+        for c in calls
+    ]
+    results = [(call, made.column) for call, made in zip(calls, aggregates, strict=True)]
+
+    def over_groups(one: Scalar) -> Scalar:
+        return _replaced(_replaced(one, results), grouped)
+
+    if not sets.several:
+        by = tuple(dict.fromkeys(columns))
+        left = {c for one in scalars for c in over_groups(one).references} & set(rows.columns)
+        # A column that a grouped key determines may be used as it is; it splits no group.
+        left -= set(by)
+        if not rows.dependencies.imply(by, left):
+            for subquery in (subquery for one in scalars for subquery in one.subqueries):
+                require_own_aggregates(context, subquery.plan)
+            raise not_modelled("a column that the groups are not known to determine", query)
+        by += tuple(column for column in rows.columns if column in left)
+        return Grouping(rows, by, tuple(aggregates)), over_groups
+    _require_plain(sets, scalars[: len(query.expressions)])
+    outs = {column: context.column(column.symbol, like=column) for column in columns}
+    by_pairs = tuple((out, column) for column, out in outs.items())
+    place = {column: position for position, column in enumerate(outs)}
+    combined = [
+        tuple(dict.fromkeys(place[columns[key]] for part in choice for key in part))
+        for choice in product(*alternatives)
+    ]
+    if clause is not None and clause.args.get("all") is False:
+        # GROUP BY DISTINCT.
+        combined = list({frozenset(one): one for one in reversed(combined)}.values())[::-1]
+    if len(combined) > _MOST_SETS:
+        raise not_modelled("so many grouping sets", query)
+    renamed = {column: Scalar.column(out) for column, out in outs.items()}
+    made = GroupingSets(rows, by_pairs, tuple(combined), tuple(aggregates))
+    return made, lambda one: over_groups(one).substitute(renamed)
+
+
+def _require_plain(sets: _Sets, shown: Sequence[Scalar]) -> None:
+    """Refuses grouping sets of which PostgreSQL's text does not tell what is NULL where.
+
+    It knows the items of SELECT that are grouped by their numbers: another one is another, also where
+    both are printed alike.
+    """
+    for key, times in zip(sets.keys, sets.times, strict=True):
+        if not key.references:
+            raise not_modelled("a constant among grouping sets", str(key))
+        if times > 1 and sum(alike(one, key) for one in shown) > 1:
+            raise not_modelled("grouping sets over a column that is shown twice", str(key))
+
+
+_MOST_SETS = 64
+
+
+def _used(clause: Tree) -> Iterator[str]:
+    return (name for name, value in clause.args.items() if value)
+
+
+class _Sets:
+    """The grouping expressions of a GROUP BY, each once, and the sets that its items stand for."""
+
+    def __init__(self, context: Context, scope: Scope) -> None:
+        self.context, self.scope = context, scope
+        self.keys: list[Scalar] = []
+        self.times: list[int] = []
+        """How often each is written."""
+        self.several = False
+
+    def read(self, item: Tree) -> list[tuple[int, ...]]:
+        """The alternative sets of one item of GROUP BY."""
+        if isinstance(item, exp.GroupingSets):
+            self.several = True
+            return [one for part in item.expressions for one in self.read(part)]
+        if isinstance(item, exp.Rollup):
+            self.several = True
+            parts = [self.members(part) for part in item.expressions]
+            sizes = range(len(parts), -1, -1)
+            return [tuple(k for part in parts[:size] for k in part) for size in sizes]
+        if isinstance(item, exp.Cube):
+            self.several = True
+            parts = [self.members(part) for part in item.expressions]
+            if len(parts) > 6:
+                raise not_modelled("so many grouping sets", item)
+            choices = product(*([part, ()] for part in parts))
+            return [tuple(k for part in choice for k in part) for choice in choices]
+        return [self.members(item)]
+
+    def members(self, item: Tree) -> tuple[int, ...]:
+        """The keys of one set, written in parentheses or as a single expression."""
+        bare = unwrapped(item)
+        parts = bare.expressions if isinstance(bare, exp.Tuple) else [bare]
+        return tuple(self.key(part) for part in parts)
+
+    def key(self, item: Tree) -> int:
+        made = scalar(self.context, item, self.scope)
+        position = same(self.keys, made)
+        if position is None:
+            position = len(self.keys)
+            self.keys.append(made)
+            self.times.append(0)
+        self.times[position] += 1
+        return position
+
+
+def _columns_for(
+    context: Context,
+    rows: Operator,
+    keys: Sequence[Scalar],
+    over_sets: Rewriter,
+    hints: Callable[[Scalar], str],
+) -> tuple[list[Column], Operator]:
+    """A column for each grouping expression; what is not one is computed below."""
+    columns: list[Column] = []
+    computed: list[Item] = []
+    for key in keys:
+        made = over_sets(key)
+        column = made.as_column
+        if column is None or column not in rows.columns:
+            column = typed(context.symbols.fresh(hints(key) or "key"), type_of(key))
+            computed.append(Item(column, made))
+        columns.append(column)
+    if computed:
+        rows = Projection(rows, (*(Item.kept(column) for column in rows.columns), *computed))
+    return columns, rows
+
+
+def aggregate_calls(context: Context, one: Scalar) -> Iterator[Tree]:
+    """The calls of aggregate functions in an expression, with FILTER and WITHIN GROUP."""
+    pending = [one.tree]
+    while pending:
+        tree = pending.pop()
+        if is_aggregate(context, tree):
+            yield tree
+            continue
+        if isinstance(tree, exp.Window):
+            # An aggregate with OVER is none, but its arguments and its window may hold some.
+            inner = tree.this
+            while isinstance(inner, exp.Filter | exp.Dot):
+                inner = inner.expression if isinstance(inner, exp.Dot) else inner.this
+            rest = [value for name, value in tree.args.items() if name != "this"]
+            pending += _trees([inner.args.get("expressions"), rest])
+            continue
+        pending += reversed(_trees(list(tree.args.values())))
+
+
+def require_own_aggregates(context: Context, plan: Operator) -> None:
+    """Refuse aggregates that belong to a query around the one that holds them."""
+    for operator in walk(plan):
+        if not isinstance(operator, Grouping | GroupingSets | Window):
+            for one in operator.scalars:
+                for tree in aggregate_calls(context, one):
+                    raise not_modelled("an aggregate of a query further out", tree)
+
+
+def is_aggregate(context: Context, tree: Tree) -> bool:
+    """Whether a tree is a call of an aggregate function (without OVER)."""
+    core = tree
+    while isinstance(core, exp.Filter | exp.WithinGroup):
+        core = core.this
+    name = called(core)
+    if name is None:
+        return False
+    if _is_grouping(core) or name in _AGGREGATES:
+        return True
+    if name not in context.facts.aggregates:
+        return False
+    if name in context.facts.plain_functions:
+        raise not_modelled("a name that is both an aggregate and a plain function", tree)
+    return True
+
+
+_AGGREGATES = frozenset(("pg_catalog", name.lower()) for name in SQL_JSON_AGGREGATES)
+
+
+def _is_grouping(tree: Tree) -> bool:
+    return called(tree) == ("pg_catalog", "grouping")
+
+
+def _trees(value: object) -> list[Tree]:
+    if isinstance(value, exp.Expr):
+        return [value]
+    if isinstance(value, list):
+        return [tree for part in value for tree in _trees(part)]
+    return []
+
+
+def _calls(context: Context, rows: Operator, scalars: Sequence[Scalar]) -> list[Scalar]:
+    """The different aggregate calls of a query."""
+    found: list[Scalar] = []
+    own = set(rows.columns)
+    for one in scalars:
+        for tree in aggregate_calls(context, one):
+            call = one.part(tree)
+            if call.references and not call.references & own:
+                raise not_modelled("an aggregate of a query further out", tree)
+            if same(found, call) is None:
+                found.append(call)
+    return found
+
+
+def _aggregate(context: Context, call: Scalar, hint: str) -> Aggregate:
+    made = Aggregate(Column(""), call)
+    direct = call.tree.find(exp.WithinGroup)
+    if direct is not None and direct.this.find(exp.Parameter):
+        # It has one value for the group, and would be computed for each row below it.
+        raise not_modelled("a subquery in a direct argument", call.tree)
+    kind = "bigint" if made.function in COUNTING else None
+    return replace(made, column=typed(context.symbols.fresh(hint or made.function), kind))
+
+
+def _replaced(one: Scalar, results: Sequence[tuple[Scalar, Column]]) -> Scalar:
+    """An expression in which certain parts are columns of their own."""
+    if not results:
+        return one
+    wanted = [part for part, _ in results]
+    texts = {str(part) for part in wanted}
+    used: list[Column] = []
+
+    def change(node: Tree) -> Tree:
+        if isinstance(node, _NO_EXPRESSIONS) or _has_window(node):
+            return node
+        # Subqueries make equal texts of different expressions, so that the text alone decides
+        # only that an expression is none of them.
+        part = one.part(node)
+        position = same(wanted, part) if str(part) in texts else None
+        if position is None:
+            return node
+        used.append(results[position][1])
+        return reference(results[position][1].symbol)
+
+    tree = one.tree.transform(change, copy=False)
+    return Scalar.of(tree, one.columns | set(used), one.subqueries)
+
+
+_NO_EXPRESSIONS = (exp.Paren, exp.Ordered, exp.Identifier, exp.DataType)
+"""Trees that may read like the expression within them."""
+
+
+def _has_window(node: Tree) -> bool:
+    """Whether a tree is a call to which OVER belongs."""
+    above = node.parent
+    while isinstance(above, exp.Filter | exp.Dot):
+        node, above = above, above.parent
+    return isinstance(above, exp.Window) and above.this is node

@@ -1,0 +1,390 @@
+"""FROM: tables, views, functions, derived tables, and the joins between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from orchestrator.algebra import (
+    TRUE,
+    Column,
+    DependentJoin,
+    FullJoin,
+    FunctionScan,
+    Item,
+    Join,
+    LeftJoin,
+    Operator,
+    Plan,
+    Projection,
+    Reference,
+    Scalar,
+    Scan,
+    ScanColumn,
+    Table,
+    Values,
+    conjunction,
+    dialect,
+)
+from orchestrator.algebra.analysis.duplicate_columns import told_apart
+from orchestrator.algebra.dialect import Tree, reference
+from orchestrator.frontend.facts import Relation, RelationColumn
+from orchestrator.frontend.translate.context import (
+    Context,
+    Named,
+    Row,
+    Scope,
+    called,
+    not_modelled,
+    only_known,
+)
+from orchestrator.frontend.translate.expressions import QUERIES, scalar
+
+Rows = tuple[Operator, Scope]
+"""Something in FROM: its rows, and the names that it brings into scope."""
+
+
+def from_clause(context: Context, query: exp.Select, scope: Scope) -> Rows:
+    """The FROM of a query; one row without columns where there is none."""
+    clause = query.args.get("from_")
+    if clause is None:
+        return Values(((),), ()), scope
+    if query.args.get("laterals"):
+        raise not_modelled("LATERAL VIEW", query)
+    first = clause.this
+    return _joined(context, first, query.args.get("joins") or [], scope)
+
+
+def _joined(context: Context, first: Tree, joins: Sequence[exp.Join], scope: Scope) -> Rows:
+    rows, names = _item(context, first, scope)
+    names = scope.beside(names)
+    for join in joins:
+        rows, names = _join(context, rows, names, join, scope)
+    return rows, names
+
+
+def _join(context: Context, left: Operator, names: Scope, join: exp.Join, scope: Scope) -> Rows:
+    """A join of what is there already with one more item, which may refer to it."""
+    only_known(join, "this", "side", "kind", "on", "using")
+    right, brought = _item(context, join.this, names)
+    both = names.beside(brought)
+    kind = (join.side or join.kind or "").upper()
+    using = join.args.get("using")
+    if using:
+        conditions, merged = _using(context, names, brought, using, kind)
+        condition = conjunction(conditions)
+    elif join.args.get("on") is not None:
+        condition = scalar(context, join.args["on"], both)
+    else:
+        condition = TRUE
+    if str(condition).upper() == "TRUE":
+        condition = TRUE
+    known = set(left.columns)
+    if right.outer_columns & known:
+        if kind not in ("", "INNER", "CROSS", "LEFT"):
+            raise not_modelled("a lateral reference across this kind of join", join)
+        rows: Operator = DependentJoin(left, right, condition, outer=kind == "LEFT")
+    elif kind in ("", "INNER", "CROSS"):
+        rows = Join(left, right, condition)
+    elif kind == "LEFT":
+        rows = LeftJoin(left, right, condition)
+    elif kind == "RIGHT":
+        rows = LeftJoin(right, left, condition)
+    elif kind == "FULL":
+        rows = FullJoin(left, right, condition)
+    else:
+        raise not_modelled("this kind of join", join)
+    if kind in ("LEFT", "FULL"):
+        both = both.padded(brought, right.not_null)
+    if kind in ("RIGHT", "FULL"):
+        both = both.padded(names, left.not_null)
+    if using:
+        return _with_merged(context, rows, both, merged)
+    return rows, both
+
+
+MergedColumn = Column | Scalar
+
+
+def _using(
+    context: Context, left: Scope, right: Scope, using: Sequence[Tree], kind: str
+) -> tuple[list[Scalar], list[tuple[str, MergedColumn]]]:
+    """The equalities of a USING, and what its columns are.
+
+    A merged column is that of the preserved side. A full join takes the one that is not NULL, and
+    so does a join of columns of different types, which gives them their common type.
+    """
+    conditions = []
+    merged: list[tuple[str, MergedColumn]] = []
+    for item in using:
+        name = item.name
+        one, other = left.column(None, name), right.column(None, name)
+        if one is None or other is None:
+            raise not_modelled("a name that cannot be resolved", f"USING ({name})")
+        if context.facts.own_equality and None in (one.equality, other.equality):
+            raise not_modelled("USING over types of unknown equality", f"USING ({name})")
+        pair = (reference(one.symbol), reference(other.symbol))
+        conditions.append(Scalar.of(exp.EQ(this=pair[0], expression=pair[1]), [one, other]))
+        if kind != "FULL" and one.type is not None and one.type == other.type:
+            merged.append((name, other if kind == "RIGHT" else one))
+        else:
+            both = exp.Anonymous(this="COALESCE", expressions=[tree.copy() for tree in pair])
+            merged.append((name, Scalar.of(both, [one, other])))
+    return conditions, merged
+
+
+def _with_merged(
+    context: Context, rows: Operator, names: Scope, merged: list[tuple[str, MergedColumn]]
+) -> Rows:
+    computed = []
+    known = dict(names.merged)
+    for name, column in merged:
+        if isinstance(column, Scalar):
+            like = min(column.columns, key=lambda c: c.symbol)
+            known_type = like.type is not None and len({c.type for c in column.columns}) == 1
+            made = context.column(name, like=like if known_type else None)
+            computed.append(Item(made, column))
+            known[name] = made
+        else:
+            known[name] = column
+    if computed:
+        rows = Projection(rows, (*(Item.kept(column) for column in rows.columns), *computed))
+    return rows, replace(names, merged=known)
+
+
+def _item(context: Context, tree: Tree, scope: Scope) -> Rows:
+    """One item of FROM; `scope` holds what it may refer to."""
+    only_known(tree, *_KNOWN)
+    if isinstance(tree, exp.Subquery) and not isinstance(tree.this, QUERIES):
+        return _parenthesised(context, tree, scope)
+    if isinstance(tree, exp.Subquery | exp.Values):
+        query = tree.this if isinstance(tree, exp.Subquery) else tree
+        plan = _told_apart(context, context.query(context, query, scope.inner()))
+        named = tuple(zip(plan.names, plan.columns, strict=True))
+        found = _aliased(tree, named)
+        return plan.root, replace(found, rows=_as_rows(found))
+    if isinstance(tree, exp.Table):
+        if isinstance(tree.this, exp.Identifier):
+            return _relation(context, tree, scope)
+        if isinstance(tree.this, exp.Values):
+            return _item(context, _moved_alias(tree), scope)
+        return _function(context, tree, scope)
+    raise not_modelled("this item of FROM", tree)
+
+
+def _told_apart(context: Context, plan: Plan) -> Plan:
+    """The plan with an identity of its own for every column that it shows.
+
+    Two columns that show the same are two to the query around: under ROLLUP, for one, they are
+    NULL in different rows.
+    """
+    return told_apart(plan, lambda name, column: context.column(name, like=column))
+
+
+_KNOWN = (
+    "this", "expressions", "db", "alias", "joins", "only", "ordinality", "rows_from", "order",
+    "limit", "offset", "with_",
+)  # fmt: skip
+
+
+def _moved_alias(tree: exp.Table) -> exp.Values:
+    values: exp.Values = tree.this.copy()
+    values.set("alias", tree.args["alias"].copy())
+    return values
+
+
+def _parenthesised(context: Context, tree: exp.Subquery, scope: Scope) -> Rows:
+    inner = tree.this
+    joins = inner.args.get("joins") or []
+    bare = inner.copy()
+    bare.set("joins", None)
+    outside = Scope(parent=scope)
+    rows, names = _joined(context, bare, joins, outside)
+    alias = tree.args.get("alias")
+    if alias is None:
+        return rows, replace(names, parent=None)
+    # An alias for the whole join hides the names inside; merged columns come first.
+    merged = [(name, column) for name, column in names.merged.items()]
+    rest = [
+        (name, column)
+        for named in names.tables.values()
+        for name, column in named
+        if name not in names.merged
+    ]
+    return rows, _aliased(tree, tuple(merged + rest))
+
+
+def _aliased(tree: Tree, named: Named) -> Scope:
+    alias = tree.args.get("alias")
+    if alias is None:
+        raise not_modelled("a derived table without an alias", tree)
+    return Scope(tables={alias.name: _renamed(named, alias)})
+
+
+def _renamed(named: Named, alias: Tree) -> Named:
+    names = [column.name for column in alias.args.get("columns") or []]
+    return tuple(
+        (names[position] if position < len(names) else name, column)
+        for position, (name, column) in enumerate(named)
+    )
+
+
+def _relation(context: Context, tree: exp.Table, scope: Scope) -> Rows:
+    schema, name = tree.db, tree.name
+    alias = tree.args.get("alias")
+    called_so = alias.name if alias is not None else name
+    shared = scope.cte(name) if not schema else None
+    if shared is not None:
+        rows, columns = shared.scan()
+        found = _named_scope(called_so, tuple(zip(shared.names, columns, strict=True)), alias)
+        return rows, replace(found, rows=_as_rows(found))
+    relation = context.facts.relations.get((schema or "pg_catalog", name))
+    if relation is None:
+        raise not_modelled("a relation that the catalog does not show", tree)
+    stored = context.facts.views.get(relation.oid)
+    if stored is not None:
+        plan = _told_apart(context, context.query(context, dialect.read(stored.text), Scope()))
+        names = [column.name for column in stored.columns]
+        own = tuple(zip(names, plan.columns, strict=True))
+        # Its row has a type, whose names an alias does not change; so has that of a table.
+        return plan.root, replace(_named_scope(called_so, own, alias), rows={called_so: Row(own)})
+    if relation.row_security:
+        raise not_modelled("row-level security decides which rows are seen", tree)
+    wanted = _wanted(context, relation, alias)
+    scan = _scan(context, relation, called_so, bool(tree.args.get("only")), wanted)
+    names_of = {output.attnum: output.column for output in scan.outputs}
+    rows = _with_virtual(context, relation, scan, wanted, names_of)
+    named = tuple(
+        (column.name, names_of[column.attnum])
+        for column in relation.columns
+        if column.attnum in names_of
+    )
+    return rows, replace(_named_scope(called_so, named, alias), rows={called_so: Row(named)})
+
+
+def _as_rows(scope: Scope) -> dict[str, Row]:
+    """The rows of tables that have no type of their own: records, with the names that they have here."""
+    return {alias: Row(named) for alias, named in scope.tables.items()}
+
+
+def _named_scope(name: str, named: Named, alias: Tree | None) -> Scope:
+    return Scope(tables={name: _renamed(named, alias) if alias is not None else named})
+
+
+_DEFAULT = 'pg_catalog."default"'
+
+
+def _wanted(context: Context, relation: Relation, alias: Tree | None) -> list[RelationColumn]:
+    """The columns of a table that a query may name."""
+    renamed = alias is not None and alias.args.get("columns")
+    return [
+        column
+        for column in relation.columns
+        if renamed or context.mentioned is None or column.name in context.mentioned
+    ]
+
+
+def _with_virtual(
+    context: Context,
+    relation: Relation,
+    scan: Scan,
+    wanted: Sequence[RelationColumn],
+    names_of: dict[int, Column],
+) -> Operator:
+    """The rows of a table with its virtual generated columns, which PostgreSQL computes when they are read.
+
+    Their expressions name columns of this table alone.
+    """
+    stored = ((c.name, names_of[c.attnum]) for c in relation.columns if c.attnum in names_of)
+    own = Scope(tables={scan.alias: tuple(stored)})
+    computed = []
+    for column in wanted:
+        if column.expression is None:
+            continue
+        text = f"({column.expression})::{column.type}"
+        inside = {c.collation for c in relation.columns if c.attnum in column.reads} - {None}
+        if column.collation is not None and inside | {_DEFAULT} != {column.collation}:
+            # PostgreSQL leaves its own schema out.
+            text = f"({text}) COLLATE {column.collation.removeprefix('pg_catalog.')}"
+        [tree] = dialect.read(f"SELECT {text}").expressions
+        names_of[column.attnum] = _scan_column(context, column, scan.alias)
+        computed.append(Item(names_of[column.attnum], scalar(context, tree, own)))
+    if not computed:
+        return scan
+    return Projection(scan, (*map(Item.kept, scan.columns), *computed))
+
+
+def _scan(
+    context: Context, relation: Relation, alias: str, only: bool, wanted: Sequence[RelationColumn]
+) -> Scan:
+    keys = relation.keys if only and relation.has_heirs else relation.plan_keys
+    read = {attnum for key in keys for attnum in key.columns}
+    read |= {attnum for column in wanted for attnum in (column.attnum, *column.reads)}
+    table = Table(
+        oid=relation.oid,
+        schema=relation.schema,
+        name=relation.name,
+        keys=tuple(key.columns for key in keys),
+        not_null=frozenset(column.attnum for column in relation.columns if column.not_null),
+        foreign_keys=tuple(
+            Reference(key.columns, key.target, key.target_columns)
+            for key in relation.foreign_keys
+            if key.validated and not key.deferrable
+        ),
+    )
+    outputs = [
+        ScanColumn(_scan_column(context, column, alias), column.attnum, column.name)
+        for column in relation.columns
+        if column.attnum in read and column.expression is None
+    ]
+    return Scan(table, context.symbols.fresh(alias), tuple(outputs), only)
+
+
+def _scan_column(context: Context, column: RelationColumn, alias: str) -> Column:
+    symbol = context.symbols.fresh(column.name, f"{alias}_{column.name}")
+    equality = column.equality if column.builtin_equality else None
+    return Column(symbol, column.type, equality, column.exact)
+
+
+def _function(context: Context, tree: exp.Table, scope: Scope) -> Rows:
+    alias = tree.args.get("alias")
+    tables = tree.args.get("rows_from") or [tree]
+    calls, definitions, returned = [], [], []
+    for table in tables:
+        call = exp.Dot(this=table.args["db"], expression=table.this) if table.db else table.this
+        own = None if table is tree else table.args.get("alias")
+        if called(call) is None or (own is not None and own.this):
+            raise not_modelled("this item of FROM", tree)
+        calls.append(scalar(context, call, scope))
+        definitions.append(_definitions(own))
+        returned.append(context.facts.row_returning.get(called(call) or ("", ""), ("",)))
+    if alias is None or not alias.args.get("columns"):
+        raise not_modelled("a function in FROM whose columns are not listed", tree)
+    names = [item.name for item in alias.args["columns"]]
+    columns = [context.column(name, f"{alias.name}_{name}") for name in names]
+    defined = _definitions(alias)
+    number = None
+    if tree.args.get("ordinality"):
+        number = replace(columns.pop(), type="bigint", equality="integer_ops", exact=True)
+    if defined and (number is not None or len(defined) != len(names)):
+        raise not_modelled("a column definition list beside other columns", tree)
+    if all(returned) and not defined and not any(definitions):
+        # PostgreSQL's text does not list columns that a type has been given since.
+        missing = [name for names in returned for name in names][len(columns) :]
+        if missing and (number is not None or len(calls) > 1):
+            raise not_modelled("a function that returns more columns than are listed", tree)
+        columns += [context.column(name, f"{alias.name}_{name}") for name in missing]
+    name = context.symbols.fresh(alias.name)
+    lists = (defined,) if defined else tuple(definitions)
+    scan = FunctionScan(tuple(calls), name, tuple(columns), lists if any(lists) else (), number)
+    # A column that is not listed has no name here; there are none before an ordinal number.
+    named = tuple(zip(names, scan.columns, strict=False))
+    return scan, Scope(tables={alias.name: named})
+
+
+def _definitions(alias: Tree | None) -> tuple[exp.ColumnDef, ...]:
+    """The column definition list of a function that returns `record`."""
+    columns = alias.args.get("columns") if alias is not None else None
+    return tuple(column for column in columns or [] if isinstance(column, exp.ColumnDef))

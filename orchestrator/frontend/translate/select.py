@@ -1,0 +1,255 @@
+"""SELECT: the clauses in the order in which SQL evaluates them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from orchestrator.algebra import (
+    Column,
+    Distinct,
+    DistinctOn,
+    Item,
+    Limit,
+    Operator,
+    Plan,
+    Projection,
+    Scalar,
+    Selection,
+    Sort,
+    SortKey,
+    conjunction,
+)
+from orchestrator.algebra.dialect import Tree
+from orchestrator.algebra.scalar import filled
+from orchestrator.frontend.translate.context import Context, Scope, only_known, same
+from orchestrator.frontend.translate.expressions import scalar
+from orchestrator.frontend.translate.grouping import group, has_groups
+from orchestrator.frontend.translate.relations import from_clause
+from orchestrator.frontend.translate.set_returning import with_sets
+from orchestrator.frontend.translate.types import type_of, typed
+from orchestrator.frontend.translate.unnest import where
+from orchestrator.frontend.translate.windows import named_windows, sort_key, windows, with_named
+
+_KNOWN = (
+    "with_", "expressions", "from_", "joins", "where", "group", "having", "windows", "distinct",
+    "order", "limit", "offset",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Output:
+    """An item of the SELECT list or of ORDER BY."""
+
+    name: str
+    scalar: Scalar
+
+
+def select(context: Context, query: exp.Select, scope: Scope) -> Plan:
+    """The plan of one SELECT; `scope` holds the queries around it and its WITH."""
+    only_known(query, *_KNOWN)
+    rows, names = from_clause(context, query, scope)
+    named = named_windows(query)
+    if query.args.get("where"):
+        rows = where(rows, scalar(context, query.args["where"].this, names))
+    outputs = [
+        _Output(_name(tree), _scalar(context, tree, names, named)) for tree in query.expressions
+    ]
+    order = _ordering(context, query, names, named, outputs)
+    on = _distinct_on(context, query, names, outputs)
+    having = query.args.get("having")
+    conditions = [scalar(context, having.this, names)] if having else []
+    scalars = [
+        *(output.scalar for output in outputs),
+        *(one for _, one in order),
+        *on,
+        *conditions,
+    ]
+
+    def hint(call: Scalar) -> str:
+        position = same([output.scalar for output in outputs], call)
+        return outputs[position].name if position is not None else ""
+
+    if has_groups(context, query, scalars):
+        rows, over_groups = group(context, rows, query, names, scalars, hint)
+        for condition in conditions:
+            rows = Selection(rows, over_groups(condition))
+    else:
+
+        def over_groups(one: Scalar) -> Scalar:
+            return one
+
+    grouped = [_Output(o.name, over_groups(o.scalar)) for o in outputs]
+    grouped_order = [over_groups(one) for _, one in order]
+    grouped_on = [over_groups(one) for one in on]
+
+    def window_hint(call: Scalar) -> str:
+        position = same([output.scalar for output in grouped], call)
+        return outputs[position].name if position is not None else ""
+
+    everything = [*(o.scalar for o in grouped), *grouped_order, *grouped_on]
+    rows, over_windows = windows(context, rows, everything, window_hint)
+    rows, over_sets = with_sets(context, rows, [over_windows(o.scalar) for o in grouped])
+    final = [_Output(o.name, over_sets(over_windows(o.scalar))) for o in grouped]
+    sort_scalars = [over_sets(over_windows(one)) for one in grouped_order]
+    on_scalars = [over_sets(over_windows(one)) for one in grouped_on]
+
+    columns, items = _items(context, rows, final)
+    shown = tuple(dict.fromkeys(columns))
+    extra: list[Item] = []
+    sort_columns = [_sorted_by(context, rows, one, final, columns, extra) for one in sort_scalars]
+    on_columns = [_sorted_by(context, rows, one, final, columns, extra) for one in on_scalars]
+    rows = _projected(rows, [*items, *extra])
+    keys = tuple(
+        sort_key(tree, column) for (tree, _), column in zip(order, sort_columns, strict=True)
+    )
+    distinct = query.args.get("distinct")
+    if distinct is not None and on:
+        rows = DistinctOn(rows, tuple(dict.fromkeys(on_columns)), keys)
+    elif distinct is not None:
+        rows = Distinct(rows)
+    rows = limited(context, rows, query, keys, scope)
+    rows = _projected(rows, [Item.kept(column) for column in shown])
+    return Plan(rows, tuple(output.name for output in final), tuple(columns))
+
+
+def _name(tree: Tree) -> str:
+    if isinstance(tree, exp.Alias | exp.Column):
+        return tree.alias or tree.name
+    return _NAMELESS
+
+
+def _scalar(context: Context, tree: Tree, names: Scope, named: dict[str, exp.Window]) -> Scalar:
+    inner = tree.this if isinstance(tree, exp.Alias) else tree
+    return scalar(context, with_named(inner, named), names)
+
+
+_NAMELESS = "?column?"
+"""How PostgreSQL calls a column without a name."""
+
+Ordered = list[tuple[Tree, Scalar]]
+
+
+def _ordering(
+    context: Context,
+    query: exp.Select,
+    names: Scope,
+    named: dict[str, exp.Window],
+    outputs: Sequence[_Output],
+) -> Ordered:
+    """ORDER BY: a bare name or a number means an output column, anything else an expression."""
+    clause = query.args.get("order")
+    found: Ordered = []
+    for item in clause.expressions if clause is not None else []:
+        place = _output_place(item.this, outputs)
+        if place is not None:
+            found.append((item, outputs[place].scalar))
+        else:
+            found.append((item, _scalar(context, item.this, names, named)))
+    return found
+
+
+def _output_place(tree: Tree, outputs: Sequence[_Output]) -> int | None:
+    if isinstance(tree, exp.Literal) and not tree.is_string:
+        return int(tree.name) - 1
+    if isinstance(tree, exp.Column) and not tree.table and not isinstance(tree.this, exp.Star):
+        places = [place for place, output in enumerate(outputs) if output.name == tree.name]
+        return places[0] if places else None
+    return None
+
+
+def _distinct_on(
+    context: Context, query: exp.Select, names: Scope, outputs: Sequence[_Output]
+) -> list[Scalar]:
+    distinct = query.args.get("distinct")
+    on = distinct.args.get("on") if distinct is not None else None
+    if on is None:
+        return []
+    parts = on.expressions if isinstance(on, exp.Tuple) else [on]
+    found = []
+    for tree in parts:
+        place = _output_place(tree, outputs)
+        whole = None if place is None else outputs[place].scalar
+        found.append(whole or scalar(context, tree, names))
+    return found
+
+
+def _items(
+    context: Context, rows: Operator, outputs: Sequence[_Output]
+) -> tuple[list[Column], list[Item]]:
+    """The column of each output, and the items that make them; equal outputs share one."""
+    columns: list[Column] = []
+    items: dict[Column, Item] = {}
+    for position, output in enumerate(outputs):
+        column = output.scalar.as_column
+        earlier = same([other.scalar for other in outputs[:position]], output.scalar)
+        if column is not None and column in rows.columns:
+            items[column] = Item.kept(column)
+        elif earlier is not None:
+            column = columns[earlier]
+        else:
+            wanted = "value" if output.name == _NAMELESS else output.name
+            column = typed(context.symbols.fresh(wanted), type_of(output.scalar))
+            items[column] = Item(column, output.scalar)
+        columns.append(column)
+    return columns, list(items.values())
+
+
+def _sorted_by(
+    context: Context,
+    rows: Operator,
+    one: Scalar,
+    outputs: Sequence[_Output],
+    columns: Sequence[Column],
+    extra: list[Item],
+) -> Column:
+    """The column to sort by: that of an output, or one more."""
+    position = same([output.scalar for output in outputs], one)
+    if position is not None:
+        return columns[position]
+    position = same([item.scalar for item in extra], one)
+    if position is not None:
+        return extra[position].column
+    column = one.as_column
+    if column is not None and column in rows.columns:
+        extra.append(Item.kept(column))
+        return column
+    column = typed(context.symbols.fresh("key"), type_of(one))
+    extra.append(Item(column, one))
+    return column
+
+
+def _projected(rows: Operator, items: Sequence[Item]) -> Operator:
+    """π, where it changes something."""
+    kept = [item.column for item in items if item.is_kept]
+    if len(kept) == len(items) and set(kept) == set(rows.columns):
+        return rows
+    return Projection(rows, tuple(items))
+
+
+def limited(
+    context: Context, rows: Operator, query: Tree, keys: tuple[SortKey, ...], scope: Scope
+) -> Operator:
+    """ORDER BY, LIMIT and OFFSET over columns."""
+    limit, offset = query.args.get("limit"), query.args.get("offset")
+    start = None if offset is None else scalar(context, offset.expression, scope)
+    if start is not None and str(start) == "0":
+        start = None
+    count, ties = None, False
+    if isinstance(limit, exp.Fetch):
+        options = limit.args.get("limit_options")
+        ties = options is not None and bool(options.args.get("with_ties"))
+        count = scalar(context, limit.args.get("count") or exp.Literal.number(1), scope)
+    elif limit is not None and not isinstance(limit.expression, exp.Var | exp.Null):
+        # LIMIT ALL and LIMIT NULL are none.
+        count = scalar(context, limit.expression, scope)
+    if count is None and start is None:
+        return Sort(rows, keys) if keys and not isinstance(rows, DistinctOn) else rows
+    if frozenset() in rows.keys:
+        # Of one row, all or nothing is wanted.
+        wanted = [filled("coalesce(m, 0) = 0", m=start)] if start else []
+        wanted += [filled("coalesce(n, 1) > 0", n=count)] if count else []
+        return Selection(rows, conjunction(wanted))
+    return Limit(rows, keys, count, start, ties)

@@ -1,0 +1,194 @@
+"""Aggregate and window functions whose result does not depend on the order of equal rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from psycopg.sql import SQL, Composable, Composed
+
+from orchestrator.fuzz.queries.expressions import Expr, Expressions
+from orchestrator.fuzz.schemas.values import COMPARABLE, EXTREMES
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
+
+
+@dataclass(frozen=True)
+class Function:
+    """An aggregate: result family (None: that of its argument), text, families of its argument.
+
+    `keyed` ones need a keyable argument. With `keyable` the result is one in turn, if its argument is.
+    `cast` comes behind FILTER or OVER.
+    """
+
+    family: str | None
+    text: LiteralString
+    arguments: tuple[str, ...]
+    keyed: bool = False
+    keyable: bool = True
+    cast: LiteralString = ""
+
+    def called(self, argument: Composable, tail: Composable) -> Composed:
+        """The call, with FILTER or OVER as its tail."""
+        return SQL("{}{}{}").format(SQL(self.text).format(argument), tail, SQL(self.cast))
+
+
+ANY = (*COMPARABLE, "json")
+
+AGGREGATES = (
+    Function("int", "count({0})", ANY),
+    Function("int", "count(DISTINCT {0})", COMPARABLE),
+    Function("int", "sum({0})", ("int",), cast="::bigint"),
+    Function("num", "sum({0})", ("int",), keyable=False),
+    Function("num", "sum({0})", ("num",)),
+    Function("int", "sum(DISTINCT {0})", ("int",), cast="::bigint"),
+    Function("float", "sum({0})", ("float",)),
+    Function("num", "avg({0})", ("int",), keyable=False),
+    Function("num", "avg({0})", ("num",), keyable=False),
+    Function("float", "avg({0})", ("float",)),
+    Function(None, "min({0})", EXTREMES, keyed=True),
+    Function(None, "max({0})", EXTREMES, keyed=True),
+    Function("bool", "bool_and({0})", ("bool",)),
+    Function("bool", "bool_or({0})", ("bool",)),
+    Function("int", "bit_or({0})", ("int",), cast="::bigint"),
+    Function("num", "var_pop({0})", ("int",), keyable=False),
+    Function("text", "string_agg({0}, ',' ORDER BY {0})", ("text",)),
+    Function("text", "string_agg(DISTINCT {0}, ',' ORDER BY {0} DESC)", ("text",)),
+    Function("int[]", "array_agg(({0} % 100)::integer ORDER BY {0})", ("int",)),
+    Function("text[]", "array_agg({0} ORDER BY {0})", ("text",), keyed=True),
+    Function(
+        None,
+        "percentile_disc(0.5) WITHIN GROUP (ORDER BY {0})",
+        ("int", "text", "date"),
+        keyed=True,
+    ),
+)
+"""Aggregates of one argument; count(*) comes on top."""
+
+WINDOW_FUNCTIONS = (
+    Function("int", "row_number()", ()),
+    Function("int", "rank()", ()),
+    Function("int", "dense_rank()", ()),
+    Function("int", "ntile(2)", ()),
+    Function("int", "count(*)", ()),
+    Function("int", "count({0})", ANY),
+    Function("int", "sum({0})", ("int",), cast="::bigint"),
+    Function("num", "sum({0})", ("num",)),
+    Function("float", "sum({0})", ("float",)),
+    Function("num", "avg({0})", ("int",), keyable=False),
+    Function(None, "lag({0})", COMPARABLE),
+    Function(None, "lead({0}, 2)", COMPARABLE),
+    Function(None, "first_value({0})", COMPARABLE),
+    Function(None, "last_value({0})", COMPARABLE),
+    Function(None, "nth_value({0}, 2)", COMPARABLE),
+    Function(None, "max({0})", EXTREMES, keyed=True),
+)
+"""Functions that go before OVER."""
+
+DIRECTIONS: tuple[LiteralString, ...] = ("", "", " DESC", " NULLS FIRST", " DESC NULLS LAST")
+"""Ways to order by a column."""
+
+PEERS = (
+    Function("int", "rank()", ()),
+    Function("int", "dense_rank()", ()),
+    Function("float", "percent_rank()", ()),
+    Function("float", "cume_dist()", ()),
+    Function("int", "count(*)", ()),
+    Function("int", "count({0})", ANY),
+    Function("int", "sum({0})", ("int",), cast="::bigint"),
+    Function("num", "avg({0})", ("int",), keyable=False),
+    Function("bool", "bool_or({0})", ("bool",)),
+    Function(None, "min({0})", EXTREMES, keyed=True),
+    Function(None, "max({0})", EXTREMES, keyed=True),
+)
+"""Functions that give rows that are equal in the order of a window the same result."""
+
+PEER_FRAMES: tuple[LiteralString, ...] = (
+    "",
+    "",
+    " RANGE BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
+    " RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING EXCLUDE GROUP",
+    " GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW",
+    " GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING",
+)
+"""Frames that hold all rows that are equal in the order, or none."""
+
+FRAMES: tuple[LiteralString, ...] = (
+    "",
+    "",
+    " ROWS BETWEEN 1 PRECEDING AND CURRENT ROW",
+    " ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING",
+    " RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+    " GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE CURRENT ROW",
+    " ROWS BETWEEN 2 PRECEDING AND 1 PRECEDING",
+    " ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING EXCLUDE TIES",
+)
+
+
+def aggregate(rng: Random, make: Expressions, scope: Sequence[Expr]) -> Expr:
+    """A random aggregate over the columns in scope, now and then with a filter."""
+    tail: Composable = SQL("")
+    if rng.random() < 0.2:
+        tail = SQL(" FILTER (WHERE {})").format(make.condition(scope, 0))
+    counted = Function("int", "count(*)", ())
+    return _applied(rng, make, scope, (counted, counted, *AGGREGATES), tail)
+
+
+def window(rng: Random, make: Expressions, scope: Sequence[Expr], order: Composable) -> Expr:
+    """A random window function; `order` leaves only equal rows in doubt."""
+    keys = [e.sql for e in scope if e.safe and e.family in COMPARABLE]
+    partition: Composable = SQL("")
+    if keys and rng.random() < 0.7:
+        partition = SQL("PARTITION BY {} ").format(rng.choice(keys))
+    first = rng.choice([SQL(""), *(SQL("{}, ").format(key) for key in keys[:3])])
+    tail = SQL(" OVER ({}ORDER BY {}{}{})").format(partition, first, order, SQL(rng.choice(FRAMES)))
+    return _applied(rng, make, scope, WINDOW_FUNCTIONS, tail)
+
+
+def window_of_peers(rng: Random, make: Expressions, scope: Sequence[Expr]) -> Expr:
+    """A window function over an order that leaves rows equal, or over whole partitions."""
+    keys = [e for e in scope if e.safe and e.family in COMPARABLE]
+    partition: Composable = SQL("")
+    if keys and rng.random() < 0.6:
+        partition = SQL("PARTITION BY {} ").format(rng.choice(keys).sql)
+    if not keys or rng.random() < 0.25:
+        functions = [f for f in PEERS if f.arguments]
+        return _applied(rng, make, scope, functions, SQL(" OVER ({})").format(partition))
+    key = rng.choice(keys)
+    frame = SQL(rng.choice(PEER_FRAMES))
+    if key.family == "int" and rng.random() < 0.3:
+        frame = SQL(" RANGE BETWEEN 1 PRECEDING AND 2 FOLLOWING")
+    order = SQL("ORDER BY {}{}").format(key.sql, SQL(rng.choice(DIRECTIONS)))
+    tail = SQL(" OVER ({}{}{})").format(partition, order, frame)
+    return _applied(rng, make, scope, PEERS, tail)
+
+
+def _applied(
+    rng: Random,
+    make: Expressions,
+    scope: Sequence[Expr],
+    functions: Sequence[Function],
+    tail: Composable,
+) -> Expr:
+    """One of the functions on an argument that it takes, preferably a column."""
+    function = rng.choice(functions)
+    if not function.arguments:
+        return Expr(function.called(SQL(""), tail), function.family or "int")
+    present = [f for f in function.arguments if any(e.family == f for e in scope)]
+    family = rng.choice(present or [f for f in function.arguments if f != "json"])
+    argument = make.value(family, scope, 1)
+    adds_floats = family == "float" and function.text.startswith(("sum", "avg"))
+    drifting = [e for e in scope if e.family == "float" and not e.exact]
+    if adds_floats and drifting:
+        argument = rng.choice(drifting)
+    if function.keyed and not argument.keyable:
+        argument = make.constant(family)
+    return Expr(
+        function.called(argument.sql, tail),
+        function.family or family,
+        function.keyable and argument.keyable,
+        not adds_floats,
+    )

@@ -1,0 +1,85 @@
+"""The list of all forms of queries."""
+
+from __future__ import annotations
+
+from orchestrator.fuzz.queries.grammar import Form
+from orchestrator.fuzz.queries.products import paths, stars, sums_of_products, triangles
+from orchestrator.fuzz.queries.selects import (
+    distinct,
+    distinct_on,
+    expanded,
+    first_of_each,
+    grouped,
+    grouped_by_key,
+    grouping_sets,
+    limited,
+    plain,
+    scalar_aggregate,
+    set_operation,
+    window_over_groups,
+    windowed,
+    windowed_peers,
+    with_ties,
+    without_partner,
+)
+from orchestrator.fuzz.queries.subqueries import (
+    cte,
+    cte_twice,
+    lateral,
+    recursive,
+    scalar_subquery,
+    subquery_condition,
+    values,
+)
+
+FORMS: tuple[Form, ...] = (
+    plain,
+    plain,
+    plain,
+    distinct,
+    distinct_on,
+    grouped,
+    grouped,
+    grouped,
+    grouped_by_key,
+    grouping_sets,
+    expanded,
+    scalar_aggregate,
+    sums_of_products,
+    stars,
+    triangles,
+    set_operation,
+    set_operation,
+    with_ties,
+    limited,
+    windowed,
+    windowed_peers,
+    first_of_each,
+    window_over_groups,
+    without_partner,
+    subquery_condition,
+    subquery_condition,
+    subquery_condition,
+    scalar_subquery,
+    lateral,
+    cte,
+    cte_twice,
+    recursive,
+    paths,
+    values,
+)
+"""Every form of query; one that stands here twice comes twice as often."""
+
+COMMON: tuple[Form, ...] = (
+    plain,
+    plain,
+    grouped,
+    grouped,
+    distinct,
+    grouped_by_key,
+    scalar_aggregate,
+    set_operation,
+    without_partner,
+    subquery_condition,
+)
+"""What most views are made of; some cases have nothing else, so that much of it meets in one view."""

@@ -1,0 +1,133 @@
+"""What all forms of queries share: the relations in reach, outputs, conditions, keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TypeAlias
+
+from psycopg.sql import SQL, Composable, Composed, Identifier
+
+from orchestrator.fuzz.queries.expressions import Expr, Expressions
+from orchestrator.fuzz.queries.rings import Ring
+from orchestrator.fuzz.queries.sources import Field, From, Relation, Source, Sources
+from orchestrator.fuzz.schemas.names import Names
+from orchestrator.fuzz.schemas.schema import listed
+from orchestrator.fuzz.schemas.values import COMPARABLE, ColumnType
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query and the columns that it gives."""
+
+    sql: Composable
+    fields: tuple[Field, ...]
+    parted: tuple[Source, ...] = ()
+    """What heavy and light parts may be kept of, each at a threshold of its own."""
+
+
+NOTHING = SQL("")
+
+
+class Grammar:
+    """Makes queries over the relations that it has been shown."""
+
+    def __init__(
+        self, rng: Random, names: Names, enum: ColumnType, schema: str, forms: Sequence[Form]
+    ) -> None:
+        """Draws from `rng` alone; every case has its own mix of forms."""
+        self.rng = rng
+        self.names = names
+        self.schema = schema
+        self.rings: set[Ring] = set()
+        """The rings that queries sum over, which are to be made in the schema."""
+        self.make = Expressions(rng, enum)
+        self.sources = Sources(rng, names, self.make, self._nested)
+        self.forms = tuple(form for form in forms if rng.random() < 0.5) or tuple(forms)
+
+    def query(self, depth: int = 2) -> Query:
+        """A random query with subqueries up to this depth."""
+        return self.rng.choice(self.forms)(self, depth)
+
+    def _nested(self, depth: int) -> Relation | None:
+        if depth <= 0:
+            return None
+        query = self.query(depth - 1)
+        return Relation(SQL("({})").format(query.sql), query.fields)
+
+    def chance(self, share: float) -> bool:
+        """True in this share of calls."""
+        return self.rng.random() < share
+
+    def where(self, scope: Sequence[Expr], share: float = 0.45) -> Composed | SQL:
+        """A WHERE clause, or nothing."""
+        return (
+            SQL(" WHERE {}").format(self.make.condition(scope)) if self.chance(share) else SQL("")
+        )
+
+    def outputs(self, scope: Sequence[Expr], safe: bool = False) -> list[Expr]:
+        """One to five columns of a result; only such as may be made distinct, if `safe`."""
+        made: list[Expr] = []
+        for _ in range(self.rng.choice((1, 2, 3, 3, 4, 5))):
+            expr = self.rng.choice(scope)
+            if self.chance(0.35):
+                expr = self.make.value(expr.family, scope, 1)
+            if safe and (not expr.safe or expr.family not in COMPARABLE):
+                expr = self.make.value("int", [e for e in scope if e.safe], 0)
+            made.append(expr)
+        return made
+
+    def select(
+        self, outputs: Sequence[Expr], rest: Composable, head: Composable = NOTHING
+    ) -> Query:
+        """`SELECT head outputs rest`, with fresh names for the outputs."""
+        taken: set[str] = set()
+        named = [(e, self.names.column(e.family, taken)) for e in outputs]
+        columns = [SQL("{} AS {}").format(e.sql, Identifier(name)) for e, name in named]
+        fields = tuple(Field(name, e.family, e.keyable, e.exact) for e, name in named)
+        return Query(SQL("SELECT {}{}{}").format(head, listed(columns), rest), fields)
+
+    def keys(self, clause: From) -> list[Expr]:
+        """The columns that rows may be told apart by."""
+        return [e for e in clause.scope if e.safe and e.family in COMPARABLE]
+
+    def some_keys(self, clause: From, count: int | None = None) -> list[Expr]:
+        """One or two expressions to group by."""
+        keys = self.keys(clause)
+        if not keys:
+            return [Expr(SQL("1 + 1"), "int")]
+        chosen = self.rng.sample(keys, min(len(keys), count or self.rng.choice((1, 1, 2))))
+        if self.chance(0.2):
+            made = self.make.value(chosen[0].family, keys, 1)
+            # A constant number would mean an output by its place.
+            if made.keyable and any(_within(key, made) for key in keys):
+                chosen[0] = made
+        return chosen
+
+    def meeting(self, outer: Sequence[Expr], inner: Sequence[Expr]) -> Composable:
+        """A condition that ties a subquery to the query around it."""
+        pairs = comparable_pairs(inner, outer)
+        if not pairs or self.chance(0.15):
+            return self.make.condition(inner, 0)
+        operator = SQL(self.rng.choice(("{} = {}", "{} = {}", "{} = {}", "{} < {}", "{} <> {}")))
+        mine, theirs = self.rng.choice(pairs)
+        return operator.format(mine.sql, theirs.sql)
+
+
+Form: TypeAlias = Callable[[Grammar, int], Query]
+"""Makes a query of one form, with subqueries up to a depth."""
+
+
+def comparable_pairs(left: Sequence[Expr], right: Sequence[Expr]) -> list[tuple[Expr, Expr]]:
+    """The pairs of columns that may be compared with each other."""
+    return [
+        (a, b)
+        for a in left
+        for b in right
+        if a.family == b.family and a.family in COMPARABLE and a.exact and b.exact
+    ]
+
+
+def _within(part: Expr, whole: Expr) -> bool:
+    return part.sql.as_string(None) in whole.sql.as_string(None)

@@ -1,0 +1,238 @@
+"""Joins by equality with grouped sums of products: what view trees are for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from psycopg.sql import SQL, Composable, Literal
+
+from orchestrator.fuzz.queries import rings
+from orchestrator.fuzz.queries.expressions import Expr
+from orchestrator.fuzz.queries.grammar import Grammar, Query, comparable_pairs
+from orchestrator.fuzz.queries.rings import RINGS
+from orchestrator.fuzz.queries.sources import From, Source
+from orchestrator.fuzz.schemas.schema import listed
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
+
+_MEETING = ("int", "text", "uuid", "enum", "date", "bool")
+
+
+def sums_of_products(g: Grammar, depth: int) -> Query:
+    """One to four relations that meet in equal columns, cyclically too; groups of sums."""
+    clause = _joined(g)
+    parts = [_where(g, source) for source in clause.sources if g.chance(0.15)]
+    rest = SQL(" FROM {}").format(clause.sql)
+    if parts:
+        rest = SQL("{} WHERE {}").format(rest, SQL(" AND ").join(parts))
+    keys = g.some_keys(clause, g.rng.choice((1, 1, 2, 3))) if g.chance(0.75) else []
+    if keys and g.chance(0.2):
+        return g.select(keys, rest, SQL("DISTINCT "))
+    shown = [*keys, *(_total(g, clause.sources) for _ in range(g.rng.choice((1, 2, 4))))]
+    if keys:
+        rest = SQL("{} GROUP BY {}").format(rest, listed([key.sql for key in keys]))
+    if g.chance(0.15):
+        rest = SQL("{} HAVING count(*) {} {}").format(
+            rest, SQL(g.rng.choice((">", "<", "<>"))), Literal(g.rng.choice((0, 1, 2, 5)))
+        )
+    return g.select(shown, rest)
+
+
+def triangles(g: Grammar, depth: int) -> Query:
+    """Three relations, each two of which meet in equal columns of their own; perhaps grouped by these."""
+    taken: set[str] = set()
+    first = g.sources.pick(taken)
+    # A table that meets itself is a graph.
+    again = first.relation if g.chance(0.15) else None
+    sources = (first, g.sources.pick(taken, 0, again), g.sources.pick(taken, 0, again))
+    free = [[e for e in source.scope if e.family in _MEETING] for source in sources]
+    conditions, met = list[Composable](), list[Expr]()
+    for one, other in ((0, 1), (1, 2), (2, 0)):
+        pairs = comparable_pairs(free[one], free[other])
+        if not pairs:
+            return sums_of_products(g, depth)
+        a, b = g.rng.choice(pairs)
+        # Else all three might meet in the same column.
+        free[one].remove(a)
+        free[other].remove(b)
+        met.append(g.rng.choice((a, b)))
+        conditions.append(SQL("{} = {}").format(a.sql, b.sql))
+    conditions += [_where(g, source) for source in sources if g.chance(0.15)]
+    rest = SQL(" FROM {} WHERE {}").format(
+        listed([_aliased(source) for source in sources]), SQL(" AND ").join(conditions)
+    )
+    keys = g.rng.sample(met, g.rng.choice((0, 1, 2, 3)))
+    if keys and g.chance(0.2):
+        return g.select(keys, rest, SQL("DISTINCT "))
+    if keys:
+        rest = SQL("{} GROUP BY {}").format(rest, listed([key.sql for key in keys]))
+    query = g.select([*keys, *(_total(g, sources) for _ in range(g.rng.choice((1, 2, 4))))], rest)
+    return query if keys else replace(query, parted=sources)
+
+
+def paths(g: Grammar, depth: int) -> Query:
+    """Three to five relations in a row, each meeting the next in a column; sums over all."""
+    taken: set[str] = set()
+    first = g.sources.pick(taken)
+    sources, conditions = [first], list[Composable]()
+    free = [e for e in first.scope if e.family in _MEETING]
+    for _ in range(g.rng.choice((2, 3, 3, 3, 4))):
+        # A table that meets itself is a graph.
+        again = first.relation if g.chance(0.3) else None
+        other = g.sources.pick(taken, 0, again)
+        onwards = [e for e in other.scope if e.family in _MEETING]
+        pairs = comparable_pairs(free, onwards)
+        if not pairs:
+            return sums_of_products(g, depth)
+        a, b = g.rng.choice(pairs)
+        conditions.append(SQL("{} = {}").format(a.sql, b.sql))
+        # Else the next one might meet both in the same column.
+        free = [e for e in onwards if e is not b]
+        sources.append(other)
+    conditions += [_where(g, source) for source in sources if g.chance(0.1)]
+    rest = SQL(" FROM {} WHERE {}").format(
+        listed([_aliased(source) for source in sources]), SQL(" AND ").join(conditions)
+    )
+    query = g.select([_total(g, sources) for _ in range(g.rng.choice((1, 2)))], rest)
+    return replace(query, parted=tuple(sources)) if len(sources) == 3 else query
+
+
+def stars(g: Grammar, depth: int) -> Query:
+    """Two to four relations that meet in one column, some in another too; groups by what others show."""
+    taken: set[str] = set()
+    first = g.sources.pick(taken)
+    centres = [one for one in first.scope if one.family in _MEETING]
+    if not centres:
+        return sums_of_products(g, depth)
+    centre, further = g.rng.choice(centres), g.rng.choice(centres)
+    sources, conditions = [first], list[Composable]()
+    for _ in range(g.rng.choice((1, 1, 2, 3))):
+        again = first.relation if g.chance(0.15) else None
+        other = g.sources.pick(taken, 0, again)
+        met = [centre, further] if further is not centre and g.chance(0.4) else [centre]
+        for one in met:
+            pairs = comparable_pairs([one], other.scope)
+            if not pairs and one is centre:
+                return sums_of_products(g, depth)
+            if pairs:
+                a, b = g.rng.choice(pairs)
+                conditions.append(SQL("{} = {}").format(a.sql, b.sql))
+        sources.append(other)
+    conditions += [_where(g, source) for source in sources if g.chance(0.1)]
+    clause = From(listed([_aliased(source) for source in sources]), tuple(sources))
+    keys = g.some_keys(clause, g.rng.choice((1, 2, 2, 3)))
+    shown = [*keys, *(_total(g, sources) for _ in range(g.rng.choice((1, 2))))]
+    rest = SQL(" FROM {} WHERE {} GROUP BY {}").format(
+        clause.sql, SQL(" AND ").join(conditions), listed([key.sql for key in keys])
+    )
+    return g.select(shown, rest)
+
+
+def _joined(g: Grammar) -> From:
+    taken: set[str] = set()
+    first = g.sources.pick(taken)
+    clause = From(_aliased(first), (first,))
+    for _ in range(g.rng.choice((0, 1, 1, 2, 2, 3))):
+        again = clause.sources[0].relation if g.chance(0.15) else None
+        right = g.sources.pick(taken, 0, again)
+        pairs = comparable_pairs(clause.scope, right.scope)
+        keen = [(a, b) for a, b in pairs if a.family in _MEETING] or pairs
+        chosen = g.rng.sample(keen, min(len(keen), g.rng.choice((1, 1, 2))))
+        conditions = [SQL("{} = {}").format(a.sql, b.sql) for a, b in chosen]
+        if conditions and not g.chance(0.06):
+            on = SQL(" AND ").join(conditions)
+            clause = clause.joined(
+                SQL("{} JOIN {} ON {}").format(clause.sql, _aliased(right), on), right
+            )
+        elif not clause.crossed:
+            sql = SQL("{} CROSS JOIN {}").format(clause.sql, _aliased(right))
+            clause = clause.joined(sql, right, crossed=True)
+    return clause
+
+
+def _where(g: Grammar, source: Source) -> Composable:
+    return SQL("({})").format(g.make.condition(source.scope, 0))
+
+
+def _total(g: Grammar, sources: Sequence[Source]) -> Expr:
+    """A count, or a sum or mean of a product of columns of some of the relations."""
+    if g.chance(0.2):
+        return Expr(SQL("count(*)"), "int")
+    if g.chance(0.15):
+        return _covariance(g, sources)
+    if g.chance(0.2):
+        return _of_ring(g, sources)
+    factors: list[Composable] = []
+    for source in g.rng.sample(sources, min(len(sources), g.rng.choice((1, 2, 2, 3)))):
+        numbers = [e for e in source.scope if e.family in ("int", "num")]
+        if numbers:
+            # Products of integers may not fit their type.
+            factors.append(SQL("{}::numeric").format(g.rng.choice(numbers).sql))
+    if not factors:
+        return Expr(SQL("count({})").format(g.rng.choice(sources[0].scope).sql), "int")
+    product = SQL(" * ").join(factors)
+    kind = g.rng.choice(("sum", "sum", "avg", "count"))
+    tail = _filter(g, sources)
+    text = {"sum": SQL("sum({}){}"), "avg": SQL("avg({}){}"), "count": SQL("count({}){}")}[kind]
+    family = "int" if kind == "count" else "num"
+    return Expr(text.format(product, tail), family, keyable=kind == "count")
+
+
+_FEATURES: dict[str, LiteralString] = {
+    "int": "idivm.categorical({}::bigint)",
+    "enum": "idivm.categorical({})",
+    "date": "idivm.categorical({})",
+    "num": "{}",
+    "float": "{}",
+    "text": "{}",
+    "bool": "{}",
+    "uuid": "{}",
+}
+"""What columns are to a covariance of numbers and categories, which is exact."""
+
+_NUMBERS: dict[str, LiteralString] = {"int": "({} % 100)", "num": "{}"}
+"""Numbers whose products and sums are exact as floats too."""
+
+
+def _covariance(g: Grammar, sources: Sequence[Source]) -> Expr:
+    """A covariance of some columns, of numbers alone or of categories too."""
+    mixed = g.chance(0.6)
+    known = _FEATURES if mixed else _NUMBERS
+    columns = [e for source in sources for e in source.scope if e.exact and e.family in known]
+    if not columns:
+        return Expr(SQL("count(*)"), "int")
+    chosen = g.rng.choices(columns, k=g.rng.choice((1, 2, 3, 4)))
+    arguments: list[Composable] = [SQL(known[e.family]).format(e.sql) for e in chosen]
+    if mixed:
+        # By its type alone a number would make it a covariance of numbers.
+        arguments.append(SQL("idivm.feature(true)"))
+    call = SQL("idivm.covar({}){}").format(listed(arguments), _filter(g, sources))
+    if mixed:
+        return Expr(SQL("to_jsonb({})").format(call), "jsonb", keyable=False)
+    places = [Literal(g.rng.randint(1, len(chosen))) for _ in range(2)]
+    return Expr(SQL("idivm.covar_at({}, {}, {})").format(call, *places), "float", exact=False)
+
+
+def _of_ring(g: Grammar, sources: Sequence[Source]) -> Expr:
+    """A sum over a ring that the case registers."""
+    ring = g.rng.choice(RINGS)
+    columns = [e for source in sources for e in source.scope if e.family in ring.families]
+    if not columns:
+        return Expr(SQL("count(*)"), "int")
+    g.rings.add(ring)
+    chosen = g.rng.choices(columns, k=g.rng.choice((1, 2, 2, 3)))
+    made = rings.call(ring, g.schema, [e.sql for e in chosen], _filter(g, sources))
+    return Expr(made, "int" if ring.element == "bigint" else "jsonb", keyable=False)
+
+
+def _filter(g: Grammar, sources: Sequence[Source]) -> Composable:
+    if not g.chance(0.15):
+        return SQL("")
+    return SQL(" FILTER (WHERE {})").format(_where(g, g.rng.choice(sources)))
+
+
+def _aliased(source: Source) -> Composable:
+    return SQL("{} AS {}").format(source.relation.sql, source.alias)

@@ -1,0 +1,1 @@
+"""Random tables, names and values."""

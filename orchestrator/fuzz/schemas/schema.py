@@ -1,0 +1,137 @@
+"""What the generator knows of a schema, and small parts of SQL made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
+
+from orchestrator.fuzz.case import Table
+from orchestrator.fuzz.schemas.values import ColumnType, fresh_value
+from orchestrator.sqltext import fitted_name
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
+
+Row = dict[str, str | None]
+
+ENFORCED = ("primary", "unique", "index")
+"""Kinds of keys that hold after each row: constraints, or a unique index without NULL alone."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table; `computed` is the expression of a generated one."""
+
+    name: str
+    type: ColumnType
+    nullable: bool = True
+    identity: str | None = None
+    computed: Composable | None = None
+
+    @property
+    def sql(self) -> Identifier:
+        """Its name in SQL."""
+        return Identifier(self.name)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A foreign key."""
+
+    columns: tuple[Column, ...]
+    table: Model
+    actions: LiteralString
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the generator knows of a table.
+
+    `path` is its schema and its name. `key` holds the columns of its primary key or of a unique
+    key without NULL, `key_kind` says which. `parts` are the partitions, within `bounds`, or heirs that can be written
+    directly.
+    """
+
+    path: tuple[str, str]
+    columns: tuple[Column, ...]
+    key: tuple[Column, ...] = ()
+    key_kind: str = "none"
+    partitioned_by: str | None = None
+    inherited: bool = False
+    parts: tuple[tuple[str, str], ...] = ()
+    bounds: tuple[Composable, ...] = ()
+    references: tuple[Reference, ...] = ()
+    rows: tuple[Row, ...] = ()
+
+    @property
+    def name(self) -> Identifier:
+        """Its name in SQL."""
+        return Identifier(*self.path)
+
+    @property
+    def key_name(self) -> Identifier:
+        """The name of the constraint or the index that is its key."""
+        return Identifier(fitted_name(self.path[1], " key"))
+
+    @property
+    def key_index(self) -> Identifier:
+        """The name of the index that is its key, or behind it."""
+        return Identifier(self.path[0], fitted_name(self.path[1], " key"))
+
+    @property
+    def written(self) -> tuple[Column, ...]:
+        """The columns that an INSERT may give."""
+        return tuple(c for c in self.columns if c.computed is None and c.identity != "ALWAYS")
+
+    @property
+    def unique(self) -> tuple[str, ...]:
+        """The columns that tell its rows apart: an heir may repeat the keys of its parent."""
+        return () if self.inherited else tuple(column.name for column in self.key)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Schemas, types and tables of a case."""
+
+    schemas: tuple[str, ...]
+    types: tuple[str, ...]
+    enum: ColumnType
+    models: tuple[Model, ...]
+    tables: tuple[Table, ...]
+
+
+def listed(parts: Sequence[Composable]) -> Composed:
+    """Parts with commas between them."""
+    return SQL(", ").join(parts)
+
+
+def literal(value: str | None) -> Composable:
+    """A value as a constant that takes the type of its column."""
+    return SQL("NULL") if value is None else Literal(value)
+
+
+def insert_head(name: Identifier, columns: Sequence[Column], overriding: bool = False) -> Composed:
+    """`INSERT INTO name (columns)`, up to the VALUES."""
+    return SQL("INSERT INTO {} ({}){}").format(
+        name,
+        listed([column.sql for column in columns]),
+        SQL(" OVERRIDING SYSTEM VALUE") if overriding else SQL(""),
+    )
+
+
+def row_values(columns: Sequence[Column], row: Row) -> Composed:
+    """A row of a VALUES list."""
+    return SQL("({})").format(listed([literal(row[column.name]) for column in columns]))
+
+
+def any_value(rng: Random, column: Column, fresh: float = 0.0) -> str | None:
+    """A value for a column out of its pool; for a key, with chance `fresh`, one that is new."""
+    if column.nullable and rng.random() < 0.2:
+        return None
+    if rng.random() < fresh:
+        return fresh_value(column.type.family, rng.randint(10, 60))
+    return rng.choice(column.type.pool)

@@ -1,0 +1,196 @@
+"""Random steps of a case: one function a kind of step, and the list of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from psycopg.sql import SQL, Literal
+
+from orchestrator.fuzz.case import (
+    Alone,
+    Crash,
+    Late,
+    LateEnd,
+    Recreate,
+    Refresh,
+    Replace,
+    Statement,
+    Step,
+    Storm,
+    Transaction,
+    View,
+)
+from orchestrator.fuzz.steps.ddl import schema_change
+from orchestrator.fuzz.steps.rows import Writer, burst_of
+
+
+@dataclass
+class Story:
+    """What the steps so far have come to, and what further ones are made from.
+
+    `again(view)` makes another query for a view that nothing reads.
+    """
+
+    rng: Random
+    writer: Writer
+    views: Sequence[View]
+    free: Sequence[View]
+    again: Callable[[View], View]
+    late: bool = field(default=False)
+
+    def chance(self, share: float) -> bool:
+        """True in this share of calls."""
+        return self.rng.random() < share
+
+    def steps(self) -> list[Step]:
+        """All the steps of a case; refreshes come often enough to be told apart."""
+        made: list[Step] = []
+        for _ in range(self.rng.choice((1, 2, 3, 4, 5, 6, 8))):
+            made += self.rng.choice(STEPS)(self)
+        return [*made, LateEnd(self.rng.choice(("commit", "rollback")))] if self.late else made
+
+
+def transaction(story: Story) -> list[Step]:
+    """A transaction, now and then with savepoints or a refresh inside."""
+    statements: list[Statement] = []
+    for _ in range(story.rng.choice((1, 1, 1, 2, 3, 4, 6))):
+        statements.append(story.writer.statement())
+        if story.chance(0.08):
+            statements += _within_savepoint(story)
+        if story.chance(0.08):
+            statements.append(_refresh_inside(story))
+    end = story.rng.choice(("commit",) * 10 + ("rollback", "crash"))
+    level = story.rng.choice(("read committed",) * 6 + ("repeatable read",) * 2 + ("serializable",))
+    return [Transaction(tuple(statements), end, level)]
+
+
+def batch_and_refresh(story: Story) -> list[Step]:
+    """Some transactions, then a refresh of everything."""
+    steps = [step for _ in range(story.rng.choice((1, 1, 2, 3))) for step in transaction(story)]
+    return [*steps, *refresh_all(story)]
+
+
+def refresh_all(story: Story) -> list[Step]:
+    """A refresh of all views."""
+    return [Refresh((), story.rng.choice(("api", "sql", "call", "check")))]
+
+
+def refresh_some(story: Story) -> list[Step]:
+    """A refresh of one view or two."""
+    chosen = story.rng.sample(story.views, min(len(story.views), story.rng.choice((1, 1, 2))))
+    how = story.rng.choice(("api", "sql", "call", "check"))
+    return [*transaction(story), Refresh(tuple(view.name for view in chosen), how)]
+
+
+def late_commit(story: Story) -> list[Step]:
+    """A second connection's transaction: open before some steps, ended after them."""
+    if story.late:
+        story.late = False
+        return [LateEnd(story.rng.choice(("commit", "commit", "commit", "rollback")))]
+    story.late = True
+    statements = [story.writer.statement() for _ in range(story.rng.choice((1, 1, 2)))]
+    if story.chance(0.1):
+        statements.append(_refresh_inside(story))
+    return [Late(tuple(statements), story.chance(0.2)), *batch_and_refresh(story)]
+
+
+def other_definition(story: Story) -> list[Step]:
+    """CREATE OR REPLACE, or drop and create anew, of a view that no other reads."""
+    if story.late or not story.free:
+        return transaction(story)
+    view = story.rng.choice(story.free)
+    if story.chance(0.4):
+        return [Recreate(view)]
+    other = story.again(view)
+    return [Replace(other) if story.chance(0.6) else Recreate(other)]
+
+
+def ddl(story: Story) -> list[Step]:
+    """DDL on a table, and what undoes it, with changes and refreshes in between."""
+    steps: list[Step] = []
+    for statement in schema_change(story.rng, story.writer.models):
+        steps += [statement, *story.rng.choice((transaction, batch_and_refresh))(story)]
+    return [*steps, *refresh_all(story)]
+
+
+def collect(story: Story) -> list[Step]:
+    """Collection of the logs, with segments that are full at once."""
+    pages = SQL(str(story.rng.choice((0, 0, 1))))
+    statement = Statement(SQL("SELECT idivm.collect({})").format(pages).as_string(None))
+    return [
+        *transaction(story),
+        Alone(statement),
+        *story.rng.choice((refresh_all, transaction))(story),
+    ]
+
+
+def burst(story: Story) -> list[Step]:
+    """Many rows that come and go, together or apart."""
+    model = story.rng.choice(story.writer.models)
+    pair = burst_of(model)
+    if pair is None:
+        return transaction(story)
+    if story.chance(0.5):
+        return [Transaction(pair), *transaction(story), *refresh_all(story)]
+    return [Transaction(pair[:1]), *transaction(story), Transaction(pair[1:]), *refresh_all(story)]
+
+
+def storm(story: Story) -> list[Step]:
+    """Writers and refreshers at the same time."""
+    if story.late:
+        return transaction(story)
+    writers = []
+    for _ in range(story.rng.choice((1, 2, 3))):
+        steps = [step for _ in range(story.rng.randint(1, 4)) for step in transaction(story)]
+        quiet = [s for s in steps if isinstance(s, Transaction) and s.end != "crash"]
+        writers.append(tuple(quiet))
+    hows = ["api", "sql", "call", "check"]
+    if any("TRUNCATE" in s.sql for w in writers for t in w for s in t.statements):
+        # A snapshot taken before a TRUNCATE finds the table empty: what it checks may differ.
+        hows.remove("check")
+    refreshes = tuple(Refresh((), story.rng.choice(hows)) for _ in range(story.rng.randint(1, 4)))
+    return [Storm(tuple(writers), refreshes)]
+
+
+def crash(story: Story) -> list[Step]:
+    """Changes, a refresh that does not come to its end, and one that does."""
+    how = story.rng.choice(("timeout", "terminate"))
+    cut = Crash(how, story.rng.randint(0, 25))
+    if not story.late and story.free and story.chance(0.3):
+        cut = replace(cut, view=story.rng.choice(story.free), milliseconds=story.rng.randint(0, 80))
+    return [*transaction(story), cut, *batch_and_refresh(story)]
+
+
+STEPS: tuple[Callable[[Story], list[Step]], ...] = (
+    batch_and_refresh,
+    batch_and_refresh,
+    batch_and_refresh,
+    transaction,
+    transaction,
+    refresh_all,
+    refresh_some,
+    late_commit,
+    other_definition,
+    ddl,
+    collect,
+    burst,
+    storm,
+    crash,
+)
+"""Every kind of step; one that stands here twice comes twice as often."""
+
+
+def _within_savepoint(story: Story) -> list[Statement]:
+    inside = [story.writer.statement() for _ in range(story.rng.choice((1, 2)))]
+    if story.chance(0.2):
+        inside.append(_refresh_inside(story))
+    end = "ROLLBACK TO SAVEPOINT sp" if story.chance(0.7) else "RELEASE SAVEPOINT sp"
+    return [Statement("SAVEPOINT sp"), *inside, Statement(end)]
+
+
+def _refresh_inside(story: Story) -> Statement:
+    view = story.rng.choice(story.views)
+    call = SQL("SELECT * FROM idivm.refresh({})").format(Literal(view.name))
+    return Statement(call.as_string(None), refreshes=view.name)

@@ -1,0 +1,225 @@
+"""Random DDL on the tables that views read, with what undoes it after some more steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TypeAlias
+
+from psycopg.sql import SQL, Composed, Identifier, Literal
+
+from orchestrator.fuzz.case import Alone, Statement
+from orchestrator.fuzz.schemas.schema import Column, Model, listed
+
+Made: TypeAlias = "tuple[Composed, ...] | None"
+"""Statements to be run one after the other with other steps in between; None: not applicable."""
+
+
+def schema_change(rng: Random, models: Sequence[Model]) -> list[Alone]:
+    """A random change of a table that it fits, and what undoes it."""
+    change = rng.choice(SCHEMA_CHANGES)
+    fitting = [made for model in models if (made := change(rng, model))]
+    chosen = rng.choice(fitting or [rewritten(rng, models[0])])
+    return [Alone(Statement(statement.as_string(None))) for statement in chosen]
+
+
+def table_renamed(rng: Random, model: Model) -> Made:
+    """Another name for a while: statements that use the old one are refused meanwhile."""
+    other = "renamed for a while"
+    return (
+        SQL("ALTER TABLE {} RENAME TO {}").format(model.name, Identifier(other)),
+        SQL("ALTER TABLE {} RENAME TO {}").format(
+            Identifier(model.path[0], other), Identifier(model.path[1])
+        ),
+    )
+
+
+def column_renamed(rng: Random, model: Model) -> Made:
+    """Two columns of one type swap their names, or one has another name for a while."""
+    column = rng.choice(model.columns)
+    alter = SQL("ALTER TABLE {} RENAME COLUMN {} TO {}")
+    other = Identifier("renamed for a while")
+    twins = [c for c in model.columns if _twins(column, c)]
+    if not twins:
+        return (
+            alter.format(model.name, column.sql, other),
+            alter.format(model.name, other, column.sql),
+        )
+    twin = rng.choice(twins)
+    return (
+        alter.format(model.name, column.sql, other),
+        alter.format(model.name, twin.sql, column.sql),
+        alter.format(model.name, other, twin.sql),
+    )
+
+
+def part_moved(rng: Random, model: Model) -> Made:
+    """A partition or an heir leaves its table for a while."""
+    if not model.parts:
+        return None
+    place = rng.randrange(len(model.parts))
+    part = Identifier(*model.parts[place])
+    if model.inherited:
+        return (
+            SQL("ALTER TABLE {} NO INHERIT {}").format(part, model.name),
+            SQL("ALTER TABLE {} INHERIT {}").format(part, model.name),
+        )
+    return (
+        SQL("ALTER TABLE {} DETACH PARTITION {}").format(model.name, part),
+        SQL("ALTER TABLE {} ATTACH PARTITION {} {}").format(model.name, part, model.bounds[place]),
+    )
+
+
+def heir_added(rng: Random, model: Model) -> Made:
+    """An heir that did not exist before, with the rows of its parent."""
+    if model.partitioned_by:
+        return None
+    heir = Identifier(model.path[0], "late heir")
+    return (
+        SQL("CREATE TABLE {} () INHERITS ({})").format(heir, model.name),
+        SQL("INSERT INTO {} ({columns}) SELECT {columns} FROM ONLY {}").format(
+            heir, model.name, columns=_stored(model)
+        ),
+        SQL("DROP TABLE {}").format(heir),
+    )
+
+
+def partition_added(rng: Random, model: Model) -> Made:
+    """Another partition, for values that no other takes."""
+    if model.partitioned_by != "LIST":
+        return None
+    added = Identifier(model.path[0], "late partition")
+    return (
+        SQL("CREATE TABLE {} PARTITION OF {} FOR VALUES IN (7, 40, 50)").format(added, model.name),
+        SQL("DROP TABLE {}").format(added),
+    )
+
+
+def key_dropped(rng: Random, model: Model) -> Made:
+    """The key goes for good: rows that repeat it may come."""
+    if not model.key:
+        return None
+    dropped = SQL("ALTER TABLE {} DROP CONSTRAINT {} CASCADE").format(model.name, model.key_name)
+    if model.key_kind == "index":
+        dropped = SQL("DROP INDEX {} CASCADE").format(model.key_index)
+    return (
+        dropped,
+        SQL("INSERT INTO {} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {}").format(
+            model.name, model.name, columns=_stored(model)
+        ),
+    )
+
+
+def null_allowed(rng: Random, model: Model) -> Made:
+    """A column loses its NOT NULL for good, and some of its values."""
+    sure = [c for c in model.written if not (c.nullable or c.identity or c in model.key)]
+    if not sure:
+        return None
+    column = rng.choice(sure)
+    return (
+        SQL("ALTER TABLE {} ALTER COLUMN {} DROP NOT NULL").format(model.name, column.sql),
+        SQL(
+            "UPDATE {} SET {column} = NULL WHERE {column} IN (SELECT min({column}) FROM {})"
+        ).format(model.name, model.name, column=column.sql),
+    )
+
+
+def rewritten(rng: Random, model: Model) -> tuple[Composed, ...]:
+    """What leaves the rows as they are: a rewrite, a column more, statistics."""
+    extra = Identifier("extra")
+    texts = rng.choice(
+        (
+            ("VACUUM FULL {}",),
+            ("ANALYZE {}",),
+            ("REINDEX TABLE {}",),
+            ("ALTER TABLE {} ADD COLUMN {} integer DEFAULT 7", "ALTER TABLE {} DROP COLUMN {}"),
+            ("ALTER TABLE {} SET UNLOGGED", "ALTER TABLE {} SET LOGGED"),
+        )
+    )
+    return tuple(SQL(text).format(model.name, extra) for text in texts)
+
+
+def column_dropped(rng: Random, model: Model) -> Made:
+    """A column goes with all that reads it, and comes back without its values."""
+    free = [c for c in model.columns if c.computed is None and c.identity is None]
+    if not free:
+        return None
+    column = rng.choice(free)
+    return (
+        SQL("ALTER TABLE {} DROP COLUMN {} CASCADE").format(model.name, column.sql),
+        SQL("ALTER TABLE {} ADD COLUMN {} {}").format(model.name, column.sql, column.type.sql),
+    )
+
+
+def column_retyped(rng: Random, model: Model) -> Made:
+    """Another type of the same values, which PostgreSQL refuses where a view reads the column."""
+    wider = {"int": SQL("bigint"), "text": SQL("varchar"), "num": SQL("numeric")}
+    fitting = [c for c in model.columns if c.type.family in wider and c.computed is None]
+    if not fitting:
+        return None
+    column = rng.choice(fitting)
+    return (
+        SQL("ALTER TABLE {} ALTER COLUMN {} TYPE {}").format(
+            model.name, column.sql, wider[column.type.family]
+        ),
+    )
+
+
+def constraint_added(rng: Random, model: Model) -> Made:
+    """A constraint that holds for some rows, and goes again."""
+    column, name = rng.choice(model.columns), Identifier("passing constraint")
+    return (
+        SQL("ALTER TABLE {} ADD CONSTRAINT {} CHECK ({} IS NOT NULL) NOT VALID").format(
+            model.name, name, column.sql
+        ),
+        SQL("ALTER TABLE {} VALIDATE CONSTRAINT {}").format(model.name, name),
+        SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(model.name, name),
+    )
+
+
+def type_changed(rng: Random, model: Model) -> Made:
+    """Another label or name of a type, or another constraint of a domain, for a while."""
+    own = [c.type for c in model.columns if isinstance(c.type.sql, Identifier)]
+    if not own:
+        return None
+    kind = rng.choice(own)
+    name = Identifier("passing constraint")
+    if kind.family != "enum":
+        return (
+            SQL("ALTER DOMAIN {} ADD CONSTRAINT {} CHECK (VALUE::text <> '7')").format(
+                kind.sql, name
+            ),
+            SQL("ALTER DOMAIN {} DROP CONSTRAINT {}").format(kind.sql, name),
+        )
+    label, other = Literal(rng.choice(kind.pool)), Literal("for a while")
+    return (
+        SQL("ALTER TYPE {} ADD VALUE IF NOT EXISTS 'between' BEFORE {}").format(kind.sql, label),
+        SQL("ALTER TYPE {} RENAME VALUE {} TO {}").format(kind.sql, label, other),
+        SQL("ALTER TYPE {} RENAME VALUE {} TO {}").format(kind.sql, other, label),
+    )
+
+
+SCHEMA_CHANGES: tuple[Callable[[Random, Model], Made], ...] = (
+    table_renamed,
+    column_renamed,
+    part_moved,
+    part_moved,
+    heir_added,
+    partition_added,
+    key_dropped,
+    null_allowed,
+    rewritten,
+    column_dropped,
+    column_retyped,
+    constraint_added,
+    type_changed,
+)
+"""Every kind of DDL on a table."""
+
+
+def _twins(one: Column, other: Column) -> bool:
+    return one != other and one.type == other.type and one.computed is other.computed is None
+
+
+def _stored(model: Model) -> Composed:
+    return listed([column.sql for column in model.columns if column.computed is None])

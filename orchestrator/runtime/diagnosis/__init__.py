@@ -1,0 +1,1 @@
+"""Checks of contents and of installed objects."""

@@ -1,0 +1,255 @@
+"""Whether the objects of a view are those that its plan asks for, and how to mend them.
+
+What should be there is found by installing it: in a transaction that is rolled back, beside or over
+what is there. So nothing here knows what a strategy stores.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from psycopg import Connection
+from psycopg.errors import UniqueViolation
+from psycopg.sql import SQL, Composable, Composed, Identifier
+
+from orchestrator.deltascript import emit, steps
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import Cost, MaintenancePlan, StateTable, StateView
+from orchestrator.errors import UnsupportedError
+from orchestrator.frontend.options import parse_options
+from orchestrator.runtime import catalog, refresh
+from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.catalog import objects as catalog_objects
+from orchestrator.runtime.diagnosis import answers, check
+from orchestrator.runtime.installation import install, sources
+from orchestrator.runtime.refresh import RefreshError
+
+_TWIN = "idivm_twin"
+"""What the tables are called that are made for comparison."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What is wrong with the objects of a view."""
+
+    sentence: str
+    statements: tuple[tuple[Composable, Composed], ...] = ()
+    """Where that is enough, what makes again what is missing, with the relation that it is of."""
+    content: bool = False
+    """Whether the table that holds the content is damaged."""
+    replaced: bool = False
+    """Whether the relation that users read shows another query."""
+    anew: bool = False
+    """Whether nothing is damaged, and its plan is that of another version."""
+
+    @property
+    def remedy(self) -> str:
+        """What mending it means."""
+        if self.replaced:
+            return "it shows the maintained content again"
+        if self.anew:
+            return "it was planned anew and rebuilt"
+        return "made again" if self.statements else "made again, and the view was rebuilt"
+
+
+def in_order(connection: Connection[Any]) -> list[ViewInfo]:
+    """All views, each after those that it reads."""
+    views = {view.id: view for view in catalog.all_views(connection)}
+    order = catalog.refresh_order(connection, list(views))
+    return [views[view_id] for view_id in order if view_id in views]
+
+
+def damaged_routines(connection: Connection[Any], source_id: int) -> list[str]:
+    """The capture functions of a source that are missing, or are not as they were installed."""
+    before = catalog_objects.routines(connection, source_id)
+    with connection.transaction(force_rollback=True):
+        sources.renew(connection, source_id, ())
+        wanted = catalog_objects.routines(connection, source_id)
+    return sorted(name for name, text in wanted.items() if before.get(name) != text)
+
+
+def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
+    """What is missing of a view or was edited, if anything."""
+    if view.state is None or view.base is None:
+        return Damage("the table that holds its content is gone", content=True)
+    if not catalog_objects.is_shown(connection, view.id):
+        query = " ".join(catalog_objects.query_of(connection, SQL(view.relation)).split())
+        return Damage(
+            f"CREATE OR REPLACE VIEW in plain SQL gave it another query ({query})", replaced=True
+        )
+    if not view.plan or catalog_objects.lacks_watermark(connection, view.id):
+        return Damage("its rows in idivm's catalog are gone or were edited")
+    if catalog_objects.count_sources(connection, view.id) != len(view.plan["sources"]):
+        return Damage("the catalog has lost a table that it reads")
+    names = installed_names(connection, view)
+    wanted = [names.table(state["role"]) for state in view.plan["states"]]
+    wanted += [names.table(step["shape"]) for step in view.plan["script"] if "classes" in step]
+    lost = sorted(set(wanted) - catalog_objects.standing(connection, wanted))
+    if lost:
+        return Damage(f"of idivm_state the tables {', '.join(lost)} are gone")
+    if catalog_objects.program(connection, names) is None:
+        return Damage("its refresh function is gone")
+    with connection.transaction(force_rollback=True):
+        plan = installed_plan(connection, view)
+        if plan is None:
+            # What was known is told by the tables' oids, which a dump does not keep.
+            if "statistics" in view.plan and catalog_objects.knows_its_tables(connection, view.id):
+                return Damage("this version of idivm plans it otherwise", anew=True)
+            return None
+        if not catalog_objects.is_guarded(connection, view.relation):
+            again = emit.create_relation(plan, names, SQL(view.relation), replacing=True)
+            return Damage(
+                "the trigger is gone that refuses to write to it",
+                tuple((SQL(view.relation), statement) for statement in again),
+            )
+        return _compared(connection, plan, names)
+
+
+def mend(connection: Connection[Any], view: ViewInfo, found: Damage) -> None:
+    """Makes again what is damaged; what cannot be vouched for is rebuilt by the next refresh."""
+    if found.replaced:
+        with connection.transaction():
+            install.show_again(connection, view)
+        return
+    if not found.statements:
+        catalog_objects.invalidate(connection, view.id)
+        catalog_objects.restore_watermark(connection, view.id)
+        install.replan(connection, view, afresh=found.content)
+        return
+    for relation, statement in found.statements:
+        try:
+            with connection.transaction():
+                connection.execute(statement)
+        except UniqueViolation:
+            # Without its index the table took rows twice. Views above see them go and come.
+            with connection.transaction():
+                connection.execute(SQL("DELETE FROM {}").format(relation))
+                connection.execute(statement)
+                catalog_objects.invalidate(connection, view.id)
+
+
+def wrong_states(connection: Connection[Any], view: ViewInfo) -> list[str]:
+    """What holds other rows than its query gives, in one snapshot after a refresh."""
+    names = installed_names(connection, view)
+
+    def differing() -> list[str]:
+        reports = refresh.refresh_here(connection, [view.id])
+        if any(report.error for report in reports):
+            raise RefreshError(reports)
+        refresh.pin_tables(connection, [view.id])
+        catalog.refuse_forbidden(connection, view.id, view.name)
+        catalog.take_settings(connection, view.settings)
+        wrong = []
+        if not answers.check_view(connection, SQL(view.relation), view.id).equal:
+            wrong.append("the view")
+        with connection.transaction(force_rollback=True):
+            plan = installed_plan(connection, view)
+            for state in plan.states if plan is not None else ():
+                if not isinstance(state, StateTable) or state.historic:
+                    continue
+                if not _holds(connection, state, names):
+                    # Those after it are computed from it.
+                    wrong.append(f"its table {names.table(state.role)}")
+                    break
+        return wrong
+
+    return refresh.in_one_cut(connection, [view.id], differing)
+
+
+def installed_names(connection: Connection[Any], view: ViewInfo) -> Names:
+    """What the objects of a view are called."""
+    return install.bound(connection, install.names_of(view))
+
+
+def installed_plan(connection: Connection[Any], view: ViewInfo) -> MaintenancePlan | None:
+    """The plan of a view as it was installed, or None if it would be planned otherwise today."""
+    try:
+        options = parse_options(view.options.items())
+        plan = install.plan_again(connection, view, options, as_before=True)
+    except UnsupportedError:
+        return None
+    today = json.loads(json.dumps(plan.to_json()))
+    parts = ("states", "script", "content", "variables")
+    if not all(today[part] == view.plan.get(part) for part in parts):
+        return None
+    # Plans of older versions do not say what was known; their programs have the costs of that.
+    costs = view.plan.get("costs", ())
+    return replace(
+        plan, costs=tuple(Cost(**{**one, "columns": tuple(one["columns"])}) for one in costs)
+    )
+
+
+def _compared(connection: Connection[Any], plan: MaintenancePlan, names: Names) -> Damage | None:
+    """What differs from what the plan would install, which is installed for it."""
+    twin = replace(names, view=_TWIN)
+    for statement in emit.create_states(plan, twin):
+        connection.execute(statement)
+    missing: list[tuple[Composable, Composed]] = []
+    lacking: list[str] = []
+    for state in plan.states:
+        table, wanted = names.state(state.role), twin.state(state.role)
+        if catalog_objects.columns(connection, table) != catalog_objects.columns(
+            connection, wanted
+        ):
+            content = state.role == plan.content
+            return Damage(f"its table {names.table(state.role)} was altered", content=content)
+        if isinstance(state, StateView):
+            connection.execute(emit.create_state_view(state, names, wanted))
+            asked, found = (catalog_objects.query_of(connection, one) for one in (wanted, table))
+            if asked != found:
+                return Damage(f"the query of {names.table(state.role)} was edited", content=True)
+            continue
+        present = catalog_objects.indexes(connection, table)
+        alone = replace(plan, states=(state,))
+        for statement, like in zip(
+            emit.index_states(alone, names), emit.index_states(alone, twin), strict=True
+        ):
+            before = catalog_objects.indexes(connection, wanted)
+            connection.execute(like)
+            made = catalog_objects.indexes(connection, wanted)[len(before) :]
+            if any(index not in present for index in made):
+                missing.append((table, statement))
+                lacking.append(names.table(state.role))
+    if missing:
+        tables = ", ".join(dict.fromkeys(lacking))
+        return Damage(f"indexes of its tables {tables} are gone", tuple(missing))
+    installed = catalog_objects.program(connection, names)
+    for statement in emit.create_program(plan, names):
+        connection.execute(statement)
+    if catalog_objects.program(connection, names) != installed:
+        return Damage(
+            "its refresh function was edited, or made for another version of PostgreSQL or idivm"
+        )
+    return None
+
+
+def _holds(connection: Connection[Any], state: StateTable, names: Names) -> bool:
+    """Whether a state table holds the rows of its query; a sum may have kept more zeros behind."""
+    columns = [column.name for column in state.columns]
+    stored, wanted = Identifier("pg_temp", "idivm_stored"), Identifier("pg_temp", "idivm_wanted")
+    types = dict(catalog_objects.columns(connection, names.state(state.role)))
+    shown = SQL(", ").join(
+        SQL("trim_scale(r.{0}) AS {0}" if types[name] == "numeric" else "r.{0}").format(
+            Identifier(name)
+        )
+        for name in columns
+    )
+    listed = SQL(", ").join(map(Identifier, columns))
+    with connection.transaction(force_rollback=True):
+        for view, rows in (
+            (stored, SQL("TABLE {}").format(names.state(state.role))),
+            (wanted, steps.query_text(state.query, names)),
+        ):
+            connection.execute(
+                SQL("CREATE VIEW {} AS WITH r ({}) AS ({}) SELECT {} FROM r").format(
+                    view, listed, rows, shown
+                )
+            )
+        if check.compare(connection, view=stored, definition=wanted).equal:
+            return True
+        return any(
+            check.compare(connection, view=stored, definition=wanted, kinds=kinds).equal
+            for kinds in answers.wide_kinds(connection, names, len(columns))
+        )

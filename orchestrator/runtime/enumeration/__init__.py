@@ -1,0 +1,1 @@
+"""Rows of views that are stored factorized."""

@@ -1,0 +1,451 @@
+"""The rows of a view without a table, as its states have them and each once (section 2.4 of
+papers/ivm-eps-triangle-queries.txt).
+
+A summand is listed in one state, or found in two: the first says which values there are of variables
+that are not shown, and the second has, for each of these, a bucket of rows, which may be in others
+too. As in the paper, a row that is shown is excluded from all other buckets that it is in, the
+candidates that one lookup finds, and iterators hop over it (`hops`). So from one row to the next there
+are no more lookups than a row has candidates, and what is remembered is about the buckets that share
+what the first state shows. The union of the summands is the paper's as well.
+
+Where a prefix is given, whose rows PostgreSQL finds as it finds best, or where no row is met twice, all
+is one query that is run by lookups as far as its rows are fetched: rows are shown where they are first
+met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, TypeAlias
+
+from psycopg import Connection, IsolationLevel
+from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
+
+from orchestrator.deltascript.plan import Walk
+from orchestrator.runtime.catalog import objects as catalog_objects
+from orchestrator.runtime.enumeration.ordered import Known, Order, by_lookups, variables_of
+from orchestrator.runtime.enumeration.overlaps import Hops, united
+
+AHEAD = 100
+"""Rows of a listed summand that are fetched at once."""
+
+Texts: TypeAlias = tuple[str, ...]
+"""Values of some variables, as PostgreSQL writes them."""
+
+
+def rows(
+    connection: Connection[Any], order: Order, prefix: Mapping[str, object]
+) -> Iterator[tuple[Any, ...]]:
+    """The rows as of one snapshot, over a connection that nobody uses besides."""
+    fixed = variables_of(order, prefix)
+    connection.isolation_level = IsolationLevel.REPEATABLE_READ
+    with connection.transaction():
+        by_lookups(connection)
+        if not prefix and any(_hidden(order, walks) for walks in order.unions):
+            yield from distinct(connection, order)
+            return
+        given = {f"fixed_{n}": value for n, value in enumerate(prefix.values())}
+        with connection.cursor("idivm_rows") as cursor:
+            yield from cursor.execute(stream(order, fixed), given)
+
+
+def distinct(
+    connection: Connection[Any],
+    order: Order,
+    places: Sequence[int] | None = None,
+    ahead: int = AHEAD,
+) -> Generator[tuple[Any, ...], None, None]:
+    """The rows that are met more than once, or those of some summands, within the open transaction."""
+    chosen = range(len(order.unions)) if places is None else places
+    sources = [
+        _Buckets(connection, order, place).rows()
+        if _hidden(order, order.unions[place])
+        else _listed(connection, order, place, ahead)
+        for place in chosen
+    ]
+    for row in united(sources, lambda row, number: chosen[number] in row.others):
+        yield row.shown
+
+
+def stream(order: Order, fixed: Sequence[str] = ()) -> Composed:
+    """The query that finds all rows, or those with some variables `fixed_0` and so on."""
+    writer = _Writer(order, {v: Placeholder(f"fixed_{n}") for n, v in enumerate(fixed)})
+    return writer.shown([writer.summand(place) for place in range(len(order.unions))])
+
+
+def _hidden(order: Order, walks: Sequence[Walk]) -> list[str]:
+    """The variables of a summand that are not shown."""
+    return sorted({v for walk in walks for v, _ in walk.columns} - order.keys.keys())
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row, and the later summands that have it too."""
+
+    shown: tuple[Any, ...]
+    others: frozenset[int]
+
+
+def _row(found: Sequence[Any], others: Sequence[bool], place: int) -> _Row:
+    return _Row(tuple(found), frozenset(place + n for n, one in enumerate(others, 1) if one))
+
+
+def _listed(connection: Connection[Any], order: Order, place: int, ahead: int) -> Iterator[_Row]:
+    """The rows of a summand that meets none twice."""
+    writer = _Writer(order, {})
+    query = writer.shown([writer.plain(place)], place)
+    with connection.cursor(f"idivm_rows_{place}") as cursor:
+        cursor.itersize = ahead
+        for found in cursor.execute(query):
+            yield _row(found[:-1], found[-1], place)
+
+
+class _Buckets:
+    """The rows of a summand that is found in two states, by hop iterators (figures 4 and 5)."""
+
+    def __init__(self, connection: Connection[Any], order: Order, place: int) -> None:
+        self.connection, self.order, self.place = connection, order, place
+        first, second = order.unions[place]
+        self.known, self.joined = (order.names.state(walk.state) for walk in (first, second))
+        of_known, of_joined = dict(first.columns), dict(second.columns)
+        self.columns = (of_known, of_joined)
+        self.group = [v for v in of_known if v in order.keys]
+        """What buckets are apart by that have no row in common."""
+        self.hidden = [v for v in of_known if v not in order.keys]
+        self.element = [v for v in of_joined if v not in of_known]
+        types = [catalog_objects.declared(connection, state) for state in (self.known, self.joined)]
+        self.types = {v: types[1][column] for v, column in of_joined.items()}
+        self.types |= {v: types[0][column] for v, column in of_known.items()}
+        self.to_open, self.to_go_on = self._opening(), self._opening(behind=True)
+        self.to_enter, self.to_step = self._entering(), self._stepping()
+        self.to_look = self._looking()
+
+    def rows(self) -> Iterator[_Row]:
+        """Each row once."""
+        found = self.connection.execute(self.to_open).fetchone()
+        while found is not None:
+            group = tuple(found[0])
+            yield from self._group(group, *found[1:])
+            # Without anything that is shown of buckets, all are one collection.
+            found = self._behind(group) if group else None
+
+    def _behind(self, group: Texts) -> tuple[Any, ...] | None:
+        return self.connection.execute(self.to_go_on, _given("group", group)).fetchone()
+
+    def _group(
+        self, group: Texts, bucket: Sequence[str], first: Sequence[str], after: Sequence[str] | None
+    ) -> Iterator[_Row]:
+        buckets: dict[Texts, Hops[Texts]] = {}
+        passed: Hops[Texts] = Hops()
+        here = tuple(bucket)
+        while True:
+            hops = buckets.pop(here, Hops[Texts]())
+            element = hops.hop(tuple(first))
+            while element is not None:
+                at = {
+                    **_given("group", group),
+                    **_given("hidden", here),
+                    **_given("element", element),
+                }
+                found = self.connection.execute(self.to_step, at).fetchone()
+                assert found is not None
+                others, following, candidates, is_shown, *shown = found
+                ended = []
+                for candidate in candidates:
+                    other, own, behind = map(_texts, candidate)
+                    assert other and own
+                    if buckets.setdefault(other, Hops()).exclude(own, behind):
+                        ended.append(other)
+                if ended:
+                    self._leave_out(group, ended, buckets, passed)
+                if is_shown:
+                    yield _row(shown, others, self.place)
+                element = hops.hop(_texts(following))
+            following = passed.hop(_texts(after))
+            if following is None:
+                return
+            here = following
+            entered = self.connection.execute(
+                self.to_enter, {**_given("group", group), **_given("hidden", here)}
+            ).fetchone()
+            assert entered is not None
+            first, after = entered
+
+    def _leave_out(
+        self,
+        group: Texts,
+        ended: Sequence[Texts],
+        buckets: dict[Texts, Hops[Texts]],
+        passed: Hops[Texts],
+    ) -> None:
+        """Excludes the buckets of which nothing is left."""
+        given = {f"ended_{n}": list(values) for n, values in enumerate(zip(*ended, strict=True))}
+        rows = self.connection.execute(self.to_look, {**_given("group", group), **given})
+        for found in rows.fetchall():
+            bucket, first, following = map(_texts, found)
+            assert bucket and first
+            if not buckets[bucket].leaves(first):
+                passed.exclude(bucket, following)
+                del buckets[bucket]
+
+    # Statements
+
+    def _looking(self) -> Composed:
+        """Some buckets: their values, the first row of each, and the next bucket."""
+        own, group = self._columns(0, "k"), self._given("group")
+        named = {v: SQL("e.{}").format(Identifier(v)) for v in self.hidden}
+        texts = (SQL("{}::text[]").format(Placeholder(f"ended_{n}")) for n in range(len(named)))
+        typed = {v: SQL("{}::{}").format(named[v], SQL(self.types[v])) for v in self.hidden}
+        return SQL(
+            "SELECT {}, {}, {} FROM unnest({}) AS e ({}),"
+            " LATERAL (SELECT * FROM {} AS k WHERE {} AND {} OFFSET 0) AS k"
+        ).format(
+            _array(own, self.hidden),
+            self._least({**group, **own}),
+            self._next_bucket(group, own),
+            _list(texts),
+            _list(map(Identifier, self.hidden)),
+            self.known,
+            _compared("=", own, group, self.group),
+            _compared("=", own, typed, self.hidden),
+        )
+
+    def _opening(self, behind: bool = False) -> Composed:
+        """The first bucket of all, or of the next group: its values, its first row, the next bucket."""
+        own, key = self._columns(0, "k"), [*self.group, *self.hidden]
+        conditions = [_compared(">", own, self._given("group"), self.group)] if behind else []
+        bucket = SQL("SELECT * FROM {} AS k WHERE {} ORDER BY {} LIMIT 1").format(
+            self.known, _all(conditions), _list(own[v] for v in key)
+        )
+        least, following = self._least(own), self._next_bucket(own, own)
+        return SQL("SELECT {}, {}, {}, {} FROM ({}) AS k").format(
+            _array(own, self.group), _array(own, self.hidden), least, following, bucket
+        )
+
+    def _entering(self) -> Composed:
+        """The first row of a bucket, and the bucket behind it."""
+        group, hidden = self._given("group"), self._given("hidden")
+        return SQL("SELECT {}, {}").format(
+            self._least({**group, **hidden}), self._next_bucket(group, hidden)
+        )
+
+    def _stepping(self) -> Composed:
+        """A row of a bucket: the later summands that have it, the next one, the candidates, the row.
+
+        HAVING may exclude the row from the content. A candidate is a later bucket that has it too:
+        its values, the row there, and the next one there.
+        """
+        group, hidden, element = map(self._given, ("group", "hidden", "element"))
+        joined, own = self._columns(1, "j"), self._columns(0, "k")
+        alike = [
+            _compared("=", joined, {**group, **element}, [*self.group, *self.element]),
+            _compared(">", joined, hidden, self.hidden),
+        ]
+        there = {**group, **joined}
+        parts = [
+            _array(own, self.hidden, json=True),
+            _array(joined, self.element, json=True),
+            self._next(there, joined),
+        ]
+        # What is joined by lookups must not be taken apart and joined otherwise.
+        candidates = SQL(
+            "(SELECT coalesce(json_agg(json_build_array({})), '[]') FROM"
+            " (SELECT * FROM {} AS j WHERE {} OFFSET 0) AS j,"
+            " LATERAL (SELECT * FROM {} AS k WHERE {} AND {} OFFSET 0) AS k)"
+        ).format(
+            _list(parts),
+            self.joined,
+            _all(alike),
+            self.known,
+            _compared("=", own, group, self.group),
+            _compared("=", own, joined, self.hidden),
+        )
+        writer = _Writer(self.order, {})
+        key = {**group, **element}
+        return SQL(
+            "SELECT {}, {}, {}, c.* FROM (SELECT) AS here"
+            " LEFT JOIN LATERAL (SELECT true, {} FROM {} AS c WHERE {} OFFSET 0) AS c ON true"
+        ).format(
+            writer.others(self.place, key),
+            self._next({**group, **hidden}, element),
+            candidates,
+            writer.columns,
+            self.order.content,
+            _compared("=", writer.content, key, list(self.order.keys)),
+        )
+
+    def _columns(self, place: int, alias: str) -> Known:
+        return {
+            v: SQL("{}.{}").format(Identifier(alias), Identifier(column))
+            for v, column in self.columns[place].items()
+        }
+
+    def _given(self, kind: str) -> Known:
+        variables: list[str] = getattr(self, kind)
+        # PostgreSQL itself wrote the types.
+        return {
+            v: SQL("{}::{}").format(Placeholder(f"{kind}_{n}"), SQL(self.types[v]))
+            for n, v in enumerate(variables)
+        }
+
+    def _least(self, bucket: Known) -> Composed:
+        """The first row of a bucket."""
+        return self._first(1, "f", [*self.group, *self.hidden], bucket, self.element)
+
+    def _next(self, bucket: Known, behind: Known) -> Composed:
+        """The next row of a bucket."""
+        return self._first(1, "n", [*self.group, *self.hidden], bucket, self.element, behind)
+
+    def _next_bucket(self, group: Known, behind: Known) -> Composed:
+        """The next bucket of a group."""
+        return self._first(0, "b", self.group, group, self.hidden, behind)
+
+    def _first(
+        self,
+        place: int,
+        alias: str,
+        same: Sequence[str],
+        known: Known,
+        wanted: Sequence[str],
+        behind: Known | None = None,
+    ) -> Composed:
+        """The least values of some variables in a state, where others are known."""
+        own = self._columns(place, alias)
+        conditions = [_compared("=", own, known, same)]
+        if behind is not None:
+            conditions.append(_compared(">", own, behind, wanted))
+        return SQL("(SELECT {} FROM {} AS {} WHERE {} ORDER BY {} LIMIT 1)").format(
+            _array(own, wanted, json=True),
+            (self.known, self.joined)[place],
+            Identifier(alias),
+            _all(conditions),
+            _list(own[v] for v in wanted),
+        )
+
+
+def _given(kind: str, values: Texts) -> dict[str, str]:
+    return {f"{kind}_{n}": value for n, value in enumerate(values)}
+
+
+def _texts(found: Sequence[str] | None) -> Texts | None:
+    return None if found is None else tuple(found)
+
+
+def _array(columns: Known, variables: Sequence[str], json: bool = False) -> Composed:
+    texts = _list(SQL("{}::text").format(columns[v]) for v in variables)
+    return SQL("json_build_array({})" if json else "ARRAY[{}]::text[]").format(texts)
+
+
+def _compared(operator: str, one: Known, other: Known, variables: Sequence[str]) -> Composed:
+    """All equal, or a row behind another."""
+    if not variables:
+        return SQL("true").format()
+    return SQL("ROW({}) {} ROW({})").format(
+        _list(one[v] for v in variables), SQL(operator), _list(other[v] for v in variables)
+    )
+
+
+def _all(conditions: Sequence[Composable]) -> Composable:
+    return SQL(" AND ").join(conditions) if conditions else SQL("true")
+
+
+def _list(parts: Iterable[Composable]) -> Composed:
+    return SQL(", ").join(parts)
+
+
+class _Writer:
+    """Writes summands, what they have in common, and rows of the content."""
+
+    def __init__(self, order: Order, fixed: Known) -> None:
+        self.order, self.fixed = order, fixed
+        self.names = {variable: Identifier(f"v{n}") for n, variable in enumerate(order.keys)}
+        self.aliases = (Identifier(f"e{n}") for n in count())
+
+    @property
+    def content(self) -> Known:
+        """Where the content has the variables."""
+        return {v: SQL("c.{}").format(Identifier(name)) for v, name in self.order.keys.items()}
+
+    @property
+    def columns(self) -> Composed:
+        """What is shown of the content."""
+        return _list(SQL("c.{}").format(Identifier(name)) for name in self.order.shown)
+
+    def shown(self, found: Sequence[Composed], place: int | None = None) -> Composed:
+        """The rows with some keys; those of one summand with which later ones have them, too."""
+        keys = {v: SQL("k.{}").format(name) for v, name in self.names.items()}
+        others = [] if place is None else [self.others(place, keys)]
+        # What a row is compared with must not be taken apart and joined otherwise.
+        return SQL(
+            "SELECT {} FROM (\n{}\n) AS k, LATERAL (SELECT {} FROM {} AS c WHERE {} OFFSET 0) AS c"
+        ).format(
+            _list([SQL("c.*"), *others]),
+            SQL("\nUNION ALL ").join(found),
+            self.columns,
+            self.order.content,
+            _compared("=", self.content, keys, list(self.order.keys)),
+        )
+
+    def others(self, place: int, key: Known) -> Composed:
+        """For each later summand, whether it has a key."""
+        later = self.order.unions[place + 1 :]
+        return SQL("ARRAY[{}]::boolean[]").format(_list(self._has(walks, key) for walks in later))
+
+    def plain(self, place: int) -> Composed:
+        """The keys of a summand's rows."""
+        tables, columns = self._joined(self.order.unions[place], self.fixed)
+        return SQL("SELECT {} FROM {}").format(self._keys(columns), tables)
+
+    def summand(self, place: int) -> Composed:
+        """The keys of a summand's rows that none before it has, each once."""
+        walks = self.order.unions[place]
+        tables, columns = self._joined(walks, self.fixed)
+        key = {variable: columns[variable] for variable in self.order.keys}
+        conditions: list[Composable] = [
+            SQL("{} = {}").format(columns[v], value) for v, value in self.fixed.items()
+        ]
+        absent = [self._has(other, key) for other in self.order.unions[:place]]
+        hidden = _hidden(self.order, walks)
+        if hidden:
+            absent.append(self._has(walks, key, {v: columns[v] for v in hidden}))
+        conditions += (SQL("NOT {}").format(one) for one in absent)
+        return SQL("SELECT {} FROM {} WHERE {}").format(
+            self._keys(columns), tables, _all(conditions)
+        )
+
+    def _keys(self, columns: Known) -> Composed:
+        return _list(SQL("{} AS {}").format(columns[v], self.names[v]) for v in self.order.keys)
+
+    def _joined(self, walks: Sequence[Walk], fixed: Known) -> tuple[Composed, Known]:
+        """States that extend each other, each looked up by the ones before, and their variables.
+
+        If some are fixed, whichever order finds these best.
+        """
+        columns: dict[str, Composable] = {}
+        tables = []
+        for walk in walks:
+            alias, inner = next(self.aliases), next(self.aliases)
+            own = {v: SQL("{}.{}").format(inner, Identifier(name)) for v, name in walk.columns}
+            same = (SQL("{} = {}").format(own[v], columns[v]) for v in own.keys() & columns.keys())
+            tables.append(
+                SQL("LATERAL (SELECT * FROM {} AS {} WHERE {}{}) AS {}").format(
+                    self.order.names.state(walk.state),
+                    inner,
+                    _all(list(same)),
+                    SQL("" if fixed else " OFFSET 0"),
+                    alias,
+                )
+            )
+            for v, name in walk.columns:
+                columns.setdefault(v, SQL("{}.{}").format(alias, Identifier(name)))
+        return _list(tables), columns
+
+    def _has(self, walks: Sequence[Walk], key: Known, below: Known | None = None) -> Composed:
+        """Whether a summand has a row with a key, or one with lesser values of other variables."""
+        tables, columns = self._joined(walks, key)
+        conditions = [SQL("{} = {}").format(columns[v], value) for v, value in key.items()]
+        if below:
+            conditions.append(_compared("<", columns, below, list(below)))
+        return SQL("EXISTS (SELECT FROM {} WHERE {})").format(tables, _all(conditions))

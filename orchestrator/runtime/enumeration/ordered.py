@@ -1,0 +1,457 @@
+"""The rows of a view without a table, one after the other and each once (section 4 of
+papers/hierarchical-queries.txt).
+
+The paper opens iterators on buckets that may overlap, and its union algorithm looks up each row of one
+in the others. Here every bucket is read in the order of the grouping columns, and the next row is the
+least of those that the buckets have after the last one. That takes as many lookups as there are buckets,
+the heavy values, and all that is to be remembered is the last row. So rows come in pages, each by one
+statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, TypeAlias
+
+from psycopg import Connection, IsolationLevel
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal, Placeholder
+
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import Walk
+from orchestrator.errors import UsageError
+from orchestrator.runtime.catalog import objects as catalog_objects
+
+Known: TypeAlias = Mapping[str, Composable]
+"""Variables, and where their values stand."""
+
+PAGE = 256
+"""Rows of a page; the first ones are smaller, for who wants but a few."""
+
+OFF = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_material", "jit")
+"""A step is a few lookups, whatever the planner makes of the sizes."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """How the rows of a view are found one after the other."""
+
+    names: Names
+    content: Identifier
+    shown: tuple[str, ...]
+    keys: Mapping[str, str]
+    """The free variables in order, and the columns of the content that hold them."""
+    columns: Mapping[str, str]
+    """The view's columns that show a free variable."""
+    types: Mapping[str, str]
+    unions: tuple[tuple[Walk, ...], ...]
+    streamed: bool = False
+    """Whether the rows come as the states have them (`streaming`)."""
+
+    @property
+    def walks(self) -> Iterator[Walk]:
+        """All states that are walked."""
+        return (walk for trees in self.unions for tree in trees for walk in tree.walk())
+
+    def is_heavy(self, walk: Walk) -> bool:
+        """Whether a state has values of bound variables, whose rows may overlap."""
+        return bool(walk.below) and not walk.own <= self.keys.keys()
+
+
+_NOTHING = SQL("")
+
+
+def order_of(connection: Connection[Any], names: Names, plan: Mapping[str, Any]) -> Order | None:
+    """How the rows of a view are enumerated if no table holds them and its plan says how."""
+    found = plan.get("enumeration")
+    if not found:
+        return None
+
+    def walk(one: Mapping[str, Any]) -> Walk:
+        columns = tuple((variable, column) for variable, column in one["columns"])
+        below = tuple(map(walk, one["below"]))
+        return Walk(one["state"], columns, tuple(one["nullable"]), below)
+
+    content = names.state(plan["content"])
+    [state] = [state for state in plan["states"] if state["role"] == plan["content"]]
+    keys = dict(zip(found["variables"], state["keys"], strict=True))
+    declared = catalog_objects.declared(connection, content)
+    return Order(
+        names,
+        content,
+        tuple(column["name"] for column in state["columns"]),
+        keys,
+        dict(found["shown"]),
+        {variable: declared[column] for variable, column in keys.items()},
+        tuple(tuple(map(walk, trees)) for trees in found["unions"]),
+        bool(found.get("streamed")),
+    )
+
+
+def rows(
+    connection: Connection[Any], order: Order, prefix: Mapping[str, object]
+) -> Iterator[tuple[Any, ...]]:
+    """The rows as of one snapshot, over a connection that nobody uses besides."""
+    steps = _Steps(order, _fixed(order, prefix))
+    given: dict[str, object] = {f"fixed_{n}": prefix[name] for n, name in enumerate(prefix)}
+    connection.isolation_level = IsolationLevel.REPEATABLE_READ
+    with connection.transaction():
+        by_lookups(connection)
+        if not steps.walked:
+            yield from connection.execute(steps.content(steps.fixed), given).fetchall()
+            return
+        width = 1 + len(steps.walked)
+        page = 1
+        last: tuple[Any, ...] | None = None
+        while True:
+            behind = {f"last_{n}": value for n, value in enumerate(last or ())}
+            found = connection.execute(
+                steps.page(last is not None), {**given, **behind, "page": page}
+            ).fetchall()
+            found.sort(key=lambda row: row[0])
+            # HAVING excludes some of the groups that are walked.
+            yield from (row[width + 1 :] for row in found if row[width])
+            if len(found) < page:
+                return
+            last = found[-1][1:width]
+            page = min(2 * page, PAGE)
+
+
+def by_lookups(connection: Connection[Any]) -> None:
+    """Plans what follows in the open transaction as steps are to be planned."""
+    for setting in OFF:
+        connection.execute(SQL("SET LOCAL {} = off").format(Identifier(setting)))
+
+
+def next_row(order: Order, last: Sequence[str]) -> Composed:
+    """The statement that finds the row behind one with these keys, written out."""
+    return _Steps(order, (), last).page(True, SQL("1"))
+
+
+def stored_rows(
+    connection: Connection[Any],
+    relation: Composable,
+    prefix: Mapping[str, object],
+    joined: bool = False,
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of a relation that PostgreSQL finds by itself, as they are asked for.
+
+    Where they are `joined` as they are read, the next one is a few lookups away, and no table is to
+    be hashed before the first.
+    """
+    conditions = [
+        SQL("{} IS NULL" if value is None else "{} = %s").format(Identifier(name))
+        for name, value in prefix.items()
+    ]
+    given = [value for value in prefix.values() if value is not None]
+    with connection.transaction(), connection.cursor("idivm_rows") as cursor:
+        if joined:
+            by_lookups(connection)
+        query = SQL("SELECT * FROM {} WHERE {}").format(relation, _all(conditions))
+        yield from cursor.execute(query, given)
+
+
+def variables_of(order: Order, prefix: Mapping[str, object]) -> tuple[str, ...]:
+    """The variables that the columns of a prefix show."""
+    unknown = [name for name in prefix if name not in order.columns]
+    if unknown:
+        known = ", ".join(order.columns)
+        raise UsageError(
+            f"Rows cannot be enumerated by {unknown[0]}, which is no grouping column; those are {known}."
+        )
+    return tuple(order.columns[name] for name in prefix)
+
+
+def _fixed(order: Order, prefix: Mapping[str, object]) -> tuple[str, ...]:
+    """The variables that a prefix fixes."""
+    fixed = variables_of(order, prefix)
+    for walk in order.walks:
+        free = [v for v, _ in walk.columns if v in order.keys and v not in fixed]
+        below = walk.variables - walk.own
+        asked = [n for n, v in order.columns.items() if v in fixed and v in below]
+        if free and asked and not order.is_heavy(walk):
+            needed = ", ".join(n for n, v in order.columns.items() if v in free) or "another column"
+            raise UsageError(
+                f"Rows are not found by {asked[0]} alone; give a value of {needed} as well."
+            )
+    return fixed
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A subquery that gives a row at most, and the variables that it shows, in order."""
+
+    query: Composed
+    shown: tuple[str, ...]
+
+
+class _Steps:
+    """Writes what finds the next row."""
+
+    def __init__(
+        self, order: Order, fixed: Sequence[str], last: Sequence[str] | None = None
+    ) -> None:
+        """With the `last` row's key, or with parameters for it."""
+        self.order, self.last = order, last
+        self.names = {variable: Identifier(f"v{n}") for n, variable in enumerate(order.keys)}
+        self.walked = tuple(variable for variable in order.keys if variable not in fixed)
+        self.fixed: Known = {v: self._given(f"fixed_{n}", v) for n, v in enumerate(fixed)}
+        self.aliases = (Identifier(f"e{n}") for n in count())
+
+    def _given(self, name: str, variable: str) -> Composed:
+        # PostgreSQL itself wrote the type.
+        return SQL("{}::{}").format(Placeholder(name), SQL(self.order.types[variable]))
+
+    def _last(self, number: int, variable: str) -> Composed:
+        if self.last is None:
+            return self._given(f"last_{number}", variable)
+        value, type_ = Literal(self.last[number]), SQL(self.order.types[variable])
+        return SQL("{}::{}").format(value, type_)
+
+    # Statements
+
+    def page(self, goes_on: bool, rows: Composable | None = None) -> Composed:
+        """Some rows from the first on, or behind the last one; each with its place and its key."""
+        following = self._typed(self._any(self.fixed, self._of("last")), SQL("last.place + 1"))
+        if goes_on:
+            given = (
+                SQL("{} AS {}").format(self._last(n, v), self.names[v])
+                for n, v in enumerate(self.walked)
+            )
+            beginning = SQL(
+                "SELECT n.* FROM (SELECT {}, 0 AS place) AS last, LATERAL ({}) AS n"
+            ).format(SQL(", ").join(given), following)
+        else:
+            beginning = self._typed(self._any(self.fixed, None), SQL("1"))
+        return SQL(
+            "WITH RECURSIVE walk ({named}, place) AS (\n    {beginning}\n  UNION ALL\n"
+            "    SELECT n.* FROM walk AS last, LATERAL (\n{following}\n    ) AS n"
+            " WHERE last.place < {page}\n)\n"
+            "SELECT w.place, {texts}, c.* FROM walk AS w LEFT JOIN LATERAL ({content}) AS c ON true"
+        ).format(
+            named=SQL(", ").join(self.names[v] for v in self.walked),
+            beginning=beginning,
+            following=following,
+            page=rows or Placeholder("page"),
+            texts=SQL(", ").join(SQL("w.{}::text").format(self.names[v]) for v in self.walked),
+            content=self.content({**self.fixed, **self._of("w")}, SQL("true, ")),
+        )
+
+    def _of(self, alias: str) -> Known:
+        return {v: SQL("{}.{}").format(Identifier(alias), self.names[v]) for v in self.walked}
+
+    def _typed(self, row: _Row, place: Composable) -> Composed:
+        """A row with columns of the declared types, whatever it was found in."""
+        columns = (
+            SQL("r.{}::{}").format(self.names[v], SQL(self.order.types[v])) for v in self.walked
+        )
+        return SQL("SELECT {}, {} FROM ({}) AS r").format(SQL(", ").join(columns), place, row.query)
+
+    def content(self, key: Known, before: Composable = _NOTHING) -> Composed:
+        """The row of the content with a key; NULLs are looked for where there are any.
+
+        `before` is shown before the columns.
+        """
+        order = self.order
+        pairs = [(SQL("c.{}").format(Identifier(order.keys[v])), key[v]) for v in order.keys]
+        select = SQL("SELECT {}{} FROM {} AS c WHERE ").format(
+            before,
+            SQL(", ").join(SQL("c.{}").format(Identifier(name)) for name in order.shown),
+            order.content,
+        )
+        plain = SQL(" AND ").join(SQL("{} = {}").format(*pair) for pair in pairs)
+        # What a row of the walk is compared with must not be taken apart and joined otherwise.
+        found = SQL("{}{} OFFSET 0").format(select, plain)
+        nullable = {v for walk in order.walks for v in walk.nullable}
+        unsure = [SQL("{} IS NULL").format(key[v]) for v in order.keys if v in nullable]
+        if not unsure:
+            return found
+        same = SQL(" AND ").join(_same(*pair) for pair in pairs)
+        return SQL("({}) UNION ALL ({}{} AND ({}) OFFSET 0)").format(
+            found, select, same, SQL(" OR ").join(unsure)
+        )
+
+    # Rows
+
+    def _any(self, known: Known, last: Known | None) -> _Row:
+        """The first row of all summands, or the first behind the last one."""
+        found = [
+            self._joined(trees, known) if last is None else self._behind(trees, known, last)
+            for trees in self.order.unions
+        ]
+        return self._least([row for row in found if row is not None])
+
+    def _least(self, found: Sequence[_Row]) -> _Row:
+        """The least of some rows that show the same."""
+        if len(found) == 1:
+            return found[0]
+        shown = found[0].shown
+        return _Row(
+            SQL("SELECT {} FROM ({}) AS u{} LIMIT 1").format(
+                SQL("*" if shown else ""),
+                SQL("\nUNION ALL ").join(SQL("({})").format(row.query) for row in found),
+                self._sorted(shown),
+            ),
+            shown,
+        )
+
+    def _sorted(self, shown: Sequence[str]) -> Composed:
+        if not shown:
+            return SQL("").format()
+        return SQL(" ORDER BY {}").format(SQL(", ").join(self.names[v] for v in shown))
+
+    def _listed(self, made: Known) -> tuple[Composed, tuple[str, ...]]:
+        shown = tuple(v for v in self.walked if v in made)
+        listed = (SQL("{} AS {}").format(made[v], self.names[v]) for v in shown)
+        return SQL(", ").join(listed), shown
+
+    def _shown(self, walk: Walk, known: Known) -> tuple[str, ...]:
+        return tuple(v for v in self.walked if v in walk.variables and v not in known)
+
+    def _joined(
+        self, walks: Sequence[Walk], known: Known, moving: int = -1, last: Known | None = None
+    ) -> _Row:
+        """Rows that extend each other: as the last before a place, behind it there, then the first."""
+        made: dict[str, Composable] = {}
+        tables: list[Composed] = []
+        for place, walk in enumerate(walks):
+            here = {**known, **made}
+            if place < moving and last is not None:
+                same = {v: last[v] for v in self._shown(walk, here)}
+                made |= same
+                row = self._first(walk, {**here, **same})
+            elif place == moving and last is not None:
+                found = self._after(walk, here, last)
+                assert found is not None
+                row = found
+            else:
+                row = self._first(walk, here)
+            alias = next(self.aliases)
+            tables.append(SQL("LATERAL ({}) AS {}").format(row.query, alias))
+            made |= {v: SQL("{}.{}").format(alias, self.names[v]) for v in row.shown}
+        listed, shown = self._listed(made)
+        return _Row(SQL("SELECT {} FROM {}").format(listed, SQL(", ").join(tables)), shown)
+
+    def _behind(self, walks: Sequence[Walk], known: Known, last: Known) -> _Row | None:
+        """The first row of a product behind another; it shares as much with it as can be."""
+        found = []
+        here = dict(known)
+        for place, walk in enumerate(walks):
+            shown = self._shown(walk, here)
+            if shown:
+                found.append(self._joined(walks, known, place, last))
+            here |= {v: last[v] for v in shown}
+        return self._least(found) if found else None
+
+    def _first(self, walk: Walk, known: Known) -> _Row:
+        """The first row of a tree."""
+        if not walk.below:
+            return self._scanned(walk, known, {})
+        if not self.order.is_heavy(walk):
+            return self._joined((walk.alone, *walk.below), known)
+        row = self._heavy(walk, known)
+        assert row is not None
+        return row
+
+    def _after(self, walk: Walk, known: Known, last: Known) -> _Row | None:
+        """The first row of a tree behind another, if it shows anything."""
+        own = self._shown(walk.alone, known)
+        if walk.below and not self.order.is_heavy(walk):
+            return self._behind((walk.alone, *walk.below), known, last)
+        if walk.below:
+            beyond = self._heavy(walk, known, last, beyond=True) if own else None
+            found = [row for row in (self._heavy(walk, known, last), beyond) if row is not None]
+            return self._least(found) if found else None
+        found = []
+        for place, moving in enumerate(own):
+            kept = {v: last[v] for v in own[:place]}
+            found.append(self._scanned(walk, known, kept, (moving, "{} > {}"), last))
+            if moving in walk.nullable:
+                nothing = (moving, "{} IS NULL AND {} IS NOT NULL")
+                found.append(self._scanned(walk, known, kept, nothing, last))
+        return self._least(found) if found else None
+
+    def _scanned(
+        self,
+        walk: Walk,
+        known: Known,
+        kept: Known,
+        moving: tuple[str, str] | None = None,
+        last: Known | None = None,
+    ) -> _Row:
+        """The first row of a state alone, with some values of the last, and one that is beyond it."""
+        alias = next(self.aliases)
+        columns = self._columns(walk, alias)
+        conditions = self._matching(walk, columns, {**known, **kept})
+        if moving is not None and last is not None:
+            variable, text = moving
+            conditions.append(SQL(text).format(columns[variable], last[variable]))
+        made = {v: kept.get(v, columns[v]) for v in self._shown(walk, known)}
+        listed, shown = self._listed(made)
+        query = SQL("SELECT {} FROM {} AS {} WHERE {}{} LIMIT 1").format(
+            listed,
+            self.order.names.state(walk.state),
+            alias,
+            _all(conditions),
+            self._sorted([v for v in shown if v not in kept]),
+        )
+        return _Row(query, shown)
+
+    def _heavy(
+        self, walk: Walk, known: Known, last: Known | None = None, *, beyond: bool = False
+    ) -> _Row | None:
+        """The least row of those that the heavy values have: the first of each, or behind another.
+
+        If free variables are among them, that is with the values of the other row, or `beyond` them.
+        """
+        alias, inner = next(self.aliases), next(self.aliases)
+        columns = self._columns(walk, alias)
+        own = self._shown(walk.alone, known)
+        kept = {v: last[v] for v in own} if last is not None and not beyond else {}
+        known = {**known, **kept}
+        conditions = self._matching(walk, columns, known)
+        if beyond and last is not None:
+            here, there = (SQL(", ").join(side[v] for v in own) for side in (columns, last))
+            conditions.append(SQL("ROW({}) > ROW({})").format(here, there))
+        known = {**columns, **known}
+        if last is None or beyond:
+            row: _Row | None = self._joined(walk.below, known)
+        else:
+            row = self._behind(walk.below, known, last)
+        if row is None:
+            return None
+        made = {v: kept.get(v, columns[v]) for v in own}
+        made |= {v: SQL("{}.{}").format(inner, self.names[v]) for v in row.shown}
+        listed, shown = self._listed(made)
+        query = SQL("SELECT {} FROM {} AS {}, LATERAL ({}) AS {} WHERE {}{} LIMIT 1").format(
+            listed,
+            self.order.names.state(walk.state),
+            alias,
+            row.query,
+            inner,
+            _all(conditions),
+            self._sorted(shown),
+        )
+        return _Row(query, shown)
+
+    def _columns(self, walk: Walk, alias: Identifier) -> dict[str, Composable]:
+        return {v: SQL("{}.{}").format(alias, Identifier(column)) for v, column in walk.columns}
+
+    def _matching(self, walk: Walk, columns: Known, known: Known) -> list[Composable]:
+        """The conditions for rows of a state that have what is known of them."""
+        return [
+            _same(columns[v], known[v])
+            if v in walk.nullable
+            else SQL("{} = {}").format(columns[v], known[v])
+            for v, _ in walk.columns
+            if v in known
+        ]
+
+
+def _all(conditions: Sequence[Composable]) -> Composable:
+    return SQL(" AND ").join(conditions) if conditions else SQL("true")
+
+
+def _same(column: Composable, value: Composable) -> Composed:
+    return SQL("({0} = {1} OR {0} IS NULL AND {1} IS NULL)").format(column, value)

@@ -1,0 +1,1 @@
+"""Creates, changes and drops views and the objects that maintain them."""

@@ -1,0 +1,525 @@
+"""From a definition view in the database to its maintenance plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.sql import SQL, Identifier, Literal
+
+from orchestrator.algebra import Column as PlanColumn
+from orchestrator.algebra import (
+    Grouping,
+    Item,
+    Operator,
+    Plan,
+    Projection,
+    Scalar,
+    Sort,
+    Unsupported,
+    dialect,
+    printer,
+)
+from orchestrator.algebra.analysis.decimal_scale import INTEGERS, MOST, places
+from orchestrator.algebra.ids import infer_ids
+from orchestrator.algebra.lowering import lower
+from orchestrator.algebra.operators.cte_scan import CteScan
+from orchestrator.algebra.operators.recursive import open_recursions
+from orchestrator.algebra.operators.values import Values
+from orchestrator.algebra.passes.complete_orders import determined
+from orchestrator.algebra.rendering import to_sql
+from orchestrator.algebra.traversal import fold, rewrite
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import (
+    Column,
+    MaintenancePlan,
+    Source,
+    SourceColumn,
+    Statistics,
+)
+from orchestrator.engine.distinguishable import has_own_collations
+from orchestrator.errors import RightsError, UnsupportedError, UsageError
+from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
+from orchestrator.frontend.catalog import indexes_on, statistics
+from orchestrator.frontend.facts import RelationColumn
+from orchestrator.frontend.options import ViewOptions, epsilons
+from orchestrator.runtime import catalog
+from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.catalog import costs as catalog_costs
+from orchestrator.runtime.installation.cascades import as_captured
+from orchestrator.strategies import recompute
+from orchestrator.strategies.choose import choose
+from orchestrator.strategies.request import ColumnType, Problem
+
+PINNED = (
+    "DateStyle",
+    "IntervalStyle",
+    "TimeZone",
+    "bytea_output",
+    "default_text_search_config",
+    "lc_monetary",
+    "lc_numeric",
+    "lc_time",
+    "xmlbinary",
+)
+"""Settings that results may depend on; a refresh has them as the view's creator had."""
+
+DESCRIBED = 800
+"""Columns whose types one query asks for."""
+
+AS_WRITTEN = {"standard_conforming_strings": "on"}
+"""The setting with which a backslash in a string is one."""
+
+
+def plan_view(
+    connection: Connection[Any],
+    names: Names,
+    options: ViewOptions,
+    notify: bool = False,
+    known: Mapping[str, Any] | None = None,
+    before: ViewInfo | None = None,
+) -> MaintenancePlan:
+    """Analyses the definition view of some names and chooses how to maintain it.
+
+    With `notify`, the session is told what of the query has no effect. `known` is a plan in the
+    catalog; what was known when it was made leads to the same one. Without it, what is known today
+    is taken, also of the view that has maintained the same query `before`.
+    """
+    oid = catalog.relation_oid(connection, names.definition)
+    assert oid is not None
+    # PostgreSQL prints strings as the session reads them.
+    catalog.take_settings(connection, AS_WRITTEN)
+    analysis = analyse(connection, oid)
+    _refuse(analysis)
+    # From here on PostgreSQL plans parts of the query, and may call its functions.
+    if reason := catalog.distrusted(connection, oid, analysis.types):
+        raise RightsError(f"The query may not be maintained: {reason}.")
+    if notify and analysis.plan is not None and _is_sorted(analysis.plan.root):
+        _say(connection, UNSORTED)
+    settled = _determined(connection, names, analysis)
+    if notify and settled is not analysis:
+        _say(connection, SETTLED)
+    analysis = settled
+    problem = replace(
+        _problem(connection, analysis, options, () if known is None else known["statistics"]),
+        prices=(
+            catalog_costs.prices(connection, before)
+            if known is None
+            else catalog_costs.earlier(known)
+        ),
+    )
+    return replace(
+        choose(problem, options.strategy),
+        reads=tuple((one.through, one.relation, one.columns) for one in analysis.reads),
+        types=tuple(sorted(analysis.types)),
+    )
+
+
+UNSORTED = Literal(
+    "The ORDER BY of the query has no effect, because a stored view has no order; write it where the"
+    " view is read."
+)
+
+
+def _is_sorted(root: Operator) -> bool:
+    """Whether a query ends in an order that selects no rows."""
+    while isinstance(root, Projection):
+        root = root.input
+    return isinstance(root, Sort)
+
+
+SETTLED = Literal(
+    "The query leaves the order of some rows open, as equal ones may come in any order. The view orders"
+    " them by the keys of their tables, so that its content does not change by itself."
+)
+
+
+def _say(connection: Connection[Any], notice: Literal) -> None:
+    text = Literal(f"BEGIN RAISE NOTICE USING MESSAGE = {notice.as_string(connection)}; END")
+    connection.execute(SQL("DO {}").format(text))
+
+
+def _determined(connection: Connection[Any], names: Names, analysis: Analysis) -> Analysis:
+    """Return the analysis of the definition with orders that leave nothing open.
+
+    The definition view itself has them then, so that every strategy finds the same answer among those
+    that the query allows. The query as it was written stays beside it, for `check` to ask.
+    """
+    # A definition with the text of the views below would not be replanned when they are replaced, nor
+    # with the expressions of virtual columns when these are altered.
+    virtual = any(c.expression for use in analysis.sources for c in use.generated)
+    if analysis.plan is None or analysis.inlined or virtual:
+        return analysis
+    plan = determined(analysis.plan, catalog.rings(connection))
+    if plan is analysis.plan:
+        return analysis
+    statement = SQL("CREATE OR REPLACE VIEW {} AS {}")
+    try:
+        with connection.transaction():
+            if not catalog.exists(connection, names.written):
+                connection.execute(statement.format(names.written, SQL(analysis.text)))
+                catalog.give_to_owner_of(connection, names.written, names.definition)
+            query = SQL(dialect.write(to_sql(plan)))
+            connection.execute(statement.format(names.definition, query))
+    except psycopg.Error:
+        # Not all that identifies rows can be sorted by. Then the answer stays open.
+        return analysis
+    return analyse(connection, analysis.definition)
+
+
+def _refuse(analysis: Analysis) -> None:
+    if analysis.volatile:
+        names = ", ".join(analysis.volatile)
+        raise UnsupportedError(
+            f"The query calls {names}, whose result changes with every call, so that no stored"
+            " content can be right; leave it out or compute it when the view is read."
+        )
+    if analysis.temporary:
+        names = ", ".join(relation.name for relation in analysis.temporary)
+        raise UnsupportedError(
+            f"The query reads the temporary table {names}, which no other session can see;"
+            " make it a permanent one."
+        )
+
+
+def _problem(
+    connection: Connection[Any],
+    analysis: Analysis,
+    options: ViewOptions,
+    known: Sequence[Mapping[str, Any] | None],
+) -> Problem:
+    used = {use.relation.oid: _source(connection, use) for use in analysis.sources}
+    sources = tuple(source for source, _ in used.values())
+    plan = None if analysis.plan is None else as_captured(analysis.plan, used)
+    lowered = None if plan is None else lower(plan)
+    # Recomputation asks for none, and each operator costs a query.
+    types = {} if options.strategy == recompute.NAME else types_of(connection, lowered)
+    rows = [name for name, one in types.items() if one.name in _RECORDS and "(" not in name]
+    if rows:
+        refused = Unsupported("a row as a column, which no table can store", rows[0])
+        return _problem(
+            connection, replace(analysis, plan=None, unsupported=(refused,)), options, known
+        )
+    if lowered is not None:
+        algebra, tree = printer.print_plan(lowered), printer.to_json(lowered)
+    else:
+        missing = [str(unsupported) for unsupported in analysis.unsupported]
+        algebra, tree = "not modelled: " + "; ".join(missing), {"unsupported": missing}
+    epsilon, own = epsilons(options.epsilon)
+    return Problem(
+        columns=tuple(Column(column.name, column.type) for column in analysis.columns),
+        sources=sources,
+        unkeyed=tuple(str(source) for source in sources if not source.keyed),
+        inlined=analysis.fixed,
+        moving=(
+            *(f"{name} changes by itself" for name in analysis.moving),
+            *(
+                f"changes of the {relation.kind} {relation.qualified} cannot be captured"
+                + (
+                    ", as a row of its log has no room for all columns that views read, before and after"
+                    if relation.oid in analysis.crowded
+                    else ""
+                )
+                for relation in analysis.uncaptured
+            ),
+        ),
+        distinct=analysis.distinct,
+        settings=_settings(connection, PINNED if _depends(analysis, sources, types) else ()),
+        algebra=algebra,
+        algebra_tree=tree,
+        maintain=options.maintain,
+        plan=plan,
+        types=types,
+        cache=options.cache != "off",
+        cache_is_open=options.cache == "auto",
+        minimise=options.minimise == "on",
+        statistics=_statistics(connection, sources, known),
+        static=_static(analysis, sources, options),
+        factorizable=_named(analysis, sources, "factorizable", options.factorizable),
+        factorized=options.representation == "factorized",
+        variable_order=options.variable_order,
+        epsilon=epsilon,
+        epsilons=own,
+        rings=catalog.rings(connection),
+        double=options.partition == "double",
+    )
+
+
+def _statistics(
+    connection: Connection[Any],
+    sources: Sequence[Source],
+    known: Sequence[Mapping[str, Any] | None],
+) -> dict[int, Statistics]:
+    if len(known) == len(sources):
+        return {
+            source.oid: Statistics.of_json(one)
+            for source, one in zip(sources, known, strict=True)
+            if one is not None
+        }
+    tables = [source.oid for source in sources]
+    first = {(one.table, one.first_column) for one in indexes_on(connection, tables)}
+    read = {source.oid: {column.attnum for column in source.columns} for source in sources}
+    return {
+        one.table: Statistics(
+            one.rows,
+            {int(number): values for number, values in one.distinct_values.items()},
+            {"update": one.updated, "minus": one.deleted, "plus": one.inserted},
+            frozenset(column for table, column in first if table == one.table),
+            {
+                int(number): shares
+                for number, shares in one.common_values.items()
+                if int(number) in read[one.table]
+            },
+        )
+        for one in statistics(connection, tables)
+    }
+
+
+def _static(
+    analysis: Analysis, sources: tuple[Source, ...], options: ViewOptions
+) -> frozenset[int]:
+    """The sources that the user says hardly change, or leaves out of those that do."""
+    every = frozenset(source.oid for source in sources)
+    static = _named(analysis, sources, "static", options.static)
+    if options.updatable is not None:
+        static |= every - _named(analysis, sources, "updatable", options.updatable)
+    return static
+
+
+def _named(
+    analysis: Analysis, sources: tuple[Source, ...], option: str, text: str | None
+) -> frozenset[int]:
+    """The sources that an option names."""
+    names = [use.relation for use in analysis.sources]
+    found = set()
+    for wanted in (name.strip() for name in (text or "").split(",") if name.strip()):
+        fits = [n for n, one in enumerate(names) if wanted in (one.name, one.qualified)]
+        if len(fits) != 1:
+            known = ", ".join(one.qualified for one in names)
+            problem = "several tables" if fits else "no table"
+            raise UsageError(
+                f"{option} names {wanted!r}, which is {problem} of the query; it reads {known}."
+            )
+        found.add(sources[fits[0]].oid)
+    return frozenset(found)
+
+
+def types_of(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnType]:
+    """The types of a plan's columns, as PostgreSQL derives them."""
+    if plan is None:
+        return {}
+    identified = infer_ids(plan)
+    root = identified.root if isinstance(identified, Plan) else plan.root
+    oids: dict[str, int] = {}
+    declared: dict[str, int] = {}
+    operators: list[Operator] = []
+    # Inputs come first.
+    fold(root, lambda operator, _: operators.append(operator))
+    for operator in operators:
+        wanted = {c.symbol: Scalar.column(c) for c in operator.columns if c.symbol not in oids}
+        if isinstance(operator, Grouping):
+            for name, argument in _arguments(operator).items():
+                _describe(connection, operator.input, {name: argument}, oids, declared)
+        for some in _batches(wanted):
+            _describe(connection, operator, some, oids, declared)
+    types = catalog.column_types(connection, oids, declared)
+    _infer_places(operators, types)
+    if not has_own_collations(root):
+        plain = {symbol for symbol, one in types.items() if one.name in TEXTS and not one.domain}
+        types.update({symbol: replace(types[symbol], plain=True) for symbol in plain})
+    return types
+
+
+TEXTS = frozenset({"text", "character varying", "name"})
+"""Types whose equal values are the same unless a collation says otherwise."""
+
+
+def _batches(wanted: dict[str, Scalar]) -> Iterator[dict[str, Scalar]]:
+    """Parts that one query can describe: it shows each twice, and PostgreSQL shows at most 1,664."""
+    items = list(wanted.items())
+    for start in range(0, len(items), DESCRIBED):
+        yield dict(items[start : start + DESCRIBED])
+
+
+def _arguments(grouping: Grouping) -> dict[str, Scalar]:
+    """The arguments of aggregates that have one, by the names that their types have."""
+    return {
+        f"{one.column}()": one.arguments[0]
+        for one in grouping.aggregates
+        if len(one.arguments) == 1
+    }
+
+
+def _infer_places(operators: Iterable[Operator], types: dict[str, ColumnType]) -> None:
+    """Adds of what operators compute how many places it shows; inputs come first."""
+    known = {symbol: one.places for symbol, one in types.items() if one.places is not None}
+    known |= {symbol: 0 for symbol, one in types.items() if one.name in INTEGERS}
+    for operator in operators:
+        computed: dict[str, Scalar] = {}
+        if isinstance(operator, Projection):
+            computed = {str(one.column): one.scalar for one in operator.items if not one.is_kept}
+        elif isinstance(operator, Grouping):
+            computed = _arguments(operator)
+        for symbol, scalar in computed.items():
+            if symbol in types and types[symbol].name == "numeric" and symbol not in known:
+                found = places(scalar, known)
+                if found is not None:
+                    known[symbol] = found
+                    types[symbol] = replace(types[symbol], places=found)
+
+
+def _describe(
+    connection: Connection[Any],
+    rows: Operator,
+    wanted: dict[str, Scalar],
+    oids: dict[str, int],
+    declared: dict[str, int],
+) -> None:
+    # The step of a recursion stands for nothing by itself.
+    if not wanted or rows.outer_columns or open_recursions(rows):
+        return
+    columns = [PlanColumn(f"c{number}") for number in range(len(wanted))]
+    items = tuple(map(Item, columns, wanted.values()))
+    rows = _without_shared(rows, oids, declared)
+    query = to_sql(Plan(Projection(rows, items), tuple(map(str, columns)), tuple(columns)))
+    # What PostgreSQL says of a result calls a domain by its base type.
+    text = SQL(
+        "SELECT {}, q.* FROM (VALUES (1)) AS one LEFT JOIN (SELECT * FROM ({}) AS q LIMIT 0) AS q ON true"
+    ).format(
+        SQL(", ").join(
+            SQL("pg_typeof(q.{})::oid").format(Identifier(str(column))) for column in columns
+        ),
+        SQL(dialect.write(query)),
+    )
+    try:
+        with connection.transaction():
+            cursor = connection.execute(text)
+            found = cursor.fetchone()
+    except psycopg.Error:
+        # GROUP BY key shows what the key determines; not all of that can be grouped by.
+        return
+    assert found is not None and cursor.description is not None
+    oids.update(zip(wanted, found[: len(wanted)], strict=True))
+    described = cursor.description[len(wanted) :]
+    for name, one in zip(wanted, described, strict=True):
+        if one.scale is not None:
+            # It is read without its sign; where it is negative, no places are shown.
+            declared[name] = one.scale if one.scale <= MOST else 0
+
+
+def _without_shared(
+    rows: Operator, oids: Mapping[str, int], declared: Mapping[str, int]
+) -> Operator:
+    """Return a plan with NULLs in place of common table expressions whose types are known.
+
+    An expression reads others, so that the text of the whole would be long for each of its operators.
+    """
+
+    def without(operator: Operator) -> Operator:
+        if isinstance(operator, CteScan):
+            kinds = [_name_of(one.symbol, oids, declared) for one in operator.shared.columns]
+            if None not in kinds:
+                nulls = tuple(Scalar.read(f"CAST(NULL AS {kind})") for kind in kinds)
+                return Values((nulls,), operator.outputs)
+        return operator
+
+    return rewrite(rows, without, subqueries=False)
+
+
+def _name_of(symbol: str, oids: Mapping[str, int], declared: Mapping[str, int]) -> str | None:
+    """The type of a column in SQL, if it is one of the usual ones."""
+    name = _USUAL.get(oids.get(symbol, 0))
+    return f"numeric({MOST}, {declared[symbol]})" if symbol in declared else name
+
+
+_USUAL = {
+    16: "boolean",
+    20: "bigint",
+    21: "smallint",
+    23: "integer",
+    25: "text",
+    114: "json",
+    700: "real",
+    701: "double precision",
+    1043: "varchar",
+    1082: "date",
+    1114: "timestamp",
+    1184: "timestamptz",
+    1700: "numeric",
+    2950: "uuid",
+    3802: "jsonb",
+}
+
+
+def _source(connection: Connection[Any], use: SourceUse) -> tuple[Source, frozenset[int]]:
+    """A captured relation; a maintained view is captured where its content is stored.
+
+    And the numbers of columns that never hold NULL.
+    """
+    key = set(use.key.columns) if use.key else set()
+    columns = tuple(_column(column, column.attnum in key) for column in use.captured)
+    if use.relation.maintained is None:
+        relation, captured = use.relation, {column.attnum for column in use.captured}
+        sure = frozenset(column.attnum for column in use.captured if column.not_null)
+        others = (one.columns for one in relation.plan_keys if set(one.columns) != key)
+        further = tuple(one for one in others if captured.issuperset(one))
+        source = Source(relation.oid, relation.schema, relation.name, columns)
+        rewritten = tuple(c.attnum for c in use.generated if c.expression is None)
+        virtual = tuple(c.attnum for c in use.generated if c.expression is not None)
+        source = replace(source, stored=rewritten, virtual=virtual)
+        return replace(source, not_null=tuple(sorted(sure)), keys=further), sure
+    stored, sure = catalog.stored_content(connection, use.relation.maintained)
+    keys = {column.attnum for column in stored.columns}
+    rest = tuple(column for column in columns if column.attnum not in keys)
+    return replace(stored, columns=(*rest, *stored.columns)), sure
+
+
+def _column(column: RelationColumn, in_key: bool) -> SourceColumn:
+    equality = ("exact" if column.exact else "coarse") if column.builtin_equality else ""
+    return SourceColumn(column.attnum, column.name, in_key, column.plain_type, equality)
+
+
+_RECORDS = frozenset({"record", "record[]"})
+
+_SHOWN_ALIKE = frozenset(
+    {
+        *(
+            "smallint",
+            "integer",
+            "bigint",
+            "numeric",
+            "real",
+            "double precision",
+            "boolean",
+            "uuid",
+        ),
+        *("text", "character varying", "character"),
+    }
+)
+"""Types whose values are written in one way, given all digits of floats."""
+
+
+def _depends(
+    analysis: Analysis, sources: Iterable[Source], types: Mapping[str, ColumnType]
+) -> bool:
+    """Whether what is stored may depend on settings: results, and images that rows are told apart by."""
+    names = [
+        *(column.type for column in analysis.columns),
+        *(column.plain_type for source in sources for column in source.columns),
+        *(column.name for column in types.values()),
+    ]
+    shown = {"" if name.endswith("]") else name.partition("(")[0] for name in names}
+    return bool(analysis.settings or analysis.moving) or not shown <= _SHOWN_ALIKE
+
+
+def _settings(connection: Connection[Any], pinned: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    # Each costs every refresh half a microsecond or more.
+    rows = connection.execute(
+        "SELECT name, setting FROM pg_settings WHERE name = ANY (%s) ORDER BY name", [list(pinned)]
+    ).fetchall()
+    # All digits of a float, so that two values with the same image are the same; and a backslash that
+    # is one, as programs are compiled by whatever session calls them first.
+    return (*rows, ("extra_float_digits", "1"), *AS_WRITTEN.items())

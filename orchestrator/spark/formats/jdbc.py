@@ -1,0 +1,236 @@
+"""Databases as sources: the drivers by which Spark's JVM reaches them, and what is read as text.
+
+Java has no infinite dates, no years BC that agree with PostgreSQL's, and no numbers without a scale. So
+PostgreSQL writes such values as text, and another PostgreSQL reads that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from psycopg.sql import SQL, Identifier
+
+from orchestrator.spark.errors import LoadError
+from orchestrator.spark.formats.exact import Exact, quoted, with_texts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from orchestrator.spark.formats.typed_files import TypedScan
+    from orchestrator.spark.loading.sources import Source
+
+_PLACES = (
+    (Path("/usr/share/java"), "postgresql.jar"),
+    (Path.home() / ".m2/repository/org/postgresql/postgresql", "*/postgresql-*.jar"),
+)
+_POSTGRESQL = "jdbc:postgresql"
+_GIVEN = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+
+
+def driver_jar() -> str | None:
+    """PostgreSQL's own JDBC driver, where Debian's package or a Maven build has put it."""
+    found = [path for folder, name in _PLACES for path in sorted(folder.glob(name), reverse=True)]
+    return str(found[0]) if found else None
+
+
+def with_driver(config: Mapping[str, object], urls: Iterable[str]) -> dict[str, object]:
+    """Settings of a session that is to read these sources: a driver that is here is made known."""
+    wanted = any(url.startswith(f"{_POSTGRESQL}:") for url in urls)
+    if wanted and not set(_GIVEN) & set(config) and (jar := driver_jar()):
+        return {**config, "spark.jars": jar}
+    return dict(config)
+
+
+_SESSION = (
+    "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres';"
+    " SET extra_float_digits = 1; SET bytea_output = 'hex'; SET xmloption = 'content'"
+)
+"""Has the database write text that means the same everywhere."""
+_DIRECT = frozenset(
+    ("int2", "int4", "int8", "float4", "float8", "bool", "text", "varchar", "bpchar", "bytea")
+)
+"""Types of PostgreSQL whose values Java has all of."""
+_MOMENTS = {
+    "date": ("date", "date"),
+    "timestamp": ("timestamp_ntz", "timestamp without time zone"),
+    "timestamptz": ("timestamp", "timestamp with time zone"),
+}
+_NAMES = {
+    "int2": "smallint",
+    "int4": "integer",
+    "int8": "bigint",
+    "bool": "boolean",
+    "varbit": "bit varying",
+    "bit": "bit varying",
+    "float4": "real",
+    "float8": "double precision",
+    "varchar": "character varying",
+    "bpchar": "text",
+    "timestamp": "timestamp without time zone",
+    "timestamptz": "timestamp with time zone",
+    "time": "time without time zone",
+    "timetz": "time with time zone",
+    "char": '"char"',
+}
+_KNOWN = frozenset(
+    (
+        *(
+            "numeric",
+            "text",
+            "date",
+            "bytea",
+            "uuid",
+            "json",
+            "jsonb",
+            "xml",
+            "interval",
+            "bit",
+            "money",
+            "oid",
+        ),
+        *(
+            "inet",
+            "cidr",
+            "macaddr",
+            "macaddr8",
+            "point",
+            "line",
+            "lseg",
+            "box",
+            "path",
+            "polygon",
+            "circle",
+        ),
+        *(
+            "int4range",
+            "int8range",
+            "numrange",
+            "tsrange",
+            "tstzrange",
+            "daterange",
+            "tsvector",
+            "tsquery",
+        ),
+        *("int4multirange", "int8multirange", "nummultirange", "tsmultirange", "tstzmultirange"),
+        *("datemultirange", "pg_lsn", "xid8", "name", "jsonpath"),
+    )
+)
+_BY = "idivm_by"
+"""The column that divides the reading, as the database has it."""
+
+
+def open_database(spark: SparkSession, source: Source) -> TypedScan:
+    """The table or the query that the options of a source name."""
+    from orchestrator.spark.formats.typed_files import TypedScan
+
+    options = {name.lower(): value for name, value in source.options.items()}
+    if len(source.paths) != 1:
+        raise LoadError("A load reads one database: give one JDBC URL.")
+    url = source.paths[0]
+    if "dbtable" not in options and "query" not in options:
+        raise LoadError(
+            "A JDBC source needs --options dbtable=TABLE or --options 'query=SELECT ...'."
+        )
+    kind = ":".join(url.split(":")[:2])
+    options["url"] = url
+    if kind == _POSTGRESQL:
+        # Of the drivers in its own jars, Java knows only those that it is told of.
+        options.setdefault("driver", "org.postgresql.Driver")
+    try:
+        if kind == _POSTGRESQL and "customschema" not in options:
+            return _open_postgresql(spark, options)
+        reader = spark.read.format("jdbc").option("preferTimestampNTZ", "true")
+        return TypedScan(reader.options(**options).load(), ())
+    except Exception as error:
+        if "No suitable driver" in str(error) or "ClassNotFoundException" in str(error):
+            ways = "give its jar with --config spark.jars=/path/to/driver.jar" + (
+                ", or install it (on Debian libpostgresql-jdbc-java)"
+                if kind == _POSTGRESQL
+                else " and its class with --options driver=CLASS"
+            )
+            raise LoadError(f"Spark has no driver for {kind}: {ways}.") from error
+        raise
+
+
+def _open_postgresql(spark: SparkSession, options: dict[str, str]) -> TypedScan:
+    """A table or query of PostgreSQL, with text for what Java cannot hold."""
+    from orchestrator.spark.formats.typed_files import TypedScan
+
+    start = options.pop("prepareQuery".lower(), "")
+    table = options.pop("dbtable", "")
+    if query := options.pop("query", ""):
+        table = f"({query}) AS idivm_query"
+    described = _described(spark, options, start, table)
+    exact = [one for one in (_exact(*column) for column in described) if one is not None]
+    texts = {one.name for one in exact}
+    listed = [
+        (SQL("t.{0}::text AS {0}") if name in texts else SQL("t.{0}")).format(Identifier(name))
+        for name, *_ in described
+    ]
+    names = {name.lower(): name for name, *_ in described}
+    if by := names.get(options.get("partitioncolumn", "").strip('"').lower()):
+        listed.append(SQL("t.{} AS {}").format(Identifier(by), Identifier(_BY)))
+        options["partitioncolumn"] = _BY
+    # The user's own SQL; it may bring an alias of its own.
+    statement = SQL("(SELECT {} FROM (SELECT * FROM {}) AS t) AS idivm_source").format(
+        SQL(", ").join(listed), SQL(table)
+    )
+    given = options.pop("sessioninitstatement", "").rstrip("; ")
+    options["sessioninitstatement"] = f"{given}; {_SESSION}" if given else _SESSION
+    if start:
+        options["preparequery"] = start
+    rows = spark.read.format("jdbc").options(**options, dbtable=statement.as_string(None)).load()
+    rows = rows.select(*(quoted(name) for name, *_ in described))
+    made = {one.name: quoted(one.name) for one in exact}
+    return TypedScan(with_texts(rows, exact, made) if exact else rows, tuple(exact))
+
+
+def _described(
+    spark: SparkSession, options: Mapping[str, str], start: str, table: str
+) -> list[tuple[str, str, int, int]]:
+    """Names, types, precisions and scales of the columns, as the database's driver tells them."""
+    jvm: Any = spark._jvm
+    settings = jvm.PythonUtils.toScalaMap({**options, "dbtable": table})
+    told = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(settings)
+    dialect = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"])
+    connection = dialect.createConnectionFactory(told).apply(-1)
+    try:
+        query = SQL("SELECT * FROM {} LIMIT 0").format(SQL(table)).as_string(None)
+        columns = connection.prepareStatement(f"{start} {query}").getMetaData()
+        return [
+            (
+                columns.getColumnLabel(number),
+                columns.getColumnTypeName(number),
+                columns.getPrecision(number),
+                columns.getScale(number),
+            )
+            for number in range(1, columns.getColumnCount() + 1)
+        ]
+    finally:
+        connection.close()
+
+
+def _exact(name: str, kind: str, precision: int, scale: int) -> Exact | None:
+    """A column that is to be read as text; None for one whose values Java has.
+
+    >>> _exact("n", "numeric", 50, 25)
+    Exact(name='n', kind='decimal(38,18)', made='numeric(50,25)', free=False)
+    >>> _exact("a", "_timestamptz", 0, 0).made, _exact("m", '"public"."mood"', 0, 0).made
+    ('timestamp with time zone[]', 'text')
+    """
+    if kind in _DIRECT:
+        return None
+    if kind in _MOMENTS:
+        return Exact(name, *_MOMENTS[kind])
+    if kind == "numeric":
+        scale -= 2048 * (scale > 1000)  # the driver shows negative scales as large ones
+        sized = f"numeric({precision},{scale})" if precision else "numeric"
+        held = 0 <= scale <= precision <= 38 and precision
+        return Exact(name, f"decimal({precision},{scale})" if held else "decimal(38,18)", sized)
+    if kind == "bit":
+        return Exact(name, "string", f"bit({precision})")
+    element = kind.removeprefix("_")
+    made = _NAMES.get(element, element if element in _KNOWN else "text")
+    return Exact(name, "string", made + "[]" * (made != "text" and element != kind))

@@ -1,0 +1,397 @@
+r"""JSON documents, of which every part keeps the text that it is written with.
+
+A document's keys fill columns as PostgreSQL's `json_populate_record` has it: null is NULL; a column of
+type `json` or `jsonb` gets the value as it is written; the elements of an array go into a column of an
+array type; a string goes to the type's input function without its quotes, anything else as it is
+written. So no number is ever read as one, and no string loses its quotes on the way into `jsonb`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
+from typing import Any
+
+from orchestrator.spark.formats.arrow import pa
+from orchestrator.spark.formats.blocks import Block, Rows, Torn
+from orchestrator.spark.formats.csv_rows import not_utf_8
+
+_SPACE = re.compile(r"[ \t\n\r]*").match
+_DEEP = "the document is nested too deep"
+_MORE = "there is more in the line"
+
+
+@dataclass(frozen=True)
+class JsonColumn:
+    """A column, and the keys that fill it."""
+
+    name: str
+    keys: tuple[str, ...]
+    """The key in all its spellings, which differ in upper and lower case."""
+    as_json: bool = False
+    """Whether values, or the elements of arrays, go into `json` or `jsonb`."""
+    array: bool = False
+    """Whether the column is of an array type."""
+    depth: int = 0
+    """How deep Spark's arrays are; 0 if it gets texts."""
+
+
+@dataclass(frozen=True)
+class JsonReader:
+    """Takes documents apart, one a line unless `multiline`."""
+
+    columns: tuple[JsonColumn, ...]
+    multiline: bool = False
+    encoding: str | None = None
+
+    @property
+    def spans_lines(self) -> bool:
+        """Whether a document may have several lines."""
+        return self.multiline
+
+    @property
+    def whole_files(self) -> bool:
+        """Whether only the end of a file tells where a document ends."""
+        return self.multiline
+
+    def whole(self, data: bytes) -> int:
+        """Return how many bytes are whole documents, of lines that are."""
+        return len(data)
+
+    def plainly(self, data: bytes) -> bytes:
+        """Return lines in UTF-8."""
+        return data if self.encoding is None else data.decode(self.encoding).encode()
+
+    def count(self, block: Block) -> int:
+        """Return the number of documents of a block."""
+        return sum(1 for _ in pieces(block.data, self.multiline))
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {key: n for n, column in enumerate(self.columns) for key in column.keys}
+
+    def take_apart(self, block: Block) -> Rows:
+        """Return the values of a block's documents as columns of text."""
+        rows: list[list[Any]] = []
+        starts: list[int] = []
+        torn: list[Torn] = []
+        for at, text, start, end, reason in pieces(block.data, self.multiline):
+            if reason is None:
+                try:
+                    row = self._row(text, start, end)
+                except ValueError as error:
+                    reason = _reason(error, start)
+                except RecursionError:
+                    reason = _DEEP
+            if reason is None:
+                rows.append(row)
+                starts.append(at)
+            else:
+                torn.append(Torn(at, reason, text[start:end].strip()))
+        return Rows(self._columns(rows), starts, torn)
+
+    def _columns(self, rows: list[list[Any]]) -> list[Any]:
+        return [
+            pa.array([row[place] for row in rows], _arrow(column.depth))
+            for place, column in enumerate(self.columns)
+        ]
+
+    def _row(self, text: str, start: int, stop: int) -> list[Any]:
+        row: list[Any] = [None] * len(self.columns)
+        filled: dict[int, str] = {}
+        for key, begin, end, value in members(text, start, stop):
+            place = self._places.get(key)
+            if place is None:
+                raise ValueError(f"the key {key} was not there when the load began")
+            if filled.setdefault(place, key) != key:
+                raise ValueError(f"the keys {filled[place]} and {key} name the same column")
+            column = self.columns[place]
+            if column.array and text[begin] == "[":
+                listed = _elements(text, begin, column.as_json)
+                row[place] = _in_depth(listed, column) if column.depth else _literal(listed)
+            else:
+                row[place] = _text(text, begin, end, value, column.as_json)
+        if not text.isascii() or "\\u" in text:
+            _characters(row)
+        return row
+
+
+def pieces(data: bytes, multiline: bool) -> Iterator[tuple[int, str, int, int, str | None]]:
+    """Yield each document: its place, a text, where it is in it, and why it is none."""
+    lines: list[tuple[int, bytes]] = []
+    if multiline:
+        lines.append((0, data))
+    else:
+        at = 0
+        for line in data.split(b"\n"):
+            lines.append((at, line))
+            at += len(line) + 1
+    for at, line in lines:
+        if not line or line.isspace():
+            continue
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            shown = line.decode(errors="replace")
+            yield at, shown, 0, len(shown), not_utf_8(line)
+            continue
+        yield from _documents(at, text, multiline)
+
+
+def _documents(
+    at: int, text: str, multiline: bool
+) -> Iterator[tuple[int, str, int, int, str | None]]:
+    """Yield the documents of a text: one, several where lines do not count, or those of arrays."""
+    begin = _after_space(text, 0)
+    counted, number = begin, 0
+    place = at + len(text[:begin].encode()) if begin else at
+    while begin < len(text):
+        try:
+            if text[begin] == "[":
+                spans = [(start, stop) for start, stop, _ in elements(text, begin)]
+                end = _end(text, begin)
+            else:
+                # Of a line, its members are read only once.
+                end = _end(text, begin) if multiline else len(text)
+                spans = [(begin, end)]
+            if _after_space(text, end) < len(text) and not multiline:
+                raise JSONDecodeError(_MORE, text, end)
+        except ValueError as error:
+            yield place, text, begin, len(text), _reason(error, 0)
+            return
+        except RecursionError:
+            yield place, text, begin, len(text), _DEEP
+            return
+        for start, stop in spans:
+            if multiline:
+                place += len(text[counted:start].encode())
+                counted = start
+            yield place + (0 if multiline else number), text, start, stop, None
+            number += 1
+        begin = _after_space(text, end)
+
+
+def members(text: str, start: int, stop: int) -> Iterator[tuple[str, int, int, Any]]:
+    """Yield key, begin, end and value of each member of the object that is between two places.
+
+    >>> list(members('{"a": 1.50, "b": "x"} ', 0, 22))
+    [('a', 6, 10, '1.50'), ('b', 17, 20, 'x')]
+    """
+    if text[start] != "{":
+        raise JSONDecodeError("it is no object", text, start)
+    at = _after_space(text, start + 1)
+    if text[at : at + 1] == "}":
+        if _after_space(text, at + 1) < stop:
+            raise JSONDecodeError(_MORE, text, at + 1)
+        return
+    while True:
+        if text[at : at + 1] != '"':
+            raise JSONDecodeError("a key is expected", text, at)
+        key, at = scanstring(text, at + 1, True)
+        at = _after_space(text, at)
+        if text[at : at + 1] != ":":
+            raise JSONDecodeError("a colon is expected", text, at)
+        begin = _after_space(text, at + 1)
+        value, end = _scanned(text, begin)
+        yield key, begin, end, value
+        at = _after_space(text, end)
+        mark = text[at : at + 1]
+        if mark == "}":
+            if _after_space(text, at + 1) < stop:
+                raise JSONDecodeError(_MORE, text, at + 1)
+            return
+        if mark != ",":
+            raise JSONDecodeError("a comma or a closing brace is expected", text, at)
+        at = _after_space(text, at + 1)
+
+
+def elements(text: str, start: int) -> Iterator[tuple[int, int, Any]]:
+    """Yield begin, end and value of each element of the array that begins at `start`."""
+    at = _after_space(text, start + 1)
+    if text[at : at + 1] == "]":
+        return
+    while True:
+        value, end = _scanned(text, at)
+        yield at, end, value
+        at = _after_space(text, end)
+        mark = text[at : at + 1]
+        if mark == "]":
+            return
+        if mark != ",":
+            raise JSONDecodeError("a comma or a closing bracket is expected", text, at)
+        at = _after_space(text, at + 1)
+
+
+def _constant(name: str) -> Any:
+    raise ValueError(f"{name} is no value of JSON")
+
+
+# Numbers stay what they are written as.
+_scan_once: Any = json.scanner.make_scanner(  # type: ignore[attr-defined]
+    json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_constant)
+)
+
+
+def _scanned(text: str, at: int) -> tuple[Any, int]:
+    try:
+        value, end = _scan_once(text, at)
+    except StopIteration as stop:
+        raise JSONDecodeError("a value is expected", text, stop.value) from None
+    return value, end
+
+
+def _end(text: str, at: int) -> int:
+    return _scanned(text, at)[1]
+
+
+def _after_space(text: str, at: int) -> int:
+    match = _SPACE(text, at)
+    assert match is not None
+    return match.end()
+
+
+def _reason(error: ValueError, start: int) -> str:
+    if isinstance(error, JSONDecodeError):
+        return f"the document is not JSON: {error.msg} (character {error.pos - start + 1})"
+    if isinstance(error, UnicodeEncodeError):
+        return "the document has half a surrogate pair, which is no character"
+    return str(error)
+
+
+def _text(text: str, begin: int, end: int, value: Any, as_json: bool) -> str | None:
+    """Return what PostgreSQL's input function of the column's type gets."""
+    if value is None:
+        return None
+    if text[begin] == '"' and not as_json:
+        return str(value)
+    return text[begin:end]
+
+
+def _characters(values: Iterable[Any]) -> None:
+    """Refuse halves of surrogate pairs, which no character has."""
+    for value in values:
+        if isinstance(value, list):
+            _characters(value)
+        elif value is not None:
+            value.encode()
+
+
+def _elements(text: str, start: int, as_json: bool) -> list[Any]:
+    return [
+        _elements(text, begin, as_json)
+        if text[begin] == "["
+        else _text(text, begin, end, value, as_json)
+        for begin, end, value in elements(text, start)
+    ]
+
+
+def _literal(values: Sequence[Any]) -> str:
+    r"""Return PostgreSQL's literal of an array.
+
+    >>> _literal(['a"b', None, ["\\"]])
+    '{"a\\"b",NULL,{"\\\\"}}'
+    """
+
+    def element(value: Any) -> str:
+        if value is None:
+            return "NULL"
+        if isinstance(value, list):
+            return _literal(value)
+        escaped: str = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+
+    return "{" + ",".join(map(element, values)) + "}"
+
+
+def _in_depth(values: list[Any], column: JsonColumn) -> list[Any]:
+    if _depth(values) > column.depth:
+        raise ValueError(f"the array of {column.name} is deeper than when the load began")
+    return values
+
+
+def _depth(values: Any) -> int:
+    if not isinstance(values, list):
+        return 0
+    return 1 + max(map(_depth, values), default=0)
+
+
+def _arrow(depth: int) -> Any:
+    kind = pa.large_string()
+    for _ in range(depth):
+        kind = pa.list_(kind)
+    return kind
+
+
+def seen_kinds(documents: Iterable[bytes], multiline: bool, deeply: bool) -> dict[str, list[str]]:
+    """Return the keys of documents and, if `deeply`, the kinds of values that each has."""
+    found: dict[str, dict[str, None]] = {}
+    for data in documents:
+        for _, text, start, stop, reason in pieces(data, multiline):
+            if reason is not None:
+                continue
+            try:
+                listed = list(members(text, start, stop))
+            except (ValueError, RecursionError):
+                continue  # the load will say what is wrong with it
+            for key, begin, _, value in listed:
+                kinds = found.setdefault(key, {})
+                if deeply:
+                    kinds.update(dict.fromkeys(_kinds(text, begin, value)))
+    return {key: list(kinds) for key, kinds in found.items()}
+
+
+def _kinds(text: str, begin: int, value: Any) -> list[str]:
+    """Return the kind of a value; an array has those of its elements, each after brackets."""
+    if value is None:
+        return []
+    mark = text[begin]
+    if mark == "[":
+        inner = [
+            kind for start, _, one in elements(text, begin) for kind in _kinds(text, start, one)
+        ]
+        return [f"[]{kind}" for kind in dict.fromkeys(inner)] or ["[]"]
+    if mark == "{":
+        return ["jsonb"]
+    if mark == '"':
+        return ["text"]
+    if value.__class__ is bool:
+        return ["boolean"]
+    if re.fullmatch(r"-?\d{1,18}", value):
+        return ["integer" if abs(int(value)) < 1 << 31 else "bigint"]
+    return ["numeric"]
+
+
+def made_of(kinds: Iterable[str]) -> str:
+    """Return the type of PostgreSQL for values of some kinds.
+
+    >>> made_of(["integer", "numeric"]), made_of(["[]", "[]text"]), made_of(["integer", "[]integer"])
+    ('numeric', 'text[]', 'jsonb')
+    """
+    found: set[str] = set(kinds)
+    arrays = {kind[2:] for kind in found if kind.startswith("[]")}
+    if arrays:
+        if not all(kind.startswith("[]") for kind in found):
+            return "jsonb"
+        inner = made_of(arrays - {""})
+        return "jsonb" if inner == "jsonb" else f"{inner.removesuffix('[]')}[]"
+    if "jsonb" in found:
+        return "jsonb"
+    numbers: list[str] = ["integer", "bigint", "numeric"]
+    if found and found <= set(numbers):
+        return numbers[max(map(numbers.index, found))]
+    [kind, *others] = found or {"text"}
+    return "text" if others else kind
+
+
+def depth_of(kinds: Iterable[str]) -> int:
+    """Return how deep arrays are, if all values are arrays of the same depth; else 0.
+
+    >>> depth_of(["[][]text", "[][]integer"]), depth_of(["[]text", "text"])
+    (2, 0)
+    """
+    depths = {(len(kind) - len(kind.lstrip("[]"))) // 2 for kind in kinds}
+    return depths.pop() if len(depths) == 1 else 0

@@ -1,0 +1,475 @@
+"""CSV and JSON in Spark: their lines as they are, and the rows that a reader makes of them.
+
+Spark finds the files, unpacks them and cuts them into lines. What is in a line is the business of the
+readers, which tasks call on every path, so that a file has the same content on each of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from orchestrator.errors import UsageError
+from orchestrator.frontend.facts import Relation
+from orchestrator.spark.errors import LoadError
+from orchestrator.spark.formats.arrow import pa, pc
+from orchestrator.spark.formats.blocks import BOM, Block, Range, Reader, blocks, in_rows, local_path
+from orchestrator.spark.formats.csv_rows import CsvReader
+from orchestrator.spark.formats.json_rows import (
+    JsonColumn,
+    JsonReader,
+    depth_of,
+    made_of,
+    seen_kinds,
+)
+from orchestrator.spark.loading.copying import CORRUPT, corrupt
+from orchestrator.spark.session import set_for_a_block
+from orchestrator.spark.types import is_json_type, named
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
+_LINE = "value"
+FILE, SPLIT, LINE, ROW = "idivm_file", "idivm_split", "idivm_line", "idivm_row"
+"""Columns for the place of a row: its file, where Spark's part of the file begins, and the numbers of
+line and row within that part."""
+_OPENING_LINES = 1000
+_FILES = {"pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter"}
+_CSV = {
+    *("header", "sep", "delimiter", "quote", "escape", "encoding", "charset", "multiline"),
+    "nullvalue",
+}
+_JSON = {"multiline", "encoding", "charset"}
+
+
+@dataclass(frozen=True)
+class Text:
+    """Files of text, and how they are read."""
+
+    reader: Reader
+    names: tuple[str, ...]
+    """The columns of the files."""
+    lines: DataFrame
+    """The lines of all files; the columns that folders stand for are beside them."""
+    made: Mapping[str, str]
+    """PostgreSQL's types for a table to be made."""
+    positional: bool = False
+    direct: bool = False
+    """Whether tasks open the files themselves, and nothing is done with their rows on the way."""
+
+    def scan(self, places: bool = False) -> DataFrame:
+        """Return the rows of the files, with the columns for their places if asked for."""
+        from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+
+        def kind(depth: int) -> Any:
+            return ArrayType(kind(depth - 1)) if depth else StringType()
+
+        depths = [0] * len(self.names)
+        if isinstance(self.reader, JsonReader):
+            depths = [column.depth for column in self.reader.columns]
+        fields = [
+            *(StructField(*pair) for pair in zip(self.names, map(kind, depths), strict=True)),
+            *(StructField(name, StringType()) for name in self.folders),
+            StructField(CORRUPT, StringType()),
+        ]
+        if places:
+            fields.append(StructField(FILE, StringType()))
+            fields += [StructField(name, LongType()) for name in (SPLIT, LINE, ROW)]
+        read: Any = partial(_read, self.reader, self.names, self.folders, places)
+        return _mapped(self.lines, read, StructType(fields))
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The columns that folders named column=value stand for."""
+        return tuple(self.lines.columns[3:])
+
+
+def open_csv(
+    spark: SparkSession,
+    paths: list[str],
+    given: Mapping[str, str],
+    table: Relation | None,
+    plain: bool,
+) -> Text:
+    """Open files of CSV; `plain` says that nothing is done with their rows on the way."""
+    options = _options("CSV", given, _CSV)
+    tabs = all(re.search(r"\.tsv(\.\w+)?$", path) for path in paths)
+    multiline = options.get("multiline")
+    quote = _byte("quote", options.get("quote", '"'))
+    escape = _byte("escape", options["escape"]) if "escape" in options else quote
+    reader = CsvReader(
+        width=0,
+        separator=_byte("sep", options.get("sep", options.get("delimiter", "\t" if tabs else ","))),
+        quote=quote,
+        null=options.get("nullvalue", "").encode(),
+        multiline=None if multiline is None else _truth("multiLine", multiline),
+        escape=None if escape == quote else escape,
+        encoding=_encoding(options),
+    )
+    if len({reader.separator, reader.quote, b"\n", b"\r"}) < 4 or set(reader.null) & set(
+        reader.separator + reader.quote + b"\r\n"
+    ):
+        raise UsageError("The options sep, quote and nullValue of CSV have to differ.")
+    header = _truth("header", options.get("header", "true"))
+    lines = _lines(spark, paths, given)
+    direct = _is_local(lines) and reader.escape is None and reader.encoding is None
+    record, fields = _first_record(lines, reader, direct)
+    reader = replace(reader, width=len(fields), header=record if header else None)
+    names = _names(fields) if header else [f"_c{place}" for place, _ in enumerate(fields)]
+    opened = Text(reader, tuple(names), lines, {}, not header, direct and plain)
+    if table is not None:
+        return opened
+    return replace(opened, made=_inferred(opened.scan(), opened))
+
+
+def open_json(
+    spark: SparkSession,
+    paths: list[str],
+    given: Mapping[str, str],
+    table: Relation | None,
+    plain: bool,
+) -> Text:
+    """Open files of JSON; `plain` says that nothing is done with their rows on the way."""
+    options = _options("JSON", given, _JSON)
+    multiline = _truth("multiLine", options.get("multiline", "false"))
+    reader = JsonReader((), multiline, _encoding(options))
+    lines = _lines(spark, paths, given)
+    direct = _is_local(lines) and reader.encoding is None and plain
+    seen = _seen(lines, reader, deeply=table is None or not direct)
+    if not seen:
+        raise LoadError(f"{', '.join(paths)} holds no document to learn the columns from.")
+    columns, made = [], {}
+    for keys in _alike(seen, table):
+        column = named(keys[0], table.columns) if table is not None else None
+        kinds = [kind for key in keys for kind in seen[key]]
+        kind = made[keys[0]] = column.plain_type if column else made_of(kinds)
+        array = kind.endswith("[]")
+        columns.append(
+            JsonColumn(
+                keys[0],
+                tuple(keys),
+                as_json=is_json_type(kind.rstrip("[]")),
+                array=array,
+                depth=depth_of(kinds) if array and not direct else 0,
+            )
+        )
+    names = tuple(column.name for column in columns)
+    return Text(replace(reader, columns=tuple(columns)), names, lines, made, direct=direct)
+
+
+def _options(kind: str, given: Mapping[str, str], ours: set[str]) -> dict[str, str]:
+    for name in given:
+        if name.lower() not in ours | _FILES:
+            raise UsageError(
+                f"The {kind} reader has no option {name}; take {', '.join(sorted(ours | _FILES))}."
+            )
+    return {name.lower(): value for name, value in given.items()}
+
+
+def _byte(name: str, value: str) -> bytes:
+    value = {"\\t": "\t"}.get(value, value)
+    if len(value) != 1 or not value.isascii():
+        raise UsageError(f"The option {name} is {value!r}, and has to be one ASCII character.")
+    return value.encode()
+
+
+def _truth(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise UsageError(f"The option {name} is {value!r}: take true or false.")
+    return value.lower() == "true"
+
+
+def _encoding(options: Mapping[str, str]) -> str | None:
+    """Return an encoding other than UTF-8, in which ASCII characters are single bytes."""
+    name = options.get("encoding", options.get("charset", "UTF-8"))
+    try:
+        plain = '",\n\\'.encode(name) == b'",\n\\'
+        if "\u00e4\n".encode(name, "replace") == "\u00e4\n".encode():
+            return None
+    except LookupError:
+        raise UsageError(f"There is no encoding {name}.") from None
+    if not plain:
+        raise UsageError(
+            f"Files in {name} cannot be read: convert them to UTF-8 (iconv -f {name} -t UTF-8)."
+        )
+    return name
+
+
+def _lines(spark: SparkSession, paths: list[str], given: Mapping[str, str]) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    files = {name: value for name, value in given.items() if name.lower() in _FILES}
+    # What a folder is named is text, whatever it looks like.
+    with set_for_a_block(
+        spark, {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}
+    ):
+        text = spark.read.format("text").options(lineSep="\n", **files).load(paths)
+    return text.select(
+        f.col(_LINE).cast("binary").alias(_LINE),
+        f.col("_metadata.file_path").alias(FILE),
+        f.col("_metadata.file_block_start").alias(SPLIT),
+        *(f.col(f"`{name}`") for name in text.columns if name != _LINE),
+    )
+
+
+def _is_local(lines: DataFrame) -> bool:
+    """Whether tasks can open the files, and folders are no columns."""
+    files = [local_path(file) for file in lines.inputFiles()]
+    packed = any(path is None or path.endswith(PACKED) for path in files)
+    return not packed and len(lines.columns) == 3
+
+
+def _first_record(
+    lines: DataFrame, reader: CsvReader, direct: bool
+) -> tuple[bytes, list[str | None]]:
+    """Return the first row of the files that is not blank, as it is written and its fields."""
+    files = sorted(lines.inputFiles())
+    for path, data in _openings(lines, files, direct):
+        record = reader.first_record(data.removeprefix(BOM))
+        if record is not None:
+            try:
+                record = reader.plainly(record)
+                return record, reader.fields(record)
+            except (LoadError, UnicodeDecodeError) as error:
+                raise LoadError(f"{path}, line 1: {error}") from None
+    raise LoadError(f"{', '.join(files)} holds no line to learn the columns from.")
+
+
+def _openings(lines: DataFrame, files: list[str], direct: bool) -> Iterator[tuple[str, bytes]]:
+    """Yield files with their first lines."""
+    from pyspark.sql import functions as f
+
+    if direct:
+        for file in files:
+            path = local_path(file) or file
+            size = Path(path).stat().st_size
+            block = next(blocks(Range(path, 0, size)), None)
+            yield path, block.data if block else b""
+        return
+    first = lines.where((f.col(SPLIT) == 0) & (f.trim(f.col(_LINE).cast("string")) != ""))
+    found = first.limit(_OPENING_LINES).collect()
+    yield (
+        found[0][FILE] if found else ", ".join(files),
+        b"".join(bytes(row[0]) + b"\n" for row in found if row[FILE] == found[0][FILE]),
+    )
+
+
+def _names(fields: Sequence[str | None]) -> list[str]:
+    """Return names of columns after the fields of a header, of which some may be none.
+
+    >>> _names(["a", None, "b", "B", "a"])
+    ['a0', '_c1', 'b', 'B', 'a4']
+    """
+    return [
+        f"_c{place}" if not field else f"{field}{place}" if fields.count(field) > 1 else field
+        for place, field in enumerate(fields)
+    ]
+
+
+def _mapped(frame: DataFrame, function: Callable[[Any], Any], schema: StructType) -> DataFrame:
+    """Do what DataFrame.mapInArrow does, which asks for Pandas and has no use for it."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as f
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    mapping: Any = UserDefinedFunction(function, returnType=schema, evalType=kind)
+    column = mapping(*(f.col(f"`{name}`") for name in frame.columns))
+    plain: Any = frame
+    return DataFrame(plain._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
+
+
+def _alike(seen: Mapping[str, Any], table: Relation | None) -> list[list[str]]:
+    """Return the keys that mean the same column together: they differ in upper and lower case."""
+    groups: dict[str, list[str]] = {}
+    for key in seen:
+        column = named(key, table.columns) if table is not None else None
+        groups.setdefault(f"={column.name}" if column else key.lower(), []).append(key)
+    return list(groups.values())
+
+
+def _seen(lines: DataFrame, reader: JsonReader, deeply: bool) -> dict[str, list[str]]:
+    """Return the keys of all documents and the kinds of their values."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    def look(batches: Iterable[Any]) -> Iterator[Any]:
+        pieces = (piece.data for piece in in_pieces(batches, reader))
+        found = seen_kinds(pieces, reader.multiline, deeply)
+        yield pa.record_batch({"seen": [json.dumps(found)]})
+
+    merged: dict[str, dict[str, None]] = {}
+    schema = StructType([StructField("seen", StringType())])
+    for row in _mapped(lines, look, schema).collect():
+        for key, kinds in json.loads(row[0]).items():
+            merged.setdefault(key, {}).update(dict.fromkeys(kinds))
+    return {key: list(kinds) for key, kinds in merged.items()}
+
+
+_INFERRED = (
+    ("integer", "try_cast({0} AS int) IS NOT NULL AND {0} RLIKE '^(0|-?[1-9][0-9]*)$'"),
+    ("bigint", "try_cast({0} AS bigint) IS NOT NULL AND {0} RLIKE '^(0|-?[1-9][0-9]*)$'"),
+    ("numeric", r"{0} RLIKE '^-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][+-]?[0-9]{{1,3}})?$'"),
+    ("boolean", "lower({0}) IN ('true', 'false')"),
+    (
+        "date",
+        "try_cast({0} AS date) IS NOT NULL AND {0} RLIKE '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$'",
+    ),
+    (
+        "timestamp without time zone",
+        "try_cast({0} AS timestamp_ntz) IS NOT NULL AND {0} RLIKE"
+        " '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}[ T][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}([.][0-9]{{1,6}})?)?$'",
+    ),
+    (
+        "timestamp with time zone",
+        "try_cast({0} AS timestamp) IS NOT NULL AND {0} RLIKE '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}[ T]"
+        "[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}([.][0-9]{{1,6}})?(Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)$'",
+    ),
+)
+"""Types that a column of CSV may be given, and which texts say the same as a value of the type."""
+
+
+def _inferred(rows: DataFrame, text: Text) -> dict[str, str]:
+    """Return the types for columns of CSV: the first that all texts of a column say the same in."""
+    from pyspark.sql import functions as f
+
+    names = [*text.names, *text.folders]
+    numbered = rows.toDF(*(f"c{place}" for place, _ in enumerate(rows.columns)))
+    asked = [f.count(f"c{place}") for place, _ in enumerate(names)]
+    asked += [
+        f.expr(f"count_if({condition.format(f'c{place}')})")
+        for place, _ in enumerate(names)
+        for _, condition in _INFERRED
+    ]
+    counted = list(numbered.agg(*(one.alias(str(n)) for n, one in enumerate(asked))).collect()[0])
+    made = {}
+    for place, name in enumerate(names):
+        fitting = counted[len(names) + place * len(_INFERRED) :]
+        made[name] = next(
+            (
+                kind
+                for (kind, _), number in zip(_INFERRED, fitting, strict=False)
+                if number == counted[place] > 0
+            ),
+            "text",
+        )
+    return made
+
+
+@dataclass(frozen=True)
+class _Piece(Block):
+    """Lines of a split from Spark."""
+
+    split: int
+    """Where Spark's part of the file begins."""
+    folders: tuple[str | None, ...]
+
+
+def in_pieces(batches: Iterable[Any], reader: Reader) -> Iterator[_Piece]:
+    """Yield the lines of Spark's batches in blocks that end where a row ends."""
+
+    def given() -> Iterator[_Piece]:
+        last: tuple[str, int] | None = None
+        blank = True
+        for batch in batches:
+            for file, split, *folders, data in _runs(batch):
+                if (file, split) != last:
+                    last, blank = (file, split), split == 0
+                    if blank:
+                        data = data.removeprefix(BOM)
+                yield _Piece(file, 0, data, blank, split, tuple(folders))
+                blank = blank and not data.strip()
+
+    now: tuple[str, int] | None = None
+    lines = 0
+    for piece in in_rows(given(), reader):
+        assert isinstance(piece, _Piece)
+        if (piece.path, piece.split) != now:
+            now, lines = (piece.path, piece.split), 0
+        try:
+            yield replace(piece, data=reader.plainly(piece.data))
+        except UnicodeDecodeError as error:
+            line = bytes(error.object).count(b"\n", 0, error.start) + lines + 1
+            byte = error.object[error.start]
+            file = local_path(piece.path) or piece.path
+            raise LoadError(
+                f"{file}, line {line}{' of a part' * (piece.split > 0)}: the byte 0x{byte:02x} is no "
+                f"character in {error.encoding}: give the file's own --options encoding."
+            ) from error
+        lines += piece.data.count(b"\n")
+
+
+def _runs(batch: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield file, split, folders and the lines of each split in a batch."""
+    places = batch.num_rows
+    if not places:
+        return
+    files, splits = batch.column(1), batch.column(2)
+    changes = pc.or_(
+        pc.not_equal(files[1:], files[:-1]), pc.not_equal(splits[1:], splits[:-1])
+    ).to_numpy(zero_copy_only=False)
+    bounds = [0, *(int(place) + 1 for place in changes.nonzero()[0]), places]
+    lines = pc.binary_join_element_wise(
+        batch.column(0).cast(pa.large_binary()),
+        pa.scalar(b"\n", pa.large_binary()),
+        pa.scalar(b"", pa.large_binary()),
+    )
+    for start, end in pairwise(bounds):
+        where = [batch.column(place)[start].as_py() for place in range(1, batch.num_columns)]
+        yield *where, b"".join(lines[start:end].to_pylist())
+
+
+def _read(
+    reader: Reader,
+    names: Sequence[str],
+    folders: Sequence[str],
+    places: bool,
+    batches: Iterable[Any],
+) -> Iterator[Any]:
+    """Yield the rows of Spark's lines: first the sound ones of each block, then the others."""
+    last: tuple[str, int] | None = None
+    row = line = 0
+    for piece in in_pieces(batches, reader):
+        if (piece.path, piece.split) != last:
+            last, row, line = (piece.path, piece.split), 0, 0
+        rows = reader.take_apart(piece)
+        sound, torn = len(rows.starts), len(rows.torn)
+        columns = [
+            pa.concat_arrays([column, pa.nulls(torn, column.type)])
+            for column in map(_in_sparks, rows.columns)
+        ]
+        columns += [pa.array([value] * (sound + torn), pa.string()) for value in piece.folders]
+        columns.append(pa.array([None] * sound + [corrupt(one) for one in rows.torn], pa.string()))
+        listed = [*names, *folders, CORRUPT]
+        if places:
+            starts = np.array([*rows.starts, *(one.at for one in rows.torn)], np.int64)
+            ends = np.flatnonzero(np.frombuffer(piece.data, np.uint8) == ord("\n"))
+            columns += [
+                pa.array([piece.path] * len(starts), pa.string()),
+                pa.array([piece.split] * len(starts), pa.int64()),
+                pa.array(line + 1 + np.searchsorted(ends, starts), pa.int64()),
+                pa.array(row + 1 + np.argsort(np.argsort(starts)), pa.int64()),
+            ]
+            listed += [FILE, SPLIT, LINE, ROW]
+            row += len(starts)
+            line += len(ends)
+        yield pa.RecordBatch.from_arrays(columns, names=listed)
+
+
+def _in_sparks(column: Any) -> Any:
+    """A column in the types that Spark asks for."""
+
+    def kind(given: Any) -> Any:
+        return pa.list_(kind(given.value_type)) if pa.types.is_list(given) else pa.string()
+
+    return column.cast(kind(column.type))

@@ -1,0 +1,387 @@
+"""The first content of a view's states by Spark, under the watermark protocol.
+
+Capture is on before anything is read. One transaction then takes a snapshot, which becomes the
+view's watermark, and lends it to Spark's tasks, which read the tables as of it and copy what they
+compute into staging tables. The states that Spark cannot be relied on for are computed in that very
+transaction, or from other states. A last one moves the rows into the states. Whoever writes the
+tables meanwhile is in the change logs and not in the snapshot, so that the next refresh applies it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import Connection, IsolationLevel
+from psycopg.sql import SQL, Composed, Identifier
+
+from orchestrator.algebra import dialect
+from orchestrator.deltascript import emit, steps
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import Initialised, MaintenancePlan, StateTable
+from orchestrator.errors import RightsError
+from orchestrator.frontend import catalog as facts
+from orchestrator.frontend.facts import Relation
+from orchestrator.frontend.statements import QualifiedName
+from orchestrator.runtime import catalog
+from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.catalog import loads as catalog_loads
+from orchestrator.runtime.catalog.loads import staging_table
+from orchestrator.runtime.diagnosis import inspection
+from orchestrator.runtime.installation import install, modes
+from orchestrator.runtime.installation.install import Prepared
+from orchestrator.runtime.search_path import PIN
+from orchestrator.runtime.sessions import open_session
+from orchestrator.spark.errors import SparkError
+from orchestrator.spark.initial.division import Division, divide, tables_of
+from orchestrator.spark.initial.kinds import InexactError, Kind, read_as
+from orchestrator.spark.initial.queries import Emitted, source_name, state_name
+from orchestrator.spark.initial.state_columns import ROW
+from orchestrator.spark.loading import ledger
+from orchestrator.spark.loading.commit_load import lock_and_verify
+from orchestrator.spark.loading.copying import CopyTask
+from orchestrator.spark.loading.progress import Say, silent, watch_copying
+from orchestrator.spark.session import set_for_a_block
+from orchestrator.spark.types import Column
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PAGES = 2048
+"""How many pages of a table one task reads."""
+
+_WAIT = "10s"
+"""How long a task waits for a table. Who keeps it waiting waits for the transaction that waits for
+the task, so that the task has to give up."""
+
+_SETTINGS = {
+    # What overflows is an error and not NULL, and no place of a decimal is dropped.
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # A text that looks like ${this} is a text.
+    "spark.sql.variable.substitute": "false",
+}
+
+
+@dataclass(frozen=True)
+class States:
+    """Computes the states of views in a Spark session."""
+
+    spark: SparkSession
+    dsn: str
+    say: Say = silent
+
+    def create(self, connection: Connection[Any], plan: MaintenancePlan, names: Names) -> Prepared:
+        """Makes the state tables of a new view and computes what they hold."""
+        refused = _refused(plan)
+        if refused:
+            return Prepared(None, refused, lambda: None)
+        with connection.transaction():
+            for statement in emit.create_states(plan, names):
+                connection.execute(statement)
+            for statement in emit.create_program(plan, names):
+                connection.execute(statement)
+        return self._prepared(connection, plan, names)
+
+    def rebuild(self, connection: Connection[Any], view: ViewInfo) -> tuple[Initialised, ...]:
+        """Computes the states of a view anew that awaits it; says who has computed which.
+
+        What is not done here is left to the next refresh.
+        """
+        if modes.is_kept(connection, view.id):
+            return (Initialised(view.name, "PostgreSQL", "its writers keep it up to date"),)
+        try:
+            catalog.refuse_forbidden(connection, view.id, view.name)
+        except RightsError as reason:
+            return (Initialised(view.name, "PostgreSQL", str(reason)),)
+        with install.held(connection, view.id):
+            names = inspection.installed_names(connection, view)
+            with connection.transaction(force_rollback=True):
+                plan = inspection.installed_plan(connection, view)
+            if plan is None or catalog.has_drifted(connection, view.id):
+                return (Initialised(view.name, "PostgreSQL", "it is to be planned anew"),)
+            if refused := _refused(plan):
+                return refused
+            prepared = self._prepared(connection, plan, names)
+            assert prepared.snapshot is not None
+            with connection.transaction():
+                prepared.finish()
+                catalog.rebuilt_as_of(connection, view.id, prepared.snapshot)
+                catalog.note_initialised(connection, view.id, prepared.initialised)
+            return prepared.initialised
+
+    def _prepared(
+        self, connection: Connection[Any], plan: MaintenancePlan, names: Names
+    ) -> Prepared:
+        tables = tables_of(plan)
+        assert tables is not None
+        level = connection.isolation_level
+        connection.isolation_level = IsolationLevel.REPEATABLE_READ
+        try:
+            oids = [source.oid for source in plan.sources]
+            with connection.transaction():
+                seen = facts.relations(connection, oids)
+            with connection.transaction():
+                # Who takes no lock before the snapshot may find a table emptied that it sees full.
+                for oid in sorted(seen):
+                    name = Identifier(seen[oid].schema, seen[oid].name)
+                    connection.execute(SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name))
+                snapshot, exported = _snapshot(connection)
+                connection.execute("SELECT idivm.settle(%s)", [names.id])
+                relations = facts.relations(connection, oids)
+                with _as_in_a_refresh(connection, plan):
+                    made = self._in_snapshot(connection, plan, names, tables, relations, exported)
+                return replace(made, snapshot=snapshot)
+        finally:
+            if not connection.closed:
+                connection.isolation_level = level
+
+    def _in_snapshot(
+        self,
+        connection: Connection[Any],
+        plan: MaintenancePlan,
+        names: Names,
+        tables: tuple[StateTable, ...],
+        relations: Mapping[int, Relation],
+        exported: str,
+    ) -> Prepared:
+        kinds = {oid: _kinds(relation) for oid, relation in relations.items()}
+        division = divide(tables, kinds, lambda text: _folded(connection, text))
+        for state in division.before:
+            connection.execute(steps.refill(state, names))
+        copied: dict[str, tuple[ledger.Load, int]] = {}
+        initialised = division.initialised
+        try:
+            copied = self._copied(connection, division, names, relations, exported)
+        except (SparkError, psycopg.Error) as error:
+            reason = " ".join(str(error).split())
+        except Exception as error:  # what Spark's own classes say, which are many
+            reason = _reason(error)
+        if not copied and division.by_spark:
+            # In the same transaction, so that all states are of one snapshot.
+            for state, _ in division.by_spark:
+                connection.execute(steps.refill(state, names))
+            initialised = tuple(
+                replace(one, by="PostgreSQL", because=f"Spark could not: {reason}")
+                if one.by == "Spark"
+                else one
+                for one in initialised
+            )
+
+        def finish() -> None:
+            with _as_in_a_refresh(connection, plan):
+                for state, emitted in division.by_spark if copied else ():
+                    load, parts = copied[state.role]
+                    lock_and_verify(connection, load, parts)
+                    connection.execute(steps.refill(state, names, _moved(load, emitted)))
+                for state in division.after:
+                    connection.execute(steps.refill(state, names))
+            for load, _ in copied.values():
+                catalog_loads.end(connection, load.id)
+                catalog_loads.unlock(connection, load.id, shared=True)
+
+        return Prepared(None, initialised, finish)
+
+    def _copied(
+        self,
+        connection: Connection[Any],
+        division: Division,
+        names: Names,
+        relations: Mapping[int, Relation],
+        exported: str,
+    ) -> dict[str, tuple[ledger.Load, int]]:
+        """Has Spark fill a staging table for each of its states."""
+        if not division.by_spark:
+            return {}
+        from orchestrator.spark.postgres_copy import register
+
+        session = self.spark
+        done: dict[str, tuple[ledger.Load, int]] = {}
+        with ExitStack() as stack:
+            stack.enter_context(set_for_a_block(session, _SETTINGS))
+            register(session)
+            control = stack.enter_context(open_session(self.dsn))
+            control.execute(PIN)
+            catalog_loads.sweep(control)
+            stack.callback(_forget, session, division)
+            self._register(session, division, relations, exported)
+            wanted = {role for _, emitted in division.by_spark for role in emitted.states}
+            try:
+                for state, emitted in division.by_spark:
+                    frame = session.sql(emitted.query)
+                    if state.role in wanted:
+                        # Others read it: it is computed once, and goes to disk if it is large.
+                        frame = frame.persist()
+                        stack.callback(frame.unpersist)
+                        frame.createOrReplaceTempView(state_name(state.role))
+                    done[state.role] = self._write(control, frame, state, emitted, names)
+            except BaseException:
+                for load, _ in done.values():
+                    catalog_loads.end(control, load.id)
+                raise
+            for load, _ in done.values():
+                catalog_loads.hand_over(load.id, control, connection)
+        return done
+
+    def _register(
+        self,
+        session: SparkSession,
+        division: Division,
+        relations: Mapping[int, Relation],
+        exported: str,
+    ) -> None:
+        from orchestrator.spark.postgres_copy import NAME
+
+        used = sorted({one for _, emitted in division.by_spark for one in emitted.sources})
+        for oid in {oid for oid, _ in used}:
+            relation = relations[oid]
+            columns = [relation.column(attnum) for one, attnum in used if one == oid]
+            carried = [column.name for column in columns if read_as(column).carried]
+            reader = session.read.format(NAME).option("dsn", self.dsn)
+            reader = reader.option("table", Identifier(relation.schema, relation.name).as_string())
+            reader = reader.option("columns", json.dumps([column.name for column in columns]))
+            reader = reader.option("astext", json.dumps(carried)).option("whole", "true")
+            reader = reader.option("snapshot", exported).option("pages", str(_PAGES))
+            reader = reader.option("locktimeout", _WAIT)
+            frame = reader.load().toDF(*(f"c{column.attnum}" for column in columns))
+            frame.createOrReplaceTempView(source_name(oid))
+
+    def _write(
+        self,
+        control: Connection[Any],
+        frame: Any,
+        state: StateTable,
+        emitted: Emitted,
+        names: Names,
+    ) -> tuple[ledger.Load, int]:
+        from orchestrator.spark.postgres_copy import NAME, described
+
+        columns = tuple(Column(one.name, one.name, one.type) for one in emitted.staged)
+        table = names.table(state.role)
+        load = ledger.begin(
+            control,
+            ledger.Target(QualifiedName(table, "idivm_state"), None),
+            mode="append",
+            columns=columns,
+            key=(),
+            quarantine=False,
+            command=secrets.token_hex(16),
+            sources=[{"state": table}],
+            layout=catalog_loads.STATE,
+        )
+        try:
+            task = CopyTask(self.dsn, load.id, tuple(column.name for column in columns))
+            with watch_copying(self.dsn, load.id, table, None, self.say):
+                writer = frame.write.format(NAME).option("dsn", self.dsn)
+                writer.option("task", described(task)).mode("append").save()
+            return load, catalog_loads.parts_written(control, load.id)
+        except BaseException:
+            catalog_loads.end(control, load.id)
+            raise
+
+
+def dsn_of(connection: Connection[Any]) -> str:
+    """How Spark's tasks reach the database that a connection is to."""
+    parameters = connection.info.get_parameters()
+    password = connection.info.password
+    return psycopg.conninfo.make_conninfo(
+        **{**parameters, **({"password": password} if password else {})}
+    )
+
+
+def _forget(session: SparkSession, division: Division) -> None:
+    for state, emitted in division.by_spark:
+        session.catalog.dropTempView(state_name(state.role))
+        for oid, _ in emitted.sources:
+            session.catalog.dropTempView(source_name(oid))
+
+
+def _refused(plan: MaintenancePlan) -> tuple[Initialised, ...]:
+    """Why no state of a plan is computed by Spark, if that is so."""
+    reason = ""
+    if plan.moving:
+        reason = plan.moving[0]
+    elif tables_of(plan) is None:
+        reason = f"the strategy {plan.strategy} tells rows apart by PostgreSQL's digests"
+    return (Initialised(plan.content, "PostgreSQL", reason),) if reason else ()
+
+
+def _snapshot(connection: Connection[Any]) -> tuple[str, str]:
+    """The snapshot of the open transaction, and the name under which others may have it."""
+    # It is idle while Spark works.
+    connection.execute(
+        "SELECT set_config(s, '0', true) FROM unnest(%s::text[]) AS s"
+        " WHERE current_setting(s, true) IS NOT NULL",
+        [["idle_in_transaction_session_timeout", "transaction_timeout"]],
+    )
+    row = connection.execute("SELECT pg_current_snapshot()::text, pg_export_snapshot()").fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+@contextmanager
+def _as_in_a_refresh(connection: Connection[Any], plan: MaintenancePlan) -> Iterator[None]:
+    """Gives the open transaction the settings under which a refresh runs, for a block."""
+    settings = {**dict(plan.settings), "search_path": emit.SEARCH_PATH, "row_security": "off"}
+    before = connection.execute(
+        "SELECT s, current_setting(s) FROM unnest(%s::text[]) AS s", [list(settings)]
+    ).fetchall()
+    change = "SELECT set_config(%s, %s, true)"
+    for name, value in settings.items():
+        connection.execute(change, [name, value])
+    yield
+    for name, value in before:
+        connection.execute(change, [name, value])
+
+
+def _kinds(relation: Relation) -> dict[int, Kind | InexactError]:
+    """What the columns of a table are read as, or why they are not."""
+    kinds: dict[int, Kind | InexactError] = {}
+    for column in relation.columns:
+        try:
+            kinds[column.attnum] = read_as(column)
+        except InexactError as reason:
+            kinds[column.attnum] = reason
+    return kinds
+
+
+def _folded(connection: Connection[Any], text: str) -> tuple[str, str | None]:
+    """The type and the text of a constant expression, which a tree was written as."""
+    try:
+        with connection.transaction():
+            row = connection.execute(
+                SQL("SELECT pg_typeof(c)::text, c::text FROM (SELECT {} AS c) AS q").format(
+                    SQL(text)
+                )
+            ).fetchone()
+    except psycopg.Error as error:
+        raise InexactError(f"{text}, which is no value") from error
+    assert row is not None
+    return row[0], row[1]
+
+
+def _moved(load: ledger.Load, emitted: Emitted) -> Composed:
+    """The rows of a state from what Spark has made."""
+    return SQL("SELECT {} FROM {} AS {}").format(
+        # Written by the generator from trees: every name in it is quoted where it must be.
+        SQL(", ").join(SQL(dialect.write(tree)) for tree in emitted.shown),
+        staging_table(load.id),
+        Identifier(ROW),
+    )
+
+
+def _reason(error: Exception) -> str:
+    """What a failed job says, in one line."""
+    from orchestrator.spark.failures import failed
+
+    # What a task or the planning of a source has raised stands at the end of a trace.
+    told = re.findall(r"^\s*(?:psycopg|pyarrow)\.[\w.]+: (.+)", str(error), re.MULTILINE)
+    said = told[-1] if told else str(failed(error) or error)
+    return " ".join(said.split())[:300]

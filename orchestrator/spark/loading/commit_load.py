@@ -1,0 +1,287 @@
+"""The end of a load: one transaction that moves the rows of all its tables where they belong.
+
+The statements are ordinary DML, so that change capture, triggers and constraints see the rows as
+they see any others. `replace` writes only what differs, where there is a key to compare by: readers
+and older snapshots see the old content until the commit, and maintained views get small changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+from psycopg.sql import SQL, Composed, Identifier
+
+from orchestrator.frontend import catalog
+from orchestrator.frontend.facts import ForeignKey, Relation
+from orchestrator.runtime.catalog import loads as catalog_loads
+from orchestrator.runtime.catalog.loads import PART, POSITION, staging_table
+from orchestrator.runtime.search_path import users_path
+from orchestrator.spark.errors import LoadError
+from orchestrator.spark.loading.ledger import Load, plain
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What the end of a load did to its table."""
+
+    read: int
+    loaded: int
+    removed: int
+    rejected: int
+
+
+class IncompleteError(LoadError):
+    """Partitions are missing in the ledger: the server has crashed meanwhile."""
+
+
+def in_order(loads: Sequence[Load]) -> list[Load]:
+    """The loads with referenced tables before those that reference them."""
+    waiting = {load.target.relation.oid: load for load in loads if load.target.relation is not None}
+    ordered = [load for load in loads if load.target.relation is None]
+    while waiting:
+        free = [
+            oid
+            for oid, load in waiting.items()
+            if not {key.target for key in _references(load)} & (set(waiting) - {oid})
+        ]
+        # Tables that reference each other in a circle go in any order: deferred checks may do.
+        for oid in free or list(waiting)[:1]:
+            ordered.append(waiting.pop(oid))
+    return ordered
+
+
+def finish(connection: Connection[Any], loads: Sequence[tuple[Load, int]]) -> dict[int, Moved]:
+    """Moves the rows of loads, given with their numbers of partitions, in the open transaction."""
+    parts = {load.id: number for load, number in loads}
+    ordered = in_order([load for load, _ in loads])
+    connection.execute("SET CONSTRAINTS ALL DEFERRED")
+    for load in ordered:
+        lock_and_verify(connection, load, parts[load.id])
+    # Children leave before their parents, and parents come before their children.
+    removed = {load.id: _remove(connection, load) for load in reversed(ordered)}
+    return {load.id: _move(connection, load, removed[load.id]) for load in ordered}
+
+
+def lock_and_verify(connection: Connection[Any], load: Load, parts: int) -> None:
+    """Refuses a load of which partitions are missing, and keeps others from it."""
+    there = catalog_loads.parts_in_place(connection, load.id)
+    if there is None:
+        raise LoadError(f"Load {load.id} was given up meanwhile.")
+    if there != parts:
+        raise IncompleteError(
+            f"Of {parts} partitions for {plain(load.target.name)} only {there} are in the database, "
+            "which must have crashed meanwhile: run the load again with --resume."
+        )
+    if load.mode != "append" or load.quarantine:  # then it is joined with other tables
+        connection.execute(SQL("ANALYZE {}").format(staging_table(load.id)))
+
+
+def _remove(connection: Connection[Any], load: Load) -> int:
+    """For `replace`, takes away the rows that the source does not have."""
+    table = load.target.relation
+    if load.mode != "replace" or table is None:
+        return 0
+    name = Identifier(table.schema, table.name)
+    statement = SQL("DELETE FROM {} AS t").format(name)
+    if compares(load):
+        statement += SQL(" WHERE NOT EXISTS (SELECT FROM {} AS s WHERE {})").format(
+            staging_table(load.id), _same(connection, table, load.key)
+        )
+    return _write(connection, statement)
+
+
+def compares(load: Load) -> bool:
+    """Whether `replace` can compare rows: by a key, and by all that there is in them."""
+    table = load.target.relation
+    if table is None or not load.key or set(load.key) - {one.name for one in load.columns}:
+        return False
+    own = {column.name for column in table.columns if not column.generated}
+    return own == {column.name for column in load.columns}
+
+
+def _move(connection: Connection[Any], load: Load, removed: int) -> Moved:
+    table = load.target.relation
+    if load.quarantine:
+        _reject_clashes(connection, load)
+    if table is None:
+        _create(connection, load)
+    names = SQL(", ").join(Identifier(column.name) for column in load.columns)
+    statement = SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
+        _name(connection, load), names, names, staging_table(load.id)
+    )
+    if table is not None and (load.mode == "upsert" or (load.mode == "replace" and compares(load))):
+        statement += _on_conflict(load, table)
+    loaded = _write(connection, statement)
+    if table is None and load.key:
+        connection.execute(
+            SQL("ALTER TABLE {} ADD PRIMARY KEY ({})").format(
+                _name(connection, load), SQL(", ").join(map(Identifier, load.key))
+            )
+        )
+    read, rejected = catalog_loads.note_done(
+        connection, load.id, _name(connection, load).as_string(connection), loaded
+    )
+    return Moved(read, loaded, removed, rejected)
+
+
+def _write(connection: Connection[Any], statement: Composed) -> int:
+    """Changes a user's table, whose triggers find names as they do for the user's own statements."""
+    with users_path(connection):
+        return connection.execute(statement).rowcount
+
+
+def _name(connection: Connection[Any], load: Load) -> Identifier:
+    table, name = load.target.relation, load.target.name
+    if table is not None:
+        return Identifier(table.schema, table.name)
+    if name.schema:
+        return name.identifier
+    with users_path(connection):
+        row = connection.execute("SELECT pg_catalog.current_schema()").fetchone()
+    assert row is not None
+    return Identifier(row[0], name.name)
+
+
+def _create(connection: Connection[Any], load: Load) -> None:
+    listed = [SQL("{} {}").format(Identifier(one.name), SQL(one.type)) for one in load.columns]
+    connection.execute(
+        SQL("CREATE TABLE {} ({})").format(_name(connection, load), SQL(", ").join(listed))
+    )
+
+
+def _on_conflict(load: Load, table: Relation) -> Composed:
+    changing = [column.name for column in load.columns if column.name not in load.key]
+    key = SQL(", ").join(map(Identifier, load.key))
+    if not changing:
+        return SQL(" ON CONFLICT ({}) DO NOTHING").format(key)
+    exact = {column.name for column in table.columns if column.exact}
+    return SQL(" ON CONFLICT ({}) DO UPDATE SET {} WHERE {}").format(
+        key,
+        SQL(", ").join(SQL("{0} = excluded.{0}").format(Identifier(one)) for one in changing),
+        # A row that stays as it is costs nothing, neither here nor in the views that read it.
+        SQL(" OR ").join(
+            SQL(
+                # Without the cast PostgreSQL would compare the fields one by one.
+                "ROW({1}.{0})::pg_catalog.record OPERATOR(pg_catalog.*<>) ROW(excluded.{0})"
+                if one in exact
+                else "ROW({1}.{0}::pg_catalog.text)::pg_catalog.record OPERATOR(pg_catalog.*<>)"
+                " ROW(excluded.{0}::pg_catalog.text)"
+            ).format(Identifier(one), Identifier(table.name))
+            for one in changing
+        ),
+    )
+
+
+def _same(
+    connection: Connection[Any],
+    table: Relation,
+    columns: Sequence[str],
+    staged: Sequence[str] | None = None,
+) -> Composed:
+    """Whether a row t of a table has the key of a row s, by the equality that keys of its types use."""
+    types = {column.name: column.type_oid for column in table.columns}
+    equal = catalog.equality_operators(connection, [types[column] for column in columns])
+    return SQL(" AND ").join(
+        SQL("t.{} OPERATOR({}) s.{}").format(
+            Identifier(there), equal[types[there]], Identifier(here)
+        )
+        for there, here in zip(columns, staged or columns, strict=True)
+    )
+
+
+def _references(load: Load) -> tuple[ForeignKey, ...]:
+    return load.target.relation.foreign_keys if load.target.relation else ()
+
+
+def _reject_clashes(connection: Connection[Any], load: Load) -> None:
+    """Puts aside rows that are fine by themselves but not beside the others."""
+    table = load.target.relation
+    if table is None:
+        _reject_nulls(connection, load)
+        _reject_twice(connection, load, load.key)
+        return
+    loaded = {column.name for column in load.columns}
+    for key in table.usable_keys:
+        names = [table.column(attnum).name for attnum in key.columns]
+        if not set(names) <= loaded:
+            continue
+        _reject_twice(connection, load, names)
+        meets = load.mode == "append" or (load.mode == "upsert" and set(names) != set(load.key))
+        if meets:
+            there = SQL("SELECT s.ctid FROM {} AS s WHERE EXISTS (SELECT FROM {} AS t WHERE {})")
+            taken = there.format(
+                staging_table(load.id), _name(connection, load), _same(connection, table, names)
+            )
+            _reject(connection, load, names, taken, "the table has a row with the same key")
+    for reference in table.foreign_keys:
+        names = [table.column(attnum).name for attnum in reference.columns]
+        if set(names) <= loaded:
+            _reject(
+                connection,
+                load,
+                names,
+                _dangling(connection, load, reference, names),
+                f"the row that it refers to is missing ({reference.name})",
+            )
+
+
+def _reject_nulls(connection: Connection[Any], load: Load) -> None:
+    """Puts aside rows without a key, of a table that is made with one."""
+    for name in load.key:
+        missing = SQL("SELECT ctid FROM {} WHERE {} IS NULL").format(
+            staging_table(load.id), Identifier(name)
+        )
+        _reject(connection, load, [name], missing, "the column of a key must not be NULL")
+
+
+def _reject_twice(connection: Connection[Any], load: Load, names: Sequence[str]) -> None:
+    if names:
+        reason = "the source has a row before it with the same key"
+        _reject(connection, load, names, _twice(load, names), reason)
+
+
+def _twice(load: Load, names: Sequence[str]) -> Composed:
+    return SQL(
+        "SELECT ctid FROM (SELECT ctid, row_number() OVER (PARTITION BY {} ORDER BY {}, {}) AS n"
+        " FROM {}) AS s WHERE n > 1"
+    ).format(
+        SQL(", ").join(map(Identifier, names)),
+        Identifier(PART),
+        Identifier(POSITION),
+        staging_table(load.id),
+    )
+
+
+def _dangling(
+    connection: Connection[Any], load: Load, reference: ForeignKey, names: Sequence[str]
+) -> Composed:
+    other = catalog.relations(connection, [reference.target])[reference.target]
+    targets = [other.column(attnum).name for attnum in reference.target_columns]
+    found = SQL("EXISTS (SELECT FROM {} AS t WHERE {})").format(
+        Identifier(other.schema, other.name), _same(connection, other, targets, names)
+    )
+    if load.target.relation is not None and other.oid == load.target.relation.oid:
+        found += SQL(" OR EXISTS (SELECT FROM {} AS t WHERE {})").format(
+            staging_table(load.id), _same(connection, other, targets, names)
+        )
+    return SQL("SELECT s.ctid FROM {} AS s WHERE {} AND NOT ({})").format(
+        staging_table(load.id),
+        SQL(" AND ").join(SQL("s.{} IS NOT NULL").format(Identifier(name)) for name in names),
+        found,
+    )
+
+
+def _reject(
+    connection: Connection[Any], load: Load, names: Sequence[str], rows: Composed, reason: str
+) -> None:
+    values = SQL(" || ', ' || ").join(
+        SQL("coalesce({}::text, 'NULL')").format(Identifier(name)) for name in names
+    )
+    shown = SQL(" || chr(9) || ").join(
+        SQL("coalesce({}::text, '\\N')").format(Identifier(column.name)) for column in load.columns
+    )
+    told = SQL("{} || ': (' || {} || ')'").format(reason, values)
+    catalog_loads.reject(connection, load.id, rows, ", ".join(names), told, shown)

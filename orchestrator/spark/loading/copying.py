@@ -1,0 +1,361 @@
+"""A task's part of a load: its partition into the staging table, once, whatever happens to the task.
+
+The rows and the partition's line in the ledger are one transaction. Of several attempts at a
+partition one gets its line in; the others violate the ledger's key and leave nothing. A task needs
+memory for one batch and its text, not for its partition.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import psycopg
+from psycopg import Connection
+from psycopg.errors import DataError, ForeignKeyViolation, IntegrityError, UniqueViolation
+from psycopg.sql import SQL, Composed, Identifier, Literal
+
+from orchestrator.runtime.catalog import loads as catalog_loads
+from orchestrator.runtime.catalog.loads import PART, POSITION, Rejected, staging_table
+from orchestrator.runtime.search_path import PIN
+from orchestrator.runtime.sessions import open_session
+from orchestrator.spark.errors import LoadError
+from orchestrator.spark.formats.arrow import pa
+from orchestrator.spark.formats.blocks import (
+    Block,
+    Range,
+    Reader,
+    Torn,
+    blocks,
+    in_rows,
+    places,
+    read_again,
+)
+from orchestrator.spark.formats.csv_rows import CsvReader
+from orchestrator.spark.loading.encode import Lines, encode
+
+CORRUPT = "idivm_corrupt"
+"""The column that has why a row could not be taken apart; NULL for others."""
+
+_CHUNK = 1 << 18
+_FEW = 64
+_SETTINGS = (
+    b"SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0; "
+    + PIN
+)
+
+
+@dataclass(frozen=True)
+class CopyTask:
+    """What every task of a load is told."""
+
+    dsn: str
+    load: int
+    columns: tuple[str, ...]
+    quarantine: bool = False
+    most_rejected: int = 10_000
+    as_json: tuple[str, ...] = ()
+    """The columns whose arrays become JSON, by the names that the source has for them."""
+    as_double: tuple[str, ...] = ()
+    """The columns that hold numbers of double precision, by the same names."""
+    places: Mapping[str, int] = field(default_factory=dict)
+    """For columns of times that may be finer than their type, how many decimal places it has."""
+    table: str = ""
+    """The table's name for messages."""
+    attended: bool = True
+    """Whether the session of a driver holds the load."""
+
+
+@dataclass(frozen=True)
+class PartResult:
+    """What became of a partition."""
+
+    part: int
+    rows_read: int
+    rows_rejected: int
+
+
+class BadRowError(LoadError):
+    """A row that cannot be loaded, in a load that stops at it."""
+
+
+def copy_partition(task: CopyTask, part: int, attempt: int, batches: Iterable[Any]) -> PartResult:
+    """Writes a partition into the staging table and the ledger, unless another attempt has."""
+    return _once(task, part, attempt, lambda writer: writer.write(batches))
+
+
+def copy_ranges(
+    task: CopyTask, reader: Reader, part: int, attempt: int, ranges: Sequence[Range]
+) -> PartResult:
+    """Does the same with ranges of files of text."""
+    return _once(task, part, attempt, lambda writer: writer.write_ranges(reader, ranges))
+
+
+def copy_slice(
+    task: CopyTask, reader: Reader, part: int, ranges: Iterable[Sequence[Range]]
+) -> Iterator[PartResult]:
+    """What a task of Spark does with its slice of the ranges."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    listed = list(chain.from_iterable(ranges))
+    yield copy_ranges(task, reader, part, context.taskAttemptId(), listed)
+
+
+def _once(task: CopyTask, part: int, attempt: int, write: Callable[[_Writer], None]) -> PartResult:
+    with open_session(
+        task.dsn, autocommit=False, application_name=f"idivm load {task.load}"
+    ) as connection:
+        connection.execute(_SETTINGS)
+        if not task.attended:
+            catalog_loads.attend(connection, task.load)
+        if done := _done(connection, task.load, part):
+            return done
+        writer = _Writer(connection, task, part)
+        try:
+            write(writer)
+            catalog_loads.note_part(
+                *(connection, task.load, part, attempt),
+                read=writer.read,
+                size=writer.bytes,
+                rejected=writer.rejected,
+            )
+            connection.commit()
+            return PartResult(part, writer.read, len(writer.rejected))
+        except UniqueViolation:
+            connection.rollback()
+            if done := _done(connection, task.load, part):
+                return done
+            raise
+        except ForeignKeyViolation as error:
+            raise LoadError(f"Load {task.load} was given up meanwhile.") from error
+        except _StoppedError as stop:
+            connection.rollback()
+            catalog_loads.keep_rejected(connection, task.load, part, [stop.row])
+            connection.commit()
+            row = stop.row
+            place = f"{row.file}, line {row.line}" if row.file else f"Row {row.position}"
+            raise BadRowError(f"{place}: {row.reason}") from stop.__cause__
+
+
+def _done(connection: Connection[Any], load: int, part: int) -> PartResult | None:
+    row = catalog_loads.part_done(connection, load, part)
+    return PartResult(part, *row) if row else None
+
+
+class _StoppedError(Exception):
+    def __init__(self, row: Rejected) -> None:
+        super().__init__(row.reason)
+        self.row = row
+
+
+class _Writer:
+    """Streams one partition; counts what it reads and keeps what it leaves out."""
+
+    def __init__(self, connection: Connection[Any], task: CopyTask, part: int) -> None:
+        self.connection = connection
+        self.task = task
+        self.part = part
+        self.read = 0
+        self.bytes = 0
+        self.rejected: list[Rejected] = []
+        self.reader: Reader | None = None
+        self.raw = False
+        self.sent: list[tuple[int, Block, int]] = []
+        """Of each block that was copied: how many rows are before it, where it begins, its size."""
+        names = [*((PART, POSITION) if task.quarantine else ()), *task.columns]
+        self.statement: Composed = SQL("COPY {} ({}) FROM STDIN").format(
+            staging_table(task.load), SQL(", ").join(map(Identifier, names))
+        )
+
+    def write(self, batches: Iterable[Any]) -> None:
+        """Writes batches of Arrow, whose rows are told by their places in the partition."""
+        self._write(self._numbered(batches))
+
+    def write_ranges(self, reader: Reader, ranges: Iterable[Range]) -> None:
+        """Writes the rows of files, which are told by their places among the ranges' bytes."""
+        self.reader = reader
+        # PostgreSQL takes lines of CSV apart faster than anyone.
+        if isinstance(reader, CsvReader) and not reader.spans_lines and not self.task.quarantine:
+            self.raw = True
+            self.statement += SQL(" (FORMAT csv, DELIMITER {}, QUOTE {}, NULL {})").format(
+                *(Literal(one.decode()) for one in (reader.separator, reader.quote, reader.null))
+            )
+            self._copy_all(self._lines(reader, ranges))
+        else:
+            self._write(self._taken_apart(reader, ranges))
+
+    def _write(self, batches: Iterable[tuple[Any, Any]]) -> None:
+        if not self.task.quarantine:
+            encoded = (self._encoded(batch) for batch, _ in batches)
+            self._copy_all(lines.data(0, len(lines)) for lines in encoded)
+            return
+        for batch, positions in batches:
+            self._copy_sound(self._encoded(batch, (self.part, positions)), positions)
+
+    def _encoded(self, batch: Any, numbering: tuple[int, Any] | None = None) -> Lines:
+        return encode(batch, numbering, self.task.as_json, self.task.as_double, self.task.places)
+
+    def _lines(self, reader: CsvReader, ranges: Iterable[Range]) -> Iterator[bytes]:
+        for block in chain.from_iterable(map(blocks, ranges)):
+            self.sent.append((self.read, replace(block, data=b""), len(block.data)))
+            lines = reader.lines(block)
+            if isinstance(lines, Torn):
+                raise _StoppedError(
+                    self._at(Rejected(0, None, lines.reason, lines.content), block, lines.at)
+                )
+            data, number = lines
+            self.read += number
+            yield data
+
+    def _taken_apart(self, reader: Reader, ranges: Iterable[Range]) -> Iterator[tuple[Any, Any]]:
+        before = sound = 0
+        for one in ranges:
+            for block in in_rows(blocks(one), reader):
+                rows = reader.take_apart(block)
+                offset = before + block.start - one.start
+                for torn in rows.torn:
+                    row = Rejected(offset + torn.at, None, torn.reason, torn.content)
+                    stops = torn.ends or not self.task.quarantine
+                    self._leave_out(self._at(row, block, torn.at) if stops else row, torn.ends)
+                self.read += len(rows.starts) + len(rows.torn)
+                if not self.task.quarantine:
+                    self.sent.append((sound, replace(block, data=b""), len(block.data)))
+                    sound += len(rows.starts)
+                if len(rows.starts):
+                    batch = pa.RecordBatch.from_arrays(list(rows.columns), self.task.columns)
+                    yield batch, offset + np.asarray(rows.starts)
+            before += one.end - one.start
+
+    def _at(self, row: Rejected, block: Block, start: int) -> Rejected:
+        """Adds the place of a row that begins at a byte of a block."""
+        assert self.reader is not None
+        place = block.start + start
+        number, line = places(block.path, [place], self.reader)[place]
+        return replace(row, file=block.path, row=number, line=line)
+
+    def _numbered(self, batches: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Each batch without rows that are torn, and the place in the partition of every row."""
+        for batch in batches:
+            first = self.read + 1
+            self.read += batch.num_rows
+            positions = np.arange(first, first + batch.num_rows)
+            if CORRUPT in batch.schema.names:
+                torn = batch.column(CORRUPT)
+                batch = batch.drop_columns([CORRUPT])
+                if torn.null_count < len(torn):
+                    sound = torn.is_null().to_numpy(zero_copy_only=False)
+                    for place in np.flatnonzero(~sound).tolist():
+                        ends, reason, content = torn[place].as_py().split("\n", 2)
+                        row = Rejected(first + place, None, reason, content)
+                        self._leave_out(row, bool(ends))
+                    batch, positions = batch.filter(torn.is_null()), positions[sound]
+            if batch.num_rows:
+                yield batch, positions
+
+    def _copy_all(self, texts: Iterable[Any]) -> None:
+        """One COPY for the whole partition, which ends at the first row that is no good."""
+        try:
+            with self.connection.cursor().copy(self.statement) as copy:
+                for text in texts:
+                    self._send(copy, memoryview(text))
+        except (DataError, IntegrityError) as error:
+            line = _line(error, self.task.load)
+            if line is None:
+                raise
+            # Nothing was left out before it, so that lines are rows.
+            raise _StoppedError(
+                self._placed(_rejected(error, line, _quoted(error), self.task), line - 1)
+            ) from error
+
+    def _placed(self, rejected: Rejected, row: int) -> Rejected:
+        """Adds the place in the file of a row that was copied, if this task has read the file."""
+        if self.reader is None:
+            return rejected
+        after = bisect_left(self.sent, row + 1, key=lambda one: one[0])
+        before, block, size = self.sent[after - 1]
+        rows = self.reader.take_apart(read_again(block, size))
+        torn = {one.at: one.reason for one in rows.torn} if self.raw else {}
+        start = sorted([*map(int, rows.starts), *torn])[row - before]
+        reason = torn.get(start, rejected.reason)
+        return self._at(replace(rejected, reason=reason), block, start)
+
+    def _copy_sound(self, lines: Lines, positions: Any) -> None:
+        """The rows of a batch that PostgreSQL takes; those before the one it names are among them."""
+        start, step = 0, len(lines)
+        while start < len(lines):
+            end = min(len(lines), start + step)
+            try:
+                self._copy_range(lines, start, end)
+                start, step = end, step * 4
+            except (DataError, IntegrityError) as error:
+                line = _line(error, self.task.load)
+                if line is None:
+                    raise
+                bad = start + line - 1
+                if bad > start:
+                    self._copy_range(lines, start, bad)
+                content = lines.text(bad).split("\t", 2)[2]
+                self._leave_out(_rejected(error, int(positions[bad]), content, self.task))
+                start, step = bad + 1, _FEW
+
+    def _copy_range(self, lines: Lines, start: int, end: int) -> None:
+        with self.connection.transaction(), self.connection.cursor().copy(self.statement) as copy:
+            self._send(copy, lines.data(start, end))
+
+    def _send(self, copy: Any, data: memoryview) -> None:
+        for begin in range(0, len(data), _CHUNK):
+            copy.write(data[begin : begin + _CHUNK])
+        self.bytes += len(data)
+
+    def _leave_out(self, row: Rejected, ends: bool = False) -> None:
+        if ends or not self.task.quarantine:
+            raise _StoppedError(row)
+        self.rejected.append(row)
+        if len(self.rejected) > self.task.most_rejected:
+            raise LoadError(
+                f"More than {self.task.most_rejected:,} rows of one partition are bad, lastly: "
+                f"{row.reason}. Check format and options, or allow more (--max-bad-rows)."
+            )
+
+
+def _line(error: psycopg.Error, load: int) -> int | None:
+    """The line that a COPY broke off at, in whatever language the server speaks."""
+    # Where the value is JSON, lines about that come before.
+    match = re.search(rf"^COPY l{load}\D+(\d+)", error.diag.context or "", re.MULTILINE)
+    return int(match[1]) if match else None
+
+
+def _rejected(error: psycopg.Error, position: int, content: str, task: CopyTask) -> Rejected:
+    context = r"^COPY l\d+\D+\d+, \S+ (.+?)(?:: (\".*\"))?$"
+    match = re.search(context, error.diag.context or "", re.MULTILINE | re.DOTALL)
+    column = error.diag.column_name or (match[1] if match else None)
+    reason = error.diag.message_primary or str(error)
+    if column not in task.columns:
+        return Rejected(position, None, _in_users_words(reason, task), content)
+    value = match[2] if match else None
+    if value and value not in reason:
+        reason = f"{reason}: {value}"
+    return Rejected(position, column, _in_users_words(reason, task), content)
+
+
+def _in_users_words(reason: str, task: CopyTask) -> str:
+    """A message of the server's with the name of the table in place of the staging table's."""
+    return reason.replace(f'"l{task.load}"', f'"{task.table}"') if task.table else reason
+
+
+def _quoted(error: psycopg.Error) -> str:
+    """What the message shows of the row: the value, or the line."""
+    match = re.search(r': "(.*)"$', error.diag.context or "", re.MULTILINE)
+    return match[1] if match else ""
+
+
+def corrupt(torn: Torn) -> str:
+    """What the column of rows that could not be taken apart holds."""
+    return f"{'ends' if torn.ends else ''}\n{torn.reason}\n{torn.content}"

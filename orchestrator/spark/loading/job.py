@@ -1,0 +1,110 @@
+"""Load files: several tables in one job, written in TOML.
+
+    on_bad_row = "quarantine"          # what stands above holds for every table
+
+    [[table]]
+    into = "parts"
+    source = ["parts/*.csv"]
+
+    [[table]]
+    into = "devices_parts"
+    source = "devices_parts.parquet"
+    where = "did > 0"
+
+Paths are relative to the file. The order of the tables does not matter: foreign keys decide it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import NotFoundError, UsageError
+from orchestrator.spark.loading.report import TableLoad
+from orchestrator.spark.loading.sources import Source
+
+_SOURCE = {"format": str, "where": str, "select": str, "partitions": int}
+_TABLE = {"mode": str, "create": bool, "on_bad_row": str, "max_bad_rows": int}
+_KNOWN = {*_SOURCE, *_TABLE, "into", "source", "options", "key"}
+
+
+def tables_of(source: Any, into: str | None, said: Mapping[str, Any]) -> list[TableLoad]:
+    """What a call of `Orchestrator.load` asks for: a load file, a DataFrame, or paths."""
+    if into is None:
+        if isinstance(source, (str, Path)) and Path(source).suffix == ".toml":
+            return read_job(Path(source), said)
+        raise UsageError("Name the table to load, or give a load file (.toml).")
+    here = Path()
+    if hasattr(source, "sparkSession"):
+        return [replace(_table(here, {**said, "into": into, "source": "frame:"}), frame=source)]
+    paths = [source] if isinstance(source, (str, Path)) else list(source)
+    return [_table(here, {**said, "into": into, "source": [str(path) for path in paths]})]
+
+
+def read_job(path: Path, defaults: Mapping[str, Any] | None = None) -> list[TableLoad]:
+    """The tables of a load file; `defaults` hold where the file says nothing."""
+    try:
+        parsed = _toml().loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NotFoundError(f"Cannot read {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not TOML: {error}.") from error
+    tables = parsed.pop("table", None)
+    if not isinstance(tables, list) or not tables:
+        raise UsageError(f"{path} names no table: each begins with a line [[table]].")
+    shared = {**(defaults or {}), **parsed}
+    return [_table(path, {**shared, **table}) for table in tables]
+
+
+def _table(path: Path, said: Mapping[str, Any]) -> TableLoad:
+    for name in said:
+        if name not in _KNOWN:
+            raise UsageError(
+                f"The load has an unknown entry {name}; take {', '.join(sorted(_KNOWN))}."
+            )
+    for name, kind in {**_SOURCE, **_TABLE, "into": str}.items():
+        if name in said and not isinstance(said[name], kind):
+            raise UsageError(f"The value of {name} must be a {kind.__name__}.")
+    if "into" not in said or "source" not in said:
+        raise UsageError("Each table of a load needs both into and source.")
+    source = Source(
+        paths=tuple(_beside(path, one) for one in _listed("source", said["source"])),
+        options={name: _option(value) for name, value in said.get("options", {}).items()},
+        **{name: said[name] for name in _SOURCE if name in said},
+    )
+    return TableLoad(
+        into=said["into"],
+        source=source,
+        key=tuple(_listed("key", said.get("key", []))),
+        **{name: said[name] for name in _TABLE if name in said},
+    )
+
+
+def _beside(path: Path, source: str) -> str:
+    if re.match(r"[a-z][a-z0-9+.-]+:", source):
+        return source
+    return str(path.parent / source)
+
+
+def _listed(name: str, value: Any) -> Sequence[str]:
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+        raise UsageError(f"The value of {name} must be a text or a list of texts.")
+    return values
+
+
+def _option(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _toml() -> Any:
+    for name in ("tomllib", "tomli"):
+        try:
+            return import_module(name)
+        except ImportError:
+            continue
+    raise UsageError("Reading TOML needs Python 3.11 or newer, or the package tomli.")

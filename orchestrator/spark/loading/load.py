@@ -1,0 +1,456 @@
+"""`idivm load`: from sources to tables, in stages that can be killed and gone on with."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import Connection
+
+from orchestrator.errors import UsageError
+from orchestrator.frontend.statements import parse_name
+from orchestrator.runtime.catalog import loads as catalog_loads
+from orchestrator.runtime.catalog import readers as catalog_readers
+from orchestrator.runtime.diagnosis import inspection
+from orchestrator.runtime.search_path import leave_path_to_triggers
+from orchestrator.spark.errors import LoadError
+from orchestrator.spark.failures import failed
+from orchestrator.spark.formats.jdbc import with_driver
+from orchestrator.spark.initial.states import States, dsn_of
+from orchestrator.spark.loading import ledger
+from orchestrator.spark.loading.commit_load import Moved, compares, finish
+from orchestrator.spark.loading.copying import CopyTask, copy_slice
+from orchestrator.spark.loading.effects import (
+    CHOICES,
+    Change,
+    Decision,
+    changed_rows,
+    decide,
+    uncaptured,
+    with_those_above,
+)
+from orchestrator.spark.loading.opening import Opened, layout_of, open_table, prepared
+from orchestrator.spark.loading.progress import Say, silent, watch_copying, watch_moving
+from orchestrator.spark.loading.rejects import locate
+from orchestrator.spark.loading.report import LoadedTable, LoadReport, RejectedRow, TableLoad
+from orchestrator.spark.loading.sources import cut, layout
+from orchestrator.spark.session import default_master, derived, spark_session
+from orchestrator.spark.types import handling
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MODES = ("append", "replace", "upsert")
+ON_BAD_ROW = ("stop", "quarantine")
+_SHOWN = 10
+
+SETTINGS: dict[str, object] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.redaction.options.regex": "(?i)url|dsn|task|password|secret",
+    # What does not fit is an error, in every session.
+    "spark.sql.ansi.enabled": True,
+    "spark.sql.ansi.doubleQuotedIdentifiers": False,
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.variable.substitute": False,
+    "spark.sql.files.ignoreCorruptFiles": False,
+    "spark.sql.files.ignoreMissingFiles": False,
+    # Files mean the same in every session.
+    "spark.sql.orc.impl": "native",
+    "spark.sql.parquet.binaryAsString": False,
+    "spark.sql.parquet.inferTimestampNTZ.enabled": True,
+    "spark.sql.parquet.int96TimestampConversion": False,
+    "spark.sql.parquet.fieldId.read.enabled": False,
+}
+"""What a session for loads needs beyond the ordinary."""
+
+_JAVA: dict[str, object] = {"spark.executor.defaultJavaOptions": "-Duser.timezone=UTC"}
+"""What Spark has to be started with."""
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.stages: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stages[name] = self.stages.get(name, 0.0) + time.perf_counter() - started
+
+
+def run(
+    connection: Connection[Any],
+    tables: Sequence[TableLoad],
+    *,
+    master: str | None = None,
+    config: Mapping[str, object] | None = None,
+    views: str = "auto",
+    resume: bool = False,
+    again: bool = False,
+    spark: SparkSession | None = None,
+    say: Say = silent,
+) -> tuple[LoadReport, Decision]:
+    """Loads tables; all of them change in one transaction, and the views are left to the caller."""
+    _check(tables, views)
+    # Wrong names are told before Spark takes its seconds to start.
+    for table in tables:
+        ledger.require(ledger.target_named(connection, parse_name(table.into)), table.create)
+    clock = _Clock()
+    with ExitStack() as stack:
+        if spark is None:
+            frame = next((table.frame for table in tables if table.frame is not None), None)
+            if frame is not None:
+                spark = frame.sparkSession
+        lent = spark is not None
+        if spark is not None:
+            spark = stack.enter_context(derived(spark, SETTINGS))
+        else:
+            with clock.stage("start of Spark"):
+                say("starting Spark")
+                urls = [path for table in tables for path in table.source.paths]
+                settings = with_driver({**SETTINGS, **_JAVA, **(config or {})}, urls)
+                spark = stack.enter_context(
+                    spark_session(master or default_master(), "idivm load", **settings)
+                )
+        job = _Job(connection, spark, say, clock)
+        try:
+            report, decision = job.run(tables, views, resume, again)
+        except Exception as error:
+            # One of our own says so itself, and knows whether its JVM has died.
+            if lent and (sentence := failed(error)):
+                raise sentence from error
+            raise
+        if decision.action == "rebuild":
+            with clock.stage("initial states"):
+                report = replace(report, initialised=job.rebuild(decision, views))
+        return report, decision
+
+
+def _check(tables: Sequence[TableLoad], views: str) -> None:
+    if views not in CHOICES:
+        raise UsageError(f"There is no --views {views}; take {', '.join(CHOICES)}.")
+    for table in tables:
+        if table.mode not in MODES:
+            raise UsageError(f"There is no mode {table.mode}; take {', '.join(MODES)}.")
+        if table.on_bad_row not in ON_BAD_ROW:
+            raise UsageError(
+                f"There is no --on-bad-row {table.on_bad_row}; take stop or quarantine."
+            )
+    names = [str(parse_name(table.into)) for table in tables]
+    if len(set(names)) < len(names):
+        raise UsageError("A table is there twice: name all sources of a table in one place.")
+
+
+class _Job:
+    """One run over all tables, on one connection and one Spark session."""
+
+    def __init__(
+        self, connection: Connection[Any], spark: SparkSession, say: Say, clock: _Clock
+    ) -> None:
+        self.connection, self.spark, self.say, self.clock = connection, spark, say, clock
+        self.dsn = dsn_of(connection)
+        # Spark looks data sources up in the session that is active, which another one may be.
+        jvm: Any = spark._jvm
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+
+    def run(
+        self, tables: Sequence[TableLoad], views: str, resume: bool, again: bool
+    ) -> tuple[LoadReport, Decision]:
+        catalog_loads.sweep(self.connection)
+        with self.clock.stage("looking at the sources"):
+            opened = self._open(tables)
+        loads: list[tuple[Opened, ledger.Load, int]] = []
+        reports: list[LoadedTable] = []
+        locked: list[int] = []
+        try:
+            for one in opened:
+                done = _done_before(self.connection, one)
+                if done is not None and one.wanted.mode == "append" and not again:
+                    self.say(
+                        f"{one.wanted.into}: done before, as load {done} (--again loads it once more)",
+                        True,
+                    )
+                    reports.append(_report(one, done, Moved(0, 0, 0, 0), again=True))
+                    continue
+                load = self._begin(one, resume)
+                locked.append(load.id)
+                with self.clock.stage("reading and copying"):
+                    loads.append((one, load, self._stage(one, load)))
+            decision = self._finish(loads, views, reports)
+        finally:
+            for load_id in locked:
+                catalog_loads.unlock(self.connection, load_id)
+        return LoadReport(tuple(reports), str(decision), stages=self.clock.stages), decision
+
+    def rebuild(self, decision: Decision, views: str) -> tuple[tuple[str, str], ...]:
+        """Has Spark compute the views anew for which that was asked; says who has computed what.
+
+        The refresh that follows brings them all to one cut, and computes those that are left.
+        """
+        await_it = {reader.id for reader in decision.readers}
+        told = []
+        for view in inspection.in_order(self.connection):
+            asked = views == "rebuild" or view.options.get("initialise") == "spark"
+            if view.id not in await_it or not asked:
+                continue
+            self.say(f"{view.name}: computing its states")
+            done = States(self.spark, self.dsn, self.say).rebuild(self.connection, view)
+            told.append((view.name, ", ".join(map(str, done))))
+            self.say(f"{view.name}: {told[-1][1]}", True)
+        return tuple(told)
+
+    def _open(self, tables: Sequence[TableLoad]) -> list[Opened]:
+        opened, wrong = [], []
+        for table in tables:
+            self.say(f"{table.into}: looking at the source")
+            try:
+                one = open_table(self.connection, self.spark, table)
+            except Exception as error:
+                # Tasks that look at the files tell why as well.
+                reasons = [str(error)] if isinstance(error, LoadError) else _told(error)
+                if not reasons:
+                    raise
+                wrong.append(reasons[-1])
+                continue
+            opened.append(one)
+            shown = ", ".join(f"{column.name} {column.type}" for column in one.columns)
+            self.say(f"{one.wanted.into} ({shown})", True)
+        if wrong:
+            raise LoadError(" ".join(wrong))
+        return opened
+
+    def _begin(self, one: Opened, resume: bool) -> ledger.Load:
+        now = layout_of(self.spark, one)
+        quarantine = one.wanted.on_bad_row == "quarantine"
+        left = ledger.unfinished(self.connection, one.command)
+        if left is not None:
+            number, before = left
+            if resume and now is not None and before == now:
+                count = catalog_loads.progress(self.connection, number)
+                self.say(
+                    f"{one.wanted.into}: going on with load {number}, {count.parts} partitions are there",
+                    True,
+                )
+                return ledger.Load(
+                    *(number, one.target, one.wanted.mode, one.columns, one.key, quarantine, now)
+                )
+            if resume:
+                self.say(
+                    f"{one.wanted.into}: the source or its partitions have changed, loading anew",
+                    True,
+                )
+            catalog_loads.fail(self.connection, number)
+            catalog_loads.unlock(self.connection, number)
+        return ledger.begin(
+            self.connection,
+            one.target,
+            mode=one.wanted.mode,
+            columns=one.columns,
+            key=one.key,
+            quarantine=quarantine,
+            command=one.command,
+            sources=one.frame.files
+            or [{"source": _public(path)} for path in one.frame.source.paths],
+            layout=now,
+        )
+
+    def _stage(self, one: Opened, load: ledger.Load) -> int:
+        """Has Spark's tasks fill the staging table; gives the number of partitions."""
+        from orchestrator.spark.postgres_copy import NAME, described, register
+
+        task = CopyTask(
+            self.dsn,
+            load.id,
+            tuple(column.name for column in load.columns),
+            load.quarantine,
+            one.wanted.max_bad_rows,
+            table=one.target.relation.qualified if one.target.relation else str(one.wanted.into),
+            **({} if one.frame.text else handling(load.columns)),
+        )
+        ranges, text = one.frame.ranges, one.frame.text
+        parts: int | None = len(ranges)
+        if not ranges:
+            rows = prepared(one)
+            register(rows.sparkSession)  # it may be a caller's
+            cut(self.spark, one.frame)
+            parts = layout(rows)[1] if one.frame.format != "frame" else None
+        try:
+            with watch_copying(self.dsn, load.id, str(one.wanted.into), parts, self.say):
+                if ranges and text is not None:
+                    slices = self.spark.sparkContext.parallelize(ranges, len(ranges))
+                    return slices.mapPartitionsWithIndex(
+                        partial(copy_slice, task, text.reader)
+                    ).count()
+                writer = rows.write.format(NAME).option("dsn", self.dsn)
+                writer.option("task", described(task)).mode("append").save()
+        except Exception as error:
+            self._stopped(one, load, error)
+            raise
+        return catalog_loads.parts_written(self.connection, load.id)
+
+    def _stopped(self, one: Opened, load: ledger.Load, error: Exception) -> None:
+        """Says why a load stopped, if it is the fault of its rows; else it can be gone on with."""
+        told = _told(error)
+        if not told:
+            last = re.findall(r"^\s*(?:psycopg\.[\w.]+): (.+)", str(error), re.MULTILINE)
+            if last:
+                raise LoadError(
+                    f"The load into {one.wanted.into} broke off: {last[-1].strip()}. What is there "
+                    "is kept: run the same command with --resume to go on."
+                ) from error
+            return
+        catalog_loads.fail(self.connection, load.id)
+        locate(self.spark, self.connection, load.id, one.frame)
+        found = rejected_rows(self.connection, load.id)
+        rows = [row for row in found if not load.quarantine or row.reason in told[-1]]
+        shown = str(rows[0]) if rows else told[-1].strip()
+        raise LoadError(
+            f"Nothing was loaded into {one.wanted.into}. {shown.rstrip('.')}."
+            + (
+                " To load without such rows, give --on-bad-row quarantine."
+                if found and not load.quarantine and "--options" not in shown
+                else ""
+            )
+        ) from error
+
+    def _finish(
+        self,
+        loads: Sequence[tuple[Opened, ledger.Load, int]],
+        views: str,
+        reports: list[LoadedTable],
+    ) -> Decision:
+        oids = [load.target.relation.oid for _, load, _ in loads if load.target.relation]
+        if not loads:
+            return Decision("leave", "nothing was loaded")
+        staged = [
+            (load, catalog_loads.progress(self.connection, load.id).rows) for _, load, _ in loads
+        ]
+        self.say(f"moving {sum(rows for _, rows in staged):,} rows into place")
+        changes = self._changes(staged)
+        try:
+            with (
+                self.clock.stage("moving into place"),
+                watch_moving(self.dsn, changes, self.say),
+                self.connection.transaction(),
+            ):
+                found = catalog_readers.readers(self.connection, oids)
+                decision = decide(
+                    *(views, found, changes),
+                    partial(catalog_readers.is_cheaper_anew, self.connection),
+                )
+                names = with_those_above(self.connection, decision.readers)
+                decision = replace(decision, names=names)
+                with uncaptured(self.connection, decision, oids):
+                    moved = finish(self.connection, [(load, parts) for _, load, parts in loads])
+                leave_path_to_triggers(self.connection)
+        except (psycopg.errors.IntegrityError, psycopg.errors.DataError) as error:
+            for _, load, _ in loads:
+                catalog_loads.fail(self.connection, load.id)
+            raise LoadError(self._violated(loads, error)) from error
+        self.say(str(decision), True)
+        for one, load, _ in loads:
+            if load.quarantine and moved[load.id].rejected:
+                with self.clock.stage("locating rejected rows"):
+                    locate(self.spark, self.connection, load.id, one.frame)
+            catalog_loads.drop_staging(self.connection, load.id)
+            report = _report(one, load.id, moved[load.id])
+            reports.append(replace(report, rejected_rows=rejected_rows(self.connection, load.id)))
+        return decision
+
+    def _violated(
+        self, loads: Sequence[tuple[Opened, ledger.Load, int]], error: psycopg.Error
+    ) -> str:
+        """What the rows of loads violate at their end, with the place of the first such row."""
+        names = ", ".join(str(one.wanted.into) for one, _, _ in loads)
+        found = None if any(load.quarantine for _, load, _ in loads) else self._clash(loads)
+        if found is not None:
+            return (
+                f"Nothing was loaded into {names}. {str(found).rstrip('.')}. To load without such rows, "
+                "give --on-bad-row quarantine."
+            )
+        diag = error.diag
+        told = f"{diag.message_primary or error}".rstrip(".")
+        detail = f" ({diag.message_detail.rstrip('.')})" if diag.message_detail else ""
+        return (
+            f"Nothing was loaded into {names}: {told}{detail}. Correct the rows, or the constraint."
+        )
+
+    def _clash(self, loads: Sequence[tuple[Opened, ledger.Load, int]]) -> RejectedRow | None:
+        """The first row that a quarantine would take at the end: the load is repeated so, and undone."""
+        self.say("looking for the rows that violate a constraint")
+        begun: list[tuple[Opened, ledger.Load, int]] = []
+        try:
+            for one, _, _ in loads:
+                one = replace(one, wanted=replace(one.wanted, on_bad_row="quarantine"))
+                load = self._begin(one, resume=False)
+                begun.append((one, load, 0))
+                begun[-1] = (one, load, self._stage(one, load))
+            with self.connection.transaction(force_rollback=True):
+                finish(self.connection, [(load, parts) for _, load, parts in begun])
+                for one, load, _ in begun:
+                    locate(self.spark, self.connection, load.id, one.frame)
+                    if rows := rejected_rows(self.connection, load.id):
+                        return rows[0]
+        except (LoadError, psycopg.errors.IntegrityError, psycopg.errors.DataError):
+            return None
+        finally:
+            for _, load, _ in begun:
+                catalog_loads.end(self.connection, load.id)
+                catalog_loads.unlock(self.connection, load.id)
+        return None
+
+    def _changes(self, loads: Iterable[tuple[ledger.Load, int]]) -> list[Change]:
+        """The tables that are about to change, of loads and how many rows they brought."""
+        changes = []
+        for load, staged in loads:
+            if (table := load.target.relation) is not None:
+                keyed = compares(load) if load.mode == "replace" else True
+                rows = changed_rows(self.connection, table.oid, load.mode, staged, keyed)
+                changes.append(Change(load.id, table.oid, table.qualified, staged, rows))
+        return changes
+
+
+def rejected_rows(connection: Connection[Any], load: int) -> tuple[RejectedRow, ...]:
+    """The first of the rows that a load left out; all are in idivm.rejected_rows."""
+    rows = catalog_loads.rejected_rows(connection, load, _SHOWN)
+    return tuple(RejectedRow(*row) for row in rows)
+
+
+def _told(error: Exception) -> list[str]:
+    """What tasks have said of the rows or files that they had to refuse."""
+    return re.findall(r"\w+\.(?:LoadError|BadRowError): (.+)", str(error)) or re.findall(
+        r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", str(error), re.MULTILINE
+    )
+
+
+def _done_before(connection: Connection[Any], one: Opened) -> int | None:
+    """The load that has carried out the same command before."""
+    table = one.target.relation
+    return None if table is None else catalog_loads.finished(connection, one.command, table.oid)
+
+
+def _public(path: str) -> str:
+    """A path or URL without what may be secret in it."""
+    return re.sub(r"//[^/@]*@|[?;].*$", lambda match: "//" if match[0][0] == "/" else "", path)
+
+
+def _report(one: Opened, load: int, moved: Moved, again: bool = False) -> LoadedTable:
+    return LoadedTable(
+        table=str(one.wanted.into),
+        load=load,
+        mode=one.wanted.mode,
+        read=moved.read,
+        loaded=moved.loaded,
+        removed=moved.removed,
+        rejected=moved.rejected,
+        again=again,
+        columns=tuple((column.name, column.type) for column in one.columns),
+    )

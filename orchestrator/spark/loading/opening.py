@@ -1,0 +1,107 @@
+"""A table's part of a load: what is read, compared with where it is to go, and how it is cut."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from psycopg import Connection
+
+from orchestrator.frontend.statements import parse_name
+from orchestrator.spark.errors import LoadError
+from orchestrator.spark.formats.blocks import digest
+from orchestrator.spark.formats.exact import quoted, text_name
+from orchestrator.spark.loading import ledger
+from orchestrator.spark.loading.copying import CORRUPT
+from orchestrator.spark.loading.report import TableLoad
+from orchestrator.spark.loading.sources import Frame, cut, layout, open_frame, open_source
+from orchestrator.spark.types import Column, made_columns, pair
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A table's part of the job, ready to run."""
+
+    wanted: TableLoad
+    frame: Frame
+    target: ledger.Target
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    command: str
+
+
+def open_table(connection: Connection[Any], spark: SparkSession, table: TableLoad) -> Opened:
+    """Compares a source with its table; refuses what does not fit."""
+    target = ledger.target_named(connection, parse_name(table.into))
+    ledger.require(target, table.create)
+    frame = (
+        open_frame(table.frame, table.source)
+        if table.frame is not None
+        else open_source(spark, table.source, target.relation)
+    )
+    key = ledger.key_columns(target, table.key)
+    if target.relation is not None:
+        columns = pair(
+            *(frame.schema, target.relation, target.defaults),
+            text=frame.text is not None,
+            positional=frame.text is not None and frame.text.positional,
+            exact=frame.exact,
+        )
+    else:
+        columns = made_columns(frame.schema.names, frame.made, frame.exact)
+        if missing := set(key) - {column.name for column in columns}:
+            raise LoadError(
+                f"The key of {ledger.plain(target.name)} names {', '.join(sorted(missing))}, "
+                "which is not in the source."
+            )
+    if table.mode == "upsert" and not key:
+        raise LoadError(
+            f"{ledger.plain(target.name)} has no key that upsert could go by: give it a primary key, or load "
+            "by append or replace."
+        )
+    return Opened(table, frame, target, columns, key, _command(table, target, frame))
+
+
+def layout_of(spark: SparkSession, one: Opened) -> str | None:
+    """What tells whether the sources are cut as they were before."""
+    if ranges := one.frame.ranges:
+        return digest(ranges)
+    cut(spark, one.frame)
+    return layout(prepared(one))[0] if one.frame.format != "frame" else None
+
+
+def prepared(one: Opened) -> DataFrame:
+    """The columns in the order of the load, each as the text or the type that its values are kept by."""
+    from pyspark.sql import functions as f
+
+    kinds = {field.name: field.dataType for field in one.frame.rows.schema.fields}
+    chosen = []
+    for column in one.columns:
+        value, kind = quoted(column.source), kinds[column.source].typeName()
+        if column.source in one.frame.exact:
+            value = quoted(text_name(column.source))
+        elif kind == "variant":
+            value = f.to_json(value)
+        chosen.append(value.alias(column.source))
+    if one.frame.corrupt:
+        chosen.append(f.col(CORRUPT))
+    return one.frame.rows.select(*chosen)
+
+
+def _command(table: TableLoad, target: ledger.Target, frame: Frame) -> str:
+    """A digest of what was asked for, the files' sizes and times included."""
+    source = table.source
+    if table.frame is not None:
+        return hashlib.sha256(str(time.time_ns()).encode()).hexdigest()
+    told = [
+        *(str(target.name), table.mode, list(table.key), table.on_bad_row),
+        *(list(source.paths), frame.format, sorted(source.options.items())),
+        *(source.where, source.select, list(frame.files)),
+    ]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()

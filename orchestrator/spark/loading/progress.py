@@ -1,0 +1,128 @@
+"""Tells a person who waits how far a load is: rows, rows a second, time left."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import psycopg
+from psycopg import Connection
+
+from orchestrator.frontend import catalog
+from orchestrator.runtime.catalog import loads as catalog_loads
+from orchestrator.runtime.catalog.loads import Progress
+from orchestrator.runtime.search_path import PIN
+from orchestrator.runtime.sessions import open_session
+from orchestrator.spark.loading.effects import Change
+
+_EVERY = 1.0
+
+
+class Say(Protocol):
+    """Takes a line; one that is to stay, or one that the next may overwrite."""
+
+    def __call__(self, text: str, stays: bool = False, /) -> None:
+        """Shows the line."""
+
+
+def silent(text: str, stays: bool = False, /) -> None:
+    """Shows nothing."""
+
+
+@contextmanager
+def watch_copying(dsn: str, load: int, name: str, parts: int | None, say: Say) -> Iterator[None]:
+    """Says once a second how far the tasks of a load are."""
+
+    def begin(connection: Connection[Any]) -> Callable[[float], str]:
+        first = catalog_loads.progress(connection, load)
+
+        def tell(seconds: float) -> str:
+            now = catalog_loads.progress(connection, load)
+            return f"{name}: {describe(now, first, parts, seconds)}"
+
+        return tell
+
+    with _watched(dsn, begin, say):
+        yield
+
+
+@contextmanager
+def watch_moving(dsn: str, changes: Sequence[Change], say: Say) -> Iterator[None]:
+    """Says once a second how far the last transaction is, as the sizes of its tables tell."""
+
+    def begin(connection: Connection[Any]) -> Callable[[float], str]:
+        first = [catalog.pages(connection, one.table) for one in changes]
+        whole = [catalog_loads.staged_pages(connection, one.load) for one in changes]
+        total = sum(one.staged for one in changes)
+
+        def tell(seconds: float) -> str:
+            rows = 0.0
+            for one, before, pages in zip(changes, first, whole, strict=True):
+                grown = catalog.pages(connection, one.table) - before
+                rows += one.staged * min(1.0, max(grown, 0) / max(pages, 1))
+            return f"moving rows into place: {describe_moving(rows, total, seconds)}"
+
+        return tell
+
+    with _watched(dsn, begin, say):
+        yield
+
+
+@contextmanager
+def _watched(
+    dsn: str, begin: Callable[[Connection[Any]], Callable[[float], str]], say: Say
+) -> Iterator[None]:
+    """Says something once a second, over a connection of its own."""
+    if say is silent:
+        yield
+        return
+    ended = threading.Event()
+
+    def look() -> None:
+        started = time.monotonic()
+        try:
+            with open_session(dsn) as connection:
+                connection.execute(PIN)
+                tell = begin(connection)
+                while not ended.wait(_EVERY):
+                    say(tell(time.monotonic() - started))
+        except psycopg.Error:
+            return  # those who do the work will say what is wrong with the server
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(5)
+
+
+def describe(now: Progress, first: Progress, parts: int | None, seconds: float) -> str:
+    """Progress in words; the time left is known once partitions have ended.
+
+    >>> describe(Progress(5, 600), Progress(0, 0), 10, 2.0)
+    '5 of 10 partitions, 600 rows, 300 rows/s, about 2 s left'
+    """
+    rate = (now.rows - first.rows) / max(seconds, 0.001)
+    of = "" if parts is None else f" of {parts}"
+    told = f"{now.parts}{of} partitions, {now.rows:,} rows, {rate:,.0f} rows/s"
+    ended = now.parts - first.parts
+    if ended and parts is not None:
+        told += f", about {(parts - now.parts) * seconds / ended:.0f} s left"
+    return told
+
+
+def describe_moving(rows: float, total: int, seconds: float) -> str:
+    """Progress of the last transaction in words.
+
+    >>> describe_moving(250.4, 1000, 2.0)
+    'about 250 of 1,000 rows, 125 rows/s, about 6 s left'
+    """
+    told = f"about {rows:,.0f} of {total:,} rows, {rows / max(seconds, 0.001):,.0f} rows/s"
+    if rows:
+        told += f", about {(total - rows) * seconds / rows:.0f} s left"
+    return told

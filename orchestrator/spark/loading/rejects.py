@@ -1,0 +1,165 @@
+"""Where rejected rows stand in their files, found out only when there are any.
+
+A task knows a row of text by its place among the bytes of its ranges, and any other row by its number
+in the partition. For the latter the same scan once more, with the place of each row, tells the rest.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from psycopg import Connection
+
+from orchestrator.runtime.catalog import loads as catalog_loads
+from orchestrator.spark.formats.blocks import local_path, places
+from orchestrator.spark.formats.text import FILE, LINE, ROW, SPLIT
+from orchestrator.spark.loading.sources import Frame, cut, shape
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FILE, _BLOCK, _PLACE = "idivm_file", "idivm_block", "idivm_place"
+_POSITION = "idivm_at"
+_PART_BITS = 33
+_MOST_LOCATED = 10_000
+
+Places = Mapping[tuple[int, int], tuple[str, int, int | None]]
+"""For a row's part and position: its file, its number in the file, and its line."""
+Blocks = Mapping[tuple[str, int], tuple[int, int]]
+"""For each block of each file, what its rows are numbered from, and how many there are."""
+
+
+def locate(spark: SparkSession, connection: Connection[Any], load: int, frame: Frame) -> None:
+    """Notes file, row number and line of the rejected rows of a load from files."""
+    wanted = catalog_loads.not_located(connection, load, _MOST_LOCATED)
+    if not wanted or not frame.files:
+        return
+    if frame.ranges:
+        found = _in_ranges(frame, wanted)
+    elif frame.text is not None:
+        found = _in_lines(spark, frame, wanted)
+    else:
+        found = _in_rows(spark, frame, wanted)
+    for (part, position), (file, row, line) in found.items():
+        catalog_loads.note_place(
+            *(connection, load, part, position),
+            file=local_path(file) or file,
+            row=row,
+            line=line,
+        )
+
+
+def _in_ranges(frame: Frame, wanted: list[tuple[int, int]]) -> Places:
+    """The places of rows that are told by bytes of a partition's ranges."""
+    assert frame.text is not None
+    starts: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+    ranges = frame.ranges
+    for part, position in wanted:
+        rest = position
+        for one in ranges[part]:
+            if rest < one.end - one.start:
+                starts[one.path][one.start + rest] = (part, position)
+                break
+            rest -= one.end - one.start
+    return {
+        starts[file][start]: (file, row, line)
+        for file in starts
+        for start, (row, line) in places(file, starts[file], frame.text.reader).items()
+    }
+
+
+def _in_lines(spark: SparkSession, frame: Frame, wanted: list[tuple[int, int]]) -> Places:
+    """The places of rows of text that Spark has cut into lines."""
+    assert frame.text is not None
+    cut(spark, frame)
+    scan = frame.text.scan(places=True)
+    keep = (FILE, SPLIT, LINE, ROW)
+    found = _found(shape(scan, frame.source, keep), keep, wanted)
+    rows = lines = {}
+    if any(row[SPLIT] for row in found):
+        rows, lines = _by_split(scan), _by_split(frame.text.lines)
+    return {
+        _part_and_position(row[_POSITION]): (
+            row[FILE],
+            row[ROW] + _before(rows, row[FILE], row[SPLIT]),
+            row[LINE] + _before(lines, row[FILE], row[SPLIT]),
+        )
+        for row in found
+    }
+
+
+def _by_split(frame: DataFrame) -> dict[tuple[str, int], int]:
+    counted = frame.groupBy(FILE, SPLIT).count().collect()
+    return {(row[FILE], row[SPLIT]): row["count"] for row in counted}
+
+
+def _before(counts: Mapping[tuple[str, int], int], file: str, split: int) -> int:
+    return sum(n for (name, start), n in counts.items() if name == file and start < split)
+
+
+def _in_rows(spark: SparkSession, frame: Frame, wanted: list[tuple[int, int]]) -> Places:
+    """The places of rows in files that have no lines."""
+    cut(spark, frame)
+    scan = _tagged(frame.scan)
+    keep = (_FILE, _BLOCK, _PLACE)
+    found = _found(shape(scan, frame.source, keep), keep, wanted)
+    blocks = _blocks(scan, sorted({row[_FILE] for row in found}))
+    return {
+        _part_and_position(row[_POSITION]): (
+            row[_FILE],
+            _number(blocks, row[_FILE], row[_BLOCK], row[_PLACE]),
+            None,
+        )
+        for row in found
+    }
+
+
+def _tagged(scan: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return scan.select(
+        "*",
+        f.col("_metadata.file_path").alias(_FILE),
+        f.col("_metadata.file_block_start").alias(_BLOCK),
+        f.monotonically_increasing_id().alias(_PLACE),
+    )
+
+
+def _found(rows: DataFrame, keep: Sequence[str], wanted: list[tuple[int, int]]) -> list[Any]:
+    """Some columns of the rows at some positions of their partitions."""
+    from pyspark.sql import functions as f
+
+    numbered = rows.select(*keep, f.monotonically_increasing_id().alias(_POSITION))
+    numbers = [(part << _PART_BITS) + position - 1 for part, position in wanted]
+    return numbered.where(f.col(_POSITION).isin(numbers)).collect()
+
+
+def _part_and_position(number: int) -> tuple[int, int]:
+    """What Spark's increasing numbers are made of; positions begin with 1.
+
+    >>> _part_and_position((2 << 33) + 4)
+    (2, 5)
+    """
+    return number >> _PART_BITS, (number & ((1 << _PART_BITS) - 1)) + 1
+
+
+def _blocks(scan: DataFrame, files: list[str]) -> Blocks:
+    from pyspark.sql import functions as f
+
+    counted = scan.where(f.col(_FILE).isin(files)).groupBy(_FILE, _BLOCK)
+    rows = counted.agg(f.min(_PLACE).alias("first"), f.count("*").alias("rows")).collect()
+    return {(row[_FILE], row[_BLOCK]): (row["first"], row["rows"]) for row in rows}
+
+
+def _number(blocks: Blocks, file: str, block: int, place: int) -> int:
+    """The number of a row in its file, from its place in the scan.
+
+    >>> _number({("a", 0): (0, 10), ("a", 99): (1 << 33, 10)}, "a", 99, (1 << 33) + 4)
+    15
+    """
+    before = sum(
+        rows for (name, start), (_, rows) in blocks.items() if name == file and start < block
+    )
+    return int(before + place - blocks[file, block][0] + 1)

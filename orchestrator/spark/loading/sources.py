@@ -1,0 +1,285 @@
+"""What a load reads: files or a database, as a DataFrame whose partitions are always the same.
+
+Text formats (CSV, JSON) are only taken apart (`text.py`); what the values mean is left to PostgreSQL's
+own input functions, so that no digit, zone or empty string is lost in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import NotFoundError, UsageError
+from orchestrator.frontend.facts import Relation
+from orchestrator.spark.errors import LoadError
+from orchestrator.spark.formats.blocks import Range, local_path
+from orchestrator.spark.formats.blocks import cut as cut_lines
+from orchestrator.spark.formats.exact import Exact, is_text_name, passed, texts_passed
+from orchestrator.spark.formats.jdbc import open_database
+from orchestrator.spark.formats.text import PACKED, Text, open_csv, open_json
+from orchestrator.spark.formats.typed_files import TypedScan, open_files
+from orchestrator.spark.loading.copying import CORRUPT
+from orchestrator.spark.types import made_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+FORMATS = ("csv", "json", "parquet", "orc", "jdbc")
+_SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+    ".orc": "orc",
+}
+_LEAST_SPLIT, _MOST_SPLIT, _SPLITS = 8 << 20, 128 << 20, 64
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows come from, and what is done with them on the way."""
+
+    paths: tuple[str, ...]
+    format: str = "auto"
+    options: Mapping[str, str] = field(default_factory=dict)
+    where: str | None = None
+    select: str | None = None
+    partitions: int | None = None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """An opened source."""
+
+    rows: DataFrame
+    """What is loaded."""
+    scan: DataFrame
+    """What is read, before `where` and `select`."""
+    source: Source
+    format: str
+    files: tuple[dict[str, Any], ...] = ()
+    made: Mapping[str, str] = field(default_factory=dict)
+    """PostgreSQL's types for a table to be made."""
+    text: Text | None = None
+    split: int | None = None
+    """Bytes of a file that one partition gets at most."""
+    exact: Mapping[str, Exact] = field(default_factory=dict)
+    """The columns, under the names that they are loaded by, of which the text is loaded."""
+
+    @property
+    def corrupt(self) -> bool:
+        """Whether a column tells of lines that could not be taken apart."""
+        return CORRUPT in self.rows.columns
+
+    @property
+    def ranges(self) -> tuple[tuple[Range, ...], ...]:
+        """How the files are cut, if tasks open them by themselves."""
+        if self.text is None or not self.text.direct or self.split is None:
+            return ()
+        files = [(local_path(file["file"]), file["bytes"]) for file in self.files]
+        return cut_lines([(path, size) for path, size in files if path], self.split)
+
+    @property
+    def schema(self) -> StructType:
+        """The columns that are loaded."""
+        from pyspark.sql.types import StructType
+
+        fields = self.rows.schema.fields
+        return StructType(
+            [one for one in fields if one.name != CORRUPT and not is_text_name(one.name)]
+        )
+
+
+def open_source(spark: SparkSession, source: Source, table: Relation | None) -> Frame:
+    """Opens a source for a table, or for one to be made after it."""
+    kind = _format(source)
+    if kind == "jdbc":
+        return _shaped(_typed(open_database(spark, source), source, kind))
+    paths = [_located(path) for path in source.paths]
+    if kind in ("csv", "json"):
+        opener = open_csv if kind == "csv" else open_json
+        plain = not source.where and not source.select
+        text = opener(spark, paths, source.options, table, plain)
+        scan = text.scan()
+        frame = Frame(scan, scan, source, kind, made=text.made, text=text)
+    else:
+        frame = _typed(open_files(spark, kind, paths, source.options), source, kind)
+    return _shaped(_listed(spark, frame))
+
+
+def _typed(scan: TypedScan, source: Source, kind: str) -> Frame:
+    exact = {one.name: one for one in scan.exact}
+    made = _made(scan.rows.schema) | {one.name: one.made for one in scan.exact}
+    return Frame(scan.rows, scan.rows, source, kind, made=made, exact=exact)
+
+
+def open_frame(frame: DataFrame, source: Source) -> Frame:
+    """A DataFrame of the caller's as a source."""
+    return _shaped(Frame(frame, frame, source, "frame", made=_made(frame.schema)))
+
+
+def cut(spark: SparkSession, frame: Frame) -> None:
+    """Tells Spark how to cut the files of the source that is planned next.
+
+    The number of cores plays no part, so that a load may go on elsewhere.
+    """
+    if frame.split is not None:
+        spark.conf.set("spark.sql.files.maxPartitionBytes", str(frame.split))
+        spark.conf.set("spark.sql.files.openCostInBytes", str(1 << 20))
+        spark.conf.set("spark.sql.files.minPartitionNum", "1")
+
+
+def layout(rows: DataFrame) -> tuple[str | None, int]:
+    """A digest of what each partition reads, and how many there are.
+
+    There is no digest where that is decided only while Spark runs.
+    """
+    frame: Any = rows
+    told = []
+    sure = True
+    for partition in frame._jdf.queryExecution().toRdd().partitions():
+        if partition.getClass().getSimpleName() == "FilePartition":
+            told.append([str(file) for file in partition.files()])
+        else:
+            told.append([str(partition)])
+            sure = sure and not re.search(r"@[0-9a-f]+$|Shuffle", told[-1][0])
+    return hashlib.sha256(repr(told).encode()).hexdigest() if sure else None, len(told)
+
+
+def _format(source: Source) -> str:
+    if source.format != "auto":
+        if source.format not in FORMATS:
+            raise UsageError(f"There is no format {source.format}; take {', '.join(FORMATS)}.")
+        return source.format
+    found = {kind for path in source.paths if (kind := _guessed(path))}
+    if len(found) != 1:
+        raise UsageError(
+            f"The format of {', '.join(source.paths)} is not clear: give --format "
+            f"({', '.join(FORMATS)})."
+        )
+    return found.pop()
+
+
+def _guessed(path: str) -> str | None:
+    """The format that a name speaks of.
+
+    >>> _guessed("s3a://bucket/2024/*.csv.gz"), _guessed("jdbc:postgresql://h/d"), _guessed("x")
+    ('csv', 'jdbc', None)
+    """
+    if path.startswith("jdbc:"):
+        return "jdbc"
+    stem, suffix = os.path.splitext(path.rstrip("/"))  # noqa: PTH122 - it may be a URI
+    if suffix in PACKED:
+        suffix = os.path.splitext(stem)[1]  # noqa: PTH122
+    if suffix in _SUFFIXES:
+        return _SUFFIXES[suffix]
+    folder = Path(path)
+    if folder.is_dir():
+        inside = (one for one in sorted(folder.rglob("*")) if not one.name.startswith(("_", ".")))
+        return next(
+            (kind for one in inside if one.is_file() and (kind := _guessed(str(one)))), None
+        )
+    return None
+
+
+def _located(path: str) -> str:
+    if re.match(r"[a-z][a-z0-9+.-]+:", path):
+        return path
+    if not re.search(r"[*?\[{]", path) and not Path(path).exists():
+        raise NotFoundError(f"There is no file or folder {path}.")
+    return str(Path(path).absolute())
+
+
+def _made(schema: StructType) -> dict[str, str]:
+    made = {}
+    for one in schema.fields:
+        try:
+            made[one.name] = made_type(one.dataType)
+        except LoadError:
+            continue  # `select` may yet do without it
+    return made
+
+
+def _listed(spark: SparkSession, frame: Frame) -> Frame:
+    """The frame with its files, and with how they are to be cut."""
+    from dataclasses import replace
+
+    jvm: Any = spark._jvm
+    conf = spark._jsc.hadoopConfiguration()
+    files = []
+    scan = frame.text.lines if frame.text else frame.scan
+    for name in sorted(scan.inputFiles()):
+        path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(name))
+        status = path.getFileSystem(conf).getFileStatus(path)
+        files.append({"file": name, "bytes": status.getLen(), "time": status.getModificationTime()})
+    total = sum(file["bytes"] for file in files)
+    if wanted := frame.source.partitions:
+        split = max(1, -(-total // wanted))
+    else:
+        split = min(max(total // _SPLITS, _LEAST_SPLIT), _MOST_SPLIT)
+    if frame.text and frame.text.reader.spans_lines:
+        split = max([split, *(file["bytes"] for file in files)])
+    return replace(frame, files=tuple(files), split=split)
+
+
+def _shaped(frame: Frame) -> Frame:
+    """The frame after `where` and `select`, in as many partitions as asked for."""
+    from dataclasses import replace
+
+    rows = shape(frame.scan, frame.source)
+    wanted = frame.source.partitions
+    if wanted and not frame.files:
+        rows = rows.repartition(wanted)
+    made = dict(frame.made)
+    before = {one.name: one.dataType for one in frame.scan.schema.fields}
+    names = {one.lower(): one for one in rows.columns}
+    exact = {
+        names[name.lower()]: frame.exact[own]
+        for name, own in passed(frame.source.select, list(frame.exact)).items()
+        if name.lower() in names
+    }
+    for one in rows.schema.fields:
+        known = one.name in made and before.get(one.name) == one.dataType
+        if one.name in exact:
+            made[one.name] = exact[one.name].made
+        elif one.name != CORRUPT and not known and not is_text_name(one.name):
+            made[one.name] = made_type(one.dataType)
+    return replace(frame, rows=rows, made=made, exact=exact)
+
+
+def shape(scan: DataFrame, source: Source, keep: Sequence[str] = ()) -> DataFrame:
+    """What `where` and `select` leave of a scan; torn lines pass, for they are to be reported."""
+    if not source.where and not source.select:
+        return scan
+    torn = [CORRUPT] if CORRUPT in scan.columns else []
+    rows = scan
+    if source.where:
+        condition = f"({source.where})"
+        rows = rows.where(f"{condition} OR {CORRUPT} IS NOT NULL" if torn else condition)
+    if source.select:
+        texts = texts_passed(source.select, scan.columns)
+        own = [*torn, *keep, *(here for here, _ in texts)]
+        listed = ", ".join([source.select, *torn, *keep, *(shown for _, shown in texts)])
+        # The select list is the user's own Spark SQL.
+        query = f"SELECT {listed} FROM {{rows}}"  # noqa: S608
+        rows = _without_second(rows.sparkSession.sql(query, rows=rows), own)
+    return rows
+
+
+def _without_second(rows: DataFrame, own: Sequence[str]) -> DataFrame:
+    """Drops what a `*` in the select list has brought a second time."""
+    seen: set[str] = set()
+    names = []
+    for number, name in enumerate(rows.columns):
+        names.append(f"idivm_again_{number}" if name in own and name in seen else name)
+        seen.add(name)
+    return rows.toDF(*names).drop(*(name for name in names if name.startswith("idivm_again_")))

@@ -1,0 +1,113 @@
+"""What a change costs on average under a plan, corrected by what refreshes measured.
+
+A table is taken to change as often as PostgreSQL has counted, and a little in every other way: what was
+never seen may come. The model counts accesses (papers/idivm.txt, section 6); what one takes depends on
+the way of a plan, as a row of a cache is dearer to write than another to read, and on what the model
+does not know of a view. A view's own refreshes tell of both, those of other views of the former.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from orchestrator.deltascript.plan import Cost, Estimate, MaintenancePlan, Price
+from orchestrator.strategies.request import Problem
+
+BOUND = 4.0
+"""No access counts more times than the cheapest: measurements depend on much beside the plan."""
+
+ELSEWHERE = 2.0
+"""The same as far as only other views tell."""
+
+
+def accesses(costs: Sequence[Cost], problem: Problem) -> float:
+    """The lookups and rows of a change, on average over what changes may come."""
+    changes = {
+        str(s): problem.statistics[s.oid].changes
+        for s in problem.sources
+        if s.oid in problem.statistics
+    }
+    updates = Counter(one.source for one in costs if one.kind == "update")
+    total = weight = 0.0
+    for one in costs:
+        seen = changes.get(one.source, {}).get(one.kind, 0.0)
+        often = 1.0 + (seen / updates[one.source] if one.kind == "update" else seen)
+        weight += often
+        total += often * one.accesses
+    return total / max(1.0, weight)
+
+
+def renewed(problem: Problem, plans: Sequence[MaintenancePlan]) -> tuple[Price, ...]:
+    """What is known of accesses, in those that the given plans expect today.
+
+    A view that was planned over empty tables met more than was expected. What a change took is what was
+    measured, whatever an access was called then.
+    """
+    expected = {plan.way: accesses(plan.costs, problem) for plan in plans}
+
+    def today(price: Price) -> Price:
+        now = expected.get(price.way, 0.0)
+        share = accesses(price.costs, problem) / now if price.costs and now else 1.0
+        return replace(price, seconds=price.seconds * share, costs=())
+
+    return tuple(map(today, problem.prices))
+
+
+def estimates(
+    problem: Problem, plans: Sequence[MaintenancePlan], prices: Sequence[Price]
+) -> list[Estimate]:
+    """What a change costs under each plan.
+
+    The refreshes of others tell how the ways of plans compare, and not more: an access of one view may
+    take many times what one of another does. Where nothing was measured, an access is one.
+    """
+    own = {price.way: price for price in prices if not price.views}
+    others = {price.way: price for price in prices if price.views}
+    counted = _counted([plan.way for plan in plans], _seconds(own), _seconds(others))
+    return [
+        Estimate(
+            accesses(plan.costs, problem),
+            own.get(plan.way) or others.get(plan.way),
+            counted[plan.way] * 1e6 if counted else None,
+        )
+        for plan in plans
+    ]
+
+
+def _seconds(prices: Mapping[str, Price]) -> dict[str, float]:
+    return {way: price.seconds for way, price in prices.items()}
+
+
+def _counted(
+    ways: Sequence[str], own: Mapping[str, float], others: Mapping[str, float]
+) -> dict[str, float]:
+    """What an access counts in each of some ways, as a view's own refreshes and others tell.
+
+    >>> _counted(["id", "tuple"], {"id": 6.0}, {"id": 2.0, "tuple": 3.0})
+    {'id': 6.0, 'tuple': 9.0}
+    >>> _counted(["id", "tuple"], {"id": 6.0, "tuple": 30.0}, {})
+    {'id': 6.0, 'tuple': 24.0}
+    >>> _counted(["id", "tuple"], {}, {"id": 9.0, "tuple": 3.0})
+    {'id': 6.0, 'tuple': 3.0}
+    >>> _counted(["id", "tuple"], {"id": 6.0}, {"tuple": 3.0})
+    {'id': 6.0, 'tuple': 6.0}
+    """
+    measured = [way for way in ways if way in own]
+    least = min((others[way] for way in ways if way in others), default=0.0)
+    relative = {way: min(others.get(way, 0.0), ELSEWHERE * least) for way in ways}
+    if measured:
+        first = measured[0]
+
+        def told(way: str) -> float:
+            if relative[way] and relative[first]:
+                return own[first] * relative[way] / relative[first]
+            return own[first]
+
+        found = {way: own.get(way) or told(way) for way in ways}
+        most = BOUND * min(found.values())
+        return {way: min(each, most) for way, each in found.items()}
+    usual = [each for each in relative.values() if each]
+    return {way: relative[way] or median(usual) for way in ways} if usual else {}
