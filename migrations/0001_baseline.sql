@@ -23,7 +23,7 @@ CREATE TABLE idivm.views (
                 CHECK (status IN ('building', 'ready', 'invalid')),
     strategy    text NOT NULL,
     maintain    text NOT NULL,
-    moving      boolean NOT NULL DEFAULT false,
+    time_dependent      boolean NOT NULL DEFAULT false,
     query       text NOT NULL,
     options     jsonb NOT NULL DEFAULT '{}',
     settings    jsonb NOT NULL DEFAULT '{}',
@@ -38,7 +38,7 @@ CREATE TABLE idivm.views (
 COMMENT ON TABLE idivm.views IS 'one row for each maintained view';
 COMMENT ON COLUMN idivm.views.name IS 'the qualified name that was asked for; relation follows renames';
 COMMENT ON COLUMN idivm.views.relation IS 'what users read; NULL until the first content is there';
-COMMENT ON COLUMN idivm.views.moving IS 'the content may change while no table does, as with now()';
+COMMENT ON COLUMN idivm.views.time_dependent IS 'the content may change while no table does, as with now()';
 COMMENT ON COLUMN idivm.views.shown IS 'the signature of the relation that users read, as idivm made it';
 COMMENT ON COLUMN idivm.views.search_path IS 'the search_path by which the query finds what it names';
 COMMENT ON COLUMN idivm.views.settings IS 'session settings of the creator that the content may depend on';
@@ -73,7 +73,7 @@ CREATE TABLE idivm.source_members (
     UNIQUE (source, number),
     PRIMARY KEY (source, member)
 );
-COMMENT ON TABLE idivm.source_members IS 'the tables that carry the capture triggers of a source: itself, its partitions, its heirs';
+COMMENT ON TABLE idivm.source_members IS 'the tables that carry the capture triggers of a source: itself, its partitions, its inheritance children';
 COMMENT ON COLUMN idivm.source_members.layout IS
     'the table''s identity and columns for which its capture functions were made; else they look up its columns'' names';
 
@@ -136,11 +136,11 @@ CREATE TABLE idivm.watermarks (
     changed     bigint NOT NULL DEFAULT 0,
     seconds     double precision NOT NULL DEFAULT 0,
     total_seconds double precision NOT NULL DEFAULT 0,
-    anew        boolean NOT NULL DEFAULT false
+    recomputed        boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 COMMENT ON COLUMN idivm.watermarks.cluster IS 'where the snapshot was taken, as idivm.cluster() tells it';
 COMMENT ON COLUMN idivm.watermarks.changed IS 'rows changed by the last refresh; seconds is what it took';
-COMMENT ON COLUMN idivm.watermarks.anew IS 'whether the last refresh computed the view anew';
+COMMENT ON COLUMN idivm.watermarks.recomputed IS 'whether the last refresh recomputed the view';
 
 -- Bulk loads: what was loaded from where, and how far each load has come.
 --
@@ -213,7 +213,7 @@ CREATE UNLOGGED TABLE idivm.commits (
 );
 COMMENT ON TABLE idivm.commits IS 'for each open transaction, the views to bring up at its commit, and the logs to collect';
 
--- One row for each step of an open transaction that writes tables of kept views; the newest row is
+-- One row for each step of an open transaction that writes tables of synchronous views; the newest row is
 -- its state, and a savepoint takes rows back. A transaction adds rows instead of updating one, because
 -- a lookup has to walk through every version that a transaction made of a row.
 
@@ -221,15 +221,15 @@ CREATE UNLOGGED TABLE idivm.writers (
     xid     xid8 NOT NULL,
     step    bigint GENERATED ALWAYS AS IDENTITY (CACHE 32),
     open    integer NOT NULL,
-    due     integer[] NOT NULL,
+    pending     integer[] NOT NULL,
     later   integer[] NOT NULL,
     queued  integer[],
     PRIMARY KEY (xid, step)
 );
 COMMENT ON TABLE idivm.writers IS
-    'for each open transaction that writes tables of kept views, its open statements and the views to bring up';
+    'for each open transaction that writes tables of synchronous views, its open statements and the views to bring up';
 COMMENT ON COLUMN idivm.writers.open IS 'statements that have begun and not ended';
-COMMENT ON COLUMN idivm.writers.due IS 'eager views to bring up when the last of them ends';
+COMMENT ON COLUMN idivm.writers.pending IS 'eager views to bring up when the last of them ends';
 COMMENT ON COLUMN idivm.writers.later IS 'on_commit views to queue when the last of them ends';
 COMMENT ON COLUMN idivm.writers.queued IS
     'on_commit views that wait for the commit in idivm.commits; NULL while the transaction has no row there';
@@ -296,12 +296,12 @@ CREATE TABLE idivm.costs (
 );
 COMMENT ON TABLE idivm.costs IS 'what refreshes of a view took';
 COMMENT ON COLUMN idivm.costs.access_seconds IS 'of a large diff: seconds for each lookup or row that the cost model expects';
-COMMENT ON COLUMN idivm.costs.row_seconds IS 'of computing the states anew: seconds for each row of work, as idivm.work_anew counts it';
+COMMENT ON COLUMN idivm.costs.row_seconds IS 'of recomputing the states: seconds for each row of work, as idivm.recompute_work counts it';
 COMMENT ON COLUMN idivm.costs.way IS 'the strategy of the refreshes that were measured, and whether it had a cache';
 COMMENT ON COLUMN idivm.costs.price IS 'of diffs of any size: seconds for each lookup or row that the cost model expects';
 COMMENT ON COLUMN idivm.costs.refreshes IS 'how many refreshes the price was measured by';
 COMMENT ON COLUMN idivm.costs.noted_at IS 'when the last of these was';
-COMMENT ON COLUMN idivm.costs.loses_from IS 'how many expected lookups and rows took longer than computing the view anew';
+COMMENT ON COLUMN idivm.costs.loses_from IS 'how many expected lookups and rows took longer than recomputing the view';
 COMMENT ON COLUMN idivm.costs.losses IS 'how often that happened';
 
 -- A crash of the server, or the promotion of a standby, empties unlogged tables and calls no trigger.

@@ -10,7 +10,7 @@ BEGIN
     BEGIN
         IF to_regprocedure('idivm.capture_rows()') IS NULL THEN
             CREATE FUNCTION idivm.capture_rows() RETURNS trigger
-                LANGUAGE c AS 'idivm', 'idivm_capture_rows';
+                LANGUAGE c AS 'idivm_capture', 'idivm_capture_rows';
             COMMENT ON FUNCTION idivm.capture_rows() IS 'logs the rows of a statement; called by the triggers of captured tables';
         END IF;
     EXCEPTION WHEN undefined_file THEN
@@ -81,16 +81,16 @@ BEGIN
         NULL;
     END;
     BEGIN
-        CREATE OR REPLACE FUNCTION idivm.writer(OUT open integer, OUT due integer[], OUT later integer[], OUT queued integer[])
+        CREATE OR REPLACE FUNCTION idivm.writer(OUT open integer, OUT pending integer[], OUT later integer[], OUT queued integer[])
             LANGUAGE c AS 'idivm_writers', 'idivm_writer';
-        CREATE OR REPLACE FUNCTION idivm.note_writer(open integer, due integer[], later integer[], queued integer[])
+        CREATE OR REPLACE FUNCTION idivm.note_writer(open integer, pending integer[], later integer[], queued integer[])
             RETURNS void
             LANGUAGE c AS 'idivm_writers', 'idivm_note_writer';
-        CREATE OR REPLACE FUNCTION idivm.forget_writer() RETURNS void
-            LANGUAGE c AS 'idivm_writers', 'idivm_forget_writer';
+        CREATE OR REPLACE FUNCTION idivm.clear_writer() RETURNS void
+            LANGUAGE c AS 'idivm_writers', 'idivm_clear_writer';
         CREATE OR REPLACE FUNCTION idivm.statement_begins() RETURNS trigger
             LANGUAGE c AS 'idivm_writers', 'idivm_statement_begins';
-        CREATE OR REPLACE FUNCTION idivm.end_statement(due text, later text) RETURNS void
+        CREATE OR REPLACE FUNCTION idivm.end_statement(pending text, later text) RETURNS void
             LANGUAGE c STRICT AS 'idivm_writers', 'idivm_end_statement';
     EXCEPTION WHEN undefined_file THEN
         NULL;

@@ -43,7 +43,7 @@ prefer_sources()
 
 
 def __getattr__(name: str) -> Any:
-    # Importing one room must not load all of them.
+    # Importing one package must not load all of them.
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

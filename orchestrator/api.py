@@ -262,7 +262,7 @@ class Orchestrator:
         """Every maintained view."""
         with self._ours("Listing views", writes=False):
             if not self._on_standby():
-                install.sweep(self.connection)
+                install.drop_orphans(self.connection)
             return catalog.all_views(self.connection)
 
     def view(self, name: str) -> ViewInfo:
@@ -304,13 +304,13 @@ class Orchestrator:
         """Return the views that DROP ... CASCADE took along with what they read."""
         with self._ours("Listing views", writes=False):
             if not self._on_standby():
-                install.sweep(self.connection)
+                install.drop_orphans(self.connection)
             return catalog.dropped_views(self.connection)
 
     def restore(self, *names: str) -> list[ViewInfo]:
         """Create the named views again, or all, that DROP ... CASCADE took along with what they read."""
         with self._ours("Restoring"):
-            install.sweep(self.connection)
+            install.drop_orphans(self.connection)
             dropped = catalog.dropped_views(self.connection)
             if names:
                 wanted = [self._dropped(parse_name(name)) for name in names]
@@ -598,7 +598,7 @@ class Orchestrator:
 
     def _follow(self, names: Sequence[QualifiedName]) -> tuple[list[int], dict[int, str]]:
         """As `_tidy`, and why some of the views could not be planned again."""
-        install.sweep(self.connection)
+        install.drop_orphans(self.connection)
         for dropped in catalog.dropped_views(self.connection):
             if dropped.options.get("on_drop") == "restore":
                 try:
@@ -623,14 +623,14 @@ class Orchestrator:
 
     def _drop(self, statement: DropView) -> None:
         with self._ours("Removing what was dropped"):
-            install.sweep(self.connection)
+            install.drop_orphans(self.connection)
         for name in statement.names:
             with self._ours(f"Dropping {name}"):
                 try:
                     view = catalog.view_named(self.connection, name.identifier)
                 except NotFoundError:
                     oid = catalog.relation_oid(self.connection, name.identifier)
-                    if oid is None and catalog.forget_dropped(self.connection, name.identifier):
+                    if oid is None and catalog.clear_dropped(self.connection, name.identifier):
                         continue
                     if oid is None and statement.if_exists:
                         continue
@@ -644,7 +644,7 @@ class Orchestrator:
         tail = SQL(" CASCADE") if cascade else SQL("")
         with users_path(self.connection):
             self.connection.execute(SQL("DROP VIEW {}{}").format(name.identifier, tail))
-        install.sweep(self.connection)
+        install.drop_orphans(self.connection)
 
     def _pass_on(self, statement: Other) -> StatementResult:
         if statement.verb in ("ALTER", "DROP") and not self._in_failed_transaction():
@@ -659,7 +659,7 @@ class Orchestrator:
         message = cursor.statusmessage or statement.verb
         if statement.verb == "DROP":
             with self._ours("Removing what was dropped"):
-                install.sweep(self.connection)
+                install.drop_orphans(self.connection)
         if cursor.description is None:
             return StatementResult(statement.verb, message)
         names = tuple(column.name for column in cursor.description)

@@ -1,4 +1,4 @@
-"""Small helpers for SQL made of typed parts, shared by every room."""
+"""Small helpers for SQL made of typed parts, shared by every package."""
 
 from __future__ import annotations
 

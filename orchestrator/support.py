@@ -38,7 +38,7 @@ those of `sql/support/schema.sql`.
 cross product ×, left join ⟕, full join ⟗, semijoin ⋉, antisemijoin ▷, lateral join and subquery ⋈→,
 union ∪, grouping γ, duplicate elimination δ, the first of equal rows δ1, window ω, first rows of an
 order λ, sorting τ, numbering of equal rows ν. *A refresh costs* what is said, and not what the tables
-hold, but where it says that the whole view is computed anew; then only the rows that differ are written.
+hold, but where it says that the whole view is recomputed; then only the rows that differ are written.
 """
 
 

@@ -5,7 +5,7 @@
  *
  * A session remembers of which views it has found that all they read is as it was when they were
  * planned. It forgets that as soon as PostgreSQL tells it of any change to a table that one of them
- * reads, or to any function: whatever plans a view anew replaces the view's program. For views that
+ * reads, or to any function: whatever plans a view again replaces the view's program. For views that
  * call functions or types of users, it also forgets that after a change to any type, operator,
  * collation or the like.
  */

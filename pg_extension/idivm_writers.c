@@ -1,5 +1,5 @@
 /*
- * What a transaction that writes tables of kept views has under way, in C: its open statements and the
+ * What a transaction that writes tables of synchronous views has under way, in C: its open statements and the
  * views to bring up. The functions of the same names in SQL keep this in the table idivm.writers; here
  * it is in the session's memory, and goes back with subtransactions. No user can write either.
  */
@@ -31,7 +31,7 @@ typedef struct Writer
 {
 	int			level;			/* the subtransaction whose end decides about this state */
 	int32		open;			/* statements that have begun and not ended */
-	ArrayType  *due;			/* eager views to bring up when the last of them ends */
+	ArrayType  *pending;			/* eager views to bring up when the last of them ends */
 	ArrayType  *later;			/* on_commit views to queue when the last of them ends */
 	ArrayType  *queued;			/* on_commit views that wait for the commit */
 	struct Writer *below;		/* the state that comes back when the subtransaction aborts */
@@ -167,7 +167,7 @@ idivm_writer(PG_FUNCTION_ARGS)
 	if (get_call_result_type(fcinfo, NULL, &row) != TYPEFUNC_COMPOSITE || row->natts != lengthof(values))
 		elog(ERROR, "idivm.writer() returns a row of %d columns", (int) lengthof(values));
 	values[0] = Int32GetDatum(writer == NULL ? 0 : writer->open);
-	values[1] = shown(writer == NULL ? NULL : writer->due);
+	values[1] = shown(writer == NULL ? NULL : writer->pending);
 	values[2] = shown(writer == NULL ? NULL : writer->later);
 	values[3] = shown(writer == NULL ? NULL : writer->queued);
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(row), values, nulls));
@@ -181,21 +181,21 @@ idivm_note_writer(PG_FUNCTION_ARGS)
 	Writer	   *state = own();
 
 	state->open = PG_ARGISNULL(0) ? 0 : PG_GETARG_INT32(0);
-	state->due = kept(fcinfo, 1);
+	state->pending = kept(fcinfo, 1);
 	state->later = kept(fcinfo, 2);
 	state->queued = kept(fcinfo, 3);
 	PG_RETURN_VOID();
 }
 
-PG_FUNCTION_INFO_V1(idivm_forget_writer);
+PG_FUNCTION_INFO_V1(idivm_clear_writer);
 
 Datum
-idivm_forget_writer(PG_FUNCTION_ARGS)
+idivm_clear_writer(PG_FUNCTION_ARGS)
 {
 	Writer	   *state = own();
 
 	state->open = 0;
-	state->due = state->later = state->queued = NULL;
+	state->pending = state->later = state->queued = NULL;
 	PG_RETURN_VOID();
 }
 
@@ -236,7 +236,7 @@ function_named(const char *name, const Oid *types, int count)
 PG_FUNCTION_INFO_V1(idivm_end_statement);
 
 /*
- * Most statements stand alone, and all that is due after them is what their trigger says. What is
+ * Most statements stand alone, and all that is pending after them is what their trigger says. What is
  * called here was looked up in the schema idivm, which users cannot write to; its rights are not
  * asked for again.
  */
@@ -244,17 +244,17 @@ Datum
 idivm_end_statement(PG_FUNCTION_ARGS)
 {
 	Oid			types[] = {INT4ARRAYOID, INT4ARRAYOID};
-	Datum		due = integers(PG_GETARG_TEXT_PP(0));
+	Datum		pending = integers(PG_GETARG_TEXT_PP(0));
 	Datum		later = integers(PG_GETARG_TEXT_PP(1));
 
-	if (writer == NULL || writer->open != 1 || !is_empty(writer->due) || !is_empty(writer->later) ||
+	if (writer == NULL || writer->open != 1 || !is_empty(writer->pending) || !is_empty(writer->later) ||
 		!are_among(DatumGetArrayTypeP(later), writer->queued))
 	{
-		OidFunctionCall2(function_named("end_statement_in_full", types, 2), due, later);
+		OidFunctionCall2(function_named("end_statement_in_full", types, 2), pending, later);
 		PG_RETURN_VOID();
 	}
 	own()->open = 0;
-	if (!is_empty(DatumGetArrayTypeP(due)))
-		OidFunctionCall1(function_named("bring_up_kept", types, 1), due);
+	if (!is_empty(DatumGetArrayTypeP(pending)))
+		OidFunctionCall1(function_named("refresh_synchronous", types, 1), pending);
 	PG_RETURN_VOID();
 }

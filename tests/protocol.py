@@ -30,7 +30,7 @@ class Rules:
     sorted_at_commit: bool = True
     """The locks of on_commit views are taken in one order."""
     waits_free_handed: bool = True
-    """A refresh holds none of its tables and kept views while it waits for one of them."""
+    """A refresh holds none of its tables and synchronous views while it waits for one of them."""
     counts_open: bool = True
     """Views wait until no statement is open."""
     by_snapshot: bool = True
@@ -129,7 +129,7 @@ class Model:
             case ("write", table, row, *nested):
                 return (("lock", ("table", table), "RX"), ("enter", table, row, *nested))
             case ("enter", table, row, *nested):
-                first = self.rules.eager_lock and self._due(state, table, "eager")
+                first = self.rules.eager_lock and self._pending(state, table, "eager")
                 return (
                     *([("lock", ("eager",), "X")] if first else []),
                     ("begin",),
@@ -185,7 +185,9 @@ class Model:
         """What keeps the tables of a view as they are: the lock of their writers, or of the table."""
         tables = self.tables[str(name)]
         eager = [
-            table for table in tables if self.rules.eager_lock and self._due(state, table, "eager")
+            table
+            for table in tables
+            if self.rules.eager_lock and self._pending(state, table, "eager")
         ]
         turn: list[tuple[Lock, str]] = [(("eager",), "X")] if eager else []
         return [*turn, *((("table", table), "RX" if table in eager else "S") for table in tables)]
@@ -193,7 +195,7 @@ class Model:
     def _mode(self, state: State, name: object) -> str:
         return dict(state.modes)[str(name)]
 
-    def _due(self, state: State, table: object, mode: str) -> frozenset[str]:
+    def _pending(self, state: State, table: object, mode: str) -> frozenset[str]:
         return frozenset(n for n, m in state.modes if m == mode and str(table) in self.tables[n])
 
     # Locks -------------------------------------------------------------------------------------
@@ -335,8 +337,8 @@ class Model:
         return (*locks, *(("bring", name) for name in names))
 
     def _ended_statement(self, state: State, process: Process, table: str) -> Process:
-        due = process.due | self._due(state, table, "eager")
-        later = process.later | self._due(state, table, "on_commit")
+        due = process.due | self._pending(state, table, "eager")
+        later = process.later | self._pending(state, table, "on_commit")
         process = replace(process, open=process.open - 1, due=due, later=later)
         if process.open and self.rules.counts_open:
             return process

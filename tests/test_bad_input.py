@@ -225,7 +225,7 @@ def test_half_a_creation_of_a_dead_creator_is_swept(base, connect):
     )
     held = connect()
     held.execute("SELECT pg_advisory_lock(idivm.lock_class(), 999)")
-    base.execute("SELECT idivm.sweep()")
+    base.execute("SELECT idivm.drop_orphans()")
     assert base.execute("SELECT count(*) FROM idivm.views")[0].rows == [(1,)]
     held.close()
     with pytest.raises(psycopg.OperationalError):
@@ -233,6 +233,6 @@ def test_half_a_creation_of_a_dead_creator_is_swept(base, connect):
     base.execute(
         "SELECT pg_advisory_lock(idivm.lock_class(), 999), pg_advisory_unlock(idivm.lock_class(), 999)"
     )
-    base.execute("SELECT idivm.sweep()")
+    base.execute("SELECT idivm.drop_orphans()")
     assert base.execute("SELECT count(*) FROM idivm.views")[0].rows == [(0,)]
     assert orphans(base.connection) == []

@@ -68,7 +68,7 @@ def test_refresh_reports_each_view(shop):
             "changed": 1,
             "seconds": pytest.approx(0, abs=60),
             "error": None,
-            "anew": False,
+            "recomputed": False,
         }
     ]
     assert "total" in shop("refresh", "total")[1]

@@ -15,16 +15,18 @@ SHARED = {"errors", "interpreted", "resources", "sqltext"}
 
 
 def table() -> dict[str, set[str]]:
-    """Each room with the rooms that it may import."""
+    """Each package with the packages that it may import."""
     text = (ROOT / "docs" / "architecture.md").read_text()
-    rows = text.partition("| room | may import |")[2].lstrip("\n").partition("\n\n")[0]
+    rows = text.partition("| package | may import |")[2].lstrip("\n").partition("\n\n")[0]
     cells = [line.strip("|").split("|") for line in rows.splitlines() if "---" not in line]
     return {
-        room.strip(): set(re.findall(r"\w+", allowed)) for room, allowed in cells if room.strip()
+        package.strip(): set(re.findall(r"\w+", allowed))
+        for package, allowed in cells
+        if package.strip()
     }
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -32,20 +34,20 @@ def modules() -> list[Path]:
     return [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
 
 
-ALL_ROOMS = {room_of(path) for path in modules()}
+ALL_PACKAGES = {package_of(path) for path in modules()}
 
 
-def imported_rooms(source: str, package: str) -> Iterator[str]:
-    """The rooms that a module imports, wherever in it; `package` is the one it lies in.
+def imported_packages(source: str, package: str) -> Iterator[str]:
+    """The packages that a module imports, wherever in it; `package` is the one it lies in.
 
     The package itself offers what `api` does.
 
     >>> code = "import os, orchestrator.api\\nfrom ..algebra import keys\\nfrom . import plan"
-    >>> list(imported_rooms(code, "orchestrator.strategies"))
+    >>> list(imported_packages(code, "orchestrator.strategies"))
     ['api', 'algebra', 'strategies']
-    >>> list(imported_rooms("from orchestrator import errors, spark", "orchestrator.cli"))
+    >>> list(imported_packages("from orchestrator import errors, spark", "orchestrator.cli"))
     ['errors', 'spark']
-    >>> list(imported_rooms("import orchestrator\\nfrom orchestrator import connect", ""))
+    >>> list(imported_packages("import orchestrator\\nfrom orchestrator import connect", ""))
     ['api', 'api']
     """
     for node in ast.walk(ast.parse(source)):
@@ -62,28 +64,28 @@ def imported_rooms(source: str, package: str) -> Iterator[str]:
         for name in names:
             parts = name.split(".")
             if parts[0] == "orchestrator":
-                known = len(parts) > 1 and parts[1] in ALL_ROOMS
+                known = len(parts) > 1 and parts[1] in ALL_PACKAGES
                 yield parts[1] if known else "api"
 
 
-def test_every_room_is_in_the_table() -> None:
-    missing = ALL_ROOMS - SHARED - set(table())
+def test_every_package_is_in_the_table() -> None:
+    missing = ALL_PACKAGES - SHARED - set(table())
     assert not missing
 
 
-def test_the_table_names_only_rooms_and_no_circle() -> None:
+def test_the_table_names_only_packages_and_no_circle() -> None:
     allowed = table()
-    assert {room for rooms in allowed.values() for room in rooms} <= set(allowed)
+    assert {package for packages in allowed.values() for package in packages} <= set(allowed)
     left = dict(allowed)
     while left:
-        free = {room for room, rooms in left.items() if not rooms & set(left)}
+        free = {package for package, packages in left.items() if not packages & set(left)}
         assert free, f"a circle among {sorted(left)}"
-        left = {room: rooms for room, rooms in left.items() if room not in free}
+        left = {package: packages for package, packages in left.items() if package not in free}
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_module_imports_only_rooms_it_may(path: Path) -> None:
-    room = room_of(path)
-    package = ".".join(("orchestrator", *path.relative_to(PACKAGE).parts[:-1]))
-    may = SHARED if room in SHARED else SHARED | {room} | table().get(room, set())
-    assert set(imported_rooms(path.read_text(), package)) <= may
+def test_a_module_imports_only_packages_it_may(path: Path) -> None:
+    own = package_of(path)
+    parent = ".".join(("orchestrator", *path.relative_to(PACKAGE).parts[:-1]))
+    may = SHARED if own in SHARED else SHARED | {own} | table().get(own, set())
+    assert set(imported_packages(path.read_text(), parent)) <= may

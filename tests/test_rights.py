@@ -59,9 +59,9 @@ def test_whoever_may_use_the_schema_acts_for_nobody_else(orc: Orchestrator) -> N
     orc.execute(f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA idivm TO {role}; SET ROLE {role}")
     try:
         for call in (
-            f"idivm.note_anew({view.id}, 5, now(), 'x')",
+            f"idivm.note_recompute({view.id}, 5, now(), 'x')",
             f"idivm.note_diff({view.id}, 5, now() - interval '1 day', 'x', true)",
-            f"idivm.is_cheaper_anew({view.id}, 1)",
+            f"idivm.recompute_is_cheaper({view.id}, 1)",
             f"idivm.refresh_views(ARRAY[{view.id}])",
             "idivm.collect()",
             "idivm.collect_source(1)",
@@ -88,8 +88,8 @@ def test_nonsense_is_not_noted(orc: Orchestrator, nonsense: str) -> None:
         f"idivm.note_diff({view}, {nonsense}, now() - interval '1 day', 'x', true)",
         f"idivm.note_diff({view}, 1, now() + interval '1 day', 'x', true)",
         f"idivm.note_diff({view}, 1, '-infinity', 'x', true)",
-        *([f"idivm.note_anew({view}, {nonsense}, now(), 'x')"] if nonsense != "0" else []),
-        f"idivm.note_anew({view}, 1, 'infinity', 'x')",
+        *([f"idivm.note_recompute({view}, {nonsense}, now(), 'x')"] if nonsense != "0" else []),
+        f"idivm.note_recompute({view}, 1, 'infinity', 'x')",
     ):
         orc.execute(f"SELECT {call}")
     assert orc.execute("TABLE idivm.costs")[0].rows == before

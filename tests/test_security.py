@@ -51,7 +51,9 @@ def base(orc: Orchestrator) -> Orchestrator:
     )
     for mode in MODES:
         orc.create_view(mode, "SELECT k, sum(n) AS s FROM t GROUP BY k", maintain=mode)
-        orc.create_view(f"{mode}_anew", "SELECT k, n FROM t", maintain=mode, strategy="recompute")
+        orc.create_view(
+            f"{mode}_recompute_estimate", "SELECT k, n FROM t", maintain=mode, strategy="recompute"
+        )
     return orc
 
 
@@ -127,12 +129,12 @@ def test_the_schema_alone_gives_no_power(base: Orchestrator, role: psycopg.Conne
     grant(base, role, "USAGE ON SCHEMA idivm")
     for statement in (
         "SELECT idivm.free_segment(1, 'secret')",
-        "SELECT idivm.forget(1)",
-        "SELECT idivm.sweep()",
+        "SELECT idivm.uninstall(1)",
+        "SELECT idivm.drop_orphans()",
         "SELECT idivm.set_mode(1, 'deferred')",
-        "SELECT idivm.bring_up(1, false)",
+        "SELECT idivm.refresh_one(1, false)",
         "SELECT idivm.run_program(1, NULL, true)",
-        "SELECT idivm.settle(1)",
+        "SELECT idivm.discard_foreign_log(1)",
         "SELECT idivm.mind_limits(1)",
         "INSERT INTO idivm.commits VALUES ('{1}', '{1}')",
         "SELECT idivm_state.refresh_1(NULL, true)",

@@ -60,7 +60,7 @@ class Scalar:
         """The expression of a tree whose columns are named by their symbols.
 
         Of `columns` only those count that the tree names; of `subqueries` those it has a place
-        for, which are numbered anew.
+        for, which are numbered again.
         """
         return Scalar._own(dialect.copied(tree), columns, subqueries)
 

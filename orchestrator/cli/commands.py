@@ -59,7 +59,7 @@ def refresh(options: argparse.Namespace) -> int:
             (
                 r.view,
                 "failed" if r.error else f"{r.changed:,}",
-                f"{r.seconds * 1000:,.1f} ms{', computed anew' if r.anew else ''}",
+                f"{r.seconds * 1000:,.1f} ms{', recomputed' if r.recomputed else ''}",
             )
             for r in reports
         ]
@@ -367,7 +367,7 @@ def _last_refresh(view: ViewInfo) -> str:
     if not view.refreshes:
         return f"none since it was created {_ago(view.created_at)}"
     took = f"{view.changed:,} rows in {view.seconds * 1000:,.1f} ms"
-    return f"{_ago(view.refreshed_at)}, {took}{', computed anew' if view.anew else ''}"
+    return f"{_ago(view.refreshed_at)}, {took}{', recomputed' if view.recomputed else ''}"
 
 
 def _ago(moment: datetime | None) -> str:

@@ -122,7 +122,7 @@ def widen_source(source: Captured, added: Sequence[SourceColumn]) -> Iterator[Co
 
 
 def capture_member(source: Captured, layout: Layout, number: int) -> Iterator[Composed]:
-    """The functions that log the changes of one table: the source itself, a partition or an heir.
+    """The functions that log the changes of one table: the source itself, a partition or an child.
 
     Of a row that a MERGE moves from one partition to another, transition tables hold a part or
     nothing; and a partition that carries no capture yet may be gone, with its rows, before anybody
@@ -727,7 +727,7 @@ def read_side(source: Captured) -> Iterator[Composed]:
     yield SQL("CREATE OR REPLACE VIEW {} AS SELECT * FROM {} UNION ALL SELECT * FROM {}").format(
         source.log(), source.log("_a"), source.log("_b")
     )
-    yield SQL("SELECT idivm.create_due({})").format(Literal(source.id))
+    yield SQL("SELECT idivm.create_pending({})").format(Literal(source.id))
     images = {
         side: SQL("ROW({})::{}").format(
             SQL(", ").join(

@@ -54,7 +54,7 @@ def declarations() -> SQL:
         "    ceiling xid8 := pg_snapshot_xmax(since.snapshot);\n"
         "    consumer xid8 := since.own_xid;\n"
         "    own xid8 := pg_current_xact_id_if_assigned();\n"
-        "    due bigint := 0;\n    most bigint;\n    taken bigint;\n    keys bigint;\n    last bigint;\n"
+        "    pending bigint := 0;\n    most bigint;\n    taken bigint;\n    keys bigint;\n    last bigint;\n"
         "    truncated boolean;\n"
     )
 
@@ -119,7 +119,7 @@ def _of_source(
         "            IF NOT rebuild THEN\n"
         "{looked}"
         "            IF taken > 0 THEN\n"
-        "                due := due + taken;\n"
+        "                pending := pending + taken;\n"
         "                rebuild := rebuild OR truncated;\n"
         "                IF last IS NOT NULL THEN\n"
         "                    marks := coalesce(marks, '{{}}') || jsonb_build_object({id}, last);\n"
@@ -272,7 +272,7 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> tuple[Compo
         SQL("coalesce({}, {})").format(field("new", one.attnum), field("old", one.attnum))
         for one in in_key
     ]
-    keys = SQL("count(DISTINCT {})").format(_told_apart(key, in_key))
+    keys = SQL("count(DISTINCT {})").format(_distinguishable(key, in_key))
     expressions, query = _net_columns(source, numbers)
     collected = _collected(step, names, conditions)
     return (
@@ -300,7 +300,7 @@ _INTEGERS = {
 """What makes hashes of numbers, one after the other, without a row around them."""
 
 
-def _told_apart(key: Sequence[Composable], columns: Sequence[SourceColumn]) -> Composable:
+def _distinguishable(key: Sequence[Composable], columns: Sequence[SourceColumn]) -> Composable:
     """A value that keys which are equal share.
 
     Numbers are quicker to sort than rows; should two keys share one, they are looked at closer.

@@ -204,7 +204,7 @@ State: TypeAlias = BagTable | StateTable | Shape | StateView
 
 @dataclass(frozen=True)
 class ReplaceContent:
-    """Compute the definition anew and apply only the difference to a state table."""
+    """Compute the definition again and apply only the difference to a state table."""
 
     state: str
 
@@ -232,7 +232,7 @@ class ChangeClass:
 class ReadChanges:
     """Read the net changes of a source into variables, one for each class of changes.
 
-    Without classes, the script takes the source for constant: any change has it computed anew.
+    Without classes, the script takes the source for constant: any change has it recomputed.
     """
 
     source: Source
@@ -290,7 +290,7 @@ class Apply:
 
 
 @dataclass(frozen=True)
-class PlanAnew:
+class Replan:
     """Plan the steps that follow for the rows that they meet, if a variable holds anything."""
 
     needs: tuple[str, ...]
@@ -303,7 +303,7 @@ class Analyse:
     needs: tuple[str, ...]
 
 
-Step: TypeAlias = ReplaceContent | ReadChanges | Assign | Apply | PlanAnew | Analyse
+Step: TypeAlias = ReplaceContent | ReadChanges | Assign | Apply | Replan | Analyse
 
 
 def pairs_of(role: str, fields: Iterable[tuple[str, str]]) -> Query:
@@ -555,7 +555,7 @@ class MaintenancePlan:
     """The role of the state that the view reads."""
     inlined: tuple[int, ...]
     """The relations, by oid, whose definitions the plan has in it."""
-    moving: tuple[str, ...]
+    time_dependent: tuple[str, ...]
     """Functions whose results change by themselves; with any, every refresh runs the script."""
     settings: tuple[tuple[str, str], ...]
     """Session settings that the content may depend on, as they were when the view was made."""

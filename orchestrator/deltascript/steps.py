@@ -27,9 +27,9 @@ from orchestrator.deltascript.plan import (
     BagTable,
     MaintenancePlan,
     Nulls,
-    PlanAnew,
     Query,
     ReadChanges,
+    Replan,
     StateTable,
     Step,
 )
@@ -42,17 +42,17 @@ SMALL = 2000
 _NOTHING = SQL("")
 
 LARGE = 4_000_000
-"""A diff of more rows is not held: what it would be applied to is computed anew."""
+"""A diff of more rows is not held: what it would be applied to is recomputed."""
 
 CHEAP = 1000
-"""A refresh of so few changed rows is compared with computing anew by what was measured, not by the model,
+"""A refresh of so few changed rows is compared with recomputing by what was measured, not by the model,
 and does not tell what those of large diffs cost."""
 
 MANY = 100
-"""A refresh that expects so few accesses is not weighed against computing anew."""
+"""A refresh that expects so few accesses is not weighed against recomputing."""
 
 LONG = SQL("interval '20 milliseconds'")
-"""A refresh that takes no longer is not compared with what computing anew takes."""
+"""A refresh that takes no longer is not compared with what recomputing takes."""
 
 TELLING = 1000
 """What a refresh takes that expects so few accesses is more a matter of its statements."""
@@ -115,7 +115,7 @@ def plan_mode(plan: MaintenancePlan, names: Names) -> SQL:
     return SQL("".join(f"SET {one}\n" for one in settings))
 
 
-def _plan_anew(plan: MaintenancePlan) -> SQL:
+def _replan(plan: MaintenancePlan) -> SQL:
     """What has the statements that follow planned for the very values, in any way."""
     settings = [("plan_cache_mode", "force_custom_plan")]
     if plan.by_lookups:
@@ -191,7 +191,7 @@ def index_state(state: StateTable, names: Names) -> Iterator[Composed]:
 
 
 def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
-    """Computes the states anew where that was asked for, and applies only the difference."""
+    """Recomputes the states where that was asked for, and applies only the difference."""
     states = [state for state in plan.states if isinstance(state, StateTable)]
     if not states:
         return SQL("").format()
@@ -257,10 +257,10 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
         "    IF rebuild THEN\n{}{}{}"
         # A few rows tell nothing but what a statement costs.
         "        IF clock_timestamp() > begun + interval '10 milliseconds' THEN\n"
-        "            PERFORM idivm.note_anew({}, idivm.query_work({}), begun, {});\n        END IF;\n"
+        "            PERFORM idivm.note_recompute({}, idivm.query_work({}), begun, {});\n        END IF;\n"
         "        RETURN;\n    END IF;\n"
     ).format(
-        SQL("        {}").format(_plan_anew(plan)) if plan.by_lookups else SQL(""),
+        SQL("        {}").format(_replan(plan)) if plan.by_lookups else SQL(""),
         SQL("").join(stops),
         SQL("").join(_rebuilt(state, names, state.role in plan.shown_states) for state in states),
         Literal(names.id),
@@ -279,7 +279,7 @@ def _stop(message: str, found: Composable, names: Names) -> Composed:
         "        IF EXISTS (\n            {}\n        ) THEN\n"
         "            RAISE EXCEPTION {}, {}\n"
         "                USING ERRCODE = 'object_not_in_prerequisite_state',\n"
-        "                      HINT = 'Refresh it once by idivm refresh, which plans it anew.';\n"
+        "                      HINT = 'Refresh it once by idivm refresh, which plans it again.';\n"
         "        END IF;\n"
     ).format(found, Literal(message), Literal(names.view))
 
@@ -307,7 +307,7 @@ def _rebuilt(
             query, _listed(columns), _listed(state.together, "q")
         )
     if state.nullable:
-        # No join finds NULLs by their equality, whatever the collation: all rows anew.
+        # No join finds NULLs by their equality, whatever the collation: all rows again.
         return SQL(
             "        DELETE FROM {table};\n"
             "        INSERT INTO {table} ({columns})\n            {first};\n"
@@ -410,8 +410,8 @@ def step_text(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
             settings = [(one, "off", "on") for one in _LOOKING_UP]
             applied = _switched_where_large(step, applied, settings)
         return _guarded(step.needs, applied)
-    if isinstance(step, PlanAnew):
-        return _guarded(step.needs, _plan_anew(plan))
+    if isinstance(step, Replan):
+        return _guarded(step.needs, _replan(plan))
     if isinstance(step, Analyse):
         return _guarded(step.needs, _statements(analyse_states(plan, names)))
     raise TypeError(f"no SQL for {type(step).__name__}")
@@ -516,18 +516,18 @@ def _guarded(needs: Iterable[str], statement: Composable) -> Composed:
 def _planned_for(plan: MaintenancePlan, size: Composable, then: Composable = _NOTHING) -> Composed:
     """From where a diff is large on, statements are planned for what their diffs are."""
     return SQL("    IF {} > {} THEN\n        {}{}    END IF;\n").format(
-        size, Literal(SMALL), _plan_anew(plan), then
+        size, Literal(SMALL), _replan(plan), then
     )
 
 
 def _given_up(step: Assign) -> Composed:
     """Begins once more, with a rebuild, where a diff is too large to be held."""
     return SQL("        IF cardinality({}) > {} THEN\n{}        END IF;\n").format(
-        Identifier(step.variable), Literal(_most(step)), _BEGIN_ANEW
+        Identifier(step.variable), Literal(_most(step)), _BEGIN_RECOMPUTE
     )
 
 
-_BEGIN_ANEW = SQL(
+_BEGIN_RECOMPUTE = SQL(
     "            rebuild := true;\n            kind := 'R';\n            changed := 0;\n            CONTINUE;\n"
 )
 
@@ -546,11 +546,11 @@ def _weighed(plan: MaintenancePlan, names: Names, step: Assign) -> Composable:
     )
     dear = (
         SQL(
-            "        IF due > {cheap} AND {cheaper} THEN\n{anew}        END IF;\n",
+            "        IF pending > {cheap} AND {cheaper} THEN\n{recomputed}        END IF;\n",
         ).format(
             cheap=Literal(CHEAP),
-            cheaper=_is_cheaper_anew(names, accesses),
-            anew=_BEGIN_ANEW,
+            cheaper=_recompute_is_cheaper(names, accesses),
+            recomputed=_BEGIN_RECOMPUTE,
         )
         if step.lookups
         else _NOTHING
@@ -559,17 +559,17 @@ def _weighed(plan: MaintenancePlan, names: Names, step: Assign) -> Composable:
         SQL(
             "        IF clock_timestamp() > late THEN\n"
             "            IF budget IS NULL THEN\n"
-            "                budget := idivm.seconds_anew({view}, idivm.query_work({definition}));\n"
+            "                budget := idivm.recompute_seconds({view}, idivm.query_work({definition}));\n"
             "                late := greatest(late, begun + make_interval(secs => budget / 2));\n"
             "            END IF;\n"
             "            IF clock_timestamp() > late THEN\n"
             "                PERFORM idivm.note_loss({view}, accesses, {way});\n"
-            "    {anew}            END IF;\n        END IF;\n"
+            "    {recomputed}            END IF;\n        END IF;\n"
         ).format(
             view=Literal(names.id),
             definition=_definition(names),
             way=Literal(plan.way),
-            anew=_BEGIN_ANEW,
+            recomputed=_BEGIN_RECOMPUTE,
         )
         if step != next(one for one in plan.script if isinstance(one, Assign))
         else _NOTHING
@@ -577,12 +577,12 @@ def _weighed(plan: MaintenancePlan, names: Names, step: Assign) -> Composable:
     return SQL("{}{}").format(dear, late)
 
 
-def _is_cheaper_anew(names: Names, accesses: Composable) -> Composed:
+def _recompute_is_cheaper(names: Names, accesses: Composable) -> Composed:
     """Whether a rebuild takes less time; what PostgreSQL expects of the query is asked where it may matter."""
     return SQL(
         # Within parentheses, as what follows IF ends at the first THEN outside of them.
-        "(CASE WHEN idivm.is_cheaper_anew({view}, {accesses})\n"
-        "                THEN idivm.is_cheaper_anew({view}, {accesses}, idivm.query_work({definition}))\n"
+        "(CASE WHEN idivm.recompute_is_cheaper({view}, {accesses})\n"
+        "                THEN idivm.recompute_is_cheaper({view}, {accesses}, idivm.query_work({definition}))\n"
         "                ELSE false END)"
     ).format(view=Literal(names.id), accesses=accesses, definition=_definition(names))
 
@@ -606,17 +606,21 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
     reads = [step for step in plan.script if isinstance(step, ReadChanges)]
     looked = SQL(
         "    IF NOT rebuild THEN\n{}    END IF;\n"
-        "    kind := CASE WHEN rebuild THEN 'R' WHEN due > 0 THEN 'C' END;\n"
+        "    kind := CASE WHEN rebuild THEN 'R' WHEN pending > 0 THEN 'C' END;\n"
         "{}"
         "    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN\n"
         "        PERFORM idivm.claim_watermark({});\n    END IF;\n"
     ).format(
         changes.look(plan, names, _definition(names)),
-        SQL("    IF kind IS NULL THEN\n        RETURN;\n    END IF;\n" if not plan.moving else ""),
+        SQL(
+            "    IF kind IS NULL THEN\n        RETURN;\n    END IF;\n"
+            if not plan.time_dependent
+            else ""
+        ),
         Literal(names.id),
     )
     if not reads:
-        if plan.moving:
+        if plan.time_dependent:
             return looked
         return SQL(
             "{}    IF kind = 'C' AND idivm.pending_cancels({}) THEN\n        RETURN;\n    END IF;\n"
@@ -632,7 +636,7 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
         "{looked}"
         "    IF NOT rebuild THEN\n"
         "        accesses := {accesses};\n"
-        "        IF accesses > {many} AND (CASE WHEN due > {cheap} THEN {cheaper}\n"
+        "        IF accesses > {many} AND (CASE WHEN pending > {cheap} THEN {cheaper}\n"
         "                ELSE idivm.has_lost({view}, accesses) END) THEN\n"
         "            rebuild := true;\n            kind := 'A';\n"
         "        END IF;\n    END IF;\n"
@@ -643,7 +647,7 @@ def read_changes(plan: MaintenancePlan, names: Names) -> Composed:
         many=Literal(MANY),
         cheap=Literal(CHEAP),
         view=Literal(names.id),
-        cheaper=_is_cheaper_anew(names, SQL("accesses")),
+        cheaper=_recompute_is_cheaper(names, SQL("accesses")),
         planned=_planned_for(plan, SQL("greatest({})").format(SQL(", ").join(sizes)))
         if sizes
         else SQL(""),
@@ -655,8 +659,8 @@ def note_cost(plan: MaintenancePlan, names: Names) -> Composed:
     if not any(isinstance(step, ReadChanges) for step in plan.script):
         return SQL("").format()
     return SQL(
-        "    IF accesses > {telling} AND due > {few} THEN\n"
-        "        PERFORM idivm.note_diff({view}, accesses, begun, {way}, due > {cheap});\n    END IF;\n"
+        "    IF accesses > {telling} AND pending > {few} THEN\n"
+        "        PERFORM idivm.note_diff({view}, accesses, begun, {way}, pending > {cheap});\n    END IF;\n"
         "    IF clock_timestamp() > begun + {long} THEN\n"
         "        PERFORM idivm.note_long({view}, accesses, idivm.query_work({definition}), begun, {way});\n"
         "    END IF;\n"

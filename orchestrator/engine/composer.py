@@ -86,7 +86,7 @@ class Composer:
         self.types = dict(types)
         self.states: list[State] = []
         self.static = static
-        """Tables, by oid, whose changes are answered by computing everything anew."""
+        """Tables, by oid, whose changes are answered by recomputing everything."""
         self.change_of_join = change_of_join
         """In place of the rule of the join: the change as a bag of a whole tree of joins."""
         self.minimise = minimise
@@ -268,7 +268,7 @@ class Composer:
         """Computes a diff once, into a variable, and reads it from there.
 
         It is computed if one of the variables that it `needs` holds anything: those that it reads,
-        unless others are named. With more than `at_most` rows everything is computed anew.
+        unless others are named. With more than `at_most` rows everything is recomputed.
         """
         return self.assign_apart(wanted, plan, columns, (), needs, at_most)[0]
 

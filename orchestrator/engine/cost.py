@@ -122,7 +122,7 @@ class Model:
                 if isinstance(operator, Projection):
                     for item in operator.items:
                         same = item.scalar.as_column
-                        if same in self.origin and not item.is_kept:
+                        if same in self.origin and not item.is_unchanged:
                             self.origin.setdefault(item.column, self.origin[same])
 
     def run(self, held: Mapping[str, float]) -> _Run:

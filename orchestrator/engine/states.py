@@ -370,7 +370,7 @@ class Upkeep:
 
 def _nulls(column: Column, place: Column, state: StateScan, plan: Operator) -> Nulls:
     """Which NULLs a step must see to that looks for a diff's rows in a state."""
-    while isinstance(plan, Projection) and all(item.is_kept for item in plan.items):
+    while isinstance(plan, Projection) and all(item.is_unchanged for item in plan.items):
         plan = plan.input
     if isinstance(plan, LeftJoin) and plan.condition == FALSE and column in plan.right.columns:
         return "all"

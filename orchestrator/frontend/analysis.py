@@ -73,7 +73,7 @@ class Analysis:
     temporary: tuple[Relation, ...]
     volatile: tuple[str, ...]
     """Functions that give another result at every call."""
-    moving: tuple[str, ...]
+    time_dependent: tuple[str, ...]
     """What may give another result in the next statement although no table changed: `now()`."""
     settings: tuple[str, ...]
     """What depends on settings such as the time zone, and on nothing else; a user's own function may,
@@ -117,7 +117,7 @@ _INLINE = 24
 """The bytes of a value that PostgreSQL does not store apart from its row."""
 
 
-def has_room(columns: Sequence[RelationColumn]) -> bool:
+def fits_log_row(columns: Sequence[RelationColumn]) -> bool:
     """Whether a change with such columns fits into a row, whatever their values are.
 
     A write that does not fit into the log would fail.
@@ -148,7 +148,7 @@ def analyse(connection: Connection[Any], definition: int) -> Analysis:
     temporary = tuple(r for r in leaves if r.persistence == "t")
     lasting = [relation for relation in leaves if relation.persistence != "t"]
     sources = [_source(relation, used[relation.oid]) for relation in lasting if _captures(relation)]
-    captured = tuple(source for source in sources if has_room(source.logged))
+    captured = tuple(source for source in sources if fits_log_row(source.logged))
     followed = {source.relation.oid for source in captured}
     uncaptured = tuple(relation for relation in lasting if relation.oid not in followed)
     volatile = _names(functions, Volatility.VOLATILE)
@@ -163,7 +163,10 @@ def analyse(connection: Connection[Any], definition: int) -> Analysis:
         crowded=frozenset(use.relation.oid for use in sources) - followed,
         temporary=temporary,
         volatile=volatile,
-        moving=(*_names(functions, Volatility.MOVING), *_system_columns(used, relations)),
+        time_dependent=(
+            *_names(functions, Volatility.TIME_DEPENDENT),
+            *_system_columns(used, relations),
+        ),
         settings=(
             *_names(functions, Volatility.SETTINGS),
             *_names([use for use in functions if use.schema != "pg_catalog"], Volatility.IMMUTABLE),
@@ -237,7 +240,7 @@ def _merged(uses: Iterable[UsedRelation]) -> dict[int, UsedRelation]:
 def _captures(relation: Relation) -> bool:
     """Whether triggers can report the relation's changes; a maintained view reports its own.
 
-    Those of a partition or an heir do not fire when its rows change through the table above.
+    Those of a partition or an child do not fire when its rows change through the table above.
     """
     if relation.maintained is not None:
         return not relation.computed

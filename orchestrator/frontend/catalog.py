@@ -183,7 +183,7 @@ def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, R
 
 
 def _columns(cursor: Any, oids: list[int]) -> Mapping[int, list[RelationColumn]]:
-    # A column of a table with heirs is only as NOT NULL as the least of theirs. A constraint that
+    # A column of a table with inheritance children is only as NOT NULL as the least of theirs. A constraint that
     # was never validated (from version 18 on) promises nothing.
     rows = cursor.execute(
         _PLAIN_TYPES

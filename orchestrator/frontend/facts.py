@@ -119,7 +119,7 @@ class Relation:
     keys: tuple[Key, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
     children: tuple[int, ...] = ()
-    """Partitions or heirs, one level down."""
+    """Partitions or inheritance children, one level down."""
     parents: tuple[int, ...] = ()
     is_partition: bool = False
     maintained: int | None = None
@@ -138,7 +138,7 @@ class Relation:
     def kind(self) -> str:
         """The kind in words."""
         if self.parents:
-            return "partition" if self.is_partition else "heir"
+            return "partition" if self.is_partition else "child"
         return _KINDS.get(self.relkind, self.relkind)
 
     @property
@@ -147,7 +147,7 @@ class Relation:
         return f"{self.schema}.{self.name}"
 
     @property
-    def has_heirs(self) -> bool:
+    def has_children(self) -> bool:
         """Whether other tables inherit from this one; its keys do not hold across them."""
         return self.relkind == "r" and bool(self.children)
 
@@ -157,7 +157,7 @@ class Relation:
 
         The primary key comes first, then the narrowest: fewest bytes, fewest columns.
         """
-        if self.has_heirs:
+        if self.has_children:
             return ()
         return tuple(
             sorted(
@@ -187,7 +187,7 @@ class Volatility(Enum):
     IMMUTABLE = "immutable"
     SETTINGS = "settings"
     """Stable, and depends on nothing but session settings such as the time zone."""
-    MOVING = "moving"
+    TIME_DEPENDENT = "moving"
     """Stable within a statement, and may be another one in the next."""
     VOLATILE = "volatile"
 

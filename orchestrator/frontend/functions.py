@@ -119,11 +119,11 @@ def _markers(node: Node) -> Iterator[FunctionUse]:
         yield _MARKERS[node.tag]
     elif node.tag == "SQLVALUEFUNCTION":
         name = SQL_VALUE_FUNCTIONS[node.oid("op")]
-        yield FunctionUse(name, Volatility.MOVING, role="value")
+        yield FunctionUse(name, Volatility.TIME_DEPENDENT, role="value")
     elif node.tag == "TABLESAMPLECLAUSE":
         # With REPEATABLE the sample still follows the physical places of rows.
         moves = node.child("repeatable") is not None
-        volatility = Volatility.MOVING if moves else Volatility.VOLATILE
+        volatility = Volatility.TIME_DEPENDENT if moves else Volatility.VOLATILE
         yield FunctionUse("TABLESAMPLE", volatility, role="sampling")
 
 

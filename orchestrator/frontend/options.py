@@ -53,7 +53,7 @@ class ViewOptions:
     create_indexes: str = "off"
     """Whether indexes are made on tables where the program looks for rows and there is none."""
     updatable: str | None = None
-    """The tables that change; any other one's change is answered by computing the view anew."""
+    """The tables that change; any other one's change is answered by recomputing the view."""
     staleness: str | None = None
     """How far a deferred view may lag behind where `idivm serve` runs, as in 500ms."""
     log_limit: str | None = None
@@ -70,7 +70,7 @@ class ViewOptions:
     partition: str = "single"
     """Of triangles: whether all tables are divided by two columns, or only where that is needed."""
     static: str | None = None
-    """Tables that hardly change, as in item, census: a change there computes the view anew."""
+    """Tables that hardly change, as in item, census: a change there recomputes the view."""
     factorizable: str | None = None
     """Matrices that change by whole rows or outer products, which a view tree keeps in factors."""
 

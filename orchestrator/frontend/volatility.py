@@ -46,7 +46,7 @@ _SETTINGS_ONLY_NAMES = """
 
 _SETTINGS_ONLY = frozenset(_SETTINGS_ONLY_NAMES.split())
 
-_MOVING_BODIES = frozenset({"time_timetz", "timetz_zone"})
+_TIME_DEPENDENT_BODIES = frozenset({"time_timetz", "timetz_zone"})
 """Functions that share a name with a settings-only one but ask for the present moment: the offset
 of a time of day is that of today."""
 
@@ -84,9 +84,9 @@ def classify(builtin: bool, name: str, body: str, provolatile: str) -> Volatilit
         return Volatility.IMMUTABLE
     if provolatile == "v":
         return Volatility.VOLATILE
-    if builtin and name in _SETTINGS_ONLY and body not in _MOVING_BODIES:
+    if builtin and name in _SETTINGS_ONLY and body not in _TIME_DEPENDENT_BODIES:
         return Volatility.SETTINGS
-    return Volatility.MOVING
+    return Volatility.TIME_DEPENDENT
 
 
 def worst(*found: Volatility) -> Volatility:

@@ -24,7 +24,7 @@ CONTENDED = ("55P03", "40P01", "40001")
 _NO_ANSWER = ("21", "22", "53", "54")
 """Classes of errors that a query may raise on some data: cardinality, values, sizes."""
 
-_KEEPING = "idivm.bring_up_kept"
+_KEEPING = "idivm.refresh_synchronous"
 """In the context of an error that arose while a writer kept a view up to date."""
 
 _PRODUCT = re.compile(r'\bidivm(_log|_state|_def)?"?\.')
@@ -112,7 +112,7 @@ class Acts:
 
     def tolerate(self, kind: str, error: psycopg.Error) -> None:
         """Passes over what users' statements may run into, and raises what idivm brought about."""
-        if "plans it anew" in (error.diag.message_hint or str(error)):
+        if "plans it again" in (error.diag.message_hint or str(error)):
             # A key or a plain view went away, and only the orchestrator can go on from there.
             self.outcome.counts["left to the orchestrator"] += 1
             return
@@ -120,7 +120,7 @@ class Acts:
             return
         within = _PRODUCT.search(error.diag.context or "")
         if _KEEPING in (error.diag.context or "") and (error.sqlstate or "")[:2] in _NO_ANSWER:
-            # The query of a kept view has no answer after this change, which is refused with it.
+            # The query of a synchronous view has no answer after this change, which is refused with it.
             return
         if kind == "refresh inside" or error.sqlstate == "57014":
             self.space.need_answers(self.views)
@@ -133,7 +133,7 @@ class Acts:
         try:
             return self._refreshed(orc, how, names)
         except (psycopg.errors.ObjectNotInPrerequisiteState, DatabaseError) as error:
-            # What SQL alone cannot go on with, the orchestrator plans anew.
+            # What SQL alone cannot go on with, the orchestrator plans again.
             state = getattr(error, "sqlstate", None) or getattr(error.__cause__, "sqlstate", None)
             if state != "55000" or how not in ("call", "sql"):
                 raise

@@ -76,7 +76,7 @@ class Replace:
 
 @dataclass(frozen=True)
 class Recreate:
-    """Drops a view and creates it anew."""
+    """Drops a view and creates it again."""
 
     view: View
 

@@ -369,11 +369,11 @@ class Runner(Acts):
         for view in reversed(case.views if case.end != "schemas" else ()):
             if view.plain or case.end == "sql":
                 connection.execute(SQL("DROP VIEW IF EXISTS {}").format(SQL(view.name)))
-                connection.execute("SELECT idivm.sweep()")
+                connection.execute("SELECT idivm.drop_orphans()")
             elif view.name in self.views:
                 self._drop(view.name)
         # Views that went with their schemas and creations that were cut short are left to the sweep.
-        connection.execute("SELECT idivm.sweep()")
+        connection.execute("SELECT idivm.drop_orphans()")
         for dropped in self.space.orc.dropped_views():
             self.space.orc.drop_view(dropped.name)
         left = self.space.leftovers()

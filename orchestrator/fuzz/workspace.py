@@ -205,7 +205,7 @@ class Workspace:
             self._drop_schemas(self.orc.connection, case.schemas)
 
     def start_afresh(self, case: Case) -> None:
-        """Drops what a case has made, idivm's catalog as well, and connects anew."""
+        """Drops what a case has made, idivm's catalog as well, and connects again."""
         self.close()
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             if self.prepared:

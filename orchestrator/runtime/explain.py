@@ -28,8 +28,8 @@ class Explanation:
     details: dict[str, Any]
     measured: dict[str, Any] | None = None
     """What its refreshes took since it was planned, if any was large enough to tell."""
-    anew: dict[str, Any] | None = None
-    """What computing it anew is expected to take, if there is another way."""
+    recompute: dict[str, Any] | None = None
+    """What recomputing it is expected to take, if there is another way."""
 
     def to_json(self) -> dict[str, Any]:
         """The explanation as plain values."""
@@ -42,7 +42,7 @@ class Explanation:
             "missing_indexes": self.missing_indexes,
             "why": self.details["reasons"],
             "measured": self.measured,
-            "anew": self.anew,
+            "recompute": self.recompute,
         }
 
 
@@ -53,18 +53,18 @@ def explain_view(connection: Connection[Any], view: ViewInfo) -> Explanation:
         for one in indexes.missing(connection, indexes.probes_of(view.plan))
     ]
     measured = _measured(connection, view)
-    anew = _anew(connection, view)
+    recompute = _recompute_estimate(connection, view)
     return Explanation(
         view=view.name,
         strategy=view.strategy,
         maintain=view.maintain,
         plan=_plan(view, wanted),
         script=_script(connection, view),
-        why=_why(view, measured, anew),
+        why=_why(view, measured, recompute),
         missing_indexes=wanted,
         details=view.plan,
         measured=measured,
-        anew=anew,
+        recompute=recompute,
     )
 
 
@@ -76,10 +76,10 @@ def _measured(connection: Connection[Any], view: ViewInfo) -> dict[str, Any] | N
     return {"access_microseconds": price.seconds * 1e6, "refreshes": refreshes}
 
 
-def _anew(connection: Connection[Any], view: ViewInfo) -> dict[str, Any] | None:
+def _recompute_estimate(connection: Connection[Any], view: ViewInfo) -> dict[str, Any] | None:
     if not view.plan.get("costs"):
         return None
-    seconds, loses_from, measured = catalog_costs.anew(connection, view)
+    seconds, loses_from, measured = catalog_costs.recompute_cost(connection, view)
     return {"milliseconds": seconds * 1e3, "measured": measured, "loses_from": loses_from}
 
 
@@ -119,7 +119,7 @@ def _state(state: dict[str, Any]) -> str:
 _CHANGES = {"minus": "deletion from", "update": "update of", "plus": "insertion into"}
 
 
-def _why(view: ViewInfo, measured: dict[str, Any] | None, anew: dict[str, Any] | None) -> str:
+def _why(view: ViewInfo, measured: dict[str, Any] | None, recompute: dict[str, Any] | None) -> str:
     lines = [
         f"{'+' if reason['taken'] else '-'} {reason['strategy']}: {reason['because']}"
         for reason in view.plan["reasons"]
@@ -131,8 +131,8 @@ def _why(view: ViewInfo, measured: dict[str, Any] | None, anew: dict[str, Any] |
         lines.append("lookups and rows of one change, by the statistics when this was planned:")
         lines += [f"  {_cost(one)}" for one in view.plan["costs"]]
         lines.append(_told(measured))
-    if anew is not None:
-        lines.append(_told_anew(anew))
+    if recompute is not None:
+        lines.append(_recompute_line(recompute))
     return "\n".join(lines)
 
 
@@ -144,14 +144,14 @@ def _told(measured: dict[str, Any] | None) -> str:
     return f"what they take: {each:,.3g} µs each, measured by {by} since this was planned"
 
 
-def _told_anew(anew: dict[str, Any]) -> str:
-    by = "by what it took" if anew["measured"] else "which was not measured yet"
-    told = f"computing it anew takes about {anew['milliseconds']:,.3g} ms, {by}"
-    if anew["loses_from"] is None:
-        return f"{told}; a refresh that is expected to take longer computes it anew"
+def _recompute_line(recompute: dict[str, Any]) -> str:
+    by = "by what it took" if recompute["measured"] else "which was not measured yet"
+    told = f"recomputing it takes about {recompute['milliseconds']:,.3g} ms, {by}"
+    if recompute["loses_from"] is None:
+        return f"{told}; a refresh that is expected to take longer recomputes it"
     return (
-        f"{told}; a refresh that expects {anew['loses_from']:,.3g} lookups and rows took longer, so that"
-        " such a refresh now computes it anew"
+        f"{told}; a refresh that expects {recompute['loses_from']:,.3g} lookups and rows took longer, so that"
+        " such a refresh now recomputes it"
     )
 
 

@@ -124,10 +124,10 @@ def migrate(connection: Connection[Any], wanted: Shipped | None = None) -> list[
                 f"this role may not change ({error.diag.message_primary}): connect once as the "
                 "owner of schema idivm to bring it up to date."
             ) from error
-        row = connection.execute("SELECT to_regproc('idivm.create_due') IS NOT NULL").fetchone()
+        row = connection.execute("SELECT to_regproc('idivm.create_pending') IS NOT NULL").fetchone()
         if row is not None and row[0]:
             # The functions of each log come from a text that may have changed.
-            connection.execute("SELECT idivm.create_due(id) FROM idivm.sources")
+            connection.execute("SELECT idivm.create_pending(id) FROM idivm.sources")
     return [migration.name for migration in missing]
 
 

@@ -28,8 +28,8 @@ class RefreshReport:
     changed: int
     seconds: float
     error: str | None = None
-    anew: bool = False
-    """Whether the view was computed anew."""
+    recomputed: bool = False
+    """Whether the view was recomputed."""
 
 
 class RefreshError(DatabaseError):
@@ -58,7 +58,7 @@ def refresh(
     reports = in_one_cut(
         connection, view_ids, lambda: refresh_here(connection, view_ids, unplanned or {})
     )
-    if collect(connection, view_ids) and (late := catalog.overdue(connection, view_ids)):
+    if collect(connection, view_ids) and (late := catalog.over_log_limit(connection, view_ids)):
         # Their logs are full, and this is what they asked for.
         reports += in_one_cut(connection, late, lambda: refresh_here(connection, late))
         collect(connection, late)
@@ -81,14 +81,16 @@ def refresh_here(
         [list(view_ids)],
     ).fetchall()
     names = catalog.shown(connection, [name for _, name, *_ in rows])
-    anew = catalog.computed_anew(connection, [view_id for view_id, *_ in rows])
+    recomputed = catalog.recomputed(connection, [view_id for view_id, *_ in rows])
     reports = []
     for name, (view_id, _, changed, seconds, error) in zip(names, rows, strict=True):
         reason = error
         if error and view_id in unplanned:
             reason = catalog.add_to_error(connection, view_id, unplanned[view_id])
         reports.append(
-            RefreshReport(name, changed, seconds, reason and reason.rstrip("."), view_id in anew)
+            RefreshReport(
+                name, changed, seconds, reason and reason.rstrip("."), view_id in recomputed
+            )
         )
     return reports
 

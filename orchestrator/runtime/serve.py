@@ -89,11 +89,11 @@ def groups(views: Iterable[Served]) -> list[list[Served]]:
     return sorted((group for _, group in found), key=lambda group: group[0].id)
 
 
-def due_at(view: Served, progress: Progress) -> float | None:
+def refresh_at(view: Served, progress: Progress) -> float | None:
     """When to begin the refresh of a view: late enough to batch, in time for its bound.
 
     >>> view = Served(1, "v", 1.0, False, frozenset(), frozenset())
-    >>> due_at(view, Progress(since=10.0, took=0.1)), due_at(view, Progress())
+    >>> refresh_at(view, Progress(since=10.0, took=0.1)), refresh_at(view, Progress())
     (10.4, None)
     """
     if progress.since is None:
@@ -220,7 +220,7 @@ class Server:
             again = progress.unsettled and progress.since is None
             progress.seen, progress.writers = numbers, writers
             progress.unsettled = moved or (progress.unsettled and not again)
-            if progress.since is None and (moved or ended or again or view.moving):
+            if progress.since is None and (moved or ended or again or view.time_dependent):
                 progress.since = looked
 
     def _start(self, pool: ThreadPoolExecutor) -> None:
@@ -234,7 +234,7 @@ class Server:
                     continue
                 del self.busy[first]
                 running.result()
-            due = [due_at(view, self.progress[view.id]) for view in group]
+            due = [refresh_at(view, self.progress[view.id]) for view in group]
             if any(at is not None and at <= now for at in due):
                 # Those that would follow shortly come along: one cut, and less work.
                 stale = [view for view, at in zip(group, due, strict=True) if at is not None]
@@ -292,7 +292,7 @@ class Server:
         now = time.monotonic()
         bounds = [view.bound for view in self.views]
         nap = min(bounds, default=self.interval) / LOOKS
-        due = [due_at(view, self.progress[view.id]) for view in self.views]
+        due = [refresh_at(view, self.progress[view.id]) for view in self.views]
         return max(0.005, min([nap, *(at - now for at in due if at is not None and at > now)]))
 
 

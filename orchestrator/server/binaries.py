@@ -18,7 +18,7 @@ OLDEST = 15
 
 _PROGRAMS = ("initdb", "postgres", "pg_ctl")
 _BUNDLED = {18: "pginstall18", 16: "pginstall"}
-_PLACES = (
+_SCALES = (
     "usr/lib/postgresql/*/bin",
     "usr/pgsql-*/bin",
     "usr/local/pgsql/bin",
@@ -111,7 +111,7 @@ def _folders() -> Iterator[Path]:
             yield Path(answer.stdout.strip())
     if postgres := shutil.which("postgres"):
         yield Path(postgres).resolve().parent
-    for place in _PLACES:
+    for place in _SCALES:
         yield from Path("/").glob(place)
 
 

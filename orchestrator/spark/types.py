@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.frontend.facts import Relation, RelationColumn
 from orchestrator.spark.errors import LoadError
-from orchestrator.spark.formats.exact import Exact, places_of
+from orchestrator.spark.formats.exact import Exact, scale_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -138,8 +138,8 @@ def made_columns(
 def _places(wanted: str, exact: Exact | None) -> int | None:
     """How many decimal places the seconds of a column have, if the source may have more."""
     if exact is not None:
-        return None if exact.free else places_of(wanted)
-    places = places_of(wanted)
+        return None if exact.free else scale_of(wanted)
+    places = scale_of(wanted)
     return None if places == 6 else places
 
 

@@ -15,11 +15,11 @@ from orchestrator.deltascript.plan import CACHE, MaintenancePlan, Reason
 from orchestrator.errors import UnsupportedError
 from orchestrator.strategies import plan_cost, recompute
 from orchestrator.strategies.idiff import compose
-from orchestrator.strategies.request import Problem
+from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.skew import program as skew
 from orchestrator.strategies.viewtree import program as viewtree
 
-Planner = Callable[[Problem], MaintenancePlan | Unsupported]
+Planner = Callable[[PlanningRequest], MaintenancePlan | Unsupported]
 
 STRATEGIES: dict[str, Planner] = {
     compose.NAME: compose.plan,
@@ -51,12 +51,12 @@ _BECAUSE = {
 }
 
 
-def choose(problem: Problem, wanted: str) -> MaintenancePlan:
+def choose(request: PlanningRequest, wanted: str) -> MaintenancePlan:
     """The plan of the wanted strategy, or of the best one for `auto`."""
     if wanted not in (*STRATEGIES, "auto"):
         known = ", ".join(["auto", *STRATEGIES])
         raise UnsupportedError(f"There is no strategy {wanted!r}; choose one of {known}.")
-    if problem.factorized:
+    if request.factorized:
         if wanted not in ("auto", viewtree.NAME):
             raise UnsupportedError(
                 f"The strategy {wanted} keeps no factorized result; take viewtree, or leave"
@@ -65,23 +65,23 @@ def choose(problem: Problem, wanted: str) -> MaintenancePlan:
         wanted = viewtree.NAME
     reasons: list[Reason] = []
     tried_already: dict[str, MaintenancePlan | Unsupported] = {}
-    if wanted == "auto" and not problem.moving:
-        found = _compared(problem, tried_already)
+    if wanted == "auto" and not request.time_dependent:
+        found = _compared(request, tried_already)
         if found is not None:
             return found
     weighed = {name: one for name, one in STRATEGIES.items() if name not in ASKED_FOR}
     tried = weighed if wanted == "auto" else {wanted: STRATEGIES[wanted]}
     for name, planner in tried.items():
-        made = _moving(problem, name) or tried_already.get(name) or planner(problem)
+        made = _moving(request, name) or tried_already.get(name) or planner(request)
         if isinstance(made, Unsupported):
             reasons.append(Reason(name, False, str(made)))
             continue
         because = _BECAUSE[name] if wanted == "auto" else "it was asked for"
         because = "; ".join([because, *(reason.because for reason in made.reasons)])
-        if problem.moving:
-            because += f"; {problem.moving[0]}, so that every refresh recomputes"
+        if request.time_dependent:
+            because += f"; {request.time_dependent[0]}, so that every refresh recomputes"
         because = "; ".join((because, *made.notes))
-        prices = plan_cost.renewed(problem, [made])
+        prices = plan_cost.renewed(request, [made])
         return replace(made, reasons=(Reason(name, True, because), *reasons), prices=prices)
     raise UnsupportedError(
         f"The strategy {wanted} cannot maintain this query: {reasons[0].because}."
@@ -90,30 +90,30 @@ def choose(problem: Problem, wanted: str) -> MaintenancePlan:
 
 
 def _compared(
-    problem: Problem, tried: dict[str, MaintenancePlan | Unsupported]
+    request: PlanningRequest, tried: dict[str, MaintenancePlan | Unsupported]
 ) -> MaintenancePlan | None:
     """The plan whose changes cost least by the model; none if there is nothing to choose between.
 
     `tried` takes up what was made of the strategies, so that nobody makes it again.
     """
-    first = tried[compose.NAME] = compose.plan(problem)
+    first = tried[compose.NAME] = compose.plan(request)
     if isinstance(first, Unsupported):
         # The other variants have nothing to be compared with.
         return None
-    if compose.size(problem) > MOST_COMPARED:
+    if compose.size(request) > MOST_COMPARED:
         because = f"the query has more than {MOST_COMPARED} operators, so that no other was weighed"
         taken = Reason(compose.NAME, True, "; ".join((because, *first.notes)))
-        return replace(first, reasons=(taken,), prices=plan_cost.renewed(problem, [first]))
+        return replace(first, reasons=(taken,), prices=plan_cost.renewed(request, [first]))
     variants: list[tuple[str, MaintenancePlan | Unsupported]] = [(compose.NAME, first)]
     without = None
-    if problem.cache and problem.cache_is_open and _has_cache(variants[0][1]):
-        without = compose.plan(replace(problem, cache=False))
+    if request.cache and request.cache_is_open and _has_cache(variants[0][1]):
+        without = compose.plan(replace(request, cache=False))
         variants.append((f"{compose.NAME} without a cache", without))
-    variants.append((compose.TUPLE, compose.plan_by_tuples(problem)))
+    variants.append((compose.TUPLE, compose.plan_by_tuples(request)))
     made = [(name, one) for name, one in variants if isinstance(one, MaintenancePlan)]
     plans = [one for _, one in made]
-    prices = plan_cost.renewed(problem, plans)
-    found = plan_cost.estimates(problem, plans, prices)
+    prices = plan_cost.renewed(request, plans)
+    found = plan_cost.estimates(request, plans, prices)
     estimates = {name: one for (name, _), one in zip(made, found, strict=True)}
     total = {name: one.change_microseconds or one.accesses for name, one in estimates.items()}
     best, plan = made[0]
@@ -130,9 +130,9 @@ def _compared(
     reasons += [
         Reason(name, False, str(one)) for name, one in variants if isinstance(one, Unsupported)
     ]
-    parted = skew.weighed(problem)
+    parted = skew.weighed(request)
     if parted is not None:
-        by_parts = skew.plan(problem) if parted.pays else None
+        by_parts = skew.plan(request) if parted.pays else None
         if isinstance(by_parts, MaintenancePlan):
             because = "; ".join([parted.described, *(one.because for one in by_parts.reasons)])
             reasons = [replace(one, taken=False) for one in reasons]
@@ -147,7 +147,9 @@ def _has_cache(plan: MaintenancePlan | Unsupported) -> bool:
     return isinstance(plan, MaintenancePlan) and any(s.role == CACHE for s in plan.states)
 
 
-def _moving(problem: Problem, name: str) -> Unsupported | None:
-    if name == recompute.NAME or not problem.moving:
+def _moving(request: PlanningRequest, name: str) -> Unsupported | None:
+    if name == recompute.NAME or not request.time_dependent:
         return None
-    return Unsupported("the content changes while no captured table does", problem.moving[0])
+    return Unsupported(
+        "the content changes while no captured table does", request.time_dependent[0]
+    )

@@ -14,7 +14,7 @@ from dataclasses import replace
 from statistics import median
 
 from orchestrator.deltascript.plan import Cost, Estimate, MaintenancePlan, Price
-from orchestrator.strategies.request import Problem
+from orchestrator.strategies.request import PlanningRequest
 
 BOUND = 4.0
 """No access counts more times than the cheapest: measurements depend on much beside the plan."""
@@ -23,12 +23,12 @@ ELSEWHERE = 2.0
 """The same as far as only other views tell."""
 
 
-def accesses(costs: Sequence[Cost], problem: Problem) -> float:
+def accesses(costs: Sequence[Cost], request: PlanningRequest) -> float:
     """The lookups and rows of a change, on average over what changes may come."""
     changes = {
-        str(s): problem.statistics[s.oid].changes
-        for s in problem.sources
-        if s.oid in problem.statistics
+        str(s): request.statistics[s.oid].changes
+        for s in request.sources
+        if s.oid in request.statistics
     }
     updates = Counter(one.source for one in costs if one.kind == "update")
     total = weight = 0.0
@@ -40,24 +40,24 @@ def accesses(costs: Sequence[Cost], problem: Problem) -> float:
     return total / max(1.0, weight)
 
 
-def renewed(problem: Problem, plans: Sequence[MaintenancePlan]) -> tuple[Price, ...]:
+def renewed(request: PlanningRequest, plans: Sequence[MaintenancePlan]) -> tuple[Price, ...]:
     """What is known of accesses, in those that the given plans expect today.
 
     A view that was planned over empty tables met more than was expected. What a change took is what was
     measured, whatever an access was called then.
     """
-    expected = {plan.way: accesses(plan.costs, problem) for plan in plans}
+    expected = {plan.way: accesses(plan.costs, request) for plan in plans}
 
     def today(price: Price) -> Price:
         now = expected.get(price.way, 0.0)
-        share = accesses(price.costs, problem) / now if price.costs and now else 1.0
+        share = accesses(price.costs, request) / now if price.costs and now else 1.0
         return replace(price, seconds=price.seconds * share, costs=())
 
-    return tuple(map(today, problem.prices))
+    return tuple(map(today, request.prices))
 
 
 def estimates(
-    problem: Problem, plans: Sequence[MaintenancePlan], prices: Sequence[Price]
+    request: PlanningRequest, plans: Sequence[MaintenancePlan], prices: Sequence[Price]
 ) -> list[Estimate]:
     """What a change costs under each plan.
 
@@ -69,7 +69,7 @@ def estimates(
     counted = _counted([plan.way for plan in plans], _seconds(own), _seconds(others))
     return [
         Estimate(
-            accesses(plan.costs, problem),
+            accesses(plan.costs, request),
             own.get(plan.way) or others.get(plan.way),
             counted[plan.way] * 1e6 if counted else None,
         )

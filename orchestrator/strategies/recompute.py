@@ -1,4 +1,4 @@
-"""Recompute: the definition is computed anew and the difference applied.
+"""Recompute: the definition is recomputed and the difference applied.
 
 It asks nothing of the query, the keys or the types, and so it is what every view can fall back to.
 Its cost is that of the query, but rows that stay are not rewritten, and views above see net changes
@@ -15,7 +15,7 @@ from orchestrator.deltascript.plan import (
     RowIdentity,
 )
 from orchestrator.sqltext import fresh_name
-from orchestrator.strategies.request import Problem
+from orchestrator.strategies.request import PlanningRequest
 
 NAME = "recompute"
 
@@ -23,14 +23,14 @@ MOST_COLUMNS = 1600
 """Columns of a table of PostgreSQL."""
 
 
-def plan(problem: Problem) -> MaintenancePlan:
+def plan(request: PlanningRequest) -> MaintenancePlan:
     """The plan of one state table, replaced by difference at every refresh."""
-    taken = {column.name for column in problem.columns}
+    taken = {column.name for column in request.columns}
     identity = RowIdentity(
         row=fresh_name("idivm_row", taken),
         nth=fresh_name("idivm_nth", taken),
-        distinct=problem.distinct,
+        distinct=request.distinct,
     )
-    has_room = len(problem.columns) + 2 <= MOST_COLUMNS
-    content = BagTable(CONTENT, problem.columns, identity if has_room else None)
-    return problem.maintained_by(NAME, [content], [ReplaceContent(CONTENT)])
+    fits_log_row = len(request.columns) + 2 <= MOST_COLUMNS
+    content = BagTable(CONTENT, request.columns, identity if fits_log_row else None)
+    return request.maintained_by(NAME, [content], [ReplaceContent(CONTENT)])

@@ -38,7 +38,7 @@ class ColumnType:
 
 
 @dataclass(frozen=True)
-class Problem:
+class PlanningRequest:
     """A view to maintain, as the frontend and the user describe it."""
 
     columns: tuple[Column, ...]
@@ -48,7 +48,7 @@ class Problem:
     inlined: tuple[int, ...]
     """The relations, by oid, whose definitions the plan has in it: plain views that it expands, tables
     whose rows it reads as values."""
-    moving: tuple[str, ...]
+    time_dependent: tuple[str, ...]
     """What may change the content while no captured table changes: now(), a foreign table."""
     distinct: bool
     """Whether the content is known to have no two equal rows."""
@@ -111,7 +111,7 @@ class Problem:
             variables=tuple(variables),
             content=CONTENT,
             inlined=self.inlined,
-            moving=self.moving,
+            time_dependent=self.time_dependent,
             settings=self.settings,
             reasons=(),
             algebra=self.algebra,

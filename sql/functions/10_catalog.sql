@@ -66,26 +66,26 @@ BEGIN ATOMIC
 END;
 
 -- The views of a list with each once, lower ones first; those that the snapshot does not know stay,
--- for bring_up_kept to find out.
+-- for refresh_synchronous to find out.
 CREATE OR REPLACE FUNCTION idivm.in_order(view_ids integer[]) RETURNS integer[]
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    due integer[] := ARRAY(SELECT DISTINCT id FROM unnest(view_ids) AS id ORDER BY id);
+    pending integer[] := ARRAY(SELECT DISTINCT id FROM unnest(view_ids) AS id ORDER BY id);
 BEGIN
     -- Writers ask at each commit, and mostly no view reads another.
-    IF cardinality(due) > 1 AND EXISTS (
+    IF cardinality(pending) > 1 AND EXISTS (
         SELECT FROM idivm.views v
-        WHERE v.id = ANY (due) AND (v.moving OR EXISTS (
+        WHERE v.id = ANY (pending) AND (v.time_dependent OR EXISTS (
             SELECT FROM idivm.sources s JOIN idivm.view_sources vs ON vs.source = s.id
-            WHERE s.relation = v.state AND vs.view = ANY (due)))
+            WHERE s.relation = v.state AND vs.view = ANY (pending)))
     ) THEN
-        due := ARRAY(
-            SELECT d.id FROM unnest(due) AS d (id)
-            LEFT JOIN idivm.refresh_order(due) WITH ORDINALITY AS o (id, place) ON o.id = d.id
+        pending := ARRAY(
+            SELECT d.id FROM unnest(pending) AS d (id)
+            LEFT JOIN idivm.refresh_order(pending) WITH ORDINALITY AS o (id, place) ON o.id = d.id
             ORDER BY o.place, d.id);
     END IF;
-    RETURN due;
+    RETURN pending;
 END
 $$;
 
@@ -155,7 +155,7 @@ BEGIN ATOMIC
     WHERE vs.view = view_id
   UNION ALL
     SELECT lower_view.id
-    FROM (SELECT v.id, v.definition FROM idivm.views v WHERE v.id = view_id AND v.moving OFFSET 0) AS v
+    FROM (SELECT v.id, v.definition FROM idivm.views v WHERE v.id = view_id AND v.time_dependent OFFSET 0) AS v
     CROSS JOIN LATERAL (
         SELECT below.id
         FROM pg_rewrite r

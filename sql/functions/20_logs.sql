@@ -4,7 +4,7 @@
 -- each statement (eager) or once at the commit (on_commit).
 --
 -- A view is kept when it is eager or on_commit, or when such a view reads it. What makes the modes
--- right is one rule: who commits a change to a source of a kept view has taken the lock of that
+-- right is one rule: who commits a change to a source of a synchronous view has taken the lock of that
 -- view and holds it until the commit is done. Hence whoever holds the lock sees sources that stand
 -- still, whatever snapshots its statements take, and needs no lock on the tables.
 
@@ -26,7 +26,7 @@ COMMENT ON FUNCTION idivm.is_pending(xid8, bigint, idivm.watermark, integer) IS
     'whether a log row is yet to be consumed by a view with this watermark';
 
 -- What is pending for a view: NULL nothing, 'C' changes, 'R' something after which its states
--- must be computed anew (a TRUNCATE, a drift, another cluster).
+-- must be recomputed (a TRUNCATE, a drift, another cluster).
 CREATE OR REPLACE FUNCTION idivm.pending_kind(view_id integer) RETURNS "char"
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -140,11 +140,11 @@ BEGIN ATOMIC
 END;
 
 -- A view in reach of this one, or itself, whose content changes while no table does.
-CREATE OR REPLACE FUNCTION idivm.moving_part(view_id integer) RETURNS text
+CREATE OR REPLACE FUNCTION idivm.time_dependent_part(view_id integer) RETURNS text
     LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT v.name FROM idivm.refresh_order(ARRAY[view_id]) AS id
-    JOIN idivm.views v USING (id) WHERE v.moving LIMIT 1;
+    JOIN idivm.views v USING (id) WHERE v.time_dependent LIMIT 1;
 END;
 
 -- What a refresh costs beside its program: what it asks of a log or of the catalog is asked by
@@ -155,7 +155,7 @@ END;
 -- What a refresh asks before and after its program, asked once.
 
 
-CREATE OR REPLACE FUNCTION idivm.create_due(source integer) RETURNS void
+CREATE OR REPLACE FUNCTION idivm.create_pending(source integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -165,7 +165,7 @@ BEGIN
     EXECUTE format(
         'CREATE OR REPLACE FUNCTION idivm_log.%I(since idivm.watermark, OUT pending bigint, OUT truncated boolean, OUT own bigint)'
         ' LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS %L',
-        base || '_due',
+        base || '_pending',
         format('BEGIN
     pending := (EXISTS (SELECT %1$s))::integer;
     truncated := pending > 0 AND EXISTS (SELECT %1$s AND c.op = ''T'');
@@ -188,7 +188,7 @@ END', base, format('idivm_log.%I', base || '_a'), format('idivm_log.%I', base ||
 END
 $$;
 
--- An index of the log by transaction, which finds the few rows that a kept view has yet to consume.
+-- An index of the log by transaction, which finds the few rows that a synchronous view has yet to consume.
 CREATE OR REPLACE FUNCTION idivm.index_log(source integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -215,7 +215,7 @@ BEGIN
         marks := since.own_marks;
     END IF;
     FOR source IN SELECT vs.source FROM idivm.view_sources vs WHERE vs.view = view_id LOOP
-        EXECUTE format('SELECT * FROM idivm_log.%I($1)', 's' || source || '_due') INTO log USING since;
+        EXECUTE format('SELECT * FROM idivm_log.%I($1)', 's' || source || '_pending') INTO log USING since;
         IF log.pending > 0 THEN
             kind := CASE WHEN log.truncated OR kind = 'R' THEN 'R' ELSE 'C' END;
         END IF;
@@ -254,9 +254,9 @@ BEGIN
 END
 $$;
 
--- What there is to do once a view was computed anew. A log row that is visible while its transaction
+-- What there is to do once a view was recomputed. A log row that is visible while its transaction
 -- is not came with a dump: the tables have held that change from the beginning.
-CREATE OR REPLACE FUNCTION idivm.settle(view_id integer) RETURNS void
+CREATE OR REPLACE FUNCTION idivm.discard_foreign_log(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -329,7 +329,7 @@ $$;
 COMMENT ON FUNCTION idivm.log_kept(integer) IS 'the bytes of change logs that a view has yet to consume';
 
 -- The views that keep more log than they may; of one source, or of all.
-CREATE OR REPLACE FUNCTION idivm.overdue(source integer DEFAULT NULL)
+CREATE OR REPLACE FUNCTION idivm.over_log_limit(source integer DEFAULT NULL)
     RETURNS TABLE (view integer, name text, action text, kept bigint, most bigint)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -338,16 +338,16 @@ BEGIN
         SELECT v.id, coalesce(c.oid::regclass::text, v.name), idivm.log_action(v.options), idivm.log_limit(v.options)
         FROM idivm.views v JOIN pg_class c ON c.oid = v.relation
         WHERE v.status = 'ready'
-          AND (v.id NOT IN (SELECT idivm.kept_views()) OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id))
-          AND (overdue.source IS NULL
-               OR EXISTS (SELECT FROM idivm.view_sources vs WHERE vs.view = v.id AND vs.source = overdue.source))
+          AND (v.id NOT IN (SELECT idivm.synchronous_views()) OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id))
+          AND (over_log_limit.source IS NULL
+               OR EXISTS (SELECT FROM idivm.view_sources vs WHERE vs.view = v.id AND vs.source = over_log_limit.source))
     LOOP
         -- The sizes are quickly told, and mostly settle it.
         CONTINUE WHEN most >= (
             SELECT coalesce(sum(pg_relation_size(l.oid)), 0) FROM idivm.view_sources vs
             JOIN pg_class l ON l.relnamespace = 'idivm_log'::regnamespace
                            AND l.relname IN ('s' || vs.source || '_a', 's' || vs.source || '_b')
-            WHERE vs.view = overdue.view);
+            WHERE vs.view = over_log_limit.view);
         kept := idivm.log_kept(view);
         IF kept > most THEN
             RETURN NEXT;
@@ -355,7 +355,7 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION idivm.overdue(integer) IS 'the views that keep more of the change logs than their log_limit';
+COMMENT ON FUNCTION idivm.over_log_limit(integer) IS 'the views that keep more of the change logs than their log_limit';
 
 -- Has the next refresh rebuild the views of a source that keep too much and ask for that, so that
 -- their logs can go; tells of the others in the server's log.
@@ -365,7 +365,7 @@ AS $$
 DECLARE
     late record;
 BEGIN
-    FOR late IN SELECT * FROM idivm.overdue(mind_limits.source) LOOP
+    FOR late IN SELECT * FROM idivm.over_log_limit(mind_limits.source) LOOP
         -- Whoever refreshes the view at this moment still needs its log.
         IF late.action = 'rebuild' AND pg_try_advisory_xact_lock(idivm.lock_class(), late.view) THEN
             PERFORM FROM idivm.views v WHERE v.id = late.view FOR NO KEY UPDATE SKIP LOCKED;
@@ -388,7 +388,7 @@ AS $$
 BEGIN
     -- One transaction that may stay prepared for hours must not empty a log, which locks it.
     IF current_setting('max_prepared_transactions') = '0'
-       AND EXISTS (SELECT FROM idivm.overdue(look_after_log.source) o WHERE o.action = 'rebuild')
+       AND EXISTS (SELECT FROM idivm.over_log_limit(look_after_log.source) o WHERE o.action = 'rebuild')
        AND idivm.may_defer() THEN
         INSERT INTO idivm.commits (views, logs) VALUES ('{}', ARRAY[source]);
     ELSIF current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
@@ -452,15 +452,15 @@ END
 $$;
 
 -- Whether there is anything to do for a view.
-CREATE OR REPLACE FUNCTION idivm.is_due(view_id integer) RETURNS boolean
+CREATE OR REPLACE FUNCTION idivm.has_pending(view_id integer) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     one record;
 BEGIN
     FOR one IN
-        SELECT v.moving OR v.status = 'invalid'
-                   OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id) AS anew, w AS watermark, vs.source,
+        SELECT v.time_dependent OR v.status = 'invalid'
+                   OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id) AS recompute, w AS watermark, vs.source,
                pg_relation_size(to_regclass('idivm_log.s' || vs.source || '_a'))
                    + pg_relation_size(to_regclass('idivm_log.s' || vs.source || '_b')) AS bytes
         FROM idivm.views v LEFT JOIN idivm.watermarks w ON w.view = v.id
@@ -468,7 +468,7 @@ BEGIN
         WHERE v.id = view_id
         ORDER BY bytes DESC NULLS FIRST
     LOOP
-        IF one.anew THEN
+        IF one.recompute THEN
             RETURN true;
         END IF;
         EXIT WHEN one.bytes = 0 OR one.source IS NULL;
@@ -503,10 +503,10 @@ CREATE OR REPLACE FUNCTION idivm.has_any(source integer, since idivm.watermark) 
     LANGUAGE plpgsql
 AS $$
 DECLARE
-    due boolean;
+    pending boolean;
 BEGIN
-    EXECUTE pg_catalog.format('SELECT idivm_log.%I($1)', 's' || source || '_any') INTO due USING since;
-    RETURN due;
+    EXECUTE pg_catalog.format('SELECT idivm_log.%I($1)', 's' || source || '_any') INTO pending USING since;
+    RETURN pending;
 END
 $$;
 COMMENT ON FUNCTION idivm.has_any(integer, idivm.watermark) IS

@@ -55,7 +55,7 @@ BEGIN ATOMIC
         WHERE vs.view = view_id AND c.relpersistence = 'u');
 END;
 
--- Whether partitions or heirs of a captured table came or went.
+-- Whether partitions or inheritance children of a captured table came or went.
 CREATE OR REPLACE FUNCTION idivm.members_differ(source integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -291,4 +291,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.trouble(integer) IS
-    'why the next refresh of a view computes it anew, or why it cannot be refreshed; NULL if nothing is wrong';
+    'why the next refresh of a view recomputes it, or why it cannot be refreshed; NULL if nothing is wrong';

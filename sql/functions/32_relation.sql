@@ -61,7 +61,7 @@ BEGIN
     -- A program that names nothing of what was renamed still computes the right rows.
     SELECT format('%s cannot be refreshed, because %s was renamed, moved or altered', v.name,
                   string_agg(lost.object, ', ' ORDER BY lost.object COLLATE "C")),
-           format('Run idivm refresh %s, which plans the view anew.', v.name)
+           format('Run idivm refresh %s, which plans the view again.', v.name)
     INTO reason, remedy
     FROM idivm.names_lost(was, idivm.code_now(view_id)) AS lost
     WHERE EXISTS (

@@ -186,13 +186,13 @@ END
 $$;
 
 -- Whether somebody whom the owner of a view does not trust has replaced a plain view below it. What it reads and
--- calls now is found out by planning the view anew.
+-- calls now is found out by planning the view again.
 CREATE OR REPLACE FUNCTION idivm.replaced(view_id integer) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     RETURN (
-        SELECT format('%s, which it reads, was replaced by %s, whom its owner does not trust; plan it anew by idivm refresh',
+        SELECT format('%s, which it reads, was replaced by %s, whom its owner does not trust; plan it again by idivm refresh',
                       i.relation, quote_ident(pg_get_userbyid(c.relowner)))
         FROM idivm.views v
         JOIN pg_class d ON d.oid = v.definition
@@ -261,7 +261,7 @@ END
 $$;
 COMMENT ON FUNCTION idivm.forbidden(integer) IS 'why a view may not be maintained: what its owner may not read or does not trust';
 
--- Leaves a kept view, and the views that read it, to the next refresh that may bring them up; writers go on.
+-- Leaves a synchronous view, and the views that read it, to the next refresh that may bring them up; writers go on.
 CREATE OR REPLACE FUNCTION idivm.leave_behind(view_id integer, reason text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -305,7 +305,7 @@ BEGIN
 END
 $$;
 
--- Gives what a view consists of to the owner of its definition, where another role has made it anew.
+-- Gives what a view consists of to the owner of its definition, where another role has made it again.
 CREATE OR REPLACE FUNCTION idivm.hand_over(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

@@ -1,13 +1,13 @@
 -- Locks: the order in which refreshes, writers and collections take them.
 
 -- Takes the locks of a refresh of these views; the transaction's snapshot is best taken afterwards.
--- Kept views have nothing pending in any snapshot, and their writers are not to wait for refreshes.
+-- Synchronous views have nothing pending in any snapshot, and their writers are not to wait for refreshes.
 CREATE OR REPLACE FUNCTION idivm.lock_views(view_ids integer[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     PERFORM idivm.lock_apart(ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id),
-                             ARRAY(SELECT id FROM idivm.kept_views() AS id));
+                             ARRAY(SELECT id FROM idivm.synchronous_views() AS id));
 END
 $$;
 
@@ -22,17 +22,17 @@ CREATE OR REPLACE FUNCTION idivm.lock_eager_of(view_ids integer[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF EXISTS (SELECT FROM idivm.kept_views('{eager}') AS id WHERE id = ANY (view_ids)) THEN
+    IF EXISTS (SELECT FROM idivm.synchronous_views('{eager}') AS id WHERE id = ANY (view_ids)) THEN
         PERFORM idivm.lock_eager();
     END IF;
 END
 $$;
 
 -- Of views that are due, those that an apply worker brings up: none while a transaction that it has prepared itself holds
--- a lock of kept views. The publisher ends that one later, so to wait for it would be to wait for ever. The views become
+-- a lock of synchronous views. The publisher ends that one later, so to wait for it would be to wait for ever. The views become
 -- invalid, and the next writer or refresh rebuilds them. Nobody reads them meanwhile by the rule of their locks: the
 -- worker commits this transaction before it ends the prepared one.
-CREATE OR REPLACE FUNCTION idivm.past_prepared(due integer[]) RETURNS integer[]
+CREATE OR REPLACE FUNCTION idivm.past_prepared(pending integer[]) RETURNS integer[]
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -43,25 +43,25 @@ BEGIN
         JOIN pg_locks l ON l.virtualtransaction = own.virtualtransaction AND l.pid IS NULL AND l.locktype = 'advisory'
             AND l.classid = idivm.lock_class()::oid AND l.objsubid = 2
         WHERE s.pid = pg_backend_pid()
-          AND l.objid IN (SELECT id::oid FROM idivm.kept_views() AS id UNION ALL SELECT (-2147483648)::integer::oid)
+          AND l.objid IN (SELECT id::oid FROM idivm.synchronous_views() AS id UNION ALL SELECT (-2147483648)::integer::oid)
     ) THEN
-        RETURN due;
+        RETURN pending;
     END IF;
     WITH free AS MATERIALIZED (
-        SELECT v.id FROM idivm.views v WHERE v.id = ANY (due) AND v.status = 'ready' FOR NO KEY UPDATE SKIP LOCKED
+        SELECT v.id FROM idivm.views v WHERE v.id = ANY (pending) AND v.status = 'ready' FOR NO KEY UPDATE SKIP LOCKED
     )
     UPDATE idivm.views v SET status = 'invalid' FROM free WHERE v.id = free.id;
     RETURN '{}';
 END
 $$;
 
--- Locks tables in a mode, and kept views, until the end of the transaction. Writers take such locks in the order of
+-- Locks tables in a mode, and synchronous views, until the end of the transaction. Writers take such locks in the order of
 -- their statements. So this waits for one lock at a time and releases all others meanwhile, except for what has the
--- order of everybody: the lock of eager views, then kept views by number. When writers follow each other so closely
+-- order of everybody: the lock of eager views, then synchronous views by number. When writers follow each other so closely
 -- that one lock or another is always taken, it waits for the tables in order.
 -- With `eager`, the lock of eager views comes first. While it waits for a table it would hold up the transaction that
 -- has this lock, so it gives up such a wait soon, and tries again.
-CREATE OR REPLACE FUNCTION idivm.hold_still(tables regclass[], mode text, kept integer[] DEFAULT '{}',
+CREATE OR REPLACE FUNCTION idivm.hold_still(tables regclass[], mode text, synchronous integer[] DEFAULT '{}',
                                             eager boolean DEFAULT false, beside regclass[] DEFAULT '{}') RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -76,7 +76,7 @@ DECLARE
     waits boolean;
 BEGIN
     FOR attempt IN 1..200 LOOP
-        EXIT WHEN is_patient AND cardinality(tables) = 1 AND kept = '{}' AND NOT eager;
+        EXIT WHEN is_patient AND cardinality(tables) = 1 AND synchronous = '{}' AND NOT eager;
         BEGIN
             waits := is_patient;
             IF late IS NOT NULL THEN
@@ -106,7 +106,7 @@ BEGIN
                 EXECUTE format('LOCK TABLE %s IN %s MODE NOWAIT', relation, mode);
             END LOOP;
             late := NULL;
-            FOR view_id IN SELECT id FROM unnest(kept) AS id ORDER BY id LOOP
+            FOR view_id IN SELECT id FROM unnest(synchronous) AS id ORDER BY id LOOP
                 IF in_order THEN
                     waits := true;
                     PERFORM pg_advisory_xact_lock(idivm.lock_class(), view_id);
@@ -133,7 +133,7 @@ BEGIN
         EXECUTE format('LOCK TABLE %s IN %s MODE', relation, mode);
     END LOOP;
     PERFORM pg_advisory_xact_lock(idivm.lock_class(), id)
-    FROM (SELECT id FROM unnest(kept) AS id ORDER BY id) AS ordered;
+    FROM (SELECT id FROM unnest(synchronous) AS id ORDER BY id) AS ordered;
 END
 $$;
 
@@ -147,9 +147,9 @@ CREATE OR REPLACE FUNCTION idivm.written_in_turn(tables regclass[]) RETURNS regc
                         AND encode(t.tgargs, 'escape') <> E'{}\\000')
         ORDER BY r);
 
--- Keeps the tables and kept views that a refresh reads as they are, until the end of the transaction. The writers of
+-- Keeps the tables and synchronous views that a refresh reads as they are, until the end of the transaction. The writers of
 -- some tables hold the lock of eager views; the others are kept out by a table lock.
-CREATE OR REPLACE FUNCTION idivm.hold_sources(tables regclass[], kept integer[] DEFAULT '{}') RETURNS void
+CREATE OR REPLACE FUNCTION idivm.hold_sources(tables regclass[], synchronous integer[] DEFAULT '{}') RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -161,8 +161,8 @@ BEGIN
         beside := idivm.written_in_turn(tables);
     END IF;
     LOOP
-        PERFORM idivm.hold_still(ARRAY(SELECT r FROM unnest(tables) AS r WHERE r <> ALL (beside) ORDER BY r), 'SHARE', kept,
-                                 any_eager AND (beside <> '{}' OR kept <> '{}'), beside);
+        PERFORM idivm.hold_still(ARRAY(SELECT r FROM unnest(tables) AS r WHERE r <> ALL (beside) ORDER BY r), 'SHARE', synchronous,
+                                 any_eager AND (beside <> '{}' OR synchronous <> '{}'), beside);
         EXIT WHEN beside = '{}';
         -- A mode may have changed before the tables were locked.
         now := idivm.written_in_turn(tables);
@@ -173,7 +173,7 @@ END
 $$;
 
 -- Waits for the open writers of the tables below some views, and keeps new ones out until the end of
--- the transaction. Writers take tables before the locks of kept views, and so must who does both.
+-- the transaction. Writers take tables before the locks of synchronous views, and so must who does both.
 CREATE OR REPLACE FUNCTION idivm.hold_writers(view_ids integer[], readers boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -272,16 +272,16 @@ BEGIN
 END
 $$;
 
--- Takes the locks of a refresh of these views but for those that are kept, and says whether any of them
+-- Takes the locks of a refresh of these views but for synchronous views, and says whether any of them
 -- was held by somebody else.
 -- While this waits for a lock, its holder may make the view synchronous. The view's writers then wait for this
 -- lock, so it must not be held while waiting for others: all locks are released, and those still needed are
 -- taken again. A fixed snapshot does not show a change of mode; there the refresh fails with 40001.
-CREATE OR REPLACE FUNCTION idivm.lock_apart(view_ids integer[], kept integer[]) RETURNS boolean
+CREATE OR REPLACE FUNCTION idivm.lock_apart(view_ids integer[], synchronous integer[]) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    apart integer[] := ARRAY(SELECT id FROM unnest(view_ids) AS id WHERE id <> ALL (kept) ORDER BY id);
+    apart integer[] := ARRAY(SELECT id FROM unnest(view_ids) AS id WHERE id <> ALL (synchronous) ORDER BY id);
     snapshot_is_fixed boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     view_id integer;
     callers text;
@@ -304,13 +304,13 @@ BEGIN
                 IF snapshot_is_fixed AND view_id < apart[cardinality(apart)] THEN
                     RAISE EXCEPTION 'another session has refreshed or changed these views meanwhile'
                         USING ERRCODE = 'serialization_failure';
-                ELSIF NOT snapshot_is_fixed AND apart && ARRAY(SELECT idivm.kept_views()) THEN
-                    RAISE EXCEPTION USING ERRCODE = 'IV001', MESSAGE = 'these views are kept by now';
+                ELSIF NOT snapshot_is_fixed AND apart && ARRAY(SELECT idivm.synchronous_views()) THEN
+                    RAISE EXCEPTION USING ERRCODE = 'IV001', MESSAGE = 'these views are synchronous now';
                 END IF;
             END LOOP;
             RETURN waited;
         EXCEPTION WHEN SQLSTATE 'IV001' THEN
-            apart := ARRAY(SELECT id FROM unnest(apart) AS id WHERE id NOT IN (SELECT idivm.kept_views()) ORDER BY id);
+            apart := ARRAY(SELECT id FROM unnest(apart) AS id WHERE id NOT IN (SELECT idivm.synchronous_views()) ORDER BY id);
         END;
     END LOOP;
 END

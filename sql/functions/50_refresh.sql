@@ -21,7 +21,7 @@ END
 $$;
 COMMENT ON FUNCTION idivm.note_error(integer, text, text, text) IS 'keeps the reason why a view could not be refreshed';
 
--- After an error that the query itself may not have: computes the view anew, so that no refresh fails where its query
+-- After an error that the query itself may not have: recomputes the view, so that no refresh fails where its query
 -- succeeds. A diff may not fit in memory or in an array, and it may call an expression for rows that the query never
 -- comes to. Gives the rows changed, or the reason of the error that is left.
 CREATE OR REPLACE FUNCTION idivm.recompute_after_error(view_id integer, by_writer boolean, INOUT state text,
@@ -35,7 +35,7 @@ BEGIN
         RETURN;
     END IF;
     UPDATE idivm.views v SET status = 'invalid' WHERE v.id = view_id AND v.status = 'ready';
-    changed := coalesce(idivm.bring_up(view_id, by_writer), 0);
+    changed := coalesce(idivm.refresh_one(view_id, by_writer), 0);
 EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, reason = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
     IF idivm.ends_refresh(state) THEN
@@ -44,11 +44,11 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 COMMENT ON FUNCTION idivm.recompute_after_error(integer, boolean, text, text, text) IS
-    'computes a view anew after an error that its query may not have';
+    'recomputes a view after an error that its query may not have';
 
 -- Where `apart`, each view has a subtransaction; otherwise only those have one whose last refresh failed,
 -- and any other error ends the function.
-CREATE OR REPLACE FUNCTION idivm.refresh_in_order(ordered integer[], kept integer[], behind boolean, apart boolean)
+CREATE OR REPLACE FUNCTION idivm.refresh_in_order(ordered integer[], synchronous integer[], behind boolean, apart boolean)
     RETURNS TABLE (view_id integer, changed bigint, seconds double precision, error text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -59,7 +59,7 @@ DECLARE
                                ELSE ARRAY(SELECT e.view FROM idivm.view_errors e WHERE e.view = ANY (ordered)) END;
     failed integer[] := '{}';
     lower_view text;
-    due boolean;
+    pending boolean;
     started timestamptz;
     state text;
     hint text;
@@ -78,37 +78,37 @@ BEGIN
                                           format('it reads %s, which could not be refreshed', lower_view), '');
             END IF;
         END IF;
-        IF error IS NULL AND (behind OR view_id <> ALL (kept)) THEN
-            due := one_cut;
+        IF error IS NULL AND (behind OR view_id <> ALL (synchronous)) THEN
+            pending := one_cut;
             IF NOT one_cut THEN
                 BEGIN
-                    due := idivm.is_due(view_id);
+                    pending := idivm.has_pending(view_id);
                 EXCEPTION WHEN OTHERS THEN
                     IF idivm.ends_refresh(sqlstate) THEN
                         RAISE;
                     END IF;
                     -- The refresh meets the error again, and says so.
-                    due := true;
+                    pending := true;
                 END;
             END IF;
-            IF due AND NOT one_cut THEN
+            IF pending AND NOT one_cut THEN
                 -- Under READ COMMITTED each statement below would see a later state: hold the writers of all
                 -- tables until this transaction ends, so that the group is one cut and no change is both in a
-                -- state and still pending. Kept views that are read must stand still, too.
+                -- state and still pending. Synchronous views that are read must stand still, too.
                 PERFORM idivm.hold_sources(
                     ARRAY(SELECT DISTINCT s.relation
                           FROM idivm.view_sources vs
                           JOIN idivm.sources s ON s.id = vs.source
-                          WHERE NOT snapshot_is_fixed AND vs.view = ANY (ordered) AND vs.view <> ALL (kept)
+                          WHERE NOT snapshot_is_fixed AND vs.view = ANY (ordered) AND vs.view <> ALL (synchronous)
                             AND NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation)
                           ORDER BY s.relation),
-                    ARRAY(SELECT id FROM unnest(kept) AS id WHERE id = ANY (ordered) ORDER BY id));
+                    ARRAY(SELECT id FROM unnest(synchronous) AS id WHERE id = ANY (ordered) ORDER BY id));
                 one_cut := true;
             END IF;
             IF one_cut AND view_id = ANY (suspects) THEN
                 -- A subtransaction that writes nothing takes no transaction number.
                 BEGIN
-                    changed := coalesce(idivm.bring_up(view_id, false), 0);
+                    changed := coalesce(idivm.refresh_one(view_id, false), 0);
                 EXCEPTION WHEN OTHERS THEN
                     GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, error = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
                     IF idivm.ends_refresh(state) THEN
@@ -119,7 +119,7 @@ BEGIN
                     error := CASE WHEN changed IS NULL THEN idivm.note_error(view_id, again.state, again.reason, again.hint) END;
                 END;
             ELSIF one_cut THEN
-                changed := coalesce(idivm.bring_up(view_id, false), 0);
+                changed := coalesce(idivm.refresh_one(view_id, false), 0);
             END IF;
         END IF;
         IF error IS NOT NULL THEN
@@ -144,7 +144,7 @@ DECLARE
     started timestamptz := clock_timestamp();
     alone record;
     ordered integer[];
-    kept integer[];
+    synchronous integer[];
     behind boolean;
 BEGIN
     IF NOT snapshot_is_fixed AND cardinality(view_ids) = 1 THEN
@@ -159,24 +159,24 @@ BEGIN
         END IF;
     END IF;
     ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id);
-    kept := ARRAY(SELECT id FROM idivm.kept_views() AS id);
-    IF idivm.lock_apart(ordered, kept) THEN
+    synchronous := ARRAY(SELECT id FROM idivm.synchronous_views() AS id);
+    IF idivm.lock_apart(ordered, synchronous) THEN
         ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids) AS id);
-        kept := ARRAY(SELECT id FROM idivm.kept_views() AS id);
+        synchronous := ARRAY(SELECT id FROM idivm.synchronous_views() AS id);
     END IF;
     IF snapshot_is_fixed THEN
         PERFORM idivm.refuse_recycled_log(ordered);
     END IF;
-    behind := kept && ordered AND idivm.kept_are_behind(ordered);
+    behind := synchronous && ordered AND idivm.synchronous_are_behind(ordered);
     IF behind THEN
-        -- What is mended below is to reach the kept views above.
-        ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids || kept) AS id);
+        -- What is mended below is to reach the synchronous views above.
+        ordered := ARRAY(SELECT id FROM idivm.refresh_order(view_ids || synchronous) AS id);
     END IF;
     IF cardinality(ordered) > 32 THEN
         -- After 64 subtransactions, snapshots of all sessions cost more. So many views share one, and
         -- begin again with one for each only if a view fails that did not fail before.
         BEGIN
-            RETURN QUERY SELECT * FROM idivm.refresh_in_order(ordered, kept, behind, false);
+            RETURN QUERY SELECT * FROM idivm.refresh_in_order(ordered, synchronous, behind, false);
             RETURN;
         EXCEPTION WHEN OTHERS THEN
             IF idivm.ends_refresh(sqlstate) THEN
@@ -184,7 +184,7 @@ BEGIN
             END IF;
         END;
     END IF;
-    RETURN QUERY SELECT * FROM idivm.refresh_in_order(ordered, kept, behind, true);
+    RETURN QUERY SELECT * FROM idivm.refresh_in_order(ordered, synchronous, behind, true);
 END
 $$;
 COMMENT ON FUNCTION idivm.refresh_views(integer[]) IS
@@ -269,7 +269,7 @@ BEGIN
         -- Their logs are full, and this is what they asked for.
         tried := tried OPERATOR(pg_catalog.||) ids;
         ids := ARRAY(
-            SELECT o.view FROM idivm.overdue() AS o
+            SELECT o.view FROM idivm.over_log_limit() AS o
             WHERE o.action OPERATOR(pg_catalog.=) 'refresh' AND o.view OPERATOR(pg_catalog.<>) ALL (tried));
         EXIT WHEN pg_catalog.cardinality(ids) OPERATOR(pg_catalog.=) 0;
         attempt := 0;
@@ -302,11 +302,11 @@ COMMENT ON PROCEDURE idivm.refresh_all(text[]) IS
     'brings all views, or the named ones, up to date in a transaction of its own and collects the logs';
 
 -- Brings one view up to date and gives the rows changed, or NULL if there was nothing to do. The
--- caller has its lock, and sees its sources standing still. With `by_writer` the view is kept.
+-- caller has its lock, and sees its sources standing still. With `by_writer` the view is synchronous.
 -- Looks for drift once: the tables are locked or the snapshot is fixed, so nothing can drift before the program
 -- has run. The callers have pinned the search_path. Writers leave a view alone for a minute once it has failed,
 -- and then try it again.
-CREATE OR REPLACE FUNCTION idivm.bring_up(view_id integer, by_writer boolean) RETURNS bigint
+CREATE OR REPLACE FUNCTION idivm.refresh_one(view_id integer, by_writer boolean) RETURNS bigint
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -320,10 +320,10 @@ DECLARE
     outcome text;
     refusal text;
 BEGIN
-    -- One that a DROP ... CASCADE took apart is left to idivm.sweep().
+    -- One that a DROP ... CASCADE took apart is left to idivm.drop_orphans().
     -- Of a relation that is gone, has_table_privilege knows nothing.
-    SELECT one.name, one.moving, w.mark, w.refreshes,
-           one.status = 'invalid' OR idivm.is_foreign(w) AS anew,
+    SELECT one.name, one.time_dependent, w.mark, w.refreshes,
+           one.status = 'invalid' OR idivm.is_foreign(w) AS recompute,
            has_table_privilege(one.state, 'SELECT') IS NULL AS lost,
            (SELECT e.at FROM idivm.view_errors e WHERE e.view = one.id) AS failed_at,
            one.types IS NOT NULL AS depends
@@ -342,7 +342,7 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'idivm doctor makes it again; DROP VIEW by idivm removes the view.';
     END IF;
-    IF by_writer AND v.anew AND EXISTS (
+    IF by_writer AND v.recompute AND EXISTS (
         SELECT FROM idivm.views below JOIN idivm.view_errors e ON e.view = below.id
         WHERE below.id IN (SELECT idivm.views_below(view_id)) AND below.status = 'invalid'
     ) THEN
@@ -365,18 +365,18 @@ BEGIN
             PERFORM idivm.give_up(view_id, by_writer, obstacle.reason, obstacle.remedy);
             RETURN NULL;
         END IF;
-        v.anew := true;
+        v.recompute := true;
     END IF;
-    IF v.anew THEN
+    IF v.recompute THEN
         -- Before the content is computed: a later change of a function is noticed by the next refresh.
         code := idivm.code_now(view_id);
     END IF;
     snapshot := pg_current_snapshot();
-    done := idivm.run_program(view_id, v.mark, v.anew);
+    done := idivm.run_program(view_id, v.mark, v.recompute);
     IF v.failed_at IS NOT NULL THEN
         DELETE FROM idivm.view_errors e WHERE e.view = view_id;
     END IF;
-    IF done.kind IS NULL AND NOT v.moving THEN
+    IF done.kind IS NULL AND NOT v.time_dependent THEN
         RETURN NULL;
     END IF;
     IF done.kind = 'R' THEN
@@ -387,13 +387,13 @@ BEGIN
     UPDATE idivm.watermarks w
     SET mark = ROW(snapshot, pg_current_xact_id(), done.marks)::idivm.watermark, cluster = idivm.cluster_of_session(),
         refreshed_at = clock_timestamp(), refreshes = w.refreshes + 1, changed = done.changed,
-        anew = coalesce(done.kind IN ('A', 'R'), true),
+        recomputed = coalesce(done.kind IN ('A', 'R'), true),
         seconds = took, total_seconds = w.total_seconds + took
     WHERE w.view = view_id;
     IF done.kind = 'R' THEN
-        PERFORM idivm.settle(view_id);
+        PERFORM idivm.discard_foreign_log(view_id);
         PERFORM idivm.note_expressions(view_id);
-        IF v.anew AND (idivm.code_drift(view_id) IN ('names', 'bodies')
+        IF v.recompute AND (idivm.code_drift(view_id) IN ('names', 'bodies')
                        OR EXISTS (SELECT FROM idivm.view_code c WHERE c.view = view_id AND c.place <> code.place)) THEN
             PERFORM idivm.note_code(code);
         END IF;
@@ -413,10 +413,10 @@ $$;
 -- What serving and eager views ask for beside what refreshes do.
 
 -- The work of the query alone, without that of the states: the answer may be yes too early, never too late.
-CREATE OR REPLACE FUNCTION idivm.is_cheaper_anew(view_id integer, accesses double precision) RETURNS boolean
+CREATE OR REPLACE FUNCTION idivm.recompute_is_cheaper(view_id integer, accesses double precision) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT idivm.is_cheaper_anew(view_id, accesses, 0)
+    SELECT idivm.recompute_is_cheaper(view_id, accesses, 0)
 $$;
 
 -- The threshold base N of relations in heavy and light parts: N/4 <= size < N, where N/4 is rounded
@@ -465,20 +465,20 @@ $$;
 COMMENT ON FUNCTION idivm.run_program(integer, idivm.watermark, boolean) IS
     'calls the refresh function of a view';
 
--- Whether a refresh of so many accesses, or of fewer, took longer than computing the view anew.
+-- Whether a refresh of so many accesses, or of fewer, took longer than recomputing the view.
 CREATE OR REPLACE FUNCTION idivm.has_lost(view_id integer, accesses double precision) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT EXISTS (SELECT FROM idivm.costs c WHERE c.view = view_id AND c.loses_from <= accesses)
 $$;
 
--- Whether to compute the states of a view anew takes less time than so many accesses, where its query is
+-- Whether to compute the states of a view again takes less time than so many accesses, where its query is
 -- expected to go through so many rows. A refresh that lost before, with as many accesses or fewer, loses again.
 -- Before a large diff was measured, an access is taken for four rows that are read, or for what it took in
--- small ones if that is less: only applying such a diff teaches what it costs, while a view that is computed anew
+-- small ones if that is less: only applying such a diff teaches what it costs, while a view that is recomputed
 -- in doubt meets an even larger one afterwards.
 -- What takes a few milliseconds is not weighed, as that takes time too.
-CREATE OR REPLACE FUNCTION idivm.is_cheaper_anew(view_id integer, accesses double precision, query_work double precision)
+CREATE OR REPLACE FUNCTION idivm.recompute_is_cheaper(view_id integer, accesses double precision, query_work double precision)
     RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -491,7 +491,7 @@ BEGIN
         RETURN true;
     END IF;
     seconds := accesses * coalesce(known.access_seconds, least(known.price, 4 * known.row_seconds), 4e-7);
-    RETURN seconds > 0.005 AND seconds > idivm.seconds_anew(view_id, query_work);
+    RETURN seconds > 0.005 AND seconds > idivm.recompute_seconds(view_id, query_work);
 END
 $$;
 
@@ -507,13 +507,13 @@ AS $$
 DECLARE
     one record;
     source integer;
-    due boolean;
+    pending boolean;
     state text;
     hint text;
     again record;
 BEGIN
     LOOP
-        SELECT v.status = 'invalid' OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id) AS anew, w AS watermark, reads.tables, reads.sources
+        SELECT v.status = 'invalid' OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id) AS recompute, w AS watermark, reads.tables, reads.sources
         INTO one
         FROM idivm.views v
         JOIN idivm.watermarks w ON w.view = v.id
@@ -524,7 +524,7 @@ BEGIN
             JOIN idivm.sources s ON s.id = vs.source
             WHERE vs.view = v.id
         ) AS reads
-        WHERE v.id = view_id AND v.maintain = 'deferred' AND NOT v.moving AND NOT reads.is_above
+        WHERE v.id = view_id AND v.maintain = 'deferred' AND NOT v.time_dependent AND NOT reads.is_above
           AND NOT EXISTS (SELECT FROM idivm.sources above WHERE above.relation = v.state);
         IF NOT FOUND THEN
             RETURN;
@@ -533,20 +533,20 @@ BEGIN
         EXIT WHEN NOT idivm.lock_apart(ARRAY[view_id], '{}');
     END LOOP;
     BEGIN
-        due := one.anew;
-        IF NOT due THEN
+        pending := one.recompute;
+        IF NOT pending THEN
             FOREACH source IN ARRAY one.sources LOOP
-                due := idivm.has_entries(to_regclass('idivm_log.s' || source || '_a'), to_regclass('idivm_log.s' || source || '_b'))
+                pending := idivm.has_entries(to_regclass('idivm_log.s' || source || '_a'), to_regclass('idivm_log.s' || source || '_b'))
                        IS NOT FALSE AND idivm.has_any(source, (one.watermark).mark);
-                EXIT WHEN due;
+                EXIT WHEN pending;
             END LOOP;
         END IF;
-        IF NOT (due OR idivm.is_foreign(one.watermark) OR idivm.has_drifted(view_id)) THEN
+        IF NOT (pending OR idivm.is_foreign(one.watermark) OR idivm.has_drifted(view_id)) THEN
             changed := 0;
             RETURN;
         END IF;
         PERFORM idivm.hold_sources(one.tables);
-        changed := coalesce(idivm.bring_up(view_id, false), 0);
+        changed := coalesce(idivm.refresh_one(view_id, false), 0);
     EXCEPTION WHEN OTHERS THEN
         GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, error = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
         IF idivm.ends_refresh(state) THEN

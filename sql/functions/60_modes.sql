@@ -1,22 +1,22 @@
 -- Synchronous views: maintained within the statements (eager) or at the commits (on_commit) of writers.
 
--- The kept views: those in one of these modes, and every maintained view that they read.
-CREATE OR REPLACE FUNCTION idivm.kept_views(modes text[] DEFAULT '{eager,on_commit}') RETURNS SETOF integer
+-- The synchronous views: those in one of these modes, and every maintained view that they read.
+CREATE OR REPLACE FUNCTION idivm.synchronous_views(modes text[] DEFAULT '{eager,on_commit}') RETURNS SETOF integer
     LANGUAGE sql STABLE
 BEGIN ATOMIC
-    WITH RECURSIVE kept(id) AS (
+    WITH RECURSIVE synchronous(id) AS (
         SELECT v.id FROM idivm.views v WHERE v.maintain = ANY (modes) AND v.status <> 'building'
       UNION
         SELECT lower_view.id
-        FROM kept k
+        FROM synchronous k
         JOIN idivm.view_sources vs ON vs.view = k.id
         JOIN idivm.sources s ON s.id = vs.source
         JOIN idivm.views lower_view ON lower_view.state = s.relation
     )
-    SELECT id FROM kept;
+    SELECT id FROM synchronous;
 END;
 
--- What a change of a table makes due: the kept views that depend on it, lower ones first.
+-- What a change of a table makes due: the synchronous views that depend on it, lower ones first.
 CREATE OR REPLACE FUNCTION idivm.duties(OUT source integer, OUT eager integer[], OUT on_commit integer[]) RETURNS SETOF record
     LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -29,21 +29,21 @@ BEGIN ATOMIC
         SELECT r.source, r.view, 0 FROM reads r WHERE r.below IS NULL
       UNION
         SELECT d.source, r.view, d.depth + 1 FROM depends d JOIN reads r ON r.below = d.view
-    ), due(source, view, depth, is_eager) AS (
-        SELECT d.source, d.view, max(d.depth), d.view IN (SELECT idivm.kept_views('{eager}'))
+    ), pending(source, view, depth, is_eager) AS (
+        SELECT d.source, d.view, max(d.depth), d.view IN (SELECT idivm.synchronous_views('{eager}'))
         FROM depends d
-        WHERE d.view IN (SELECT idivm.kept_views())
+        WHERE d.view IN (SELECT idivm.synchronous_views())
         GROUP BY d.source, d.view
     )
     SELECT d.source,
            coalesce(array_agg(d.view ORDER BY d.depth, d.view) FILTER (WHERE d.is_eager), '{}'),
            coalesce(array_agg(d.view ORDER BY d.depth, d.view) FILTER (WHERE NOT d.is_eager), '{}')
-    FROM due d GROUP BY d.source;
+    FROM pending d GROUP BY d.source;
 END;
 
--- Brings kept views up one by one, of which one has failed: the write stands, and those that fail stay
+-- Brings synchronous views up one by one, of which one has failed: the write stands, and those that fail stay
 -- as they were.
-CREATE OR REPLACE FUNCTION idivm.bring_up_apart(view_ids integer[]) RETURNS void
+CREATE OR REPLACE FUNCTION idivm.refresh_each(view_ids integer[]) RETURNS void
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -67,7 +67,7 @@ BEGIN
             CONTINUE;
         END IF;
         BEGIN
-            PERFORM idivm.bring_up(view_id, true);
+            PERFORM idivm.refresh_one(view_id, true);
         EXCEPTION WHEN OTHERS THEN
             GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, reason = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
             SELECT coalesce(v.relation::text, v.name), v.options ->> 'on_error' = 'raise' INTO shown, raises
@@ -90,11 +90,11 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION idivm.bring_up_apart(integer[]) IS
+COMMENT ON FUNCTION idivm.refresh_each(integer[]) IS
     'brings up views that writers keep, and notes the reason of those that fail';
 
--- Locks kept views and brings them up, lower ones first. No view that fails ends the write.
-CREATE OR REPLACE FUNCTION idivm.bring_up_kept(view_ids integer[]) RETURNS void
+-- Locks synchronous views and brings them up, lower ones first. No view that fails ends the write.
+CREATE OR REPLACE FUNCTION idivm.refresh_synchronous(view_ids integer[]) RETURNS void
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -116,18 +116,18 @@ BEGIN
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         -- Functions are looked up as they are now, rows as the snapshot has them.
         IF EXISTS (
-            SELECT FROM unnest(view_ids) AS due (id)
-            WHERE NOT EXISTS (SELECT FROM idivm.views v WHERE v.id = due.id AND v.status <> 'building')
-              AND to_regproc(format('idivm_state.%I', 'refresh_' || due.id)) IS NOT NULL
+            SELECT FROM unnest(view_ids) AS pending (id)
+            WHERE NOT EXISTS (SELECT FROM idivm.views v WHERE v.id = pending.id AND v.status <> 'building')
+              AND to_regproc(format('idivm_state.%I', 'refresh_' || pending.id)) IS NOT NULL
         ) THEN
-            RAISE EXCEPTION 'a view that is kept up to date was created after this transaction took its snapshot'
+            RAISE EXCEPTION 'a synchronous view was created after this transaction took its snapshot'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
         END IF;
     END IF;
     -- The locks are taken outside, as a subtransaction that fails would let them go.
     BEGIN
         FOREACH view_id IN ARRAY view_ids LOOP
-            applied := idivm.bring_up(view_id, true);
+            applied := idivm.refresh_one(view_id, true);
         END LOOP;
         RETURN;
     EXCEPTION WHEN OTHERS THEN
@@ -135,7 +135,7 @@ BEGIN
             RAISE;
         END IF;
     END;
-    PERFORM idivm.bring_up_apart(view_ids);
+    PERFORM idivm.refresh_each(view_ids);
 END
 $$;
 
@@ -168,7 +168,7 @@ END
 $$;
 
 -- The apply worker of a subscription changes row after row, without statements that begin and end: so
--- kept views are brought up at its commit. Where statements are open, they end by themselves.
+-- synchronous views are brought up at its commit. Where statements are open, they end by themselves.
 CREATE OR REPLACE FUNCTION idivm.row_changed() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -180,28 +180,28 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION idivm.row_changed() IS 'row trigger of the tables of kept views in replica sessions';
+COMMENT ON FUNCTION idivm.row_changed() IS 'row trigger of the tables of synchronous views in replica sessions';
 
 CREATE OR REPLACE FUNCTION idivm.commit_begins() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     state record := idivm.writer();
-    due integer[] := idivm.in_order(state.queued || new.views);
+    pending integer[] := idivm.in_order(state.queued || new.views);
     log integer;
 BEGIN
     DELETE FROM idivm.commits c WHERE c.ctid = new.ctid;
     IF state.open > 0 THEN
         -- SET CONSTRAINTS within a statement: its end is soon enough.
-        PERFORM idivm.note_writer(state.open, state.due || due, state.later, NULL);
+        PERFORM idivm.note_writer(state.open, state.pending || pending, state.later, NULL);
     ELSE
-        -- What changes after this, by another trigger at the commit, is queued anew.
-        PERFORM idivm.forget_writer();
+        -- What changes after this, by another trigger at the commit, is queued again.
+        PERFORM idivm.clear_writer();
         IF current_setting('session_replication_role') = 'replica' THEN
-            due := idivm.past_prepared(due);
-            PERFORM idivm.lock_eager_of(due);
+            pending := idivm.past_prepared(pending);
+            PERFORM idivm.lock_eager_of(pending);
         END IF;
-        PERFORM idivm.bring_up_kept(due);
+        PERFORM idivm.refresh_synchronous(pending);
     END IF;
     -- Where nobody refreshes, writers collect: now and then, and at the commit, as the emptied
     -- segment is locked until its end. One that may stay prepared for hours does not.
@@ -229,7 +229,7 @@ BEGIN
 END
 $trigger$;
 
--- Gives the tables of kept views the triggers that their duties ask for, and takes them off others.
+-- Gives the tables of synchronous views the triggers that their duties ask for, and takes them off others.
 -- A table of which no duty has changed is not touched.
 CREATE OR REPLACE FUNCTION idivm.sync_modes() RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -240,7 +240,7 @@ DECLARE
 BEGIN
     FOR source IN
         SELECT DISTINCT vs.source FROM idivm.view_sources vs
-        WHERE vs.view IN (SELECT idivm.kept_views())
+        WHERE vs.view IN (SELECT idivm.synchronous_views())
           AND to_regclass(format('idivm_log.%I', 's' || vs.source || '_a_xid')) IS NULL
         ORDER BY vs.source
     LOOP
@@ -251,7 +251,7 @@ BEGIN
         SELECT c.oid::regclass AS index FROM pg_class c
         WHERE c.relnamespace = 'idivm_log'::regnamespace AND c.relname ~ '^s[0-9]+_[ab]_xid$'
           AND substring(c.relname, '^s([0-9]+)')::integer NOT IN (
-              SELECT vs.source FROM idivm.view_sources vs WHERE vs.view IN (SELECT idivm.kept_views()))
+              SELECT vs.source FROM idivm.view_sources vs WHERE vs.view IN (SELECT idivm.synchronous_views()))
     LOOP
         EXECUTE format('DROP INDEX %s', one.index);
     END LOOP;
@@ -284,7 +284,7 @@ CREATE OR REPLACE FUNCTION idivm.set_mode(view_id integer, mode text) RETURNS vo
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- In the order of everybody: views that are not kept, tables, views that are.
+    -- In the order of everybody: deferred views, tables, synchronous views.
     PERFORM idivm.lock_views(ARRAY[view_id]);
     PERFORM idivm.hold_writers(ARRAY[view_id], mode = 'deferred');
     UPDATE idivm.views v SET maintain = mode WHERE v.id = view_id;
@@ -304,7 +304,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock(idivm.lock_class(), id)
     FROM (SELECT id FROM unnest(below) AS id ORDER BY id) AS ordered;
     FOREACH lower_view IN ARRAY below LOOP
-        PERFORM idivm.bring_up(lower_view, false);
+        PERFORM idivm.refresh_one(lower_view, false);
     END LOOP;
     -- A transaction whose snapshot is older must fail when it comes to change these views, and it
     -- finds out by their watermarks.
@@ -325,8 +325,8 @@ $$;
 CREATE OR REPLACE TRIGGER views_went AFTER DELETE ON idivm.views
     FOR EACH STATEMENT EXECUTE FUNCTION idivm.views_went();
 
--- Whether one of these views is kept and yet behind: something happened that no trigger sees.
-CREATE OR REPLACE FUNCTION idivm.kept_are_behind(view_ids integer[]) RETURNS boolean
+-- Whether a synchronous view is behind: something happened that no trigger sees.
+CREATE OR REPLACE FUNCTION idivm.synchronous_are_behind(view_ids integer[]) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
@@ -334,7 +334,7 @@ DECLARE
     view_id integer;
 BEGIN
     IF state.open = 0 THEN
-        FOR view_id IN SELECT id FROM idivm.kept_views() AS id WHERE id = ANY (view_ids) LOOP
+        FOR view_id IN SELECT id FROM idivm.synchronous_views() AS id WHERE id = ANY (view_ids) LOOP
             IF idivm.pending_kind(view_id) IS NOT NULL THEN
                 RETURN true;
             END IF;
@@ -344,7 +344,7 @@ BEGIN
 END
 $$;
 
--- Gives a table the triggers of its duties for kept views, or takes them off.
+-- Gives a table the triggers of its duties for synchronous views, or takes them off.
 CREATE OR REPLACE FUNCTION idivm.keep_by_triggers(member regclass, source integer, gone boolean, eager integer[], on_commit integer[])
     RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -389,7 +389,7 @@ BEGIN
 END
 $$;
 
--- Tables of kept views on which a trigger of the modes is missing or does not fire always.
+-- Tables of synchronous views on which a trigger of the modes is missing or does not fire always.
 CREATE OR REPLACE FUNCTION idivm.broken_duties(OUT member regclass, OUT source integer) RETURNS SETOF record
     LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -410,22 +410,22 @@ END;
 -- The views that are kept with the statement, and those that are kept with the transaction, are
 -- brought up once all statements that are open have ended, as the triggers of one may be among what
 -- another does.
-CREATE OR REPLACE FUNCTION idivm.end_statement_in_full(due integer[], later integer[]) RETURNS void
+CREATE OR REPLACE FUNCTION idivm.end_statement_in_full(pending integer[], later integer[]) RETURNS void
     LANGUAGE plpgsql
 AS $$
 DECLARE
     state record := idivm.writer();
     done boolean;
 BEGIN
-    IF state.due <> '{}' THEN
-        due := idivm.in_order(state.due || due);
+    IF state.pending <> '{}' THEN
+        pending := idivm.in_order(state.pending || pending);
     END IF;
     later := state.later || later;
     IF state.open > 1 THEN
-        done := idivm.note_writer(state.open - 1, due, later, state.queued) IS NULL;
+        done := idivm.note_writer(state.open - 1, pending, later, state.queued) IS NULL;
         RETURN;
     END IF;
-    IF state.open = 0 AND later <@ state.queued AND due = '{}' THEN
+    IF state.open = 0 AND later <@ state.queued AND pending = '{}' THEN
         RETURN;
     END IF;
     done := idivm.note_writer(0, '{}', '{}', coalesce(state.queued, '{}') || later) IS NULL;
@@ -433,36 +433,36 @@ BEGIN
         IF idivm.may_defer() THEN
             INSERT INTO idivm.commits (views) VALUES (later);
         ELSE
-            due := idivm.past_prepared(idivm.in_order(due || later));
-            done := idivm.forget_writer() IS NULL;
+            pending := idivm.past_prepared(idivm.in_order(pending || later));
+            done := idivm.clear_writer() IS NULL;
             -- It writes on while it holds the locks of these views, and others may be due then. So it takes all now,
             -- in the order of everybody.
-            done := due = '{}'
-                OR idivm.hold_still('{}', '', ARRAY(SELECT idivm.kept_views()),
+            done := pending = '{}'
+                OR idivm.hold_still('{}', '', ARRAY(SELECT idivm.synchronous_views()),
                                     EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager')) IS NULL;
         END IF;
     END IF;
-    IF due <> '{}' THEN
-        done := idivm.bring_up_kept(due) IS NULL;
+    IF pending <> '{}' THEN
+        done := idivm.refresh_synchronous(pending) IS NULL;
     END IF;
 END
 $$;
 COMMENT ON FUNCTION idivm.end_statement_in_full(integer[], integer[]) IS
-    'brings up the views that are kept with a statement, or notes that they are due';
+    'brings up the views that are kept with a statement, or notes that they are pending';
 
-CREATE OR REPLACE FUNCTION idivm.end_statement(due text, later text) RETURNS void
+CREATE OR REPLACE FUNCTION idivm.end_statement(pending text, later text) RETURNS void
     LANGUAGE sql
-    RETURN idivm.end_statement_in_full(due::integer[], later::integer[]);
+    RETURN idivm.end_statement_in_full(pending::integer[], later::integer[]);
 COMMENT ON FUNCTION idivm.end_statement(text, text) IS
     'end_statement_in_full, called by the triggers of captured tables';
 
 -- Partitions that come and go -----------------------------------------------------------------------
 --
 -- Where a superuser has made the event trigger, capture follows the partitions of a table at once. Elsewhere
--- idivm refresh puts capture on them, and until then each refresh computes the views of the table anew.
+-- idivm refresh puts capture on them, and until then each refresh computes the views of the table again.
 
 -- Gives a new partition the capture of another member: copies of its functions and triggers. The functions
--- do not know the partition, so they look its columns up by name until idivm refresh makes them anew.
+-- do not know the partition, so they look its columns up by name until idivm refresh makes them again.
 CREATE OR REPLACE FUNCTION idivm.capture_like(source integer, model regclass, model_number integer, member regclass, number integer)
     RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -572,7 +572,7 @@ BEGIN
                 RAISE;
             END IF;
             RAISE WARNING 'capture of % could not follow its partitions: %', one.relation, sqlerrm
-                USING HINT = 'idivm refresh has it follow them; until then its views are computed anew.';
+                USING HINT = 'idivm refresh has it follow them; until then its views are recomputed.';
         END;
     END LOOP;
     IF FOUND THEN

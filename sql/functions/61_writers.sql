@@ -1,37 +1,37 @@
--- What a transaction that writes tables of kept views has under way: open statements, and views to bring up.
+-- What a transaction that writes tables of synchronous views has under way: open statements, and views to bring up.
 --
 -- While a statement on such a table runs, its rows may be in the table and not yet in the log. Other statements run
 -- within it (foreign keys, users' triggers, functions) or beside it in one WITH. So statements are counted as they
 -- begin and end, and views are brought up when none is open. The state must go back with a savepoint, and no user may
 -- be able to write it, so it is not in settings: it is in the table idivm.writers, or in memory in the C form.
 
-CREATE OR REPLACE FUNCTION idivm.writer(OUT open integer, OUT due integer[], OUT later integer[], OUT queued integer[])
+CREATE OR REPLACE FUNCTION idivm.writer(OUT open integer, OUT pending integer[], OUT later integer[], OUT queued integer[])
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 BEGIN
-    SELECT w.open, w.due, w.later, w.queued INTO open, due, later, queued
+    SELECT w.open, w.pending, w.later, w.queued INTO open, pending, later, queued
     FROM idivm.writers w
     WHERE w.xid = pg_current_xact_id_if_assigned()
     ORDER BY w.xid, w.step DESC LIMIT 1;
     IF NOT FOUND THEN
         open := 0;
-        due := '{}';
+        pending := '{}';
         later := '{}';
     END IF;
 END
 $$;
 
-CREATE OR REPLACE FUNCTION idivm.note_writer(open integer, due integer[], later integer[], queued integer[])
+CREATE OR REPLACE FUNCTION idivm.note_writer(open integer, pending integer[], later integer[], queued integer[])
     RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    INSERT INTO idivm.writers (xid, open, due, later, queued)
-    VALUES (pg_current_xact_id(), open, due, later, queued);
+    INSERT INTO idivm.writers (xid, open, pending, later, queued)
+    VALUES (pg_current_xact_id(), open, pending, later, queued);
 END
 $$;
 
-CREATE OR REPLACE FUNCTION idivm.forget_writer() RETURNS void
+CREATE OR REPLACE FUNCTION idivm.clear_writer() RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -49,7 +49,7 @@ BEGIN
         PERFORM idivm.lock_eager();
     END IF;
     state := idivm.writer();
-    PERFORM idivm.note_writer(state.open + 1, state.due, state.later, state.queued);
+    PERFORM idivm.note_writer(state.open + 1, state.pending, state.later, state.queued);
     RETURN NULL;
 END
 $$;
@@ -58,6 +58,6 @@ COMMENT ON FUNCTION idivm.writer() IS
     'what this transaction has under way: open statements, and views to bring up';
 COMMENT ON FUNCTION idivm.note_writer(integer, integer[], integer[], integer[]) IS
     'replaces what this transaction has under way';
-COMMENT ON FUNCTION idivm.forget_writer() IS 'removes what this transaction has under way';
+COMMENT ON FUNCTION idivm.clear_writer() IS 'removes what this transaction has under way';
 COMMENT ON FUNCTION idivm.statement_begins() IS
-    'counts a statement as open; called by the triggers of tables of kept views';
+    'counts a statement as open; called by the triggers of tables of synchronous views';

@@ -95,7 +95,7 @@ CREATE OR REPLACE FUNCTION idivm.owns(relation regclass) RETURNS boolean
     RETURN (SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = relation);
 COMMENT ON FUNCTION idivm.owns(regclass) IS 'whether this role has the rights of a table''s owner';
 
-CREATE OR REPLACE FUNCTION idivm.forget_source(source integer) RETURNS void
+CREATE OR REPLACE FUNCTION idivm.uninstall_source(source integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -106,7 +106,7 @@ BEGIN
     FOR member IN
         SELECT m.member FROM idivm.source_members m
         JOIN pg_class c ON c.oid = m.member
-        WHERE m.source = forget_source.source ORDER BY m.member
+        WHERE m.source = uninstall_source.source ORDER BY m.member
     LOOP
         FOR object IN
             SELECT tgname FROM pg_trigger
@@ -127,16 +127,16 @@ BEGIN
     EXECUTE format('DROP TABLE IF EXISTS idivm_log.%I, idivm_log.%I', base || '_a', base || '_b');
     EXECUTE format('DROP SEQUENCE IF EXISTS idivm_log.%I', base || '_seq');
     EXECUTE format('DROP VIEW IF EXISTS idivm_def.%I', base);
-    DELETE FROM idivm.sources s WHERE s.id = forget_source.source;
+    DELETE FROM idivm.sources s WHERE s.id = uninstall_source.source;
 END
 $$;
 
-CREATE OR REPLACE FUNCTION idivm.forget_unused_source(unused integer) RETURNS void
+CREATE OR REPLACE FUNCTION idivm.uninstall_unused_source(unused integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM idivm.view_sources vs WHERE vs.source = unused) THEN
-        PERFORM idivm.forget_source(unused);
+        PERFORM idivm.uninstall_source(unused);
     END IF;
 END
 $$;
@@ -144,7 +144,7 @@ $$;
 -- Removes a view and what only it used; the public relation too unless it is to be kept.
 -- A collection reads a log's numbers before its rows; dropping a log takes them in the other order. So the locks of
 -- all logs are taken first, and a collection that looks at the other logs of a view finds them all or none.
-CREATE OR REPLACE FUNCTION idivm.forget(view_id integer, keep_relation boolean DEFAULT false) RETURNS void
+CREATE OR REPLACE FUNCTION idivm.uninstall(view_id integer, keep_relation boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -171,7 +171,7 @@ BEGIN
     END LOOP;
     DELETE FROM idivm.views WHERE id = view_id;
     FOREACH unused IN ARRAY lost LOOP
-        PERFORM idivm.forget_unused_source(unused);
+        PERFORM idivm.uninstall_unused_source(unused);
     END LOOP;
     PERFORM idivm.drop_states(view_id, false);
     FOR object IN
@@ -191,7 +191,7 @@ $$;
 -- The definition of a view depends on what the query reads, and the relation on the definition. So a view
 -- whose definition is gone went with something that it reads; a view without its relation alone was
 -- dropped by name.
-CREATE OR REPLACE FUNCTION idivm.sweep() RETURNS integer
+CREATE OR REPLACE FUNCTION idivm.drop_orphans() RETURNS integer
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -207,7 +207,7 @@ BEGIN
         JOIN idivm.broken_off b USING (id)
         ORDER BY o.place DESC
     LOOP
-        IF view_id IN (SELECT idivm.kept_views()) THEN
+        IF view_id IN (SELECT idivm.synchronous_views()) THEN
             PERFORM idivm.hold_writers(ARRAY[view_id], true);
         END IF;
         IF pg_try_advisory_xact_lock(idivm.lock_class(), view_id)
@@ -216,14 +216,14 @@ BEGIN
             FROM idivm.views v
             WHERE v.id = view_id AND v.definition IS NOT NULL AND to_regclass(v.name) IS NULL
               AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid IN (v.definition, v.relation));
-            PERFORM idivm.forget(view_id);
+            PERFORM idivm.uninstall(view_id);
             swept := swept + 1;
         END IF;
     END LOOP;
     RETURN swept;
 END
 $$;
-COMMENT ON FUNCTION idivm.sweep() IS 'removes what is left of views that were dropped or created half';
+COMMENT ON FUNCTION idivm.drop_orphans() IS 'removes what is left of views that were dropped or created half';
 
 -- Views with more than one state table.
 

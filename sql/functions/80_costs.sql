@@ -1,4 +1,4 @@
--- What refreshes cost, and whether computing anew is cheaper.
+-- What refreshes cost, and whether recomputing is cheaper.
 
 -- The rows of the tables that a view reads, and of its states: as many to a page as when they were last
 -- analysed, in as many pages as there are now.
@@ -34,34 +34,34 @@ EXCEPTION WHEN insufficient_privilege THEN
 END
 $$;
 
--- The work of computing a view anew, in rows: what its query goes through, and what is compared.
-CREATE OR REPLACE FUNCTION idivm.work_anew(view_id integer, query_work double precision) RETURNS double precision
+-- The work of recomputing a view, in rows: what its query goes through, and what is compared.
+CREATE OR REPLACE FUNCTION idivm.recompute_work(view_id integer, query_work double precision) RETURNS double precision
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT idivm.rows_to_read(view_id) + query_work
 $$;
 
--- The seconds that computing a view anew is expected to take, by what it took before. Until that was measured,
+-- The seconds that recomputing a view is expected to take, by what it took before. Until that was measured,
 -- as much as other views say of a row of work, or a common machine.
-CREATE OR REPLACE FUNCTION idivm.seconds_anew(view_id integer, query_work double precision) RETURNS double precision
+CREATE OR REPLACE FUNCTION idivm.recompute_seconds(view_id integer, query_work double precision) RETURNS double precision
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT idivm.work_anew(view_id, query_work) * coalesce(
+    SELECT idivm.recompute_work(view_id, query_work) * coalesce(
         (SELECT coalesce(c.row_seconds, c.access_seconds / 4) FROM idivm.costs c WHERE c.view = view_id),
         (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY c.row_seconds) FROM idivm.costs c), 1e-7)
 $$;
 
 -- How many pending changes may be read: to read one from a log and to sort it takes about as long as to go
--- through 25 rows, so that more of them take longer than computing the view anew.
+-- through 25 rows, so that more of them take longer than recomputing the view.
 CREATE OR REPLACE FUNCTION idivm.most_pending(view_id integer, query_work double precision) RETURNS bigint
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT least(1e18, greatest(1000, idivm.work_anew(view_id, query_work) / 25))::bigint
+    SELECT least(1e18, greatest(1000, idivm.recompute_work(view_id, query_work) / 25))::bigint
 $$;
 
--- Remembers that a refresh took longer than computing the view anew, or was given up for that: one that
--- expects as many accesses computes the view anew from then on. The bound rises with each time that the view is
--- computed anew, so that a diff is tried again, and more rarely after each further loss.
+-- Remembers that a refresh took longer than recomputing the view, or was given up for that: one that
+-- expects as many accesses recomputes the view from then on. The bound rises with each time that the view is
+-- recomputed, so that a diff is tried again, and more rarely after each further loss.
 CREATE OR REPLACE FUNCTION idivm.note_loss(view_id integer, accesses double precision, way_now text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -74,9 +74,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.note_loss(integer, double precision, text) IS
-    'remembers from how many accesses on a refresh takes longer than computing the view anew';
+    'remembers from how many accesses on a refresh takes longer than recomputing the view';
 
--- Remembers whether a long refresh took longer than computing the view anew. The first one of a session
+-- Remembers whether a long refresh took longer than recomputing the view. The first one of a session
 -- planned its statements, and says little.
 CREATE OR REPLACE FUNCTION idivm.note_long(view_id integer, accesses double precision, query_work double precision,
                                            begun timestamptz, way_now text) RETURNS void
@@ -92,7 +92,7 @@ BEGIN
     END IF;
     seconds := extract(epoch FROM clock_timestamp() - begun);
     PERFORM set_config(session, way_now, false);
-    IF seconds > 1.25 * idivm.seconds_anew(view_id, query_work) + allowed THEN
+    IF seconds > 1.25 * idivm.recompute_seconds(view_id, query_work) + allowed THEN
         PERFORM idivm.note_loss(view_id, accesses, way_now);
     ELSIF accesses > 0 THEN
         UPDATE idivm.costs c SET loses_from = NULL, losses = 0 WHERE c.view = view_id AND c.loses_from <= accesses;
@@ -100,11 +100,11 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.note_long(integer, double precision, double precision, timestamptz, text) IS
-    'remembers whether a refresh took longer than computing the view anew';
+    'remembers whether a refresh took longer than recomputing the view';
 
--- Remembers what computing anew took, with the rights of the program that says so; nonsense is not noted. Accesses look cheaper each time, so that what one slow refresh said
+-- Remembers what recomputing took, with the rights of the program that says so; nonsense is not noted. Accesses look cheaper each time, so that what one slow refresh said
 -- of them does not stand for ever.
-CREATE OR REPLACE FUNCTION idivm.note_anew(view_id integer, query_work double precision, begun timestamptz, way_now text)
+CREATE OR REPLACE FUNCTION idivm.note_recompute(view_id integer, query_work double precision, begun timestamptz, way_now text)
     RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -114,7 +114,7 @@ BEGIN
     IF (query_work >= 0 AND query_work < 1e18 AND begun > '-infinity' AND begun <= clock_timestamp()) IS NOT TRUE THEN
         RETURN;
     END IF;
-    by_row := extract(epoch FROM clock_timestamp() - begun) / nullif(idivm.work_anew(view_id, query_work), 0);
+    by_row := extract(epoch FROM clock_timestamp() - begun) / nullif(idivm.recompute_work(view_id, query_work), 0);
     DELETE FROM idivm.costs c WHERE c.view = view_id AND c.way <> way_now;
     INSERT INTO idivm.costs AS c (view, row_seconds, way) VALUES (view_id, by_row, way_now)
     ON CONFLICT (view) DO UPDATE

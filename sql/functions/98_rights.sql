@@ -1,14 +1,14 @@
 -- Who may call what: functions that only triggers, programs and other functions of idivm call are nobody else's.
 
 REVOKE EXECUTE ON ROUTINE
-    idivm.bring_up(integer, boolean),
-    idivm.bring_up_apart(integer[]),
-    idivm.bring_up_kept(integer[]),
+    idivm.refresh_one(integer, boolean),
+    idivm.refresh_each(integer[]),
+    idivm.refresh_synchronous(integer[]),
     idivm.capture_like(integer, regclass, integer, regclass, integer),
     idivm.commit_begins(),
     idivm.end_statement(text, text),
     idivm.end_statement_in_full(integer[], integer[]),
-    idivm.forget_writer(),
+    idivm.clear_writer(),
     idivm.free_segment(integer, regclass),
     idivm.give_up(integer, boolean, text, text),
     idivm.guard_views(),
@@ -32,7 +32,7 @@ REVOKE EXECUTE ON ROUTINE
     idivm.refresh_in_order(integer[], integer[], boolean, boolean),
     idivm.row_changed(),
     idivm.run_program(integer, idivm.watermark, boolean),
-    idivm.settle(integer),
+    idivm.discard_foreign_log(integer),
     idivm.statement_begins(),
     idivm.statement_ends(),
     idivm.sync_partitions(integer),

@@ -183,7 +183,7 @@ SELECT orders, count(*) AS customers FROM order_counts GROUP BY orders
 SELECT year, sum(value) AS value FROM readings GROUP BY year
 -- inheritance
 SELECT id, title FROM documents
--- partition or heir, read by itself
+-- partition or child, read by itself
 SELECT id, value FROM readings_2024
 -- key by a unique index
 SELECT name, value FROM settings

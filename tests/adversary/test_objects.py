@@ -160,7 +160,7 @@ def test_what_runs_in_the_attackers_own_writes_runs_as_the_attacker(high: Scene,
     orc = high.orc
     for mode in MODES:
         orc.create_view(mode, query, maintain=mode)
-        orc.create_view(f"{mode}_anew", query, maintain=mode, strategy="recompute")
+        orc.create_view(f"{mode}_recompute_estimate", query, maintain=mode, strategy="recompute")
     high.as_mallory("INSERT INTO mallory.x (id, n) VALUES (1, 1), (2, 2), (3, 3)")
     high.as_mallory(
         "BEGIN; UPDATE mallory.x SET n = n + 1 WHERE id < 3; DELETE FROM mallory.x WHERE id = 3; COMMIT"

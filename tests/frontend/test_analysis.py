@@ -74,7 +74,7 @@ VOLATILE = {
     "SELECT gen_random_uuid() AS u": {"gen_random_uuid()"},
 }
 
-MOVING = {
+TIME_DEPENDENT = {
     "SELECT now() AS n FROM t": {"now()"},
     "SELECT id FROM t WHERE day > current_date": {"CURRENT_DATE"},
     "SELECT current_timestamp(3) AS a, localtime AS b": {"CURRENT_TIMESTAMP", "LOCALTIME"},
@@ -129,10 +129,10 @@ def test_volatile_functions_are_found(connection: Connection, query: str) -> Non
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("query", MOVING)
+@pytest.mark.parametrize("query", TIME_DEPENDENT)
 def test_moving_functions_are_found(connection: Connection, query: str) -> None:
     found = analysed(connection, query)
-    assert set(found.moving) == MOVING[query]
+    assert set(found.time_dependent) == TIME_DEPENDENT[query]
     assert not found.volatile
 
 
@@ -141,7 +141,7 @@ def test_moving_functions_are_found(connection: Connection, query: str) -> None:
 def test_functions_of_settings_are_no_moving_ones(connection: Connection, query: str) -> None:
     found = analysed(connection, query)
     assert set(found.settings) == SETTINGS[query]
-    assert (found.volatile, found.moving) == ((), ())
+    assert (found.volatile, found.time_dependent) == ((), ())
     assert found.plan is not None
 
 
@@ -149,7 +149,7 @@ def test_functions_of_settings_are_no_moving_ones(connection: Connection, query:
 @pytest.mark.parametrize("query", IMMUTABLE)
 def test_immutable_functions_are_none_of_these(connection: Connection, query: str) -> None:
     found = analysed(connection, query)
-    assert (found.volatile, found.moving, found.settings) == ((), (), ())
+    assert (found.volatile, found.time_dependent, found.settings) == ((), (), ())
 
 
 def test_functions_are_found_through_plain_views(connection: Connection) -> None:
@@ -157,7 +157,7 @@ def test_functions_are_found_through_plain_views(connection: Connection) -> None
     connection.execute("CREATE VIEW two AS SELECT id, now() AS n FROM one")
     found = analysed(connection, "SELECT id FROM two")
     assert found.volatile == ("random()",)
-    assert found.moving == ("now()",)
+    assert found.time_dependent == ("now()",)
     assert [view.name for view in found.inlined] == ["two", "one"]
     assert [source.relation.name for source in found.sources] == ["t"]
 
@@ -288,11 +288,11 @@ def test_the_primary_key_goes_before_a_narrower_one(connection: Connection) -> N
 def test_keys_do_not_hold_across_heirs(connection: Connection) -> None:
     connection.execute("""
         CREATE TABLE parent (id integer PRIMARY KEY, name text NOT NULL);
-        CREATE TABLE heir () INHERITS (parent);
+        CREATE TABLE child () INHERITS (parent);
     """)
     found = relation(connection, "parent")
-    assert found.has_heirs and found.keys and not found.usable_keys
-    assert relation(connection, "heir").parents == (found.oid,)
+    assert found.has_children and found.keys and not found.usable_keys
+    assert relation(connection, "child").parents == (found.oid,)
     [source] = analysed(connection, "SELECT id FROM parent").sources
     assert source.key is None
     [only] = analysed(connection, "SELECT id FROM ONLY parent", "w").sources

@@ -197,7 +197,7 @@ PLANTED = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_fault_is_found(runner: Runner, name: str) -> None:
     kind, statement = PLANTED[name]
-    # With nothing else pending, nothing is computed anew that could mend it.
+    # With nothing else pending, nothing is recomputed that could mend it.
     change = "DELETE FROM shop.orders WHERE id = 3"
     outcome = runner.run(small_case(change, Refresh(), statement, Refresh()))
     assert outcome.failure is not None

@@ -148,7 +148,7 @@ CONSTRUCTS = (
     r"CREATE TRIGGER own",
     r"DETACH PARTITION",
     r"NO INHERIT",
-    r"late heir",
+    r"late child",
     r"RENAME COLUMN",
     r"RENAME TO",
     r"DROP CONSTRAINT",

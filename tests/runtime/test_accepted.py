@@ -16,7 +16,7 @@ from orchestrator.errors import UnsupportedError
 VIEWS = named_views("hard_views.sql")
 CHANGES = re.split(r"^-- next\n", (FIXTURES / "hard_changes.sql").read_text(), flags=re.MULTILINE)
 
-MOVING = {
+TIME_DEPENDENT = {
     "materialized_source",
     "materialized_joined",
     "catalog_source",
@@ -57,7 +57,7 @@ def test_nothing_that_postgresql_takes_is_refused_by_writers(orc: Orchestrator, 
     views = {
         name: query
         for n, (name, query) in enumerate(VIEWS.items(), part)
-        if n % 4 == 0 or name in MOVING
+        if n % 4 == 0 or name in TIME_DEPENDENT
     }
     all_are_taken(orc, "eager", views)
 
@@ -67,7 +67,7 @@ def all_are_taken(orc: Orchestrator, maintain: str, views: dict[str, str]) -> No
         for file in ("schema.sql", "hard_schema.sql"):
             plain.execute((FIXTURES / file).read_text().encode())
         for name, query in views.items():
-            if maintain == "eager" and name in MOVING:
+            if maintain == "eager" and name in TIME_DEPENDENT:
                 with pytest.raises(UnsupportedError, match="changes while no table does"):
                     orc.create_view(f"v_{name}", query, maintain=maintain)
             else:

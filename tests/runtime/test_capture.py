@@ -286,10 +286,10 @@ SHAPES = {
     """,
     "inherited": """
         CREATE TABLE changing (unused int, id int, other text, a text, n numeric);
-        CREATE TABLE heir (gone int, n numeric, a text, other text, id int, unused int);
-        ALTER TABLE heir DROP COLUMN gone;
-        ALTER TABLE heir INHERIT changing;
-        INSERT INTO heir SELECT n, 'h', 'o', 100 + n, n FROM generate_series(1, 5) AS n
+        CREATE TABLE child (gone int, n numeric, a text, other text, id int, unused int);
+        ALTER TABLE child DROP COLUMN gone;
+        ALTER TABLE child INHERIT changing;
+        INSERT INTO child SELECT n, 'h', 'o', 100 + n, n FROM generate_series(1, 5) AS n
     """,
 }
 

@@ -89,7 +89,7 @@ SCENARIOS = {
         INSERT INTO p_b VALUES (5, 5, 'b');
         TRUNCATE p_a;
     """,
-    "heirs": """
+    "inheritance children": """
         INSERT INTO up VALUES (1, 'one'); INSERT INTO down VALUES (2, 'two', 'further');
         UPDATE up SET v = v || '!';
         UPDATE down SET v = v || '?', more = NULL;
@@ -205,14 +205,14 @@ def test_a_table_loses_its_key_to_an_heir(orc):
         INSERT INTO t VALUES (1, 'a');
         CREATE VIEW v AS SELECT id, a FROM t;
         UPDATE t SET a = 'b';
-        CREATE TABLE heir () INHERITS (t);
-        INSERT INTO heir VALUES (1, 'again');
+        CREATE TABLE child () INHERITS (t);
+        INSERT INTO child VALUES (1, 'again');
         """
     )
     orc.refresh()
     orc.connection.execute("UPDATE t SET a = a || '!'")
     assert orc.check("v")[0].equal
-    assert in_c(orc.connection, "t") and in_c(orc.connection, "heir")
+    assert in_c(orc.connection, "t") and in_c(orc.connection, "child")
 
 
 def test_a_detached_partition_is_its_own_again(orc):

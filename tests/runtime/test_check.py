@@ -244,7 +244,7 @@ def test_a_column_that_only_the_written_query_reads_protects_it(tables):
     tables.execute("ALTER TABLE t DROP COLUMN f CASCADE")
     assert tables.views() == []
     assert tables.connection.execute("SELECT to_regclass('v')").fetchone() == (None,)
-    tables.connection.execute("SELECT idivm.sweep()")
+    tables.connection.execute("SELECT idivm.drop_orphans()")
     rows = tables.connection.execute(
         "SELECT relname FROM pg_class WHERE relnamespace = 'idivm_def'::regnamespace"
     )

@@ -358,10 +358,10 @@ def test_a_function_that_becomes_stable_makes_the_view_recompute(orc):
     sql("SELECT idivm.refresh('v')")
     assert rows(orc) == answer(orc)
     orc.refresh()
-    assert orc.view("v").moving
+    assert orc.view("v").time_dependent
     sql("ALTER FUNCTION f IMMUTABLE")
     orc.refresh()
-    assert not orc.view("v").moving
+    assert not orc.view("v").time_dependent
     assert rows(orc) == answer(orc)
 
 

@@ -42,8 +42,8 @@ def measure(orc, way, microseconds, *, name="v", refreshes=5):
     )
 
 
-def planned_anew(orc):
-    """The strategy of a view after it was planned anew."""
+def replanned(orc):
+    """The strategy of a view after it was planned again."""
     install.replan(orc.connection, orc.view("v"))
     assert inspection.installed_plan(orc.connection, orc.view("v")) is not None
     return orc.view("v").strategy
@@ -131,7 +131,7 @@ def test_the_choice_follows_what_its_own_refreshes_took(tables):
     )
     # Of the other nothing is known, so it is taken to be as dear, and nothing turns.
     measure(tables, "id", 40)
-    assert planned_anew(tables) == "id"
+    assert replanned(tables) == "id"
     assert "1.18e+03 µs at 40 µs each (measured by its own refreshes)" in tables.explain("v").why
     assert "40 µs each (of such plans nothing was measured)" in tables.explain("v").why
     # Two refreshes say nothing, and others say it only of a way that they have measured too.
@@ -140,7 +140,7 @@ def test_the_choice_follows_what_its_own_refreshes_took(tables):
         for way, each in (("id", 2), ("tuple", 1)):
             tables.create_view(f"{way}{number}", JOIN, strategy=way)
             measure(tables, way, each, name=f"{way}{number}")
-    assert planned_anew(tables) == "id"
+    assert replanned(tables) == "id"
     found = estimates(tables)
     assert found["tuple"]["access_microseconds"] == pytest.approx(20)
     assert found["tuple"]["price"]["views"] == 3
@@ -174,15 +174,15 @@ def test_what_was_measured_of_a_view_earlier_is_remembered(tables):
     tables.execute("ALTER VIEW v SET (strategy = auto)")
     assert tables.view("v").strategy == "id"
     measure(tables, "id", 100, refreshes=2)
-    assert planned_anew(tables) == "id"
+    assert replanned(tables) == "id"
     measure(tables, "id", 100)
-    assert planned_anew(tables) == "tuple"
+    assert replanned(tables) == "tuple"
     assert "118 µs at 4 µs each (measured by its own refreshes, 100 µs in fact)" in (
         tables.explain("v").why
     )
-    assert planned_anew(tables) == "tuple"
+    assert replanned(tables) == "tuple"
     measure(tables, "tuple", 300)
-    assert planned_anew(tables) == "id"
+    assert replanned(tables) == "id"
     tables.execute("UPDATE r SET k = (k + 1) % 20")
     assert all(report.equal for report in tables.check())
     # Another query is another view.
@@ -199,7 +199,7 @@ def test_what_a_change_took_counts_and_not_what_was_expected_of_it(tables):
         "INSERT INTO s SELECT g, g % 20, g FROM generate_series(1, 100) AS g;"
         "INSERT INTO r SELECT g, g % 20, g FROM generate_series(1, 400) AS g; ANALYZE r, s"
     )
-    assert planned_anew(tables) == "id"
+    assert replanned(tables) == "id"
     found = estimates(tables)["id"]
     assert found["accesses"] > 3 * before
     assert found["access_microseconds"] < 5
@@ -218,8 +218,8 @@ def test_what_a_query_goes_through_counts_where_it_is_computed_anew(orc):
     orc.execute("INSERT INTO idivm.costs (view, access_seconds) SELECT id, 1 FROM idivm.views")
     orc.execute("UPDATE r SET k = k + 1 WHERE id <= 1100")
     asked = (
-        "idivm.is_cheaper_anew(id, 1.2e5)",
-        "idivm.is_cheaper_anew(id, 1.2e5, idivm.query_work(definition))",
+        "idivm.recompute_is_cheaper(id, 1.2e5)",
+        "idivm.recompute_is_cheaper(id, 1.2e5, idivm.query_work(definition))",
     )
     assert orc.execute(f"SELECT {', '.join(asked)} FROM idivm.views")[0].rows == [(True, False)]
     orc.refresh("v")

@@ -315,9 +315,9 @@ CHAINS = {
         ALTER TABLE child NO INHERIT family
         ALTER TABLE child INHERIT family
         ALTER TABLE second ADD COLUMN own int
-        CREATE TABLE heir () INHERITS (t)
-        INSERT INTO heir (id, g, c, d) VALUES (77, 1, 1, 1)
-        ALTER TABLE heir NO INHERIT t
+        CREATE TABLE child () INHERITS (t)
+        INSERT INTO child (id, g, c, d) VALUES (77, 1, 1, 1)
+        ALTER TABLE child NO INHERIT t
         DROP TABLE second
     """,
 }

@@ -151,7 +151,7 @@ def test_a_view_that_an_older_version_planned_is_planned_as_today(shop):
     shop.execute(
         "UPDATE idivm.views SET plan = plan - 'variables' WHERE relation = 'totals'::regclass"
     )
-    only(examined(shop), "view totals", "this version of idivm plans it otherwise", "planned anew")
+    only(examined(shop), "view totals", "this version of idivm plans it otherwise", "planned again")
     assert shop.view("totals").plan["variables"] == plan["variables"]
 
 

@@ -118,20 +118,20 @@ def test_another_expression_of_a_virtual_column_has_views_planned_again(orc, pg_
     views = {name: VIEWS[name] for name in ("shown", "grouped", "bags", "parted")}
     for name, query in views.items():
         orc.create_view(f'"{name}"', query, strategy="id")
-    orc.create_view("anew", VIEWS["shown"], strategy="recompute")
-    views["anew"] = VIEWS["shown"]
+    orc.create_view("recomputed", VIEWS["shown"], strategy="recompute")
+    views["recomputed"] = VIEWS["shown"]
     orc.execute("ALTER TABLE t ALTER COLUMN d SET EXPRESSION AS (a * 10)")
     found = orc.connection.execute("SELECT error FROM idivm.refresh('shown')").fetchone()
     assert "a virtual generated column that shown reads has another expression" in found[0]
-    orc.execute("SELECT idivm.refresh('anew', 'bags')")
-    assert differing(orc, {"anew": VIEWS["shown"], "bags": VIEWS["bags"]}) == []
+    orc.execute("SELECT idivm.refresh('recomputed', 'bags')")
+    assert differing(orc, {"recomputed": VIEWS["shown"], "bags": VIEWS["bags"]}) == []
     orc.execute("ALTER TABLE p ALTER COLUMN d SET EXPRESSION AS (id - k)")
     orc.execute("ALTER TABLE bag ALTER COLUMN c SET EXPRESSION AS (a * a)")
     orc.refresh()
     assert differing(orc, views) == []
     for change in CHANGES:
         orc.execute(change)
-        orc.execute("SELECT idivm.refresh('shown', 'grouped', 'bags', 'parted', 'anew')")
+        orc.execute("SELECT idivm.refresh('shown', 'grouped', 'bags', 'parted', 'recomputed')")
         assert differing(orc, views) == [], change
 
 

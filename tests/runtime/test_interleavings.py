@@ -319,7 +319,7 @@ def test_a_snapshot_older_than_the_view(base, strategy, session, mode):
 def test_a_view_dropped_under_its_writers(eager, session, connect):
     writer = session()
     writer("UPDATE a SET n = 100 WHERE k = 1")
-    dropper = Changer(connect(), "DROP VIEW v; SELECT idivm.sweep()")
+    dropper = Changer(connect(), "DROP VIEW v; SELECT idivm.drop_orphans()")
     dropper.starts(eager.connection)
     writer("UPDATE b SET m = 20 WHERE k = 1")
     writer.commit()
@@ -384,7 +384,7 @@ def test_a_view_that_is_whole_by_the_time_it_is_locked_is_not_swept(base, sessio
     watcher.execute(f"DROP VIEW {definition} CASCADE")
     reader, sweeper = session(), session()
     reader("SELECT count(*) FROM a")
-    sweeper.starts("SELECT idivm.sweep()", watcher)
+    sweeper.starts("SELECT idivm.drop_orphans()", watcher)
     watcher.execute("UPDATE idivm.views SET status = 'ready' WHERE relation = 'made'::regclass")
     reader.commit()
     assert sweeper.ends() is None
@@ -398,7 +398,7 @@ def test_logs_are_dropped_when_nobody_collects_them(base, session):
     sources = [source for (source,) in base.connection.execute("SELECT id FROM idivm.sources")]
     collector, dropper = (
         session(),
-        Changer(session().connection, "DROP VIEW v; SELECT idivm.sweep()"),
+        Changer(session().connection, "DROP VIEW v; SELECT idivm.drop_orphans()"),
     )
     for source in sources:
         collector(f"SELECT idivm.collect_source({source})")
@@ -416,7 +416,7 @@ def test_a_look_at_logs_that_are_dropped_meanwhile(base, session, connect):
     base.create_view("w", "SELECT k, m FROM b")
     dropper, looker = session(), Looker(connect())
     dropper("DROP VIEW v")
-    dropper("SELECT idivm.sweep()")
+    dropper("SELECT idivm.drop_orphans()")
     looker.starts(base.connection)
     dropper.commit()
     assert looker.ends() is None

@@ -66,7 +66,7 @@ def test_views_that_are_brought_up_before_the_commit_take_all_locks(pair, sessio
     restricted, other = session(), session()
     restricted("REFRESH MATERIALIZED VIEW stored")
     free = (
-        "SELECT count(*) FROM (SELECT id FROM idivm.kept_views() AS id UNION SELECT -2147483648) AS lock (id)"
+        "SELECT count(*) FROM (SELECT id FROM idivm.synchronous_views() AS id UNION SELECT -2147483648) AS lock (id)"
         " WHERE pg_try_advisory_xact_lock(idivm.lock_class(), id)"
     )
     assert other(free) == [(0,)]
@@ -128,7 +128,7 @@ def test_no_user_can_write_the_state(pair, connect):
     for attempt in (
         "SELECT idivm.writer()",
         "SELECT idivm.note_writer(5, '{}', '{}', '{}')",
-        "SELECT idivm.forget_writer()",
+        "SELECT idivm.clear_writer()",
         "SELECT idivm.end_statement('{}', '{}')",
         "INSERT INTO idivm.writers (xid, open, due, later) VALUES (pg_current_xact_id(), 5, '{}', '{}')",
         "CREATE TEMP TABLE t (); CREATE TRIGGER t BEFORE INSERT ON t EXECUTE FUNCTION idivm.statement_begins('{}')",

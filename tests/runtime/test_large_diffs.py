@@ -21,7 +21,7 @@ def mode(request):
 
 
 def limit_diffs(orc, view, state, message):
-    """Have the program of a view fail as PostgreSQL does when a diff is too large, unless it computes all anew."""
+    """Have the program of a view fail as PostgreSQL does when a diff is too large, unless it recomputes all."""
     program = sql.Identifier("idivm_state", f"refresh_{view.id}")
     [[arguments]] = orc.connection.execute(
         "SELECT pg_get_function_arguments(p.oid) FROM pg_proc p WHERE p.oid = %s::regproc",

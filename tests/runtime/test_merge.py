@@ -16,7 +16,7 @@ STAYING = {
     "moved by UPDATE": "UPDATE p SET id = id + 30 WHERE id = 1",
 }
 
-MOVING = {
+TIME_DEPENDENT = {
     "moved": GIVEN.format("(1), (40)") + " THEN UPDATE SET id = p.id + 20",
     "moved beside an insertion": GIVEN.format("(3), (4), (5), (1), (40)")
     + " THEN UPDATE SET id = p.id + 20 WHEN NOT MATCHED THEN INSERT VALUES (g.id, 'new')",
@@ -43,15 +43,15 @@ def partitioned(orc, request):
         ALTER TABLE high ADD {KEYS[request.param]};
         ALTER TABLE p ATTACH PARTITION high FOR VALUES FROM (20) TO (100);
         INSERT INTO p VALUES (1, 'a'), (8, 'h'), (40, 'z'), (41, 'y');
-        CREATE FUNCTION hidden() RETURNS void LANGUAGE sql AS $$ {MOVING["moved"]} $$;
-        CREATE FUNCTION shown() RETURNS void LANGUAGE plpgsql AS $$ BEGIN {MOVING["moved"]}; END $$;
+        CREATE FUNCTION hidden() RETURNS void LANGUAGE sql AS $$ {TIME_DEPENDENT["moved"]} $$;
+        CREATE FUNCTION shown() RETURNS void LANGUAGE plpgsql AS $$ BEGIN {TIME_DEPENDENT["moved"]}; END $$;
         """
     )
     return orc
 
 
 def truncations(orc):
-    """How often the logs say that a table is to be read anew."""
+    """How often the logs say that a table is to be read again."""
     [(source,)] = orc.connection.execute("SELECT id FROM idivm.sources").fetchall()
     row = orc.connection.execute(
         f"SELECT count(*) FROM idivm_log.s{source} WHERE op = 'T'"
@@ -70,12 +70,12 @@ def test_rows_that_stay_in_their_partition_are_captured(partitioned, mode, what)
 @pytest.mark.parametrize(
     "statement",
     [
-        *MOVING.values(),
+        *TIME_DEPENDENT.values(),
         "SELECT hidden()",
         "SELECT shown()",
-        f"PREPARE p AS {MOVING['moved']}; EXECUTE p",
+        f"PREPARE p AS {TIME_DEPENDENT['moved']}; EXECUTE p",
     ],
-    ids=[*MOVING, "in a function in SQL", "in a function in plpgsql", "prepared"],
+    ids=[*TIME_DEPENDENT, "in a function in SQL", "in a function in plpgsql", "prepared"],
 )
 def test_views_are_right_after_rows_have_moved(partitioned, mode, statement):
     partitioned.create_view("held", "SELECT v, count(*), sum(id) FROM p GROUP BY v", maintain=mode)

@@ -261,7 +261,7 @@ def test_a_writer_needs_no_further_rights(shop, connect):
     writer.execute("UPDATE public.item SET n = 77; DELETE FROM public.item WHERE id = 1")
     writer.execute("TRUNCATE public.item")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        writer.execute("SELECT idivm.bring_up(1, true)")
+        writer.execute("SELECT idivm.refresh_one(1, true)")
     writer.close()
     assert differences(shop.connection, "soon") == differences(shop.connection, "late") == []
     shop.execute("DROP OWNED BY clerk; DROP ROLE clerk")

@@ -1,4 +1,4 @@
-"""A refresh that would cost more than computing the view anew computes it anew, and says so."""
+"""A refresh that would cost more than recomputing the view recomputes it, and says so."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tables(orc, rows):
 
 
 def last(orc):
-    return orc.execute("SELECT anew FROM idivm.watermarks")[0].rows[0][0]
+    return orc.execute("SELECT recomputed FROM idivm.watermarks")[0].rows[0][0]
 
 
 def test_more_changes_than_are_worth_reading(orc, mode):
@@ -36,8 +36,8 @@ def test_more_changes_than_are_worth_reading(orc, mode):
         orc.execute(change)
         if mode == "deferred":
             [report] = orc.refresh("v")
-            assert report.anew
-        assert last(orc) and orc.view("v").anew
+            assert report.recomputed
+        assert last(orc) and orc.view("v").recomputed
         assert differences(orc.connection, "v") == []
     orc.execute("UPDATE t SET v = 0 WHERE id = 1")
     orc.refresh("v")
@@ -59,20 +59,22 @@ def test_a_diff_that_lost_is_not_tried_again_soon(orc, mode):
         seen.append(last(orc))
         assert differences(orc.connection, "v") == []
     assert seen[0]
-    assert "computing it anew takes about" in orc.explain("v").why
+    assert "recomputing it takes about" in orc.explain("v").why
 
 
 def test_a_lost_refresh_is_noted_and_forgiven(orc):
     tables(orc, 100)
     orc.create_view("v", SUMS)
     orc.execute("DELETE FROM idivm.costs; SELECT idivm.note_loss(id, 500, 'id') FROM idivm.views")
-    cheaper = "SELECT idivm.is_cheaper_anew(id, 499, 1), idivm.is_cheaper_anew(id, 500, 1) FROM idivm.views"
+    cheaper = "SELECT idivm.recompute_is_cheaper(id, 499, 1), idivm.recompute_is_cheaper(id, 500, 1) FROM idivm.views"
     assert orc.execute(cheaper)[0].rows == [(False, True)]
     assert "500 lookups and rows took longer" in orc.explain("v").why
     noted = "SELECT loses_from, losses FROM idivm.costs"
     begun = "clock_timestamp() - interval '{} seconds'"
     for _ in range(2):
-        orc.execute(f"SELECT idivm.note_anew(id, 1e6, {begun.format(1)}, 'id') FROM idivm.views")
+        orc.execute(
+            f"SELECT idivm.note_recompute(id, 1e6, {begun.format(1)}, 'id') FROM idivm.views"
+        )
     assert orc.execute(noted)[0].rows == [(1125, 1)]
     for seconds, expected in ((100, (700, 2)), (0, (None, 0))):
         orc.execute(

@@ -75,11 +75,11 @@ def test_capture_that_was_off_is_noticed_by_the_next_writer(shop, connect, way, 
 def test_an_heir_that_comes_is_noticed(shop, connect):
     writer = connect()
     writer.execute("UPDATE item SET n = n + 1 WHERE id = 1")
-    shop.connection.execute("CREATE TABLE heir () INHERITS (grp)")
+    shop.connection.execute("CREATE TABLE child () INHERITS (grp)")
     writer.execute("UPDATE item SET n = n + 1 WHERE id = 1")
     assert "lost its key" in shop.view("soon").error
     shop.refresh()
-    writer.execute("INSERT INTO heir VALUES ('b', 100)")
+    writer.execute("INSERT INTO child VALUES ('b', 100)")
     assert differences(writer, "soon") == []
 
 

@@ -678,8 +678,8 @@ def test_an_error_while_refreshing_is_said_and_undone(orc):
     assert equal(orc) == {"inverse": True}
 
 
-@pytest.mark.parametrize("anew", [True, False])
-def test_a_large_diff_goes_the_way_that_took_less(orc, anew):
+@pytest.mark.parametrize("recomputed", [True, False])
+def test_a_large_diff_goes_the_way_that_took_less(orc, recomputed):
     orc.execute(
         "CREATE TABLE r (id int PRIMARY KEY, k int, n int); CREATE TABLE s (k int PRIMARY KEY, v int);"
         "INSERT INTO s SELECT g, g FROM generate_series(1, 50) AS g;"
@@ -689,15 +689,15 @@ def test_a_large_diff_goes_the_way_that_took_less(orc, anew):
         "v", "SELECT s.v, sum(r.n) AS n FROM r JOIN s USING (k) GROUP BY s.v", strategy="id"
     )
     for seconds, size in ((1.0, 2000), (1.0, 5)):
-        by_access, by_row = (seconds, 1e-9) if anew else (1e-9, seconds)
+        by_access, by_row = (seconds, 1e-9) if recomputed else (1e-9, seconds)
         orc.execute("DELETE FROM idivm.costs")
         orc.execute(f"INSERT INTO idivm.costs SELECT id, {by_access}, {by_row} FROM idivm.views")
         orc.execute(f"UPDATE r SET n = n + 1, k = 1 + (k + 1) % 50 WHERE id <= {size}")
         orc.refresh("v")
         [after] = orc.execute("SELECT access_seconds, row_seconds FROM idivm.costs")[0].rows
-        # What a small diff takes is not measured, and a view computed anew tells of rows alone.
+        # What a small diff takes is not measured, and a view recomputed tells of rows alone.
         told = after[0] not in (by_access, pytest.approx(0.9 * by_access))
-        assert told == (size > 1000 and not anew)
+        assert told == (size > 1000 and not recomputed)
         assert all(report.equal for report in orc.check())
 
 

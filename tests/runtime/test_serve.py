@@ -12,7 +12,7 @@ from psycopg import sql
 from stepping import Session, until
 
 import orchestrator
-from orchestrator.runtime.serve import Progress, Served, due_at, groups
+from orchestrator.runtime.serve import Progress, Served, groups, refresh_at
 
 pytestmark = pytest.mark.integration
 
@@ -229,5 +229,5 @@ def test_groups_join_what_has_a_view_in_common():
 
 
 def test_a_refresh_begins_in_time_and_not_before_a_pause_ends():
-    assert due_at(served(1), Progress(since=10.0, took=0.2)) == pytest.approx(10.3)
-    assert due_at(served(1), Progress(since=10.0, not_before=20.0)) == 20.0
+    assert refresh_at(served(1), Progress(since=10.0, took=0.2)) == pytest.approx(10.3)
+    assert refresh_at(served(1), Progress(since=10.0, not_before=20.0)) == 20.0

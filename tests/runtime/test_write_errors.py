@@ -178,7 +178,9 @@ def test_a_view_that_fails_may_not_keep_the_log_for_ever(orc, connect, mode):
     writer = connect()
     writer.execute("INSERT INTO d VALUES (0, 0)")
     writer.execute("INSERT INTO d SELECT i, i FROM generate_series(10, 2000) AS i")
-    assert writer.execute("SELECT name FROM idivm.overdue()").fetchall() == [("public.inverse",)]
+    assert writer.execute("SELECT name FROM idivm.over_log_limit()").fetchall() == [
+        ("public.inverse",)
+    ]
     writer.execute("DELETE FROM d WHERE n = 0")
     assert writer.execute("SELECT idivm.collect(0) > 0").fetchone() == (True,)
     orc.refresh()

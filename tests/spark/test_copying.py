@@ -387,13 +387,13 @@ def test_what_a_killed_program_leaves_is_removed(
     )
     running, _ = begin("t")
     # Its last partition is a sign of life, and so is a task that is at one.
-    assert catalog_loads.sweep(db) == [frame]
+    assert catalog_loads.drop_orphans(db) == [frame]
     db.execute(
         "UPDATE idivm.load_parts SET ended_at = now() - interval '25 hours' WHERE load = %s", [old]
     )
     with psycopg.connect(dsn, autocommit=True) as task:
         catalog_loads.attend(task, old)
-        assert catalog_loads.sweep(db) == []
+        assert catalog_loads.drop_orphans(db) == []
     db.execute(wait, [old, old])
     told = [one.sentence for one in examine(db) if one.subject == "loads"]
     assert len(told) == 2

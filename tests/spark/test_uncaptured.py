@@ -1,4 +1,4 @@
-"""Tables that a load writes without capture, because it has the views computed anew."""
+"""Tables that a load writes without capture, because it has the views recomputed."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from orchestrator.deltascript.plan import (
 from orchestrator.engine.leaves import relevant
 from orchestrator.strategies.idiff import compose, rules
 from orchestrator.strategies.idiff.rules.base import propagate
-from orchestrator.strategies.request import ColumnType, Problem
+from orchestrator.strategies.request import ColumnType, PlanningRequest
 
 SOURCES = (
     Source(
@@ -64,17 +64,17 @@ FEW = {1: Statistics(100.0), 2: Statistics(200.0, {1: 200.0, 2: 100.0}), 3: Stat
 """Two devices for a part."""
 
 
-def problem(
+def request(
     plan: Plan, cache: bool = True, statistics: Mapping[int, Statistics] | None = None
-) -> Problem:
+) -> PlanningRequest:
     number = ColumnType("integer", comparable=True)
     types = dict.fromkeys(("pid", "did", "part", "device"), number)
-    return Problem(
+    return PlanningRequest(
         columns=tuple(Column(name, "integer") for name in plan.names),
         sources=SOURCES,
         unkeyed=(),
         inlined=(),
-        moving=(),
+        time_dependent=(),
         distinct=False,
         settings=(),
         algebra="",
@@ -87,7 +87,7 @@ def problem(
 
 
 def applied(plan: Plan, cache: bool = True) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    made = compose.plan(problem(plan, cache))
+    made = compose.plan(request(plan, cache))
     assert not isinstance(made, Unsupported), made
     for step in made.script:
         if isinstance(step, Apply):
@@ -95,7 +95,7 @@ def applied(plan: Plan, cache: bool = True) -> Iterator[tuple[str, str, tuple[st
 
 
 def test_an_update_that_no_condition_reads_needs_no_join() -> None:
-    made = compose.plan(problem(running_example()))
+    made = compose.plan(request(running_example()))
     assert not isinstance(made, Unsupported)
     (update,) = (s for s in made.script if isinstance(s, Apply) and s.kind == "update")
     assert update.needs == ("parts_changed",)
@@ -104,7 +104,7 @@ def test_an_update_that_no_condition_reads_needs_no_join() -> None:
 
 
 def test_updates_are_read_by_the_columns_that_conditions_read() -> None:
-    made = compose.plan(problem(running_example()))
+    made = compose.plan(request(running_example()))
     assert not isinstance(made, Unsupported)
     classes = {
         (step.source.name, one.kind, tuple(one.touched))
@@ -118,7 +118,7 @@ def test_updates_are_read_by_the_columns_that_conditions_read() -> None:
 
 
 def test_changes_that_satisfy_no_condition_are_not_read() -> None:
-    made = compose.plan(problem(running_example()))
+    made = compose.plan(request(running_example()))
     assert not isinstance(made, Unsupported)
     found = {
         (step.source.name, one.kind): str(one.where)
@@ -149,7 +149,7 @@ def test_a_cache_feeds_the_groups() -> None:
 
 
 def test_a_cache_holds_ids_and_what_is_read_and_lies_as_it_changes() -> None:
-    made = compose.plan(problem(extended_example(), statistics=FEW))
+    made = compose.plan(request(extended_example(), statistics=FEW))
     assert not isinstance(made, Unsupported)
     [cache] = (one for one in made.states if isinstance(one, StateTable) and one.role == "cache")
     # No category, which a condition has compared, and each equal column once.
@@ -161,7 +161,7 @@ def test_a_cache_holds_ids_and_what_is_read_and_lies_as_it_changes() -> None:
 
 
 def test_what_sums_add_up_stays_in_a_table_whose_rows_have_many_partners() -> None:
-    made = compose.plan(problem(extended_example()))
+    made = compose.plan(request(extended_example()))
     assert not isinstance(made, Unsupported)
     [cache] = (one for one in made.states if isinstance(one, StateTable) and one.role == "cache")
     assert [column.name for column in cache.columns] == ["pid", "device", "did"]

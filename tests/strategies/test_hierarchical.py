@@ -260,7 +260,7 @@ def test_the_doctor_finds_it_whole_mends_it_and_nothing_is_left_when_it_goes(orc
 
 @pytest.mark.slow
 def test_static_tables_are_divided_less_and_kept_less(orc):
-    """In static mode only what is not free-connex is divided; a table that changes has all made anew."""
+    """In static mode only what is not free-connex is divided; a table that changes has all made again."""
     orc.execute(TABLES)
     made = {
         "one_side": ("one_side", "r, s"),

@@ -114,13 +114,13 @@ def test_what_is_refused_is_tried_once(orc, monkeypatch):
     tried = []
     for name, planner in list(choose.STRATEGIES.items()):
 
-        def counted(problem, name=name, planner=planner):
+        def counted(request, name=name, planner=planner):
             tried.append(name)
-            return planner(problem)
+            return planner(request)
 
         monkeypatch.setitem(choose.STRATEGIES, name, counted)
     first = compose.plan
-    monkeypatch.setattr(compose, "plan", lambda problem: tried.append("id") or first(problem))
+    monkeypatch.setattr(compose, "plan", lambda request: tried.append("id") or first(request))
     orc.execute("CREATE TABLE t (id int PRIMARY KEY, n xml)")
     assert orc.create_view("v", "SELECT count(*), n::text FROM t GROUP BY GROUPING SETS (n::text)")
     orc.connection.execute("SELECT 1")

@@ -59,14 +59,14 @@ def test_sums_show_the_places_that_they_should(orc, strategy):
         strategy=strategy,
     )
     if strategy != "viewtree":
-        assert counts_places(orc) == COUNTED.keys()
+        assert counts_scale(orc) == COUNTED.keys()
     for change in CHANGES:
         orc.execute(change)
         different = {r.view: (r.missing_rows, r.surplus_rows) for r in orc.check() if not r.equal}
         assert different == {}, change
 
 
-def counts_places(orc) -> set[str]:
+def counts_scale(orc) -> set[str]:
     """The views that keep how many values show how many places."""
     found = orc.connection.execute(
         "SELECT v.relation::text FROM idivm.views AS v JOIN pg_attribute AS a ON a.attrelid = v.state"

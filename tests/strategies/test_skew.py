@@ -324,7 +324,7 @@ def test_the_middle_of_a_path_is_divided_together_and_moves_at_once(orc):
     )
     assert (heavy, major) == ([{}, {"1": 25}, {"2": 25}], 0)
     assert stored().count(0) == 2
-    # Values of a and c fall and rise, and everything is divided anew, both ways.
+    # Values of a and c fall and rise, and everything is divided again, both ways.
     heavy, major = change("DELETE FROM s WHERE a = 1 AND b > 3; UPDATE t SET c = b WHERE b > 3")
     assert heavy[1:] == [{}, {}]
     heavy, major = change("INSERT INTO t SELECT i % 40, 7 FROM generate_series(1, 400) AS i")

@@ -32,7 +32,7 @@ SOURCES = {
         "ALTER TABLE t DETACH PARTITION t9; ALTER TABLE t ATTACH PARTITION t3 FOR VALUES IN (3)",
         "INSERT INTO t VALUES (72, 3, 2); UPDATE t SET k = 3 WHERE id = 2; DELETE FROM t3 WHERE id = 70",
     ),
-    "heirs": (
+    "inheritance children": (
         "CREATE TABLE t (id int PRIMARY KEY, k int, v int, twice int); CREATE TABLE u (extra text) INHERITS (t);"
         "INSERT INTO u VALUES (1, 1, 2, 9), (1, 1, 2, 9); CREATE TABLE w (LIKE t); INSERT INTO w VALUES (1, 2, 2)",
         "ALTER TABLE w INHERIT t",

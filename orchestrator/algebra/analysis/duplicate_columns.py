@@ -11,7 +11,7 @@ from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.scalar import Scalar
 
 
-def told_apart(plan: Plan, another: Callable[[str, Column], Column]) -> Plan:
+def distinguishable(plan: Plan, another: Callable[[str, Column], Column]) -> Plan:
     """The plan with a column of its own for everything that it shows.
 
     `another` makes a column to show under a name, like a given one.

@@ -89,7 +89,7 @@ def _through(plan: Projection, outer: frozenset[Column]) -> Operator:
     shown = set(plan.columns)
     needed = below.condition.references & set(below.input.columns) - shown
     passed = tuple(Item.kept(column) for column in sorted(needed, key=str))
-    if {item.column for item in plan.items if not item.is_kept} & below.condition.references:
+    if {item.column for item in plan.items if not item.is_unchanged} & below.condition.references:
         return plan
     return Selection(Projection(below.input, (*plan.items, *passed)), below.condition)
 
@@ -234,7 +234,7 @@ def _plain(condition: Scalar) -> tuple[Scalar, ...]:
 
 def _before(plan: Projection, conditions: Iterable[Scalar]) -> Iterator[Scalar]:
     """Conditions on what a projection shows, in terms of its input."""
-    made = {item.column: item.scalar for item in plan.items if not item.is_kept}
+    made = {item.column: item.scalar for item in plan.items if not item.is_unchanged}
     for one in conditions:
         if not any(made[column].subqueries for column in one.references & made.keys()):
             yield one.substitute(made)

@@ -46,7 +46,7 @@ def peeled(plan: Operator) -> tuple[Operator, dict[Column, Scalar]]:
         if isinstance(plan, Projection):
             if any(scalar.subqueries for scalar in plan.scalars):
                 break
-            made = {item.column: item.scalar for item in plan.items if not item.is_kept}
+            made = {item.column: item.scalar for item in plan.items if not item.is_unchanged}
             values = {column: value.substitute(made) for column, value in values.items()}
         plan = plan.input
     return plan, values

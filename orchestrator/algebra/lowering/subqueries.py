@@ -2,7 +2,7 @@
 
 `(SELECT max(x) FROM s)` has exactly one row, with which every row joins. An aggregate over the rows
 with a certain key is a look into the groups by that key. Whatever else a subquery is, its
-expression becomes a column that is computed anew for the rows to which a change matters.
+expression becomes a column that is recomputed for the rows to which a change matters.
 """
 
 from __future__ import annotations

@@ -31,13 +31,13 @@ class Item:
         return Item(column, Scalar.column(column))
 
     @property
-    def is_kept(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Whether this is a column of the input."""
         return self.scalar.as_column == self.column
 
     def __str__(self) -> str:
         """The column, or what it is computed from."""
-        return self.column.symbol if self.is_kept else f"{self.scalar} → {self.column}"
+        return self.column.symbol if self.is_unchanged else f"{self.scalar} → {self.column}"
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Projection(Operator):
         computed = frozenset(
             item.column
             for item in self.items
-            if item.scalar.columns & block.windowed and not item.is_kept
+            if item.scalar.columns & block.windowed and not item.is_unchanged
         )
         return replace(block, outputs=outputs, windowed=block.windowed | computed)
 
@@ -124,7 +124,7 @@ class Projection(Operator):
         equal = []
         for item in self.items:
             same = item.scalar.as_column
-            if item.is_kept:
+            if item.is_unchanged:
                 continue
             if same is not None and same in self.input.columns:
                 equal.append((same, item.column))

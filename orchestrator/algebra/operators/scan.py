@@ -62,7 +62,7 @@ class Scan(Operator):
     alias: str
     outputs: tuple[ScanColumn, ...]
     only: bool = False
-    """Whether heirs are left out."""
+    """Whether inheritance children are left out."""
 
     symbol: ClassVar[str] = "scan"
 

@@ -160,7 +160,7 @@ def _order(plan: Operator) -> tuple[Operator, tuple[SortKey, ...]]:
         return replace(plan, input=below), order
     if isinstance(plan, Projection):
         below, order = _order(plan.input)
-        kept = {item.column for item in plan.items if item.is_kept}
+        kept = {item.column for item in plan.items if item.is_unchanged}
         lacking = dict.fromkeys(key.column for key in order if key.column not in kept)
         return Projection(below, (*plan.items, *map(Item.kept, lacking))), order
     return plan, ()

@@ -31,7 +31,7 @@ from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 _RANKS = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 """Functions of how many rows come before and how many are peers."""
 
-_PLACES = frozenset({"row_number", "ntile", "lag", "lead"})
+_SCALES = frozenset({"row_number", "ntile", "lag", "lead"})
 """Functions of the row's place in its partition, whatever the frame."""
 
 
@@ -181,7 +181,7 @@ def _completed(operator: Operator) -> Operator:
             one
             for one in operator.functions
             if is_open_function(operator, one)
-            and (one.function in _PLACES or not _by_peers(operator))
+            and (one.function in _SCALES or not _by_peers(operator))
         )
         rest = tuple(one for one in operator.functions if one not in opened)
         if opened:

@@ -42,7 +42,7 @@ TABLES = """
 """
 
 VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
-    # Who writes two tables takes the locks of kept views in the order of its statements, so the
+    # Who writes two tables takes the locks of synchronous views in the order of its statements, so the
     # view of both comes first.
     "eager": (
         "SELECT region, sum(balance * rate) AS worth, count(*) AS n FROM accounts a"

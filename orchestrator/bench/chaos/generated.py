@@ -90,7 +90,7 @@ class _Episode:
             " AND nspname NOT LIKE 'idivm%' AND nspname NOT IN ('public', 'information_schema')"
         ).fetchall():
             orc.connection.execute(SQL("DROP SCHEMA {} CASCADE").format(Identifier(schema)))
-        orc.connection.execute("SELECT idivm.sweep()")
+        orc.connection.execute("SELECT idivm.drop_orphans()")
         for dropped in orc.dropped_views():
             orc.drop_view(dropped.name)
 

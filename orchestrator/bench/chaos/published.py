@@ -39,7 +39,7 @@ VIEWS = {
 PATIENCE = 120.0
 """Seconds that a subscriber may take until it has what was written before.
 
-Where its tables belong to somebody else than the subscription, it brings kept views up for each row, so there is
+Where its tables belong to somebody else than the subscription, it brings synchronous views up for each row, so there is
 little to write.
 """
 

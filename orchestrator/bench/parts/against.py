@@ -52,7 +52,7 @@ class Against:
 
     @property
     def times_faster(self) -> float:
-        """How much faster a refresh is than computing the views anew."""
+        """How much faster a refresh is than recomputing the views."""
         return self.materialized.times_slower_than(self.refresh)
 
 

@@ -20,7 +20,7 @@ from orchestrator.errors import DatabaseError
 from orchestrator.runtime.catalog.parts import Parts
 
 SMALL = 1_000
-"""Rows of a batch that is not so large that everything might be computed anew."""
+"""Rows of a batch that is not so large that everything might be recomputed."""
 BESIDE = 50_000_000
 """Values from here on have a row of their own."""
 
@@ -72,7 +72,7 @@ class Rebalancing:
         )
 
     def all_rows(self) -> None:
-        """Measures the change after which all rows are divided anew, or the view computed with them."""
+        """Measures the change after which all rows are divided again, or the view computed with them."""
         before = self.parts.base
         run = self.refresh()
         if self.parts.base == before:

@@ -148,7 +148,7 @@ def measured(
             )
         _require_same(orchestrator, names)
         say(f"a stream over {size:,} rows: batches of {BATCH:,} changes")
-        # After so many the query is computed anew without parts, which takes minutes.
+        # After so many the query is recomputed without parts, which takes minutes.
         del refreshes[TUPLE.label]
         batches = in_turn(refreshes, lambda: changes.batch(BATCH), BATCHES, 1)
         _require_same(orchestrator, {label: names[label] for label in refreshes})

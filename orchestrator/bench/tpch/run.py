@@ -39,7 +39,7 @@ from orchestrator.errors import UnsupportedError, UsageError
 
 QUERIES = tuple(f"Q{number}" for number in range(1, 23))
 RECOMPUTE = "recompute"
-"""The strategy that computes a whole view anew."""
+"""The strategy that computes a whole view again."""
 REFUSED = "refused"
 """What stands in place of a strategy where the view cannot be created."""
 
@@ -256,8 +256,8 @@ def _timed(
         connection.execute(sql.SQL("CREATE MATERIALIZED VIEW {} AS {}").format(rival, text))
         sides[one.query, REFRESH] = refreshing(connection, [_name(one.query)])
         sides[one.query, QUERY] = statement(connection, text)
-        anew = sql.SQL("REFRESH MATERIALIZED VIEW {}").format(rival)
-        sides[one.query, MATERIALIZED] = statement(connection, anew)
+        recomputed = sql.SQL("REFRESH MATERIALIZED VIEW {}").format(rival)
+        sides[one.query, MATERIALIZED] = statement(connection, recomputed)
         if one.query in again:
             sides[one.query, UNMINIMISED] = refreshing(connection, [_name(one.query, "off")])
     labels = {f"{query} {side}": run for (query, side), run in sides.items()}

@@ -170,7 +170,7 @@ class Context:
     mentioned: frozenset[str] | None
     """Every column name in the texts, if no other columns of a table need to be scanned."""
     query: Callable[[Context, Tree, Scope], Plan]
-    """Builds a whole query; the modules of this room call each other through it."""
+    """Builds a whole query; the modules of this package call each other through it."""
 
     def column(self, *wanted: str, like: Column | None = None) -> Column:
         """A new column, of the type of another one."""

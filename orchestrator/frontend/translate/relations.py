@@ -28,7 +28,7 @@ from orchestrator.algebra import (
     conjunction,
     dialect,
 )
-from orchestrator.algebra.analysis.duplicate_columns import told_apart
+from orchestrator.algebra.analysis.duplicate_columns import distinguishable
 from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.frontend.facts import Relation, RelationColumn
 from orchestrator.frontend.translate.context import (
@@ -161,7 +161,7 @@ def _item(context: Context, tree: Tree, scope: Scope) -> Rows:
         return _parenthesised(context, tree, scope)
     if isinstance(tree, exp.Subquery | exp.Values):
         query = tree.this if isinstance(tree, exp.Subquery) else tree
-        plan = _told_apart(context, context.query(context, query, scope.inner()))
+        plan = _distinguishable(context, context.query(context, query, scope.inner()))
         named = tuple(zip(plan.names, plan.columns, strict=True))
         found = _aliased(tree, named)
         return plan.root, replace(found, rows=_as_rows(found))
@@ -174,13 +174,13 @@ def _item(context: Context, tree: Tree, scope: Scope) -> Rows:
     raise not_modelled("this item of FROM", tree)
 
 
-def _told_apart(context: Context, plan: Plan) -> Plan:
+def _distinguishable(context: Context, plan: Plan) -> Plan:
     """The plan with an identity of its own for every column that it shows.
 
     Two columns that show the same are two to the query around: under ROLLUP, for one, they are
     NULL in different rows.
     """
-    return told_apart(plan, lambda name, column: context.column(name, like=column))
+    return distinguishable(plan, lambda name, column: context.column(name, like=column))
 
 
 _KNOWN = (
@@ -245,7 +245,7 @@ def _relation(context: Context, tree: exp.Table, scope: Scope) -> Rows:
         raise not_modelled("a relation that the catalog does not show", tree)
     stored = context.facts.views.get(relation.oid)
     if stored is not None:
-        plan = _told_apart(context, context.query(context, dialect.read(stored.text), Scope()))
+        plan = _distinguishable(context, context.query(context, dialect.read(stored.text), Scope()))
         names = [column.name for column in stored.columns]
         own = tuple(zip(names, plan.columns, strict=True))
         # Its row has a type, whose names an alias does not change; so has that of a table.
@@ -319,7 +319,7 @@ def _with_virtual(
 def _scan(
     context: Context, relation: Relation, alias: str, only: bool, wanted: Sequence[RelationColumn]
 ) -> Scan:
-    keys = relation.keys if only and relation.has_heirs else relation.plan_keys
+    keys = relation.keys if only and relation.has_children else relation.plan_keys
     read = {attnum for key in keys for attnum in key.columns}
     read |= {attnum for column in wanted for attnum in (column.attnum, *column.reads)}
     table = Table(

@@ -223,7 +223,7 @@ def _sorted_by(
 
 def _projected(rows: Operator, items: Sequence[Item]) -> Operator:
     """π, where it changes something."""
-    kept = [item.column for item in items if item.is_kept]
+    kept = [item.column for item in items if item.is_unchanged]
     if len(kept) == len(items) and set(kept) == set(rows.columns):
         return rows
     return Projection(rows, tuple(items))

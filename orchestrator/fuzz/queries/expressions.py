@@ -199,7 +199,7 @@ TEMPLATES: tuple[Template, ...] = (
 )
 """All ways to make an expression. As a family "=" is any that can be compared."""
 
-MOVING: tuple[Template, ...] = (
+TIME_DEPENDENT: tuple[Template, ...] = (
     *_templates("date", ("current_date", ()), ("({})::date", ("timestamptz",))),
     *_templates(
         "text",
@@ -223,7 +223,7 @@ class Expressions:
         """Draws from `rng`; `enum` is the enum type of the case."""
         self.rng = rng
         self.enum = enum
-        self.templates = (*TEMPLATES, *MOVING) if rng.random() < 0.15 else TEMPLATES
+        self.templates = (*TEMPLATES, *TIME_DEPENDENT) if rng.random() < 0.15 else TEMPLATES
 
     def value(self, family: str, scope: Sequence[Expr], depth: int = 1) -> Expr:
         """An exact expression of a family: mostly a column, else a function, else a constant."""

@@ -187,8 +187,10 @@ def cte_twice(g: Grammar, depth: int) -> Query:
     pairs = comparable_pairs(left.scope, right.scope)
     head = SQL("WITH {} AS ({}) ").format(name, inner.sql)
     if g.chance(0.3) or not pairs:
-        told_apart = all(e.safe and e.family in COMPARABLE for e in right.scope)
-        operator = SQL(g.rng.choice(("UNION ALL", "EXCEPT ALL") if told_apart else ("UNION ALL",)))
+        distinguishable = all(e.safe and e.family in COMPARABLE for e in right.scope)
+        operator = SQL(
+            g.rng.choice(("UNION ALL", "EXCEPT ALL") if distinguishable else ("UNION ALL",))
+        )
         condition = g.make.condition(right.scope, 0) if right.scope else SQL("true")
         tail = SQL("SELECT * FROM {} {} SELECT * FROM {} AS {} WHERE {}").format(
             name, operator, name, two, condition

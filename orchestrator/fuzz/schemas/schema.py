@@ -52,7 +52,7 @@ class Model:
     """What the generator knows of a table.
 
     `path` is its schema and its name. `key` holds the columns of its primary key or of a unique
-    key without NULL, `key_kind` says which. `parts` are the partitions, within `bounds`, or heirs that can be written
+    key without NULL, `key_kind` says which. `parts` are partitions, within `bounds`, or children that can be written
     directly.
     """
 
@@ -89,7 +89,7 @@ class Model:
 
     @property
     def unique(self) -> tuple[str, ...]:
-        """The columns that tell its rows apart: an heir may repeat the keys of its parent."""
+        """The columns that tell its rows apart: an child may repeat the keys of its parent."""
         return () if self.inherited else tuple(column.name for column in self.key)
 
 

@@ -1,4 +1,4 @@
-"""Random schemas: tables with keys and references, partitions, heirs, types of their own."""
+"""Random schemas: tables with keys and references, partitions, inheritance children, types of their own."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class _TableMaker:
     def __init__(self, rng: Random, names: Names, types: Sequence[ColumnType]) -> None:
         self.rng = rng
         self.names = names
-        # Where a single table has no key, views that read it are computed anew.
+        # Where a single table has no key, views that read it are recomputed.
         self.keyed = rng.random() < 0.6
         # Few types in one case: then columns of different tables can meet.
         self.types = rng.sample(types, rng.randint(3, 7))
@@ -128,12 +128,12 @@ class _TableMaker:
             ddl.append(self._index(model).as_string(None))
         if self.models and self.chance(0.12):
             ddl += [s.as_string(None) for s in self._trigger(model, Identifier(*qualified()))]
-        heirs: list[Table] = []
+        children: list[Table] = []
         if shape == "inherited":
-            model, heir = self._heir(model, qualified())
-            heirs.append(heir)
+            model, child = self._heir(model, qualified())
+            children.append(child)
         self.models.append(model)
-        self.tables += [_table(model.name, ddl, model.columns, model.rows), *heirs]
+        self.tables += [_table(model.name, ddl, model.columns, model.rows), *children]
 
     def _key(self, taken: set[str]) -> tuple[Column, ...]:
         types = [INTEGER, INTEGER, INTEGER, TEXT, UUID]
@@ -280,8 +280,8 @@ class _TableMaker:
         rows = self._rows(model, keys_known=False)
         columns = tuple(c for c in model.columns if c.computed is None)
         ddl = [SQL("CREATE TABLE {} (own_col text) INHERITS ({})").format(name, model.name)]
-        heir = _table(name, [s.as_string(None) for s in ddl], columns, rows)
-        return replace(model, inherited=True, parts=(path,)), heir
+        child = _table(name, [s.as_string(None) for s in ddl], columns, rows)
+        return replace(model, inherited=True, parts=(path,)), child
 
     def _rows(self, model: Model, keys_known: bool = True) -> list[Row]:
         """Rows that the keys and references of the table accept."""

@@ -97,7 +97,7 @@ def late_commit(story: Story) -> list[Step]:
 
 
 def other_definition(story: Story) -> list[Step]:
-    """CREATE OR REPLACE, or drop and create anew, of a view that no other reads."""
+    """CREATE OR REPLACE, or drop and create again, of a view that no other reads."""
     if story.late or not story.free:
         return transaction(story)
     view = story.rng.choice(story.free)

@@ -54,7 +54,7 @@ def column_renamed(rng: Random, model: Model) -> Made:
 
 
 def part_moved(rng: Random, model: Model) -> Made:
-    """A partition or an heir leaves its table for a while."""
+    """A partition or an child leaves its table for a while."""
     if not model.parts:
         return None
     place = rng.randrange(len(model.parts))
@@ -71,16 +71,16 @@ def part_moved(rng: Random, model: Model) -> Made:
 
 
 def heir_added(rng: Random, model: Model) -> Made:
-    """An heir that did not exist before, with the rows of its parent."""
+    """An child that did not exist before, with the rows of its parent."""
     if model.partitioned_by:
         return None
-    heir = Identifier(model.path[0], "late heir")
+    child = Identifier(model.path[0], "late child")
     return (
-        SQL("CREATE TABLE {} () INHERITS ({})").format(heir, model.name),
+        SQL("CREATE TABLE {} () INHERITS ({})").format(child, model.name),
         SQL("INSERT INTO {} ({columns}) SELECT {columns} FROM ONLY {}").format(
-            heir, model.name, columns=_stored(model)
+            child, model.name, columns=_stored(model)
         ),
-        SQL("DROP TABLE {}").format(heir),
+        SQL("DROP TABLE {}").format(child),
     )
 
 

@@ -38,7 +38,7 @@ class ViewInfo:
     status: str
     strategy: str
     maintain: str
-    moving: bool
+    time_dependent: bool
     query: str
     options: dict[str, str]
     settings: dict[str, str]
@@ -55,8 +55,8 @@ class ViewInfo:
     changed: int
     seconds: float
     total_seconds: float
-    anew: bool
-    """Whether its last refresh computed it anew."""
+    recomputed: bool
+    """Whether its last refresh recomputed it."""
     rows: int
     bytes: int
     log_bytes: int
@@ -67,7 +67,7 @@ class ViewInfo:
     base: str | None
     """What the names of its state tables begin with."""
     trouble: str | None
-    """Why its next refresh computes it anew, or why it cannot be refreshed."""
+    """Why its next refresh recomputes it, or why it cannot be refreshed."""
     error: str | None
     """Why its last refresh failed."""
     sqlstate: str | None
@@ -78,13 +78,13 @@ _VIEWS = SQL("""
     SELECT v.id, coalesce(shown.oid::regclass::text, v.name) AS name,
            coalesce(shown.oid::regclass::text, v.name) AS relation,
            CASE WHEN v.status = 'ready' AND present.trouble IS NOT NULL THEN 'invalid' ELSE v.status END AS status,
-           v.strategy, v.maintain, v.moving,
+           v.strategy, v.maintain, v.time_dependent,
            v.query, v.options, v.settings, v.plan::text AS plan, shown.oid, v.definition::text,
            v.state::text, used.sources,
            v.created_at, CASE WHEN v.status = 'ready' THEN idivm.pending_changes(v.id) ELSE 0 END AS pending,
            w.refreshed_at, coalesce(w.refreshes, 0) AS refreshes, coalesce(w.changed, 0) AS changed,
            coalesce(w.seconds, 0) AS seconds, coalesce(w.total_seconds, 0) AS total_seconds,
-           coalesce(w.anew, false) AS anew,
+           coalesce(w.recomputed, false) AS recomputed,
            coalesce(greatest(c.reltuples, 0), 0)::bigint AS rows,
            coalesce(CASE c.relkind WHEN 'v' THEN idivm.state_bytes(v.id)
                     ELSE pg_total_relation_size(c.oid) END, 0) AS bytes, used.log_bytes,
@@ -209,7 +209,7 @@ def dropped_view(connection: Connection[Any], name: Composable) -> DroppedView |
         return cursor.execute(_DROPPED.format(SQL("parse_ident(name) = %s")), [parts]).fetchone()
 
 
-def forget_dropped(connection: Connection[Any], name: Composable) -> bool:
+def clear_dropped(connection: Connection[Any], name: Composable) -> bool:
     """Forget a view that went with what it read, and return whether there was one."""
     found = connection.execute(
         "DELETE FROM idivm.dropped_views WHERE parse_ident(name) = %s",
@@ -484,19 +484,19 @@ def refresh_order(connection: Connection[Any], view_ids: Sequence[int]) -> list[
     return [row[0] for row in rows.fetchall()]
 
 
-def computed_anew(connection: Connection[Any], view_ids: Sequence[int]) -> set[int]:
-    """Which of some views this transaction has computed anew."""
+def recomputed(connection: Connection[Any], view_ids: Sequence[int]) -> set[int]:
+    """Which of some views this transaction has recomputed."""
     rows = connection.execute(
-        "SELECT view FROM idivm.watermarks WHERE view = ANY (%s) AND anew AND refreshed_at >= now()",
+        "SELECT view FROM idivm.watermarks WHERE view = ANY (%s) AND recomputed AND refreshed_at >= now()",
         [list(view_ids)],
     ).fetchall()
     return {view_id for (view_id,) in rows}
 
 
-def overdue(connection: Connection[Any], but: Sequence[int]) -> list[int]:
+def over_log_limit(connection: Connection[Any], but: Sequence[int]) -> list[int]:
     """The views that keep too much of the change logs and are to be refreshed then, without some."""
     rows = connection.execute(
-        "SELECT view FROM idivm.overdue() WHERE action = 'refresh' AND view <> ALL (%s)",
+        "SELECT view FROM idivm.over_log_limit() WHERE action = 'refresh' AND view <> ALL (%s)",
         [list(but)],
     )
     return [row[0] for row in rows.fetchall()]
@@ -510,7 +510,7 @@ class Member:
     name: Composable
     layout: Layout
     root: bool = False
-    """Whether it is the source's own relation, and no partition or heir."""
+    """Whether it is the source's own relation, and no partition or child."""
 
 
 def load_source(connection: Connection[Any], source_id: int) -> Captured:
@@ -561,7 +561,7 @@ def sources_without_their_key(connection: Connection[Any], among: Collection[int
 
 
 def sources_with_other_members(connection: Connection[Any], among: Collection[int]) -> list[int]:
-    """The sources whose partitions or heirs are not those that carry capture."""
+    """The sources whose partitions or inheritance children are not those that carry capture."""
     rows = connection.execute(
         """
         SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation
@@ -731,7 +731,7 @@ def grant(connection: Connection[Any], relation: Composable, rights: Iterable[Gr
             )
 
 
-def has_heirs(connection: Connection[Any], source_id: int) -> bool:
+def has_children(connection: Connection[Any], source_id: int) -> bool:
     """Whether other tables inherit from a source that is not partitioned."""
     row = connection.execute(
         "SELECT c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)"

@@ -32,11 +32,11 @@ def measured(connection: Connection[Any], view: ViewInfo) -> tuple[Price, int] |
     return Price(way, seconds, 0, expected), refreshes
 
 
-def anew(connection: Connection[Any], view: ViewInfo) -> tuple[float, float | None, bool]:
-    """Return the seconds that computing a view anew is expected to take, from how many accesses on a
+def recompute_cost(connection: Connection[Any], view: ViewInfo) -> tuple[float, float | None, bool]:
+    """Return the seconds that recomputing a view is expected to take, from how many accesses on a
     refresh lost against that, and whether the former rests on what was measured of this view."""
     row = connection.execute(
-        "SELECT idivm.seconds_anew(v.id, idivm.query_work(v.definition)), c.loses_from,"
+        "SELECT idivm.recompute_seconds(v.id, idivm.query_work(v.definition)), c.loses_from,"
         "  coalesce(c.row_seconds > 0, false)"
         " FROM idivm.views v LEFT JOIN idivm.costs c ON c.view = v.id WHERE v.id = %s",
         [view.id],

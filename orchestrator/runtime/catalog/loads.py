@@ -309,7 +309,7 @@ def drop_staging(connection: Connection[Any], load: int) -> None:
         return
 
 
-def sweep(connection: Connection[Any]) -> list[int]:
+def drop_orphans(connection: Connection[Any]) -> list[int]:
     """Gives up loads that nobody is at or can go on with; drops staging tables that are of no use.
 
     Returns the loads whose staging tables those were.

@@ -335,11 +335,11 @@ def log_is_whole(connection: Connection[Any], source_id: int) -> bool:
     return row is not None and bool(row[0])
 
 
-def forget_source(connection: Connection[Any], source_id: int) -> None:
+def uninstall_source(connection: Connection[Any], source_id: int) -> None:
     """Removes a source with all that is left of it; its readers are then to be planned again."""
     connection.execute("SELECT idivm.hold_logs(%s)", [[source_id]])
     connection.execute("DELETE FROM idivm.view_sources WHERE source = %s", [source_id])
-    connection.execute("SELECT idivm.forget_source(%s)", [source_id])
+    connection.execute("SELECT idivm.uninstall_source(%s)", [source_id])
 
 
 def members_without_triggers(connection: Connection[Any]) -> list[tuple[int, int, str]]:
@@ -354,7 +354,7 @@ def members_without_triggers(connection: Connection[Any]) -> list[tuple[int, int
 
 
 def broken_duties(connection: Connection[Any]) -> list[tuple[str, int]]:
-    """Tables of kept views that lack a trigger of the modes, with the source that they are of."""
+    """Tables of synchronous views that lack a trigger of the modes, with the source that they are of."""
     rows = connection.execute(
         "SELECT member::text, source FROM idivm.broken_duties() ORDER BY 1, 2"
     ).fetchall()

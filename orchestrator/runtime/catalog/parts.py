@@ -42,7 +42,7 @@ class Parts:
     minor: int
     """How many values have changed their part since everything was last computed."""
     major: int
-    """How often all rows were divided anew since then."""
+    """How often all rows were divided again since then."""
     relations: list[RelationParts]
 
     @property

@@ -55,11 +55,11 @@ def readers(connection: Connection[Any], tables: Collection[int]) -> tuple[Reade
     )
 
 
-def is_cheaper_anew(connection: Connection[Any], view: int, accesses: float) -> bool:
-    """Whether to compute a view anew is expected to take less than so many lookups and rows."""
+def recompute_is_cheaper(connection: Connection[Any], view: int, accesses: float) -> bool:
+    """Whether to recompute a view is expected to take less than so many lookups and rows."""
     row = connection.execute(
-        "SELECT idivm.is_cheaper_anew(id, %(accesses)s, CASE"
-        "    WHEN idivm.is_cheaper_anew(id, %(accesses)s) THEN idivm.query_work(definition) ELSE 0 END)"
+        "SELECT idivm.recompute_is_cheaper(id, %(accesses)s, CASE"
+        "    WHEN idivm.recompute_is_cheaper(id, %(accesses)s) THEN idivm.query_work(definition) ELSE 0 END)"
         " FROM idivm.views WHERE id = %(view)s",
         {"view": view, "accesses": accesses},
     ).fetchone()
@@ -80,7 +80,7 @@ def capture_triggers(connection: Connection[Any], tables: Collection[int]) -> li
 
 
 def invalidate(connection: Connection[Any], views: Sequence[int]) -> None:
-    """Has the next refresh compute some views anew."""
+    """Has the next refresh recompute some views."""
     connection.execute(
         "UPDATE idivm.views SET status = 'invalid' WHERE id = ANY (%s) AND status = 'ready'",
         [list(views)],

@@ -22,11 +22,11 @@ _STANDING = """
       UNION
         SELECT d.view, r.source, r.below FROM depends d JOIN reads r ON r.view = d.below
     )
-    SELECT v.id, coalesce(v.relation::text, v.name), v.options ->> 'staleness', v.moving,
+    SELECT v.id, coalesce(v.relation::text, v.name), v.options ->> 'staleness', v.time_dependent,
            coalesce(array_agg(d.source) FILTER (WHERE d.below IS NULL), '{}'),
            coalesce(array_agg(d.below) FILTER (WHERE d.below IS NOT NULL), '{}')
     FROM idivm.views v LEFT JOIN depends d ON d.view = v.id
-    WHERE v.status <> 'building' AND (v.status = 'invalid' OR v.id NOT IN (SELECT idivm.kept_views()))
+    WHERE v.status <> 'building' AND (v.status = 'invalid' OR v.id NOT IN (SELECT idivm.synchronous_views()))
     GROUP BY v.id ORDER BY v.id
 """
 
@@ -61,7 +61,7 @@ class Served:
     id: int
     name: str
     bound: float
-    moving: bool
+    time_dependent: bool
     tables: frozenset[int]
     below: frozenset[int]
 
@@ -85,11 +85,11 @@ def served_views(connection: Connection[Any], bound: float) -> list[Served]:
             view_id,
             name,
             seconds(own) if own else bound,
-            moving,
+            time_dependent,
             frozenset(tables),
             frozenset(below),
         )
-        for name, (view_id, _, own, moving, tables, below) in zip(names, rows, strict=True)
+        for name, (view_id, _, own, time_dependent, tables, below) in zip(names, rows, strict=True)
     ]
 
 

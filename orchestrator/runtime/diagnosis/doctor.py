@@ -104,7 +104,7 @@ def _form(connection: Connection[Any]) -> Iterator[Finding]:
 def _leftovers(connection: Connection[Any]) -> Iterator[Finding]:
     """Views dropped in plain SQL, or created half: no damage, and every command clears them away."""
     before = catalog_objects.names_in_catalog(connection)
-    install.sweep(connection)
+    install.drop_orphans(connection)
     after = catalog_objects.names_in_catalog(connection)
     swept = ", ".join(name for number, name in before.items() if number not in after)
     yield Finding("leftovers", True, f"removed what was left of {swept}" if swept else "none")
@@ -123,7 +123,7 @@ def _dropped(connection: Connection[Any]) -> Iterator[Finding]:
 
 def _loads(connection: Connection[Any]) -> Iterator[Finding]:
     """Staging tables of loads that ended badly; those that may be gone on with are left to people."""
-    swept = ", ".join(map(str, catalog_loads.sweep(connection)))
+    swept = ", ".join(map(str, catalog_loads.drop_orphans(connection)))
     sentence = f"removed what was left of load {swept}" if swept else "none was broken off"
     kept = catalog_loads.broken_off(connection)
     for load in kept:
@@ -203,7 +203,7 @@ def _partitions(connection: Connection[Any]) -> Iterator[Finding]:
 
 
 def _logs(connection: Connection[Any]) -> Iterator[Finding]:
-    """Logs that lack a part are made anew, and with them what reads them."""
+    """Logs that lack a part are made again, and with them what reads them."""
     for source_id, name in catalog_objects.all_sources(connection):
         if catalog_objects.log_is_whole(connection, source_id):
             continue
@@ -215,7 +215,7 @@ def _logs(connection: Connection[Any]) -> Iterator[Finding]:
             "capture",
             f"the change log of {catalog.shown(connection, [name])[0]} lacks a part",
             renew,
-            "it was made anew, and the views that read the table are rebuilt",
+            "it was made again, and the views that read the table are rebuilt",
         )
 
 

@@ -41,7 +41,7 @@ class Damage:
     """Whether the table that holds the content is damaged."""
     replaced: bool = False
     """Whether the relation that users read shows another query."""
-    anew: bool = False
+    recomputed: bool = False
     """Whether nothing is damaged, and its plan is that of another version."""
 
     @property
@@ -49,8 +49,8 @@ class Damage:
         """What mending it means."""
         if self.replaced:
             return "it shows the maintained content again"
-        if self.anew:
-            return "it was planned anew and rebuilt"
+        if self.recomputed:
+            return "it was planned again and rebuilt"
         return "made again" if self.statements else "made again, and the view was rebuilt"
 
 
@@ -96,7 +96,7 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
         if plan is None:
             # What was known is told by the tables' oids, which a dump does not keep.
             if "statistics" in view.plan and catalog_objects.knows_its_tables(connection, view.id):
-                return Damage("this version of idivm plans it otherwise", anew=True)
+                return Damage("this version of idivm plans it otherwise", recomputed=True)
             return None
         if not catalog_objects.is_guarded(connection, view.relation):
             again = emit.create_relation(plan, names, SQL(view.relation), replacing=True)

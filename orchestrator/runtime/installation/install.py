@@ -93,7 +93,7 @@ def create_view(
             _fill(connection, plan, names, relation, replaced, initialise)
         except BaseException:
             with suppress(psycopg.Error), connection.transaction():
-                connection.execute("SELECT idivm.forget(%s)", [view_id])
+                connection.execute("SELECT idivm.uninstall(%s)", [view_id])
             raise
     for statement in steps.analyse_states(plan, names):
         connection.execute(statement)
@@ -119,10 +119,10 @@ def drop_view(connection: Connection[Any], view: ViewInfo, cascade: bool = False
     with connection.transaction():
         modes.hold(connection, *(reader_id for reader_id, _ in readers), view.id)
         for reader_id, _ in readers:
-            connection.execute("SELECT idivm.forget(%s)", [reader_id])
+            connection.execute("SELECT idivm.uninstall(%s)", [reader_id])
         if cascade:
             connection.execute(SQL("DROP VIEW {} CASCADE").format(SQL(view.relation)))
-        connection.execute("SELECT idivm.forget(%s)", [view.id])
+        connection.execute("SELECT idivm.uninstall(%s)", [view.id])
 
 
 def restore_view(
@@ -144,10 +144,10 @@ def restore_view(
     return catalog.view_by_id(connection, created.id)
 
 
-def sweep(connection: Connection[Any]) -> int:
+def drop_orphans(connection: Connection[Any]) -> int:
     """Removes what is left of views that were dropped in plain SQL or created half."""
     with connection.transaction():
-        row = connection.execute("SELECT idivm.sweep()").fetchone()
+        row = connection.execute("SELECT idivm.drop_orphans()").fetchone()
     assert row is not None
     return int(row[0])
 
@@ -188,7 +188,7 @@ def _reason_against(
         if view is not None and isinstance(error, UnsupportedError):
             warn(
                 connection,
-                f"{view.name} could not be planned again, so that each refresh computes it anew: {error}",
+                f"{view.name} could not be planned again, so that each refresh recomputes it: {error}",
             )
         reason = explain(error, "planning it again") if isinstance(error, psycopg.Error) else error
         return f"it could not be planned again: {str(reason).rstrip('.')}"
@@ -203,11 +203,11 @@ def warn(connection: Connection[Any], sentence: str) -> None:
 
 
 def renew_capture(connection: Connection[Any], source_id: int) -> None:
-    """Captures a table anew whose log or source view lacks a part, and plans its readers anew."""
+    """Captures a table again whose log or source view lacks a part, and plans its readers again."""
     with connection.transaction():
         readers = catalog_objects.readers_of_source(connection, source_id)
         modes.hold(connection, *readers)
-        catalog_objects.forget_source(connection, source_id)
+        catalog_objects.uninstall_source(connection, source_id)
         for reader in readers:
             replan(connection, catalog.view_by_id(connection, reader))
         modes.sync(connection)
@@ -281,7 +281,7 @@ def held(connection: Connection[Any], view_id: int | None) -> Iterator[None]:
 def held_apart(connection: Connection[Any], view_id: int | None) -> Iterator[None]:
     """Keeps refreshes away from a view that writers do not keep, or says that they do by now."""
     with held(connection, view_id):
-        if view_id is not None and modes.is_kept(connection, view_id):
+        if view_id is not None and modes.is_synchronous(connection, view_id):
             name = catalog.view_by_id(connection, view_id).name
             raise DatabaseError(
                 f"Another session has changed how {name} is maintained meanwhile; try again."
@@ -338,20 +338,20 @@ def _install(
     )
     _use(connection, names.id, plan, new.options)
     catalog.refuse_forbidden(connection, names.id, str(new.name))
-    modes.refuse_moving(connection, names.id, plan.maintain)
+    modes.refuse_time_dependent(connection, names.id, plan.maintain)
     return plan
 
 
 def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False) -> None:
-    """Plans a view anew whose plain views were replaced, or of whose tables one lost what it promised.
+    """Plans a view again whose plain views were replaced, or of whose tables one lost what it promised.
 
     Where its content gets another layout, or `afresh` another table because its own is damaged, the
-    views that read it are planned anew as well. The next refresh rebuilds the content of all these.
+    views that read it are planned again as well. The next refresh rebuilds the content of all these.
     """
     readers = [reader_id for reader_id, _ in catalog.readers_of(connection, view.id)]
-    # The lower ones first. As they are now: one may have been planned anew with another.
+    # The lower ones first. As they are now: one may have been planned again with another.
     tower = [catalog.view_by_id(connection, view_id) for view_id in (view.id, *reversed(readers))]
-    at_rest = sorted(one.id for one in tower if not modes.is_kept(connection, one.id))
+    at_rest = sorted(one.id for one in tower if not modes.is_synchronous(connection, one.id))
     with ExitStack() as stack:
         for view_id in at_rest:
             stack.enter_context(held_apart(connection, view_id))
@@ -370,7 +370,7 @@ def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False)
 def _replan_one(
     connection: Connection[Any], view: ViewInfo, afresh: bool = False
 ) -> Identifier | None:
-    """Plans a view anew; the name that the content's table has by then if another one took over."""
+    """Plans a view again; the name that the content's table has by then if another one took over."""
     names = names_of(view)
     options = parse_options(view.options.items())
     try:
@@ -389,7 +389,7 @@ def _replan_one(
     lost = before - catalog.sources_of(connection, [view.id])
     connection.execute("SELECT idivm.hold_logs(%s)", [list(lost)])
     for source_id in lost:
-        connection.execute("SELECT idivm.forget_unused_source(%s)", [source_id])
+        connection.execute("SELECT idivm.uninstall_unused_source(%s)", [source_id])
     connection.execute("UPDATE idivm.views SET status = 'invalid' WHERE id = %s", [view.id])
     return old
 
@@ -439,7 +439,7 @@ def _restate(
     names: Names,
     afresh: bool,
 ) -> Identifier | None:
-    """Makes the state tables anew; that of the content only if its layout is another.
+    """Makes the state tables again; that of the content only if its layout is another.
 
     Returns the name of what held the old content in this case; there may be none any more.
     """
@@ -470,10 +470,10 @@ def _use(
 ) -> None:
     """Records a view's plan, captures what it reads, and makes indexes if it is to have them."""
     connection.execute(
-        "UPDATE idivm.views SET strategy = %s, moving = %s, settings = %s, plan = %s WHERE id = %s",
+        "UPDATE idivm.views SET strategy = %s, time_dependent = %s, settings = %s, plan = %s WHERE id = %s",
         [
             plan.strategy,
-            bool(plan.moving),
+            bool(plan.time_dependent),
             json.dumps(dict(plan.settings)),
             ascii_json.dump(plan.to_json()),
             view_id,
@@ -553,7 +553,7 @@ def _fill(
                 [names.id, snapshot],
             )
             if snapshot is None:
-                connection.execute("SELECT idivm.settle(%s)", [names.id])
+                connection.execute("SELECT idivm.discard_foreign_log(%s)", [names.id])
             if prepared:
                 catalog.note_initialised(connection, names.id, prepared.initialised)
             if not by_writers:
@@ -583,9 +583,9 @@ def _publish(
     """Makes the content readable under the view's name; its readers wait for the commit at most."""
     state = names.state(plan.content)
     _show(connection, names, relation, plan.shown, state, replacing=replaced is not None)
-    catalog.forget_dropped(connection, relation)
+    catalog.clear_dropped(connection, relation)
     if replaced is not None:
-        connection.execute("SELECT idivm.forget(%s, true)", [replaced.id])
+        connection.execute("SELECT idivm.uninstall(%s, true)", [replaced.id])
     connection.execute(
         "UPDATE idivm.views SET status = 'ready', relation = %s::regclass, state = %s::regclass WHERE id = %s",
         [

@@ -21,17 +21,19 @@ from orchestrator.runtime.catalog import ViewInfo
 DEFERRED = "deferred"
 
 
-def is_kept(connection: Connection[Any], view_id: int) -> bool:
+def is_synchronous(connection: Connection[Any], view_id: int) -> bool:
     """Whether writers keep a view up to date: by its own mode, or by that of one that reads it."""
-    row = connection.execute("SELECT %s IN (SELECT idivm.kept_views())", [view_id]).fetchone()
+    row = connection.execute(
+        "SELECT %s IN (SELECT idivm.synchronous_views())", [view_id]
+    ).fetchone()
     return row is not None and bool(row[0])
 
 
-def refuse_moving(connection: Connection[Any], view_id: int, mode: str) -> None:
+def refuse_time_dependent(connection: Connection[Any], view_id: int, mode: str) -> None:
     """Raises an error if the view's content changes by itself and its mode cannot see that."""
     if mode == DEFERRED:
         return
-    row = connection.execute("SELECT idivm.moving_part(%s)", [view_id]).fetchone()
+    row = connection.execute("SELECT idivm.time_dependent_part(%s)", [view_id]).fetchone()
     if row != (None,):
         assert row is not None
         raise UnsupportedError(
@@ -52,11 +54,11 @@ def hold(connection: Connection[Any], *view_ids: int) -> None:
     are, before whose locks writers take them as well.
     """
     connection.execute(
-        "SELECT idivm.lock_apart(%s, ARRAY(SELECT idivm.kept_views()))", [list(view_ids)]
+        "SELECT idivm.lock_apart(%s, ARRAY(SELECT idivm.synchronous_views()))", [list(view_ids)]
     )
     connection.execute(
         "SELECT idivm.hold_writers(ARRAY(SELECT id FROM unnest(%s::integer[]) AS id"
-        " WHERE id IN (SELECT idivm.kept_views())), true)",
+        " WHERE id IN (SELECT idivm.synchronous_views())), true)",
         [list(view_ids)],
     )
 
@@ -73,7 +75,7 @@ def alter(connection: Connection[Any], view: ViewInfo, options: ViewOptions) -> 
         raise UsageError(
             f"ALTER VIEW {view.name} commits while it works; run it outside a transaction block."
         )
-    refuse_moving(connection, view.id, options.maintain)
+    refuse_time_dependent(connection, view.id, options.maintain)
     if options.maintain != view.maintain:
         # Most of what is pending is applied before writers are held for the rest.
         refresh.refresh(connection, [view.id])

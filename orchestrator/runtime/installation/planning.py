@@ -52,7 +52,7 @@ from orchestrator.runtime.catalog import costs as catalog_costs
 from orchestrator.runtime.installation.cascades import as_captured
 from orchestrator.strategies import recompute
 from orchestrator.strategies.choose import choose
-from orchestrator.strategies.request import ColumnType, Problem
+from orchestrator.strategies.request import ColumnType, PlanningRequest
 
 PINNED = (
     "DateStyle",
@@ -103,7 +103,7 @@ def plan_view(
     if notify and settled is not analysis:
         _say(connection, SETTLED)
     analysis = settled
-    problem = replace(
+    request = replace(
         _problem(connection, analysis, options, () if known is None else known["statistics"]),
         prices=(
             catalog_costs.prices(connection, before)
@@ -112,7 +112,7 @@ def plan_view(
         ),
     )
     return replace(
-        choose(problem, options.strategy),
+        choose(request, options.strategy),
         reads=tuple((one.through, one.relation, one.columns) for one in analysis.reads),
         types=tuple(sorted(analysis.types)),
     )
@@ -190,7 +190,7 @@ def _problem(
     analysis: Analysis,
     options: ViewOptions,
     known: Sequence[Mapping[str, Any] | None],
-) -> Problem:
+) -> PlanningRequest:
     used = {use.relation.oid: _source(connection, use) for use in analysis.sources}
     sources = tuple(source for source, _ in used.values())
     plan = None if analysis.plan is None else as_captured(analysis.plan, used)
@@ -209,13 +209,13 @@ def _problem(
         missing = [str(unsupported) for unsupported in analysis.unsupported]
         algebra, tree = "not modelled: " + "; ".join(missing), {"unsupported": missing}
     epsilon, own = epsilons(options.epsilon)
-    return Problem(
+    return PlanningRequest(
         columns=tuple(Column(column.name, column.type) for column in analysis.columns),
         sources=sources,
         unkeyed=tuple(str(source) for source in sources if not source.keyed),
         inlined=analysis.fixed,
-        moving=(
-            *(f"{name} changes by itself" for name in analysis.moving),
+        time_dependent=(
+            *(f"{name} changes by itself" for name in analysis.time_dependent),
             *(
                 f"changes of the {relation.kind} {relation.qualified} cannot be captured"
                 + (
@@ -299,9 +299,9 @@ def _named(
         fits = [n for n, one in enumerate(names) if wanted in (one.name, one.qualified)]
         if len(fits) != 1:
             known = ", ".join(one.qualified for one in names)
-            problem = "several tables" if fits else "no table"
+            request = "several tables" if fits else "no table"
             raise UsageError(
-                f"{option} names {wanted!r}, which is {problem} of the query; it reads {known}."
+                f"{option} names {wanted!r}, which is {request} of the query; it reads {known}."
             )
         found.add(sources[fits[0]].oid)
     return frozenset(found)
@@ -326,7 +326,7 @@ def types_of(connection: Connection[Any], plan: Plan | None) -> dict[str, Column
         for some in _batches(wanted):
             _describe(connection, operator, some, oids, declared)
     types = catalog.column_types(connection, oids, declared)
-    _infer_places(operators, types)
+    _infer_scale(operators, types)
     if not has_own_collations(root):
         plain = {symbol for symbol, one in types.items() if one.name in TEXTS and not one.domain}
         types.update({symbol: replace(types[symbol], plain=True) for symbol in plain})
@@ -353,14 +353,16 @@ def _arguments(grouping: Grouping) -> dict[str, Scalar]:
     }
 
 
-def _infer_places(operators: Iterable[Operator], types: dict[str, ColumnType]) -> None:
+def _infer_scale(operators: Iterable[Operator], types: dict[str, ColumnType]) -> None:
     """Adds of what operators compute how many places it shows; inputs come first."""
     known = {symbol: one.places for symbol, one in types.items() if one.places is not None}
     known |= {symbol: 0 for symbol, one in types.items() if one.name in INTEGERS}
     for operator in operators:
         computed: dict[str, Scalar] = {}
         if isinstance(operator, Projection):
-            computed = {str(one.column): one.scalar for one in operator.items if not one.is_kept}
+            computed = {
+                str(one.column): one.scalar for one in operator.items if not one.is_unchanged
+            }
         elif isinstance(operator, Grouping):
             computed = _arguments(operator)
         for symbol, scalar in computed.items():
@@ -512,7 +514,7 @@ def _depends(
         *(column.name for column in types.values()),
     ]
     shown = {"" if name.endswith("]") else name.partition("(")[0] for name in names}
-    return bool(analysis.settings or analysis.moving) or not shown <= _SHOWN_ALIKE
+    return bool(analysis.settings or analysis.time_dependent) or not shown <= _SHOWN_ALIKE
 
 
 def _settings(connection: Connection[Any], pinned: Sequence[str]) -> tuple[tuple[str, str], ...]:

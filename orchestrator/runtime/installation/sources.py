@@ -52,7 +52,7 @@ def switch_form(connection: Connection[Any]) -> int:
 
 
 def sync_members(connection: Connection[Any], source_ids: Collection[int]) -> None:
-    """Puts capture on partitions and heirs of some sources that came, and takes it off those that went.
+    """Puts capture on partitions and inheritance children of some sources that came, and takes it off those that went.
 
     Until then the views that read them are rebuilt at every refresh; afterwards, once more. Where a
     table has other columns than capture was made for, it is made for those.
@@ -69,7 +69,7 @@ def sync_members(connection: Connection[Any], source_ids: Collection[int]) -> No
             for number, name in catalog.lost_members(connection, source_id):
                 _release(connection, captured, number, name)
             _capture_members(connection, captured)
-            if captured.keyed and catalog.has_heirs(connection, source_id):
+            if captured.keyed and catalog.has_children(connection, source_id):
                 _forget_key(connection, source_id)
             # What the tables held when they came or went was logged by nobody.
             catalog.invalidate_readers(connection, source_id)
@@ -94,7 +94,7 @@ def renew(connection: Connection[Any], source_id: int, off: Collection[int]) -> 
 
 
 def drop_duties(connection: Connection[Any], member: Composable, source_id: int) -> None:
-    """Takes the triggers of the modes off a table, for them to be made anew."""
+    """Takes the triggers of the modes off a table, for them to be made again."""
     for part in ("begin", "upkeep", "upkeep_rows"):
         trigger = Identifier(f"idivm_{source_id}_{part}")
         connection.execute(SQL("DROP TRIGGER IF EXISTS {} ON {}").format(trigger, member))
@@ -126,7 +126,7 @@ def _widen(connection: Connection[Any], source_id: int, added: Sequence[SourceCo
 
 
 def _forget_key(connection: Connection[Any], source_id: int) -> None:
-    """An heir may repeat a key of the table above: from now on rows are told apart by content."""
+    """An child may repeat a key of the table above: from now on rows are told apart by content."""
     catalog.clear_key(connection, source_id)
     captured = catalog.load_source(connection, source_id)
     _run(connection, capture.read_side(captured))
@@ -135,7 +135,7 @@ def _forget_key(connection: Connection[Any], source_id: int) -> None:
 
 
 def _fit_triggers(connection: Connection[Any], source_id: int) -> int:
-    """Attaches anew the triggers that are of another form, or were told of another key."""
+    """Attaches again the triggers that are of another form, or were told of another key."""
     in_c = catalog.captures_in_c(connection)
     captured = catalog.load_source(connection, source_id)
     present = catalog.trigger_arguments(connection, source_id)

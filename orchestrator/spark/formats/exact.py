@@ -160,10 +160,10 @@ def texts_passed(select: str, columns: Sequence[str]) -> list[tuple[str, str]]:
     return [(here, exp.alias_(item, here, quoted=True).sql("spark")) for here, item in items]
 
 
-def places_of(wanted: str) -> int | None:
+def scale_of(wanted: str) -> int | None:
     """The decimal places of seconds that a column of a type of PostgreSQL holds.
 
-    >>> places_of("timestamp(3) with time zone"), places_of("time without time zone"), places_of("date")
+    >>> scale_of("timestamp(3) with time zone"), scale_of("time without time zone"), scale_of("date")
     (3, 6, None)
     """
     match = re.match(r"time(?:stamp)?(?:\((\d)\))? with", wanted)

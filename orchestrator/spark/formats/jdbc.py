@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.spark.formats.typed_files import TypedScan
     from orchestrator.spark.loading.sources import Source
 
-_PLACES = (
+_SCALES = (
     (Path("/usr/share/java"), "postgresql.jar"),
     (Path.home() / ".m2/repository/org/postgresql/postgresql", "*/postgresql-*.jar"),
 )
@@ -31,7 +31,7 @@ _GIVEN = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 
 def driver_jar() -> str | None:
     """PostgreSQL's own JDBC driver, where Debian's package or a Maven build has put it."""
-    found = [path for folder, name in _PLACES for path in sorted(folder.glob(name), reverse=True)]
+    found = [path for folder, name in _SCALES for path in sorted(folder.glob(name), reverse=True)]
     return str(found[0]) if found else None
 
 

@@ -91,11 +91,11 @@ class States:
         return self._prepared(connection, plan, names)
 
     def rebuild(self, connection: Connection[Any], view: ViewInfo) -> tuple[Initialised, ...]:
-        """Computes the states of a view anew that awaits it; says who has computed which.
+        """Computes the states of a view again that awaits it; says who has computed which.
 
         What is not done here is left to the next refresh.
         """
-        if modes.is_kept(connection, view.id):
+        if modes.is_synchronous(connection, view.id):
             return (Initialised(view.name, "PostgreSQL", "its writers keep it up to date"),)
         try:
             catalog.refuse_forbidden(connection, view.id, view.name)
@@ -106,7 +106,7 @@ class States:
             with connection.transaction(force_rollback=True):
                 plan = inspection.installed_plan(connection, view)
             if plan is None or catalog.has_drifted(connection, view.id):
-                return (Initialised(view.name, "PostgreSQL", "it is to be planned anew"),)
+                return (Initialised(view.name, "PostgreSQL", "it is to be planned again"),)
             if refused := _refused(plan):
                 return refused
             prepared = self._prepared(connection, plan, names)
@@ -134,7 +134,7 @@ class States:
                     name = Identifier(seen[oid].schema, seen[oid].name)
                     connection.execute(SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name))
                 snapshot, exported = _snapshot(connection)
-                connection.execute("SELECT idivm.settle(%s)", [names.id])
+                connection.execute("SELECT idivm.discard_foreign_log(%s)", [names.id])
                 relations = facts.relations(connection, oids)
                 with _as_in_a_refresh(connection, plan):
                     made = self._in_snapshot(connection, plan, names, tables, relations, exported)
@@ -209,7 +209,7 @@ class States:
             register(session)
             control = stack.enter_context(open_session(self.dsn))
             control.execute(PIN)
-            catalog_loads.sweep(control)
+            catalog_loads.drop_orphans(control)
             stack.callback(_forget, session, division)
             self._register(session, division, relations, exported)
             wanted = {role for _, emitted in division.by_spark for role in emitted.states}
@@ -306,8 +306,8 @@ def _forget(session: SparkSession, division: Division) -> None:
 def _refused(plan: MaintenancePlan) -> tuple[Initialised, ...]:
     """Why no state of a plan is computed by Spark, if that is so."""
     reason = ""
-    if plan.moving:
-        reason = plan.moving[0]
+    if plan.time_dependent:
+        reason = plan.time_dependent[0]
     elif tables_of(plan) is None:
         reason = f"the strategy {plan.strategy} tells rows apart by PostgreSQL's digests"
     return (Initialised(plan.content, "PostgreSQL", reason),) if reason else ()

@@ -20,7 +20,7 @@ CHOICES = ("auto", "refresh", "rebuild", "leave")
 
 _ACCESSES = 3.0
 """What a new row is taken to cost where a plan does not say: then a load of a quarter of the rows, or
-more, is cheaper computed anew."""
+more, is cheaper recomputed."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def decide(
     wanted: str,
     found: Sequence[Reader],
     changes: Sequence[Change],
-    is_cheaper_anew: Callable[[int, float], bool],
+    recompute_is_cheaper: Callable[[int, float], bool],
 ) -> Decision:
     """The way to bring views up to date after tables have changed.
 
@@ -100,13 +100,13 @@ def decide(
     rows = f"{sum(one.rows for one in changes):,.0f} changed rows"
     incremental = [reader for reader in readers if reader.strategy != "recompute"]
     if not incremental:
-        return Decision("rebuild", "they are computed anew in any case", readers)
+        return Decision("rebuild", "they are recomputed in any case", readers)
     for reader in incremental:
         # A table that it does not read costs nothing; that is rare, and the estimate a rough one.
         costs = (one.rows * reader.accesses.get(one.name, _ACCESSES) for one in changes)
-        if not is_cheaper_anew(reader.id, sum(costs)):
+        if not recompute_is_cheaper(reader.id, sum(costs)):
             return Decision(
-                "refresh", f"which costs less than to compute them anew, for {rows}", readers
+                "refresh", f"which costs less than to recompute them, for {rows}", readers
             )
     return Decision("rebuild", f"which costs less than to apply {rows}", readers)
 
@@ -115,10 +115,10 @@ def decide(
 def uncaptured(
     connection: Connection[Any], decision: Decision, tables: Collection[int]
 ) -> Iterator[None]:
-    """For a rebuild, has the block's changes not logged, and the views computed anew instead.
+    """For a rebuild, has the block's changes not logged, and the views recomputed instead.
 
     All of it is one transaction: nobody else writes the tables meanwhile, and whoever refreshes the
-    views next, computes them anew.
+    views next, recomputes them.
     """
     if decision.action != "rebuild":
         yield

@@ -36,7 +36,7 @@ from orchestrator.spark.loading.effects import (
     with_those_above,
 )
 from orchestrator.spark.loading.opening import Opened, layout_of, open_table, prepared
-from orchestrator.spark.loading.progress import Say, silent, watch_copying, watch_moving
+from orchestrator.spark.loading.progress import Say, silent, watch_copying, watch_time_dependent
 from orchestrator.spark.loading.rejects import locate
 from orchestrator.spark.loading.report import LoadedTable, LoadReport, RejectedRow, TableLoad
 from orchestrator.spark.loading.sources import cut, layout
@@ -164,7 +164,7 @@ class _Job:
     def run(
         self, tables: Sequence[TableLoad], views: str, resume: bool, again: bool
     ) -> tuple[LoadReport, Decision]:
-        catalog_loads.sweep(self.connection)
+        catalog_loads.drop_orphans(self.connection)
         with self.clock.stage("looking at the sources"):
             opened = self._open(tables)
         loads: list[tuple[Opened, ledger.Load, int]] = []
@@ -191,7 +191,7 @@ class _Job:
         return LoadReport(tuple(reports), str(decision), stages=self.clock.stages), decision
 
     def rebuild(self, decision: Decision, views: str) -> tuple[tuple[str, str], ...]:
-        """Has Spark compute the views anew for which that was asked; says who has computed what.
+        """Has Spark recompute the views for which that was asked; says who has computed what.
 
         The refresh that follows brings them all to one cut, and computes those that are left.
         """
@@ -244,7 +244,7 @@ class _Job:
                 )
             if resume:
                 self.say(
-                    f"{one.wanted.into}: the source or its partitions have changed, loading anew",
+                    f"{one.wanted.into}: the source or its partitions have changed, loading again",
                     True,
                 )
             catalog_loads.fail(self.connection, number)
@@ -338,13 +338,13 @@ class _Job:
         try:
             with (
                 self.clock.stage("moving into place"),
-                watch_moving(self.dsn, changes, self.say),
+                watch_time_dependent(self.dsn, changes, self.say),
                 self.connection.transaction(),
             ):
                 found = catalog_readers.readers(self.connection, oids)
                 decision = decide(
                     *(views, found, changes),
-                    partial(catalog_readers.is_cheaper_anew, self.connection),
+                    partial(catalog_readers.recompute_is_cheaper, self.connection),
                 )
                 names = with_those_above(self.connection, decision.readers)
                 decision = replace(decision, names=names)

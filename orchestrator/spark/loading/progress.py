@@ -50,7 +50,7 @@ def watch_copying(dsn: str, load: int, name: str, parts: int | None, say: Say) -
 
 
 @contextmanager
-def watch_moving(dsn: str, changes: Sequence[Change], say: Say) -> Iterator[None]:
+def watch_time_dependent(dsn: str, changes: Sequence[Change], say: Say) -> Iterator[None]:
     """Says once a second how far the last transaction is, as the sizes of its tables tell."""
 
     def begin(connection: Connection[Any]) -> Callable[[float], str]:
@@ -63,7 +63,7 @@ def watch_moving(dsn: str, changes: Sequence[Change], say: Say) -> Iterator[None
             for one, before, pages in zip(changes, first, whole, strict=True):
                 grown = catalog.pages(connection, one.table) - before
                 rows += one.staged * min(1.0, max(grown, 0) / max(pages, 1))
-            return f"moving rows into place: {describe_moving(rows, total, seconds)}"
+            return f"moving rows into place: {describe_time_dependent(rows, total, seconds)}"
 
         return tell
 
@@ -116,10 +116,10 @@ def describe(now: Progress, first: Progress, parts: int | None, seconds: float) 
     return told
 
 
-def describe_moving(rows: float, total: int, seconds: float) -> str:
+def describe_time_dependent(rows: float, total: int, seconds: float) -> str:
     """Progress of the last transaction in words.
 
-    >>> describe_moving(250.4, 1000, 2.0)
+    >>> describe_time_dependent(250.4, 1000, 2.0)
     'about 250 of 1,000 rows, 125 rows/s, about 6 s left'
     """
     told = f"about {rows:,.0f} of {total:,} rows, {rows / max(seconds, 0.001):,.0f} rows/s"

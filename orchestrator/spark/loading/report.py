@@ -74,7 +74,7 @@ class LoadReport:
     """Views brought up to date, with the rows that changed in them."""
     stages: Mapping[str, float] = field(default_factory=dict)
     initialised: tuple[tuple[str, str], ...] = ()
-    """Views whose states were computed anew, with who has computed which."""
+    """Views whose states were recomputed, with who has computed which."""
 
     @property
     def seconds(self) -> float:

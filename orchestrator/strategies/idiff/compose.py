@@ -13,7 +13,7 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from orchestrator.algebra.analysis.duplicate_columns import told_apart
+from orchestrator.algebra.analysis.duplicate_columns import distinguishable
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.ids import ids_of, infer_ids, used_symbols
 from orchestrator.algebra.lowering import lower
@@ -54,7 +54,7 @@ from orchestrator.strategies.idiff.rules.base import (
 )
 from orchestrator.strategies.idiff.rules.stored import is_whole, maintain, not_added, refer
 from orchestrator.strategies.idiff.slim_cache import FEWEST, Slim, slimmed
-from orchestrator.strategies.request import Problem
+from orchestrator.strategies.request import PlanningRequest
 
 for module in pkgutil.iter_modules(rules.__path__):
     importlib.import_module(f"{rules.__name__}.{module.name}")
@@ -67,58 +67,58 @@ DEAR = 10.0
 """A step that looks up more for each row of a diff is weighed by how many rows the diff turns out to have."""
 
 
-def plan(problem: Problem) -> MaintenancePlan | Unsupported:
+def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
     """The maintenance plan by i-diffs, or why there is none."""
-    return _planned(problem, NAME)
+    return _planned(request, NAME)
 
 
-def plan_by_tuples(problem: Problem) -> MaintenancePlan | Unsupported:
+def plan_by_tuples(request: PlanningRequest) -> MaintenancePlan | Unsupported:
     """The maintenance plan by whole tuples: the same composition, with every change as a bag.
 
     This is the tuple-based IVM that section 6 of papers/idivm.txt compares with.
     """
-    return _planned(replace(problem, cache=False), TUPLE)
+    return _planned(replace(request, cache=False), TUPLE)
 
 
-def plan_recursively(problem: Problem) -> MaintenancePlan | Unsupported:
+def plan_recursively(request: PlanningRequest) -> MaintenancePlan | Unsupported:
     """The maintenance plan by whole tuples that finds partners in stored joins.
 
     It is what section 7.3 of papers/idivm.txt compares with: SDBT-streams where all tables may
     change, SDBT-fixed where the problem names those that do not.
     """
-    return _planned(replace(problem, cache=False), RECURSIVE)
+    return _planned(replace(request, cache=False), RECURSIVE)
 
 
-def size(problem: Problem) -> int:
+def size(request: PlanningRequest) -> int:
     """Return how many operators a query has, as far as it is modelled."""
-    return 0 if problem.plan is None else sum(1 for _ in walk(lower(problem.plan).root))
+    return 0 if request.plan is None else sum(1 for _ in walk(lower(request.plan).root))
 
 
-def _planned(problem: Problem, strategy: str) -> MaintenancePlan | Unsupported:
-    if problem.plan is None:
-        return problem.unmodelled
+def _planned(request: PlanningRequest, strategy: str) -> MaintenancePlan | Unsupported:
+    if request.plan is None:
+        return request.unmodelled
     try:
-        identified = infer_ids(lower(problem.plan))
+        identified = infer_ids(lower(request.plan))
         if isinstance(identified, Unsupported):
             return identified
-        if (wide := too_wide(lower(problem.plan))) is not None:
+        if (wide := too_wide(lower(request.plan))) is not None:
             return wide
-        return _Composition(problem, identified, strategy).plan()
+        return _Composition(request, identified, strategy).plan()
     except NotModelledError as error:
         return error.unsupported
 
 
 @dataclass
 class _Composition:
-    problem: Problem
+    request: PlanningRequest
     identified: Plan
     strategy: str
 
     def plan(self) -> MaintenancePlan:
         """Composes everything."""
-        problem = self.problem
+        request = self.request
         symbols = used_symbols(self.identified.root)
-        identified = told_apart(
+        identified = distinguishable(
             self.identified,
             lambda name, column: replace(column, symbol=symbols.fresh(column.symbol)),
         )
@@ -131,15 +131,15 @@ class _Composition:
                 raise NotModelledError("a correlated subquery has no rule yet", operator.label)
             _require_rule(operator)
         self.composer = Composer(
-            problem.sources,
+            request.sources,
             symbols,
-            problem.types,
-            problem.static,
+            request.types,
+            request.static,
             change_of_join if self.strategy == RECURSIVE else None,
-            problem.minimise,
+            request.minimise,
         )
         self.composer.in_steps = self._in_steps
-        self.model = Model(self.composer, problem.statistics)
+        self.model = Model(self.composer, request.statistics)
         # What has been asked of the tables' names by now is all that there is to ask.
         identified = replace(identified, root=rewrite(identified.root, _captured))
         self.composer.visible = tuple(zip(identified.names, identified.columns, strict=True))
@@ -160,11 +160,11 @@ class _Composition:
             else state
             for state in self.composer.states
         ]
-        made = problem.maintained_by(self.strategy, states, script, self.composer.variables)
+        made = request.maintained_by(self.strategy, states, script, self.composer.variables)
         return replace(
             made,
             probes=table_probes(lookups),
-            costs=costs(self.composer, problem.statistics),
+            costs=costs(self.composer, request.statistics),
             notes=tuple(dict.fromkeys(self.composer.notes)),
         )
 
@@ -283,7 +283,7 @@ class _Composition:
 
     def _below(self, operator: Operator, reader: Operator) -> Operator:
         """The input of an operator whose result is stored: a cache, or a plan of bags."""
-        if self.problem.cache and _joins(operator):
+        if self.request.cache and _joins(operator):
             return self._once(operator, lambda one: self._cached(one, reader))
         return self._linear(operator, as_bag=True)
 
@@ -389,7 +389,9 @@ def _conditional(plan: Operator) -> dict[Operator, list[frozenset[Column]]]:
     for operator in walk(plan, subqueries=False):
         wanted += conditions(operator)
         if isinstance(operator, Projection):
-            made.update((i.column, i.scalar.references) for i in operator.items if not i.is_kept)
+            made.update(
+                (i.column, i.scalar.references) for i in operator.items if not i.is_unchanged
+            )
         for branch in getattr(operator, "branches", ()):
             for old, new in branch.renamed(operator.columns):
                 made[new] = made.get(new, frozenset()) | {old}

@@ -108,7 +108,7 @@ def slimmed(
         if has_key(top.keys, top.dependencies, by) or have_few(top, by):
             continue
         used = by | _references(flat.items[column] for column in found)
-        apart.append(_named_anew(table, used, [(p, c) for p, c in places if p], composer))
+        apart.append(_renamed(table, used, [(p, c) for p, c in places if p], composer))
         late |= found
     if not apart:
         return None
@@ -156,7 +156,7 @@ def _stored(column: Column, plan: Operator, kept: frozenset[Column]) -> Column |
     return next((one for one in found if one in kept), next(iter(found), None))
 
 
-def _named_anew(
+def _renamed(
     table: Scan,
     columns: frozenset[Column],
     key: Sequence[tuple[Column, Column]],

@@ -30,7 +30,7 @@ from orchestrator.deltascript.plan import (
     MaintenancePlan,
     Partition,
     Partitioning,
-    PlanAnew,
+    Replan,
     StateTable,
 )
 from orchestrator.engine import terms
@@ -223,7 +223,7 @@ class Degrees:
         moves = Selection(changed, filled("x <> y", x=self.base, y=was))
         stays = Selection(changed, filled("x = y", x=self.base, y=was))
         major = self.composer.assign("rebalanced", moves, thresholds)
-        self.composer.steps.append(PlanAnew((major.variable,)))
+        self.composer.steps.append(Replan((major.variable,)))
         minor: list[DiffScan] = []
         for one, values in self.values.items():
             found = [self._strictly(one, values, major)]
@@ -338,7 +338,7 @@ class Degrees:
         upkeep.delete(self._moving(one, FALLS), values.columns)
 
     def end(self, major: str) -> None:
-        """Values that no row has any more go; and PostgreSQL plans anew where `major` holds something."""
+        """Values that no row has any more go; and PostgreSQL plans again where `major` holds something."""
         for one in self.changes:
             self._forget(one)
         # N has doubled or halved: what was planned for was another size.

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.errors import UsageError
-from orchestrator.strategies.request import Problem
+from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.skew.counts import loomis_whitney, path
 from orchestrator.strategies.skew.exponents import Exponents
 from orchestrator.strategies.skew.four_path import four_path
@@ -37,11 +37,11 @@ def uneven(what: str, exponents: Exponents) -> Unsupported:
     return Unsupported(f"{what} has one epsilon for all of its tables", names)
 
 
-def exponents_of(problem: Problem, form: NormalForm) -> Exponents:
+def exponents_of(request: PlanningRequest, form: NormalForm) -> Exponents:
     """What the user says of ε; of a table that is read more than once, each time has its ε."""
     every = {atom.name: atom for atom in form.atoms}
     own: dict[str, Fraction] = {}
-    for name, epsilon in problem.epsilons:
+    for name, epsilon in request.epsilons:
         named = [
             atom.name
             for atom in form.atoms
@@ -55,4 +55,4 @@ def exponents_of(problem: Problem, form: NormalForm) -> Exponents:
                 f" {', '.join(every)}."
             )
         own |= dict.fromkeys(found, epsilon)
-    return Exponents(problem.epsilon, double=problem.double, own=tuple(own.items()))
+    return Exponents(request.epsilon, double=request.double, own=tuple(own.items()))

@@ -3,7 +3,7 @@
 A batch is a set of changes of each relation, and goes through statements over sets:
 
 1. the change of each relation is summed up, and with it the degrees of values change;
-2. the threshold base N follows the size; if it changes, everything is partitioned anew
+2. the threshold base N follows the size; if it changes, everything is partitioned again
    (major rebalancing), else the values are whose degree has left the bounds (minor rebalancing);
 3. each relation's change is divided by the heavy values, and adds to what is listed, to the views
    that are stored, and to its parts.
@@ -35,7 +35,7 @@ from orchestrator.deltascript.plan import (
     StateTable,
     Walk,
 )
-from orchestrator.strategies.request import Problem
+from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.skew.degrees import Degrees, Split, rows_of
 from orchestrator.strategies.skew.hierarchical import UnionPlan, union
 from orchestrator.strategies.skew.plans import exponents_of, parted, uneven
@@ -65,7 +65,7 @@ from orchestrator.strategies.viewtree.tree import View
 NAME = "skew"
 
 
-def plan(problem: Problem) -> MaintenancePlan | Unsupported:
+def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
     """The maintenance plan over heavy and light parts, or why there is none."""
 
     def made(form: NormalForm) -> MaintenancePlan | Unsupported:
@@ -75,41 +75,41 @@ def plan(problem: Problem) -> MaintenancePlan | Unsupported:
                     "only sums and counts are kept in heavy and light parts",
                     str(product.aggregate.call),
                 )
-        static = frozenset(a.name for a in form.atoms if a.scan.table.oid in problem.static)
-        found = union(form.graph, problem.epsilon, static)
-        exponents = exponents_of(problem, form)
+        static = frozenset(a.name for a in form.atoms if a.scan.table.oid in request.static)
+        found = union(form.graph, request.epsilon, static)
+        exponents = exponents_of(request, form)
         if isinstance(found, UnionPlan):
             if exponents.own:
                 return uneven("a hierarchical query", exponents)
-            return Unions(problem, form, found).plan(NAME)
+            return Unions(request, form, found).plan(NAME)
         parts = parted(form.graph, exponents)
         if isinstance(parts, Unsupported):
             return found if form.graph.hierarchical else parts
-        return _Program(problem, form, parts).plan()
+        return _Program(request, form, parts).plan()
 
-    return planned(problem, made)
+    return planned(request, made)
 
 
-def weighed(problem: Problem) -> Weight | None:
+def weighed(request: PlanningRequest) -> Weight | None:
     """What a change costs with parts and without, if the query is a triangle that shows one row.
 
     Where more rows are shown, parts make reading dearer too: who wants that has to ask for it.
     """
-    if problem.plan is None:
+    if request.plan is None:
         return None
-    scans = [one for one in walk(problem.plan.root) if isinstance(one, Scan)]
-    form = normal_form(problem.plan, problem.distinct, problem.types) if len(scans) == 3 else None
+    scans = [one for one in walk(request.plan.root) if isinstance(one, Scan)]
+    form = normal_form(request.plan, request.distinct, request.types) if len(scans) == 3 else None
     if not isinstance(form, NormalForm) or form.groups:
         return None
-    made = triangle(form.graph, exponents_of(problem, form))
-    return weight(problem, form, made) if isinstance(made, SkewPlan) else None
+    made = triangle(form.graph, exponents_of(request, form))
+    return weight(request, form, made) if isinstance(made, SkewPlan) else None
 
 
 class _Program(Propagation):
     """View trees over parts being turned into states and steps."""
 
-    def __init__(self, problem: Problem, form: NormalForm, made: SkewPlan) -> None:
-        super().__init__(problem, form)
+    def __init__(self, request: PlanningRequest, form: NormalForm, made: SkewPlan) -> None:
+        super().__init__(request, form)
         self.made = made
         self.division = {one.atom: one for one in made.divisions}
         self._take_products([one.atom for one in made.divisions])

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.deltascript.plan import Statistics
-from orchestrator.strategies.request import Problem
+from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.skew.triangle import Division, SkewPlan
 from orchestrator.strategies.viewtree.hypergraph import Variables
 from orchestrator.strategies.viewtree.normal import Atom, NormalForm
@@ -62,16 +62,16 @@ heavy, at N^ε = 447, it costs about 620 lookups and rows'
         )
 
 
-def weight(problem: Problem, form: NormalForm, plan: SkewPlan) -> Weight:
+def weight(request: PlanningRequest, form: NormalForm, plan: SkewPlan) -> Weight:
     """What a change of one row costs, if each relation changes as often as it is large."""
-    return _Degrees(problem, form, plan).weight()
+    return _Degrees(request, form, plan).weight()
 
 
 class _Degrees:
     """Degrees of the values of a triangle's variables, as far as statistics tell."""
 
-    def __init__(self, problem: Problem, form: NormalForm, plan: SkewPlan) -> None:
-        self.problem, self.plan = problem, plan
+    def __init__(self, request: PlanningRequest, form: NormalForm, plan: SkewPlan) -> None:
+        self.request, self.plan = request, plan
         self.atoms = {atom.name: atom for atom in form.atoms}
         self.size = sum(self._rows(one.atom) for one in plan.divisions)
 
@@ -141,7 +141,7 @@ class _Degrees:
             yield known.distinct.get(number, known.rows)
 
     def _columns(self, atom: Atom, on: Variables) -> Iterator[tuple[Statistics, int]]:
-        known = self.problem.statistics.get(atom.scan.table.oid, Statistics(0.0))
+        known = self.request.statistics.get(atom.scan.table.oid, Statistics(0.0))
         numbers = {output.column: output.attnum for output in atom.scan.outputs}
         for variable, scalar in atom.binds:
             column = scalar.as_column
@@ -150,4 +150,4 @@ class _Degrees:
 
     def _rows(self, name: str) -> float:
         atom = self.atoms[name]
-        return self.problem.statistics.get(atom.scan.table.oid, Statistics(0.0)).rows
+        return self.request.statistics.get(atom.scan.table.oid, Statistics(0.0)).rows

@@ -27,7 +27,7 @@ from orchestrator.deltascript.plan import (
     Reason,
     Walk,
 )
-from orchestrator.strategies.request import Problem
+from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.skew.degrees import Degrees, rows_of
 from orchestrator.strategies.skew.hierarchical import Division, Tree, UnionPlan, parents
 from orchestrator.strategies.skew.show import drawn
@@ -40,9 +40,9 @@ from orchestrator.strategies.viewtree.tree import View
 class Unions(Propagation):
     """A union of view trees being turned into states and steps."""
 
-    def __init__(self, problem: Problem, form: NormalForm, made: UnionPlan) -> None:
+    def __init__(self, request: PlanningRequest, form: NormalForm, made: UnionPlan) -> None:
         """Starts with no view."""
-        super().__init__(problem, form)
+        super().__init__(request, form)
         self.made = made
         self.parents = parents(made.views)
         self.leaves = [view for view in made.views if not view.children and not view.indicator]

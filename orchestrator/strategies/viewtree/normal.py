@@ -223,7 +223,7 @@ class _Reading:
             computed = {
                 item.column: item.scalar.substitute(defined)
                 for item in operator.items
-                if not item.is_kept
+                if not item.is_unchanged
             }
             return defined | computed
         raise NotModelledError("only joins and selections fit a view tree", operator.label)
@@ -410,7 +410,7 @@ def _above(root: Operator) -> tuple[Grouping | None, dict[Column, Scalar], Scala
         made = {
             item.column: item.scalar.substitute(shown)
             for item in projection.items
-            if not item.is_kept
+            if not item.is_unchanged
         }
         if any(scalar.subqueries for scalar in made.values()):
             raise NotModelledError("an expression has a subquery", projection.label)

@@ -120,14 +120,14 @@ def check(forest: Forest, graph: Hypergraph) -> None:
     twice = sorted({name for name in ends if ends.count(name) > 1})
     unknown = sorted(set(ends) - graph.variables)
     missing = sorted(graph.variables - set(ends))
-    for names, problem in (
+    for names, request in (
         (twice, "has {} more than once"),
         (unknown, "has {}, which the query has not"),
         (missing, "lacks {}"),
     ):
         if names:
             known = ", ".join(sorted(graph.variables))
-            what = problem.format(", ".join(names))
+            what = request.format(", ".join(names))
             raise UsageError(f"The variable order {what}; the query's variables are {known}.")
     for name, schema in graph.edges:
         if schema and not any(schema <= set(path) for path in found):

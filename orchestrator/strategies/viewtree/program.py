@@ -26,7 +26,7 @@ from orchestrator.deltascript.plan import MaintenancePlan, Reason
 from orchestrator.engine import terms
 from orchestrator.engine.diffs import variables
 from orchestrator.errors import UsageError
-from orchestrator.strategies.request import Problem
+from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.viewtree import classes, factors, levels, orders, search, sums
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
 from orchestrator.strategies.viewtree.normal import Atom, NormalForm
@@ -52,23 +52,23 @@ MOST_VARIABLES = 200
 """Variables of one tree, at most: it may be as deep."""
 
 
-def plan(problem: Problem) -> MaintenancePlan | Unsupported:
+def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
     """The maintenance plan by a view tree, or why there is none."""
-    return planned(problem, lambda form: _Program(problem, form).plan())
+    return planned(request, lambda form: _Program(request, form).plan())
 
 
 class _Program(Propagation):
     """One tree being turned into states and steps."""
 
-    def __init__(self, problem: Problem, form: NormalForm) -> None:
-        super().__init__(problem, form)
+    def __init__(self, request: PlanningRequest, form: NormalForm) -> None:
+        super().__init__(request, form)
         graph = form.graph
-        self.forest = _order(graph, form.fds, problem.variable_order, problem.factorized)
-        tree = (nu if problem.factorized else tau)(self.forest, graph)
+        self.forest = _order(graph, form.fds, request.variable_order, request.factorized)
+        tree = (nu if request.factorized else tau)(self.forest, graph)
         updatable = self.atoms.keys() - self.static
-        self.known = levels.Known(self.atoms, problem.statistics)
+        self.known = levels.Known(self.atoms, request.statistics)
         self.tree = with_indicators(composed(tree, graph.free), graph)
-        if not (problem.factorized or problem.factorizable):
+        if not (request.factorized or request.factorizable):
             self.tree = self._flattened(self.tree, updatable)
         self._take_products(
             [v.atoms[0] for v in self.tree.walk() if not v.children and not v.indicator]
@@ -77,10 +77,10 @@ class _Program(Propagation):
         counted = {v for v in self.tree.walk() if v.indicator and v.leaves <= updatable}
         self.stored = materialised(self.tree, updatable) | counted
         self.shown: tuple[View, ...] = ()
-        if problem.factorized or form.having != TRUE:
+        if request.factorized or form.having != TRUE:
             # Groups that HAVING leaves out are kept: they may come back.
             self.shown = (self.tree,)
-            if problem.factorized:
+            if request.factorized:
                 self.shown = enumerated(self.tree, graph.free, whole=bool(self.totals))
             self.stored = (self.stored - {self.tree}).union(self.shown)
         self.found = self._found(updatable)
@@ -113,7 +113,7 @@ class _Program(Propagation):
                 self._add(state, product, content, whole=True)
         made = self._planned(NAME)
         # The size of a change says nothing of what it costs in factors.
-        made = replace(made, applied=tuple(sorted(self.problem.factorizable)))
+        made = replace(made, applied=tuple(sorted(self.request.factorizable)))
         return replace(made, algebra=f"{made.algebra}\n\n{self._drawn()}", reasons=self._why())
 
     def _drawn(self) -> str:
@@ -124,7 +124,7 @@ class _Program(Propagation):
     def _why(self) -> tuple[Reason, ...]:
         graph, fds = self.form.graph, self.form.fds
         found = classes.guarantee(search.cost(self.tree, graph, fds))
-        if self.problem.factorized:
+        if self.request.factorized:
             delay = (
                 "the next row is found in constant time" if graph.free_connex else "read by joins"
             )
@@ -184,7 +184,7 @@ class _Program(Propagation):
                 ]
                 changes = view.leaves <= set(updatable)
                 # What is taken back of a delta in factors would be added apart from it.
-                many = 1 if self.problem.factorizable else FOUND
+                many = 1 if self.request.factorizable else FOUND
                 if changing + changes <= many and all(
                     self.known.is_found(view, keys) for keys in ways
                 ):
@@ -212,7 +212,7 @@ class _Program(Propagation):
         wanted = {
             name
             for name in updatable
-            if self.atoms[name].scan.table.oid in self.problem.factorizable
+            if self.atoms[name].scan.table.oid in self.request.factorizable
         }
         paths = [path for path in factors.paths_of(self.tree) if path[-1].atoms[0] in wanted]
         found = {path[-1] for path in paths if factors.gains(path)}

@@ -33,7 +33,7 @@ from orchestrator.engine.diffs import Bag
 from orchestrator.engine.layout import table_probes
 from orchestrator.engine.leaves import bag_of, reads
 from orchestrator.engine.states import Upkeep, store
-from orchestrator.strategies.request import ColumnType, Problem
+from orchestrator.strategies.request import ColumnType, PlanningRequest
 from orchestrator.strategies.ring import MIXED, MIXED_TYPE
 from orchestrator.strategies.viewtree import covariance, rings, sums
 from orchestrator.strategies.viewtree.covariance import COVARIANCE_TYPE, TRIPLE
@@ -84,12 +84,12 @@ class Content:
 
 
 def planned(
-    problem: Problem, make: Callable[[NormalForm], MaintenancePlan | Unsupported]
+    request: PlanningRequest, make: Callable[[NormalForm], MaintenancePlan | Unsupported]
 ) -> MaintenancePlan | Unsupported:
     """What is made of a query in natural-join normal form, or why there is none."""
-    if problem.plan is None:
-        return problem.unmodelled
-    form = normal_form(problem.plan, problem.distinct, problem.types, problem.rings)
+    if request.plan is None:
+        return request.unmodelled
+    form = normal_form(request.plan, request.distinct, request.types, request.rings)
     if isinstance(form, Unsupported):
         return form
     try:
@@ -101,21 +101,21 @@ def planned(
 class Propagation:
     """Views over the atoms of a query, being turned into states and steps."""
 
-    def __init__(self, problem: Problem, form: NormalForm) -> None:
+    def __init__(self, request: PlanningRequest, form: NormalForm) -> None:
         """Starts with no view."""
-        assert problem.plan is not None
-        self.problem = problem
+        assert request.plan is not None
+        self.request = request
         self.atoms = {atom.name: replace(atom, scan=captured(atom.scan)) for atom in form.atoms}
         self.form = form
         self.composer = Composer(
-            problem.sources, used_symbols(problem.plan.root), problem.types, problem.static
+            request.sources, used_symbols(request.plan.root), request.types, request.static
         )
         for column, _ in form.groups:
             if column.symbol not in self.composer.types and column.type == "text":
                 # Made by the normal form, to tell rows apart by how their values look.
                 self.composer.symbols.fresh(column.symbol)
                 self.composer.types[column.symbol] = ColumnType("text", comparable=True)
-        self.static = {a.name for a in form.atoms if a.scan.table.oid in problem.static}
+        self.static = {a.name for a in form.atoms if a.scan.table.oid in request.static}
         self.defined: dict[View, Relation] = {}
         self.states: dict[View, StateScan] = {}
         self.probes: dict[str, list[frozenset[str]]] = {}
@@ -144,7 +144,7 @@ class Propagation:
             for state in self.composer.states
         ]
         script = (*reads(self.composer), *self.composer.steps)
-        made = self.problem.maintained_by(name, states, script, self.composer.variables)
+        made = self.request.maintained_by(name, states, script, self.composer.variables)
         lookups = (lookup for one in self.composer.loops.values() for lookup in probes(one))
         return replace(made, probes=table_probes(list(dict.fromkeys(lookups))))
 
@@ -162,7 +162,7 @@ class Propagation:
         return tuple(name for column, name in scan.outputs if column.type in types)
 
     def _kept(self, product: Product, leaves: Sequence[str]) -> Kept:
-        types, column = self.problem.types, product.aggregate.column
+        types, column = self.request.types, product.aggregate.column
         argument = types.get(f"{column.symbol}()")
         result = types.get(column.symbol)
         not_null = frozenset(
@@ -172,7 +172,7 @@ class Propagation:
         def always(factor: Scalar) -> bool:
             return never_null(factor, not_null)
 
-        ring = self.problem.rings.get(product.aggregate.function)
+        ring = self.request.rings.get(product.aggregate.function)
         if product.aggregate.function == COVARIANCE and result and result.name == MIXED_TYPE:
             ring = MIXED
         if ring is not None:
@@ -383,7 +383,7 @@ class Propagation:
         names = Symbols()
         called = [
             (item.column, Column(names.fresh(column.name)))
-            for item, column in zip(shown, self.problem.columns, strict=True)
+            for item, column in zip(shown, self.request.columns, strict=True)
         ]
         called += [
             (item.column, Column(names.fresh(f"idivm_{name}")))
@@ -391,7 +391,7 @@ class Propagation:
         ]
         query = self.composer.query(terms.renamed(rows, called), [new for _, new in called])
         hidden = tuple(new.symbol for _, new in called[len(shown) :])
-        self.composer.states.append(StateView(CONTENT, self.problem.columns, hidden, query))
+        self.composer.states.append(StateView(CONTENT, self.request.columns, hidden, query))
 
     def _content(self, root: Relation) -> Content:
         """Stores the root with what the view shows."""

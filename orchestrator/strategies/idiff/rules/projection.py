@@ -65,7 +65,7 @@ def _(operator: Projection, inputs: tuple[Bag | None, ...], composer: Composer) 
 def _visible(operator: Projection, ids: tuple[Column, ...]) -> list[tuple[Column, Column]]:
     """IDs of the input, and the columns of the result that hold them or what equals them."""
     shown = set(operator.columns)
-    names = {item.scalar.as_column: item.column for item in operator.items if not item.is_kept}
+    names = {item.scalar.as_column: item.column for item in operator.items if not item.is_unchanged}
     pairs = []
     for column in ids:
         if column in shown:

@@ -37,7 +37,7 @@ from orchestrator.strategies.idiff.rules.base import bag, change, has_rule
 from orchestrator.strategies.idiff.rules.stored import maintain
 
 MOST = 500_000
-"""A change of more derivations is not carried on: all of them are found anew."""
+"""A change of more derivations is not carried on: all of them are found again."""
 
 FEW = 1_000
 """The same where a circle may carry derivations round for ever that cancel each other: a table

@@ -324,7 +324,7 @@ used_columns(Query *query, Relation table, Oid *source_relation, AttrNumber *att
 		attnum = var->varattno;
 		if (*source_relation != RelationGetRelid(table))
 		{
-			/* Columns of partitions and heirs have the names of those above, and other numbers. */
+			/* Columns of partitions and inheritance children have the names of those above, and other numbers. */
 			char	   *name = get_attname(*source_relation, attnum, true);
 
 			attnum = name == NULL ? InvalidAttrNumber : get_attnum(RelationGetRelid(table), name);
