@@ -79,7 +79,7 @@ class Process:
     todo: tuple[Step, ...] = ()
     held: frozenset[tuple[Lock, str]] = frozenset()
     open: int = 0
-    due: frozenset[str] = frozenset()
+    affected: frozenset[str] = frozenset()
     later: frozenset[str] = frozenset()
     fixed: frozenset[int] | None = None
     savepoint: tuple[object, ...] | None = None
@@ -129,7 +129,7 @@ class Model:
             case ("write", table, row, *nested):
                 return (("lock", ("table", table), "RX"), ("enter", table, row, *nested))
             case ("enter", table, row, *nested):
-                first = self.rules.eager_lock and self._pending(state, table, "eager")
+                first = self.rules.eager_lock and self._affected(state, table, "eager")
                 return (
                     *([("lock", ("eager",), "X")] if first else []),
                     ("begin",),
@@ -187,7 +187,7 @@ class Model:
         eager = [
             table
             for table in tables
-            if self.rules.eager_lock and self._pending(state, table, "eager")
+            if self.rules.eager_lock and self._affected(state, table, "eager")
         ]
         turn: list[tuple[Lock, str]] = [(("eager",), "X")] if eager else []
         return [*turn, *((("table", table), "RX" if table in eager else "S") for table in tables)]
@@ -195,7 +195,7 @@ class Model:
     def _mode(self, state: State, name: object) -> str:
         return dict(state.modes)[str(name)]
 
-    def _pending(self, state: State, table: object, mode: str) -> frozenset[str]:
+    def _affected(self, state: State, table: object, mode: str) -> frozenset[str]:
         return frozenset(n for n, m in state.modes if m == mode and str(table) in self.tables[n])
 
     # Locks -------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ class Model:
                 saved = (
                     process.held,
                     process.open,
-                    process.due,
+                    process.affected,
                     process.later,
                     state.numbers,
                     state.drafts,
@@ -337,12 +337,14 @@ class Model:
         return (*locks, *(("bring", name) for name in names))
 
     def _ended_statement(self, state: State, process: Process, table: str) -> Process:
-        due = process.due | self._pending(state, table, "eager")
-        later = process.later | self._pending(state, table, "on_commit")
-        process = replace(process, open=process.open - 1, due=due, later=later)
+        affected = process.affected | self._affected(state, table, "eager")
+        later = process.later | self._affected(state, table, "on_commit")
+        process = replace(process, open=process.open - 1, affected=affected, later=later)
         if process.open and self.rules.counts_open:
             return process
-        return replace(process, due=frozenset(), todo=(*self._bring(sorted(due)), *process.todo))
+        return replace(
+            process, affected=frozenset(), todo=(*self._bring(sorted(affected)), *process.todo)
+        )
 
     def content(self, state: State, name: str, who: int = -1) -> Content:
         """What a view holds, for a transaction or for everybody."""
@@ -395,8 +397,8 @@ class Model:
 
     def _rolled_back(self, state: State, who: int, process: Process) -> State:
         assert process.savepoint is not None
-        held, opened, due, later, numbers, drafts = process.savepoint
-        process = replace(process, held=held, open=opened, due=due, later=later)  # type: ignore[arg-type]
+        held, opened, affected, later, numbers, drafts = process.savepoint
+        process = replace(process, held=held, open=opened, affected=affected, later=later)  # type: ignore[arg-type]
         log = tuple(c for c in state.log if c.txn != who or c.number <= numbers)  # type: ignore[operator]
         mine = tuple(one for one in drafts if one[0] == who)  # type: ignore[attr-defined]
         others = tuple(one for one in state.drafts if one[0] != who)

@@ -257,13 +257,16 @@ def _add_common(sub: argparse.ArgumentParser) -> None:
 
 
 def _measure(options: argparse.Namespace) -> int:
-    """Runs the module of the verb's name: its `run` takes the options by their names."""
+    """Run the module or package of the verb's name: its `run` takes the options by their names."""
     from orchestrator.bench import plot
     from orchestrator.bench.report import plot as plot_bars
     from orchestrator.bench.report import progress, show
     from orchestrator.errors import UsageError
 
-    run = import_module(f"orchestrator.bench.{options.bench}").run
+    module = import_module(f"orchestrator.bench.{options.bench}")
+    if hasattr(module, "__path__"):
+        module = import_module(f"{module.__name__}.run")
+    run = module.run
     wanted = inspect.signature(run).parameters
     if options.dsn and "dsn" not in wanted:
         raise UsageError("This run takes no server but its own: leave --dsn out.")

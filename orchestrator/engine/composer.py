@@ -38,12 +38,12 @@ from orchestrator.deltascript.plan import (
     Step,
 )
 from orchestrator.engine.access import Lookup, Loop, loops
+from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.diffs import Bag, Diff, variables
 from orchestrator.engine.minimize import Held, minimized
 from orchestrator.engine.prune_outputs import pruned
 from orchestrator.engine.terms import renamed, same
 from orchestrator.sqltext import fitted_name
-from orchestrator.strategies.request import ColumnType
 
 Part: TypeAlias = tuple[int | Column | Scalar, Operator]
 """A part of a bag: the sign of its rows, and a plan."""

@@ -22,7 +22,7 @@ from orchestrator.deltascript.leaves import DiffScan
 
 
 @dataclass(frozen=True)
-class Minus:
+class Delete:
     """Δ-(Ī'): the rows with these values of some of their IDs go.
 
     It may name rows that never were. Rows that it names and that are there afterwards are among
@@ -67,13 +67,13 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Plus:
+class Insert:
     """Δ+(Ā): whole rows, which are there afterwards, and perhaps were before."""
 
     plan: Operator
 
 
-Diff: TypeAlias = Minus | Update | Plus
+Diff: TypeAlias = Delete | Update | Insert
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.traversal import walk
-from orchestrator.strategies.request import ColumnType
+from orchestrator.engine.column_types import ColumnType
 
 EXACT = frozenset(
     {
@@ -40,7 +40,7 @@ def look_alike(columns: Iterable[Column], types: Mapping[str, ColumnType]) -> tu
     >>> free, day = Column("rate", "numeric", "numeric_ops 1700"), Column("day", "date", exact=True)
     >>> [str(column) for column in look_alike([declared, free, day], {})]
     ['rate']
-    >>> look_alike([free], {"rate": ColumnType("numeric", True, places=2)})
+    >>> look_alike([free], {"rate": ColumnType("numeric", True, scale=2)})
     ()
     """
     return tuple(column for column in columns if not _is_exact(column, types.get(column.symbol)))
@@ -53,7 +53,7 @@ def _is_exact(column: Column, known: ColumnType | None) -> bool:
         return True
     if known is None:
         return False
-    return known.name in EXACT or known.places is not None or known.plain
+    return known.name in EXACT or known.scale is not None or known.plain
 
 
 def _is_plain(column: Column) -> bool:

@@ -36,7 +36,7 @@ from orchestrator.deltascript.plan import (
     Step,
 )
 from orchestrator.engine.composer import Composer, Part, fields_of
-from orchestrator.engine.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.engine.diffs import Bag, Delete, Diff, Insert, Update
 from orchestrator.engine.terms import same
 
 
@@ -63,8 +63,8 @@ class _Changes:
 
     def diffs(self) -> Iterator[Diff]:
         """As facts about the leaf's rows."""
-        yield Minus(self.side(self.minus, "old", self.ids), self.ids)
-        yield Plus(self.side(self.plus, "new", self.fields))
+        yield Delete(self.side(self.minus, "old", self.ids), self.ids)
+        yield Insert(self.side(self.plus, "new", self.fields))
         rest = [column for column in self.fields if column not in self.ids]
         for variable, touched in self.updates:
             before = {column: self.composer.fresh(column) for column in rest}

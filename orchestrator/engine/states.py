@@ -32,7 +32,7 @@ from orchestrator.deltascript.plan import (
     pairs_of,
 )
 from orchestrator.engine.composer import Changes, Composer
-from orchestrator.engine.diffs import Bag, Diff, Minus, Plus, Update, variables
+from orchestrator.engine.diffs import Bag, Delete, Diff, Insert, Update, variables
 from orchestrator.engine.distinguishable import EXACT, image, look_alike
 from orchestrator.engine.prune_outputs import pruned
 from orchestrator.engine.terms import renamed
@@ -160,7 +160,7 @@ class Upkeep:
         plan = self.composer.stored[self.state.role]
         own = {c for one in walk(plan) if isinstance(one, Scan) for c in one.columns}
         for diff in diffs:
-            if isinstance(diff, Minus):
+            if isinstance(diff, Delete):
                 self.delete(diff.plan, diff.ids)
         for diff in diffs:
             if isinstance(diff, Update) and diff.touched:
@@ -169,7 +169,7 @@ class Upkeep:
                 before = {c: old for c, old in diff.before.items() if c in touched and c in own}
                 self.update(diff.plan, diff.ids, sets, before=before)
         for diff in diffs:
-            if isinstance(diff, Plus):
+            if isinstance(diff, Insert):
                 self.insert(diff.plan)
 
     def apply_bag(self, changed: Bag) -> None:

@@ -24,10 +24,11 @@ from orchestrator.deltascript.plan import (
     StateTable,
     Statistics,
 )
+from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.leaves import relevant
 from orchestrator.strategies.idiff import compose, rules
 from orchestrator.strategies.idiff.rules.base import propagate
-from orchestrator.strategies.request import ColumnType, PlanningRequest
+from orchestrator.strategies.request import PlanningRequest
 
 SOURCES = (
     Source(

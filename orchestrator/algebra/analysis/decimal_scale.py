@@ -23,7 +23,7 @@ _DECLARED = re.compile(r"numeric\(\d+(?:,(-?\d+))?\)")
 INTEGERS = ("smallint", "integer", "bigint")
 
 
-def places(scalar: Scalar, known: Mapping[str, int]) -> int | None:
+def scale(scalar: Scalar, known: Mapping[str, int]) -> int | None:
     """The places that all values of an expression show, given those of columns by their symbols.
 
     Integers count as numbers that show none.
@@ -31,7 +31,7 @@ def places(scalar: Scalar, known: Mapping[str, int]) -> int | None:
     >>> from orchestrator.algebra.columns import Column
     >>> price, rate = Column("price", "numeric(15,2)"), Column("rate", "numeric(4,3)")
     >>> def of(text):
-    ...     return places(Scalar.read(text, [price, rate]), {"price": 2, "rate": 3})
+    ...     return scale(Scalar.read(text, [price, rate]), {"price": 2, "rate": 3})
     >>> of("price * ((1)::numeric - rate)"), of("price / rate"), of("round((price * rate), 1)")
     (5, None, 1)
     >>> of("CASE WHEN (rate > 1) THEN price ELSE (0)::numeric END"), of("COALESCE(price, 0.00)")

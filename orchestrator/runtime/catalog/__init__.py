@@ -16,11 +16,11 @@ from orchestrator.deltascript.capture import Captured, Layout
 from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.deltascript.names import SourceNames
 from orchestrator.deltascript.plan import Initialised, Source, SourceColumn
+from orchestrator.engine.column_types import ColumnType
 from orchestrator.errors import NotFoundError, RightsError
 from orchestrator.runtime.catalog import ascii_json
 from orchestrator.runtime.errors import near_miss
 from orchestrator.runtime.search_path import path_of, users_path
-from orchestrator.strategies.request import ColumnType
 from orchestrator.strategies.ring import Ring
 
 OWN_SCHEMAS = ("idivm", "idivm_def", "idivm_load", "idivm_log", "idivm_state")
@@ -789,7 +789,7 @@ def column_types(
     ).fetchall()
     known = {oid: ColumnType(*facts) for oid, *facts in rows}
     return {
-        symbol: replace(known[oid], places=places.get(symbol))
+        symbol: replace(known[oid], scale=places.get(symbol))
         for symbol, oid in oids.items()
         if oid in known
     }

@@ -23,7 +23,7 @@ from orchestrator.algebra import (
     dialect,
     printer,
 )
-from orchestrator.algebra.analysis.decimal_scale import INTEGERS, MOST, places
+from orchestrator.algebra.analysis.decimal_scale import INTEGERS, MOST, scale
 from orchestrator.algebra.ids import infer_ids
 from orchestrator.algebra.lowering import lower
 from orchestrator.algebra.operators.cte_scan import CteScan
@@ -40,6 +40,7 @@ from orchestrator.deltascript.plan import (
     SourceColumn,
     Statistics,
 )
+from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.distinguishable import has_own_collations
 from orchestrator.errors import RightsError, UnsupportedError, UsageError
 from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
@@ -52,7 +53,7 @@ from orchestrator.runtime.catalog import costs as catalog_costs
 from orchestrator.runtime.installation.cascades import as_captured
 from orchestrator.strategies import recompute
 from orchestrator.strategies.choose import choose
-from orchestrator.strategies.request import ColumnType, PlanningRequest
+from orchestrator.strategies.request import PlanningRequest
 
 PINNED = (
     "DateStyle",
@@ -355,7 +356,7 @@ def _arguments(grouping: Grouping) -> dict[str, Scalar]:
 
 def _infer_scale(operators: Iterable[Operator], types: dict[str, ColumnType]) -> None:
     """Adds of what operators compute how many places it shows; inputs come first."""
-    known = {symbol: one.places for symbol, one in types.items() if one.places is not None}
+    known = {symbol: one.scale for symbol, one in types.items() if one.scale is not None}
     known |= {symbol: 0 for symbol, one in types.items() if one.name in INTEGERS}
     for operator in operators:
         computed: dict[str, Scalar] = {}
@@ -367,10 +368,10 @@ def _infer_scale(operators: Iterable[Operator], types: dict[str, ColumnType]) ->
             computed = _arguments(operator)
         for symbol, scalar in computed.items():
             if symbol in types and types[symbol].name == "numeric" and symbol not in known:
-                found = places(scalar, known)
+                found = scale(scalar, known)
                 if found is not None:
                     known[symbol] = found
-                    types[symbol] = replace(types[symbol], places=found)
+                    types[symbol] = replace(types[symbol], scale=found)
 
 
 def _describe(

@@ -19,7 +19,7 @@ from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, disjunction, filled, unwrapped
 from orchestrator.engine.composer import Composer
-from orchestrator.engine.diffs import Diff, Minus, Plus, Update
+from orchestrator.engine.diffs import Delete, Diff, Insert, Update
 from orchestrator.strategies.idiff.rules.base import rows_after
 
 _GROWN, _SHRUNK, _MOVED = (f"((later {sign} earlier) IS NOT TRUE)" for sign in ("<=", ">=", "="))
@@ -111,8 +111,8 @@ def turned(
     entered = replace(update, plan=comes.rows(update.plan, held_not, holds))
     return (
         replace(update, plan=ANY.rows(update.plan, held, holds)),
-        Minus(goes.rows(update.plan, held, holds_not), update.ids),
-        Plus(rows_after(rows, entered, composer)),
+        Delete(goes.rows(update.plan, held, holds_not), update.ids),
+        Insert(rows_after(rows, entered, composer)),
     )
 
 

@@ -27,8 +27,8 @@ from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.predicates import facts
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled, unwrapped
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
+from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.distinguishable import EXACT
-from orchestrator.strategies.request import ColumnType
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
 
 COVARIANCE = "idivm.covar"

@@ -28,12 +28,13 @@ from orchestrator.deltascript.leaves import StateScan, captured
 from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, StateTable, StateView
 from orchestrator.engine import terms
 from orchestrator.engine.access import probes
+from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag
 from orchestrator.engine.layout import table_probes
 from orchestrator.engine.leaves import bag_of, reads
 from orchestrator.engine.states import Upkeep, store
-from orchestrator.strategies.request import ColumnType, PlanningRequest
+from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.ring import MIXED, MIXED_TYPE
 from orchestrator.strategies.viewtree import covariance, rings, sums
 from orchestrator.strategies.viewtree.covariance import COVARIANCE_TYPE, TRIPLE

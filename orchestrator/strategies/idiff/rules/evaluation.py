@@ -21,7 +21,7 @@ from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.passes.complete_orders import refuse_open
 from orchestrator.engine.composer import Composer
-from orchestrator.engine.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.engine.diffs import Bag, Delete, Diff, Insert, Update
 from orchestrator.engine.terms import shown
 from orchestrator.strategies.idiff.rules.base import (
     bag,
@@ -39,10 +39,10 @@ def _(operator: Evaluation, position: int, diff: Diff, composer: Composer) -> tu
         refuse_open(operator.left_open)
     if position > 0:
         return _affected(operator, position, composer)
-    if isinstance(diff, Minus):
+    if isinstance(diff, Delete):
         return (diff,)
-    if isinstance(diff, Plus):
-        return (Plus(replace(operator, input=diff.plan)),)
+    if isinstance(diff, Insert):
+        return (Insert(replace(operator, input=diff.plan)),)
     if not operator.mentions & diff.touched:
         return (diff.passed_on(),)
     if operator.single:
@@ -51,7 +51,7 @@ def _(operator: Evaluation, position: int, diff: Diff, composer: Composer) -> tu
         plan = composer.assign("evaluated", made, made.columns)
         return (replace(wide, plan=plan, touched=wide.touched | set(operator.plan.columns)),)
     rows = rows_after(operator.input, diff, composer)
-    return (Minus(diff.plan, diff.ids), Plus(replace(operator, input=rows)))
+    return (Delete(diff.plan, diff.ids), Insert(replace(operator, input=rows)))
 
 
 @change.register
@@ -76,7 +76,7 @@ def _affected(operator: Evaluation, position: int, composer: Composer) -> tuple[
     affected = composer.assign("affected", Distinct(_united(matching, ids)), ids)
     found = shown(composer.identify(affected, rows, ids), rows.columns)
     if not operator.single:
-        return (Minus(affected, ids), Plus(replace(operator, input=found)))
+        return (Delete(affected, ids), Insert(replace(operator, input=found)))
     fresh = composer.assign(
         "evaluated", replace(operator, input=found), (*rows.columns, *operator.plan.columns)
     )

@@ -19,6 +19,7 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.predicates import never_null
 from orchestrator.algebra.scalar import Scalar, disjunction, filled
 from orchestrator.deltascript.leaves import StateScan
+from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag
 from orchestrator.engine.distinguishable import look_alike
@@ -27,7 +28,6 @@ from orchestrator.engine.representatives import Looks, compute_again, looks_of
 from orchestrator.engine.states import Upkeep, store
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain, not_added
-from orchestrator.strategies.request import ColumnType
 
 _BOOLEAN = {"bool_and": ("NOT a", "= 0"), "every": ("NOT a", "= 0"), "bool_or": ("a", "> 0")}
 """Which rows count, and what their number must be."""
@@ -220,7 +220,7 @@ def _kept(
             return Kept(aggregate, argument, (count, total, square), value)
         value = "sum::numeric / n::numeric" if function == "avg" else "sum"
         return Kept(aggregate, argument, (count, total), f"CASE WHEN n > 0 THEN {value} END")
-    if type_.places is not None:
+    if type_.scale is not None:
         # A sum of such numbers shows as many places. They are never infinite.
         number = "a <> 'NaN'::numeric"
         total = part("sum", _grown("a", number), _difference(number))

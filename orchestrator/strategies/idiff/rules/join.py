@@ -21,7 +21,7 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import TRUE, Scalar, filled
 from orchestrator.engine.access import Lookup, Rows
 from orchestrator.engine.composer import Composer, Part
-from orchestrator.engine.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.engine.diffs import Bag, Delete, Diff, Insert, Update
 from orchestrator.strategies.idiff.rules.base import (
     change,
     conditions,
@@ -35,20 +35,20 @@ from orchestrator.strategies.idiff.threshold_crossings import turned, turns
 
 @propagate.register
 def _(operator: Join, position: int, diff: Diff, composer: Composer) -> tuple[Diff, ...]:
-    def joined(rows: Operator) -> Plus:
+    def joined(rows: Operator) -> Insert:
         sides = [rows if n == position else child for n, child in enumerate(operator.children)]
-        return Plus(operator.with_children(tuple(sides)))
+        return Insert(operator.with_children(tuple(sides)))
 
-    if isinstance(diff, Minus):
+    if isinstance(diff, Delete):
         return (diff,)
-    if isinstance(diff, Plus):
+    if isinstance(diff, Insert):
         return (joined(diff.plan),)
     if not operator.condition.references & diff.touched:
         return (diff.passed_on(),)
     if frozenset() in operator.children[position].keys:
         return _turned(operator, position, diff, composer)
     rows = rows_after(operator.children[position], diff, composer)
-    return (Minus(diff.plan, diff.ids), joined(rows))
+    return (Delete(diff.plan, diff.ids), joined(rows))
 
 
 def _turned(operator: Join, position: int, diff: Update, composer: Composer) -> tuple[Diff, ...]:
@@ -77,7 +77,7 @@ def _turned(operator: Join, position: int, diff: Update, composer: Composer) -> 
             composer.lookups.append(Lookup(atom, (comes.by,)))
     stays, gone, come = turned(pairs, operator.condition, wide, composer, comes, goes)
     # Few turn: what is above is asked of these alone.
-    return stays, gone, Plus(composer.assign("turned", come.plan, pairs.columns))
+    return stays, gone, Insert(composer.assign("turned", come.plan, pairs.columns))
 
 
 @change.register

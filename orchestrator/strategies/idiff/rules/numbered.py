@@ -19,6 +19,7 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.deltascript.leaves import StateScan
+from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag
 from orchestrator.engine.states import Upkeep, store
@@ -26,7 +27,6 @@ from orchestrator.engine.terms import shown
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.recursive import changes_of_recursion
 from orchestrator.strategies.idiff.rules.stored import is_whole, maintain
-from orchestrator.strategies.request import ColumnType
 
 
 @is_whole.register

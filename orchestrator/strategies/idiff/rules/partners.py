@@ -29,7 +29,7 @@ from orchestrator.algebra.operators.semijoin import Semijoin
 from orchestrator.algebra.scalar import FALSE, Scalar, conjunction, filled
 from orchestrator.algebra.traversal import walk
 from orchestrator.engine.composer import Composer
-from orchestrator.engine.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.engine.diffs import Bag, Delete, Diff, Insert, Update
 from orchestrator.engine.recompute_parts import without
 from orchestrator.engine.terms import shown
 from orchestrator.strategies.idiff.rules.base import bag, conditions, propagate, rows_after
@@ -49,12 +49,12 @@ def _(operator: Binary, position: int, diff: Diff, composer: Composer) -> tuple[
         # A row whose IDs are all NULL cannot be told from padding.
     if position == 1:
         return _affected(operator, composer)
-    if isinstance(diff, Minus):
+    if isinstance(diff, Delete):
         return (diff,)
-    if isinstance(diff, Plus):
-        return (Plus(replace(operator, left=diff.plan)),)
+    if isinstance(diff, Insert):
+        return (Insert(replace(operator, left=diff.plan)),)
     rows = rows_after(operator.left, diff, composer)
-    return (Minus(diff.plan, diff.ids), Plus(replace(operator, left=rows)))
+    return (Delete(diff.plan, diff.ids), Insert(replace(operator, left=rows)))
 
 
 def _affected(operator: Binary, composer: Composer) -> tuple[Diff, ...]:
@@ -74,7 +74,7 @@ def _affected(operator: Binary, composer: Composer) -> tuple[Diff, ...]:
         return _with_partners(operator, affected, rows, composer)
     if _has_pairs_by_id(operator):
         return _pairs_and_padding(operator, changed, affected, rows, composer)
-    return (Minus(affected, ids), Plus(replace(operator, left=rows)))
+    return (Delete(affected, ids), Insert(replace(operator, left=rows)))
 
 
 def _net(operator: Binary, changed: Bag, composer: Composer) -> Operator | None:
@@ -98,7 +98,7 @@ def _with_partners(
     """Of the affected rows those go that are not in the result afterwards; no other is rewritten."""
     ids = ids_of(operator.left)
     fresh = composer.assign("partnered", replace(operator, left=rows), rows.columns)
-    return (Minus(without(affected, fresh, ids, composer), ids), Plus(fresh))
+    return (Delete(without(affected, fresh, ids, composer), ids), Insert(fresh))
 
 
 def _has_pairs_by_id(operator: LeftJoin) -> bool:
@@ -129,10 +129,10 @@ def _pairs_and_padding(
     same = {column: Scalar.column(became[column]) for column in right.columns}
     lone = Antisemijoin(rows, other, condition.substitute(same))
     return (
-        Minus(shown(goes, right_ids), right_ids),
-        Minus(shown(LeftJoin(affected, right, FALSE), ids), ids),
-        Plus(shown(Join(left, comes, condition), operator.columns)),
-        Plus(LeftJoin(lone, right, FALSE)),
+        Delete(shown(goes, right_ids), right_ids),
+        Delete(shown(LeftJoin(affected, right, FALSE), ids), ids),
+        Insert(shown(Join(left, comes, condition), operator.columns)),
+        Insert(LeftJoin(lone, right, FALSE)),
     )
 
 

@@ -13,18 +13,18 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.scalar import Scalar
 from orchestrator.engine.composer import Composer
-from orchestrator.engine.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.engine.diffs import Bag, Delete, Diff, Insert, Update
 from orchestrator.engine.terms import renamed
 from orchestrator.strategies.idiff.rules.base import change, propagate, widened
 
 
 @propagate.register
 def _(operator: Projection, position: int, diff: Diff, composer: Composer) -> tuple[Diff, ...]:
-    if isinstance(diff, Plus):
-        return (Plus(Projection(diff.plan, operator.items)),)
+    if isinstance(diff, Insert):
+        return (Insert(Projection(diff.plan, operator.items)),)
     ids = _visible(operator, diff.ids)
-    if isinstance(diff, Minus):
-        return (Minus(renamed(diff.plan, ids), tuple(new for _, new in ids)),)
+    if isinstance(diff, Delete):
+        return (Delete(renamed(diff.plan, ids), tuple(new for _, new in ids)),)
     reached = [item for item in operator.items if item.scalar.references & diff.touched]
     if not reached:
         return ()

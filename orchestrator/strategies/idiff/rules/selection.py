@@ -15,7 +15,7 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import filled
 from orchestrator.engine.composer import Composer
-from orchestrator.engine.diffs import Bag, Diff, Minus, Plus
+from orchestrator.engine.diffs import Bag, Delete, Diff, Insert
 from orchestrator.strategies.idiff.rules.base import change, conditions, propagate, rows_after
 from orchestrator.strategies.idiff.threshold_crossings import turned
 
@@ -23,21 +23,21 @@ from orchestrator.strategies.idiff.threshold_crossings import turned
 @propagate.register
 def _(operator: Selection, position: int, diff: Diff, composer: Composer) -> tuple[Diff, ...]:
     condition = operator.condition
-    if isinstance(diff, Minus):
+    if isinstance(diff, Delete):
         return (diff,)
-    if isinstance(diff, Plus):
-        return (Plus(Selection(diff.plan, condition)),)
+    if isinstance(diff, Insert):
+        return (Insert(Selection(diff.plan, condition)),)
     if not condition.references & diff.touched:
         return (diff.passed_on(),)
     reads = condition.references
     if not diff.known_after(reads):
         rows = rows_after(operator.input, diff, composer)
-        return (Minus(diff.plan, diff.ids), Plus(Selection(rows, condition)))
+        return (Delete(diff.plan, diff.ids), Insert(Selection(rows, condition)))
     if not diff.known_before(reads):
         stays = Selection(diff.plan, condition)
         leaves = Selection(diff.plan, filled("(x) IS NOT TRUE", x=condition))
         rows = rows_after(operator.input, replace(diff, plan=stays), composer)
-        return (replace(diff, plan=stays), Minus(leaves, diff.ids), Plus(rows))
+        return (replace(diff, plan=stays), Delete(leaves, diff.ids), Insert(rows))
     return turned(operator.input, condition, diff, composer)
 
 

@@ -11,7 +11,7 @@ from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import Scalar
 from orchestrator.engine.composer import Composer, Part
-from orchestrator.engine.diffs import Bag, Diff, Minus, Plus, Update
+from orchestrator.engine.diffs import Bag, Delete, Diff, Insert, Update
 from orchestrator.engine.terms import renamed
 from orchestrator.strategies.idiff.rules.base import change, propagate
 
@@ -20,14 +20,14 @@ from orchestrator.strategies.idiff.rules.base import change, propagate
 def _(operator: UnionAll, position: int, diff: Diff, composer: Composer) -> tuple[Diff, ...]:
     branch = operator.branches[position]
     pairs = list(branch.renamed(operator.outputs))
-    if isinstance(diff, Plus):
-        return (Plus(renamed(diff.plan, pairs)),)
+    if isinstance(diff, Insert):
+        return (Insert(renamed(diff.plan, pairs)),)
     ids = [(column, _place(branch, operator, column)) for column in diff.ids]
     numbered = [] if operator.tag is None else [_numbered(operator.tag, position)]
     named = tuple(new for _, new in ids) + tuple(item.column for item in numbered)
     items = [Item(new, Scalar.column(old)) for old, new in ids] + numbered
-    if isinstance(diff, Minus):
-        return (Minus(Projection(diff.plan, tuple(items)), named),)
+    if isinstance(diff, Delete):
+        return (Delete(Projection(diff.plan, tuple(items)), named),)
     before = {column: column for column in named}
     touched = set()
     for old, new in pairs:
