@@ -244,7 +244,9 @@ def test_what_is_missing_to_build_capture_in_c_is_named(
     embed: Embed, module: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CC", "/bin/false")
-    with pytest.raises(ServerError, match=r"idivm\.c could not be compiled, /bin/false says"):
+    with pytest.raises(
+        ServerError, match=r"idivm_capture\.c could not be compiled, /bin/false says"
+    ):
         embed().add_module()
     monkeypatch.delenv("CC")
     monkeypatch.setenv("PATH", "")

@@ -256,6 +256,15 @@ def _add_common(sub: argparse.ArgumentParser) -> None:
     _add_plot(sub)
 
 
+def measurement(name: str) -> Callable[..., Any]:
+    """Return the function `run` of the module of this name, or of the module `run` in its package."""
+    module = import_module(f"orchestrator.bench.{name}")
+    if hasattr(module, "__path__"):
+        module = import_module(f"{module.__name__}.run")
+    run: Callable[..., Any] = module.run
+    return run
+
+
 def _measure(options: argparse.Namespace) -> int:
     """Run the module or package of the verb's name: its `run` takes the options by their names."""
     from orchestrator.bench import plot
@@ -263,10 +272,7 @@ def _measure(options: argparse.Namespace) -> int:
     from orchestrator.bench.report import progress, show
     from orchestrator.errors import UsageError
 
-    module = import_module(f"orchestrator.bench.{options.bench}")
-    if hasattr(module, "__path__"):
-        module = import_module(f"{module.__name__}.run")
-    run = module.run
+    run = measurement(options.bench)
     wanted = inspect.signature(run).parameters
     if options.dsn and "dsn" not in wanted:
         raise UsageError("This run takes no server but its own: leave --dsn out.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.bench.fivm import run
+from orchestrator.bench.fivm.run import run
 from orchestrator.bench.plot import draw_fivm
 
 

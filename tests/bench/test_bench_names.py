@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import inspect
 from dataclasses import replace
-from importlib import import_module
 
 import psycopg
 import pytest
@@ -46,7 +45,7 @@ VERBS = [
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_option_reaches_the_measurement(verb: str) -> None:
     options = vars(parser().parse_args([verb])).keys() - COMMON - {"run", "bench", "plot"}
-    wanted = inspect.signature(import_module(f"orchestrator.bench.{verb}").run).parameters
+    wanted = inspect.signature(names.measurement(verb)).parameters
     assert options <= set(wanted)
 
 

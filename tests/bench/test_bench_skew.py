@@ -7,7 +7,8 @@ from fractions import Fraction
 import pytest
 
 from orchestrator.bench.plot import draw_skew
-from orchestrator.bench.skew import counts, cycles, pairs, run, streams
+from orchestrator.bench.skew import counts, cycles, pairs, streams
+from orchestrator.bench.skew.run import run
 from orchestrator.errors import UsageError
 
 
