@@ -1,0 +1,166 @@
+"""Queries on relations by name: what they are, whose they are, and who may read them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from psycopg import Connection
+from psycopg.sql import SQL, Composable, Identifier
+from psycopg.types.json import Jsonb
+
+from orchestrator.deltascript.emit import SEARCH_PATH
+from orchestrator.runtime.catalog.views import shown
+from orchestrator.runtime.search_path import path_of, users_path
+
+OWN_SCHEMAS = ("idivm", "idivm_def", "idivm_load", "idivm_log", "idivm_state")
+
+Grant = tuple[str, str | None, bool]
+"""A privilege, the role that has it or None for everybody, and whether it may be passed on."""
+
+
+def schema_and_name(connection: Connection[Any], name: Composable) -> list[str | None]:
+    """The parts of a name, with the schema in which the user would create it."""
+    with users_path(connection):
+        row = connection.execute(
+            "SELECT pg_catalog.parse_ident(%s), pg_catalog.current_schema()::pg_catalog.text",
+            [name.as_string(connection)],
+        ).fetchone()
+    assert row is not None
+    parts, schema = row
+    return parts if len(parts) > 1 else [schema, *parts]
+
+
+def take_settings(connection: Connection[Any], settings: Mapping[str, str]) -> None:
+    """Takes on settings until the end of the transaction."""
+    connection.execute(
+        "SELECT set_config(s.key, s.value, true) FROM jsonb_each_text(%s) AS s",
+        [Jsonb(dict(settings))],
+    )
+
+
+def relation_oid(connection: Connection[Any], name: Composable) -> int | None:
+    """The relation that a name means on the user's search path."""
+    path, text = path_of(connection), name.as_string(connection)
+    if path is None:
+        row = connection.execute("SELECT to_regclass(%s)::oid", [text]).fetchone()
+    else:
+        row = connection.execute(
+            "SELECT o FROM (SELECT set_config('search_path', %s, false), to_regclass(%s)::oid AS o,"
+            " set_config('search_path', %s, false) OFFSET 0) AS q",
+            [path, text, SEARCH_PATH],
+        ).fetchone()
+    assert row is not None
+    oid: int | None = row[0]
+    return oid
+
+
+def exists(connection: Connection[Any], name: Composable) -> bool:
+    """Whether a name means a relation."""
+    return relation_oid(connection, name) is not None
+
+
+def give_to_owner_of(connection: Connection[Any], name: Composable, other: Composable) -> None:
+    """Gives a view to the owner of another one, if that is not who makes it."""
+    row = connection.execute(
+        "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = to_regclass(%s)"
+        " AND pg_get_userbyid(relowner) <> current_user",
+        [other.as_string(connection)],
+    ).fetchone()
+    if row is not None:
+        connection.execute(SQL("ALTER VIEW {} OWNER TO {}").format(name, Identifier(row[0])))
+
+
+def is_plain_view(connection: Connection[Any], name: Composable) -> bool:
+    """Whether a name means a view."""
+    row = connection.execute(
+        "SELECT FROM pg_class WHERE oid = to_regclass(%s) AND relkind = 'v'",
+        [name.as_string(connection)],
+    ).fetchone()
+    return row is not None
+
+
+def visible_relations(connection: Connection[Any]) -> list[str]:
+    """The tables and views that the user can name without a schema."""
+    with users_path(connection):
+        rows = connection.execute(
+            "SELECT c.relname FROM pg_catalog.pg_class c"
+            " WHERE pg_catalog.pg_table_is_visible(c.oid)"
+            " AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,v,m,f,p}'::\"char\"[])"
+            " AND c.relnamespace OPERATOR(pg_catalog.<>) 'pg_catalog'::pg_catalog.regnamespace"
+        ).fetchall()
+    return [row[0] for row in rows]
+
+
+def names_behind(connection: Connection[Any]) -> dict[str, str]:
+    """The objects behind maintained views, by the names of the views that the user knows."""
+    rows = connection.execute(
+        """
+        SELECT 'idivm_def.' || kind || v.id, coalesce(v.relation::text, v.name)
+        FROM idivm.views v, unnest(ARRAY['v', 'q']) AS kind
+        UNION ALL
+        SELECT v.state::text, coalesce(v.relation::text, v.name) FROM idivm.views v WHERE v.state IS NOT NULL
+        UNION ALL
+        SELECT * FROM (
+            SELECT format(ours, s.source), coalesce(v.relation::text, v.name)
+            FROM idivm.view_sources s JOIN idivm.views v ON v.id = s.view,
+                 unnest(ARRAY['idivm_def.s%s', 'idivm_log.s%s_image']) AS ours ORDER BY v.id
+        ) AS readers
+        """
+    ).fetchall()
+    behind: dict[str, list[str]] = {}
+    for (ours, _), name in zip(rows, shown(connection, [name for _, name in rows]), strict=True):
+        behind.setdefault(ours, []).append(name)
+    return {ours: ", ".join(names) for ours, names in behind.items()}
+
+
+def grants(connection: Connection[Any], relation: Composable) -> list[Grant]:
+    """The rights on a relation that others than its owner have."""
+    row = connection.execute(
+        "SELECT idivm.grants_on(to_regclass(%s))", [relation.as_string(connection)]
+    ).fetchone()
+    assert row is not None
+    return [(privilege, grantee, passed_on) for privilege, grantee, passed_on in row[0]]
+
+
+def grant(connection: Connection[Any], relation: Composable, rights: Iterable[Grant]) -> None:
+    """Gives rights on a relation again, to the roles that are still there."""
+    there = {name for (name,) in connection.execute("SELECT rolname FROM pg_roles").fetchall()}
+    for privilege, grantee, passed_on in rights:
+        if grantee is None or grantee in there:
+            connection.execute(
+                SQL("GRANT {} ON {} TO {}{}").format(
+                    SQL(privilege),
+                    relation,
+                    SQL("PUBLIC") if grantee is None else Identifier(grantee),
+                    SQL(" WITH GRANT OPTION" if passed_on else ""),
+                )
+            )
+
+
+def distrusted(connection: Connection[Any], definition: int, types: Collection[int]) -> str | None:
+    """Why the owner of a definition, or who plans it now, does not trust the code that it calls."""
+    row = connection.execute(
+        "SELECT coalesce(idivm.distrusted(%(definition)s::oid, %(types)s::oid[]),"
+        " idivm.distrusted(%(definition)s::oid, %(types)s::oid[], r.oid))"
+        " FROM pg_roles r WHERE r.rolname = current_user",
+        {"definition": definition, "types": list(types)},
+    ).fetchone()
+    assert row is not None
+    reason: str | None = row[0]
+    return reason
+
+
+def publications_of_ours(connection: Connection[Any]) -> list[str]:
+    """The publications for logical replication that take in the tables behind views."""
+    rows = connection.execute(
+        """
+        SELECT quote_ident(p.pubname) FROM pg_publication p
+        WHERE p.puballtables OR EXISTS (
+            SELECT FROM pg_publication_namespace n
+            WHERE n.pnpubid = p.oid AND n.pnnspid::regnamespace::text = ANY (%s))
+        ORDER BY p.pubname
+        """,
+        [list(OWN_SCHEMAS)],
+    ).fetchall()
+    return [name for (name,) in rows]

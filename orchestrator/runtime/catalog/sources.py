@@ -1,0 +1,359 @@
+"""Queries on captured tables, and on what plans know of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from psycopg import Connection
+from psycopg.sql import SQL, Composable
+
+from orchestrator.deltascript.capture import Captured, Layout
+from orchestrator.deltascript.names import SourceNames
+from orchestrator.deltascript.plan import Source, SourceColumn
+from orchestrator.engine.column_types import ColumnType
+from orchestrator.runtime.catalog import ascii_json
+from orchestrator.strategies.ring import Ring
+
+
+def stored_content(connection: Connection[Any], view_id: int) -> tuple[Source, frozenset[int]]:
+    """The table that holds a view's content, with the hidden columns that tell its rows apart.
+
+    And the numbers of the columns that never hold NULL.
+    """
+    row = connection.execute(
+        "SELECT c.oid, n.nspname, c.relname, v.plan::text FROM idivm.views v"
+        " JOIN pg_class c ON c.oid = v.state JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE v.id = %s",
+        [view_id],
+    ).fetchone()
+    assert row is not None
+    oid, schema, name, plan = row
+    plan = ascii_json.load(plan)
+    (content,) = (state for state in plan["states"] if state["role"] == plan["content"])
+    if "identity" in content:
+        identity = content["identity"] or {}
+        hidden, equality = [identity[one] for one in ("row", "nth") if identity], "exact"
+    else:
+        # Rows whose key may be NULL are told apart by their content.
+        hidden, equality = [] if content["nullable"] else content["key"], "coarse"
+    sure = {*hidden, *content.get("not_null", ())}
+    columns = connection.execute(
+        "SELECT a.attnum, a.attname, true, format_type(coalesce(nullif(t.typbasetype, 0), t.oid),"
+        " CASE WHEN t.typbasetype = 0 THEN a.atttypmod ELSE t.typtypmod END), %s"
+        " FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid"
+        " WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+        [equality, oid],
+    ).fetchall()
+    source = Source(oid, schema, name, tuple(SourceColumn(*c) for c in columns if c[1] in hidden))
+    return source, frozenset(number for number, called, *_ in columns if called in sure)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A table that carries the capture triggers of a source."""
+
+    number: int
+    name: Composable
+    layout: Layout
+    root: bool = False
+    """Whether it is the source's own relation, and no partition or child."""
+
+
+def load_source(connection: Connection[Any], source_id: int) -> Captured:
+    """A captured relation, with the present names of its columns."""
+    columns = connection.execute(
+        """
+        SELECT sc.attnum, a.attname, sc.in_key, format_type(kept.atttypid, kept.atttypmod), sc.equality, sc.name
+        FROM idivm.source_columns sc
+        JOIN idivm.sources s ON s.id = sc.source
+        JOIN pg_attribute a ON a.attrelid = s.relation AND a.attnum = sc.attnum
+        JOIN pg_attribute shown ON shown.attrelid = to_regclass('idivm_def.s' || s.id) AND shown.attname = sc.name
+        JOIN pg_attribute kept ON kept.attrelid = to_regclass('idivm_log.s' || s.id || '_a')
+                              AND kept.attname = 'n_' || sc.attnum
+        WHERE sc.source = %s ORDER BY shown.attnum
+        """,
+        [source_id],
+    ).fetchall()
+    row = connection.execute(
+        "SELECT s.relation::text, count(a.attnum) > %s FROM idivm.sources s"
+        " JOIN pg_attribute a ON a.attrelid = to_regclass('idivm_def.s' || s.id) AND a.attnum > 0"
+        " WHERE s.id = %s GROUP BY s.relation",
+        [len(columns), source_id],
+    ).fetchone()
+    assert row is not None
+    relation, placeholder = row
+    shown = tuple((SourceColumn(*facts), name) for *facts, name in columns)
+    return Captured(source_id, SQL(relation), shown, placeholder)
+
+
+def sources_without_capture(connection: Connection[Any], among: Collection[int]) -> list[int]:
+    """The sources of which a part was dropped that their changes are captured with."""
+    rows = connection.execute(
+        "SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation"
+        " WHERE s.id = ANY (%s) AND idivm.capture_is_broken(s.id) ORDER BY s.id",
+        [list(among)],
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
+def sources_without_their_key(connection: Connection[Any], among: Collection[int]) -> list[int]:
+    """The sources of which the key was dropped that tells their rows apart."""
+    rows = connection.execute(
+        "SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation"
+        " WHERE s.id = ANY (%s) AND s.keyed AND idivm.key_is_gone(s.id) ORDER BY s.id",
+        [list(among)],
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
+def sources_with_other_members(connection: Connection[Any], among: Collection[int]) -> list[int]:
+    """The sources whose partitions or inheritance children are not those that carry capture."""
+    rows = connection.execute(
+        """
+        SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation
+        WHERE (SELECT array_agg(m.member::oid ORDER BY m.member::oid)
+               FROM idivm.source_members m WHERE m.source = s.id)
+              IS DISTINCT FROM
+              (SELECT array_agg(d::oid ORDER BY d::oid) FROM idivm.descendants(s.relation) d)
+          AND s.id = ANY (%s)
+        ORDER BY s.id
+        """,
+        [list(among)],
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
+def members(connection: Connection[Any], source_id: int) -> list[Member]:
+    """The tables that carry the capture triggers of a source."""
+    rows = connection.execute(
+        """
+        SELECT m.number, m.member::text, c.relkind = 'p', c.oid = s.relation, c.oid,
+               coalesce(array_agg(a.attnum ORDER BY a.attnum) FILTER (WHERE a.attnum > 0), '{}'),
+               coalesce(array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attnum > 0), '{}')
+        FROM idivm.source_members m JOIN idivm.sources s ON s.id = m.source
+        JOIN pg_class c ON c.oid = m.member
+        JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
+        WHERE m.source = %s GROUP BY m.source, m.member, s.id, c.oid ORDER BY m.number
+        """,
+        [source_id],
+    )
+    return [
+        Member(
+            number,
+            SQL(name),
+            Layout(oid, tuple(zip(attnums, names, strict=True)), partitioned),
+            root=root,
+        )
+        for number, name, partitioned, root, oid, attnums, names in rows.fetchall()
+    ]
+
+
+def note_layout(connection: Connection[Any], source_id: int, number: int) -> None:
+    """Records for which columns of a member its capture functions were just made."""
+    connection.execute(
+        "UPDATE idivm.source_members SET layout = idivm.layout(member) WHERE source = %s AND number = %s",
+        [source_id, number],
+    )
+
+
+def former_functions(connection: Connection[Any], source_id: int) -> list[Composable]:
+    """Functions that capture once had: bodies stored as parse trees kept tables from rewriting."""
+    rows = connection.execute(
+        "SELECT p.oid::regprocedure::text FROM pg_proc p"
+        " WHERE p.pronamespace = 'idivm_log'::regnamespace AND p.proname LIKE 's' || %s || '\\_pick\\_%%'",
+        [source_id],
+    )
+    return [SQL(row[0]) for row in rows.fetchall()]
+
+
+def sources_with_other_layouts(connection: Connection[Any], among: Collection[int]) -> list[int]:
+    """The sources with members whose columns are not those for which capture was made."""
+    rows = connection.execute(
+        "SELECT DISTINCT m.source FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member"
+        " WHERE m.source = ANY (%s) AND m.layout IS DISTINCT FROM idivm.layout(m.member) ORDER BY 1",
+        [list(among)],
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
+def source_ids(connection: Connection[Any]) -> list[int]:
+    """Every captured relation that is still there."""
+    rows = connection.execute(
+        "SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation ORDER BY s.id"
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
+def captures_in_c(connection: Connection[Any]) -> bool:
+    """Whether capture is to call the function in C: it is there, may be used, and is not refused.
+
+    Nobody but a superuser makes functions in C, so that no other can pass for it.
+    """
+    row = connection.execute(
+        """
+        SELECT count(*) = 1 FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+        WHERE p.oid = to_regprocedure('idivm.capture_rows()') AND l.lanname = 'c'
+          AND has_function_privilege(p.oid, 'EXECUTE')
+          AND current_setting('idivm.accelerate', true) IS DISTINCT FROM 'off'
+        """
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
+def trigger_arguments(connection: Connection[Any], source_id: int) -> dict[int, tuple[str, ...]]:
+    """What the capture triggers of a source's members call their function with; plpgsql's nothing."""
+    rows = connection.execute(
+        """
+        SELECT m.number, t.tgargs
+        FROM idivm.source_members m JOIN pg_trigger t ON t.tgrelid = m.member
+        WHERE m.source = %s AND t.tgname = 'idivm_' || m.source || '_update' ORDER BY m.number
+        """,
+        [source_id],
+    )
+    return {
+        number: tuple(one.decode() for one in arguments.split(b"\0")[:-1])
+        for number, arguments in rows.fetchall()
+    }
+
+
+def lost_members(
+    connection: Connection[Any], source_id: int
+) -> list[tuple[int, Composable | None]]:
+    """Numbers and names of what carries capture and does not belong to the source any more.
+
+    What was dropped has no name.
+    """
+    rows = connection.execute(
+        """
+        SELECT m.number, m.member::text, c.oid IS NOT NULL
+        FROM idivm.source_members m LEFT JOIN pg_class c ON c.oid = m.member
+        WHERE m.source = %s AND m.member NOT IN (
+            SELECT d FROM idivm.sources s, idivm.descendants(s.relation) d WHERE s.id = m.source)
+        ORDER BY m.number
+        """,
+        [source_id],
+    )
+    return [(number, SQL(name) if exists else None) for number, name, exists in rows.fetchall()]
+
+
+def new_members(connection: Connection[Any], source_id: int) -> set[int]:
+    """Records the tables that belong to the source and do not carry capture yet; their numbers."""
+    rows = connection.execute(
+        """
+        INSERT INTO idivm.source_members (source, member, number)
+        SELECT s.id, d, coalesce((SELECT max(number) FROM idivm.source_members WHERE source = s.id), 0)
+                        + row_number() OVER (ORDER BY d::oid)
+        FROM idivm.sources s, idivm.descendants(s.relation) d
+        WHERE s.id = %s AND NOT EXISTS (
+            SELECT FROM idivm.source_members m WHERE m.source = s.id AND m.member = d)
+        RETURNING number
+        """,
+        [source_id],
+    )
+    return {row[0] for row in rows.fetchall()}
+
+
+def has_children(connection: Connection[Any], source_id: int) -> bool:
+    """Whether other tables inherit from a source that is not partitioned."""
+    row = connection.execute(
+        "SELECT c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)"
+        " FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation WHERE s.id = %s",
+        [source_id],
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
+def clear_key(connection: Connection[Any], source_id: int) -> None:
+    """Records that a source has no key any more."""
+    connection.execute("UPDATE idivm.sources SET keyed = false WHERE id = %s", [source_id])
+    connection.execute(
+        "UPDATE idivm.source_columns SET in_key = false WHERE source = %s", [source_id]
+    )
+
+
+def invalidate_readers(connection: Connection[Any], source_id: int) -> None:
+    """Has the next refresh rebuild the views that read a source."""
+    connection.execute(
+        "UPDATE idivm.views SET status = 'invalid' WHERE status = 'ready'"
+        " AND id IN (SELECT view FROM idivm.view_sources WHERE source = %s)",
+        [source_id],
+    )
+
+
+def column_types(
+    connection: Connection[Any], oids: dict[str, int], places: Mapping[str, int]
+) -> dict[str, ColumnType]:
+    """What PostgreSQL's catalog says of some types, which are given and returned by name.
+
+    Of numerics with a declared scale it is known how many `places` they show.
+    """
+    rows = connection.execute(
+        """
+        WITH RECURSIVE plain(asked, oid) AS (
+            SELECT o, o FROM unnest(%s::oid[]) AS o
+          UNION
+            SELECT p.asked, t.typbasetype FROM plain p JOIN pg_type t ON t.oid = p.oid WHERE t.typtype = 'd'
+        )
+        SELECT p.asked, format_type(t.oid, -1),
+               (t.typtype IN ('e', 'r', 'm') OR t.typnamespace = 'pg_catalog'::regnamespace)
+               AND (EXISTS (
+                        SELECT FROM pg_opclass c JOIN pg_am m ON m.oid = c.opcmethod
+                        WHERE c.opcdefault AND m.amname = 'btree'
+                          AND (c.opcintype = t.oid OR EXISTS (
+                                  SELECT FROM pg_cast k WHERE k.castsource = t.oid
+                                    AND k.casttarget = c.opcintype AND k.castmethod = 'b')))
+                    OR t.typtype IN ('e', 'r', 'm')),
+               p.asked <> t.oid
+        FROM plain p JOIN pg_type t ON t.oid = p.oid
+        WHERE t.typtype <> 'd'
+        """,
+        [list(set(oids.values()))],
+    ).fetchall()
+    known = {oid: ColumnType(*facts) for oid, *facts in rows}
+    return {
+        symbol: replace(known[oid], scale=places.get(symbol))
+        for symbol, oid in oids.items()
+        if oid in known
+    }
+
+
+def rings(connection: Connection[Any]) -> dict[str, Ring]:
+    """The rings that users have registered, by the names of their aggregates."""
+    rows = connection.execute(
+        """
+        SELECT r.schema || '.' || r.name, format_type(lift.prorettype, NULL),
+               (SELECT array_agg(format('%I.%I', n.nspname, p.proname) ORDER BY f.place)
+                FROM unnest(ARRAY[r.plus, r.times, r.zero, r.one]) WITH ORDINALITY AS f (name, place)
+                JOIN pg_proc p ON p.oid = to_regprocedure(f.name) JOIN pg_namespace n ON n.oid = p.pronamespace),
+               format('%I.%I(x)', r.schema, r.name || '_sum'),
+               format('%I.%I', r.schema, r.name || '_product'),
+               format('%I.%I', r.schema, r.name || '_multiple')
+        FROM idivm.rings r JOIN pg_proc lift ON lift.oid = to_regprocedure(r.lift)
+        """
+    ).fetchall()
+    # One of a name that is gone is no ring any more.
+    return {
+        name: Ring(type_, *own, *made) for name, type_, own, *made in rows if len(own or ()) == 4
+    }
+
+
+def source_names(connection: Connection[Any], view_id: int) -> dict[int, SourceNames]:
+    """The captured sources of a view by the oid of their relation."""
+    rows = connection.execute(
+        "SELECT s.relation::oid, s.id, sc.attnum, sc.name, sc.in_key FROM idivm.view_sources vs"
+        " JOIN idivm.sources s ON s.id = vs.source"
+        " LEFT JOIN idivm.source_columns sc ON sc.source = s.id WHERE vs.view = %s"
+        " ORDER BY sc.attnum",
+        [view_id],
+    ).fetchall()
+    ids = {oid: source_id for oid, source_id, _, _, _ in rows}
+    found: dict[int, dict[int, str]] = {oid: {} for oid in ids}
+    keys: dict[int, tuple[int, ...]] = dict.fromkeys(ids, ())
+    for oid, _, attnum, name, in_key in rows:
+        if attnum is not None:
+            found[oid][attnum] = name
+        if in_key:
+            keys[oid] += (attnum,)
+    return {oid: SourceNames(ids[oid], columns, keys[oid]) for oid, columns in found.items()}

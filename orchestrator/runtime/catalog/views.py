@@ -1,0 +1,431 @@
+"""Queries on maintained views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any, cast
+
+from psycopg import Connection
+from psycopg.rows import class_row
+from psycopg.sql import SQL, Composable
+from psycopg.types.json import Jsonb
+
+from orchestrator.deltascript.emit import SEARCH_PATH
+from orchestrator.deltascript.plan import Initialised
+from orchestrator.errors import NotFoundError, RightsError
+from orchestrator.runtime.catalog import ascii_json
+from orchestrator.runtime.catalog.relations import Grant, relation_oid, schema_and_name
+from orchestrator.runtime.errors import near_miss
+from orchestrator.runtime.search_path import path_of
+
+
+@dataclass(frozen=True)
+class ViewInfo:
+    """A maintained view as the catalog knows it, with how far it lags behind."""
+
+    id: int
+    name: str
+    """As the user's search path shows it."""
+    relation: str
+    """Its name for SQL of ours."""
+    status: str
+    strategy: str
+    maintain: str
+    time_dependent: bool
+    query: str
+    options: dict[str, str]
+    settings: dict[str, str]
+    plan: dict[str, Any]
+    oid: int | None
+    definition: str | None
+    state: str | None
+    sources: list[str]
+    """In the order of the plan's."""
+    created_at: datetime
+    pending: int
+    refreshed_at: datetime | None
+    refreshes: int
+    changed: int
+    seconds: float
+    total_seconds: float
+    recomputed: bool
+    """Whether its last refresh recomputed it."""
+    rows: int
+    bytes: int
+    log_bytes: int
+    log_kept: int
+    """Bytes of the logs that it has yet to consume, once they are more than its limit."""
+    log_limit: int
+    on_log_limit: str
+    base: str | None
+    """What the names of its state tables begin with."""
+    trouble: str | None
+    """Why its next refresh recomputes it, or why it cannot be refreshed."""
+    error: str | None
+    """Why its last refresh failed."""
+    sqlstate: str | None
+    failed_at: datetime | None
+
+
+_VIEWS = SQL("""
+    SELECT v.id, coalesce(shown.oid::regclass::text, v.name) AS name,
+           coalesce(shown.oid::regclass::text, v.name) AS relation,
+           CASE WHEN v.status = 'ready' AND present.trouble IS NOT NULL THEN 'invalid' ELSE v.status END AS status,
+           v.strategy, v.maintain, v.time_dependent,
+           v.query, v.options, v.settings, v.plan::text AS plan, shown.oid, v.definition::text,
+           v.state::text, used.sources,
+           v.created_at, CASE WHEN v.status = 'ready' THEN idivm.pending_changes(v.id) ELSE 0 END AS pending,
+           w.refreshed_at, coalesce(w.refreshes, 0) AS refreshes, coalesce(w.changed, 0) AS changed,
+           coalesce(w.seconds, 0) AS seconds, coalesce(w.total_seconds, 0) AS total_seconds,
+           coalesce(w.recomputed, false) AS recomputed,
+           coalesce(greatest(c.reltuples, 0), 0)::bigint AS rows,
+           coalesce(CASE c.relkind WHEN 'v' THEN idivm.state_bytes(v.id)
+                    ELSE pg_total_relation_size(c.oid) END, 0) AS bytes, used.log_bytes,
+           CASE WHEN used.log_bytes > idivm.log_limit(v.options) THEN idivm.log_kept(v.id) ELSE 0 END AS log_kept,
+           idivm.log_limit(v.options) AS log_limit, idivm.log_action(v.options) AS on_log_limit,
+           left(c.relname, -length('_' || v.id)) AS base, present.trouble,
+           failure.message AS error, failure.sqlstate, failure.at AS failed_at
+    FROM idivm.views v
+    LEFT JOIN idivm.view_errors failure ON failure.view = v.id
+    CROSS JOIN LATERAL (SELECT idivm.trouble(v.id) AS trouble OFFSET 0) AS present
+    LEFT JOIN idivm.watermarks w ON w.view = v.id
+    LEFT JOIN pg_class c ON c.oid = v.state
+    LEFT JOIN pg_class shown ON shown.oid = v.relation
+    CROSS JOIN LATERAL (
+        SELECT coalesce(array_agg(coalesce(below.relation, s.relation)::text ORDER BY (
+                   SELECT min(p.place)
+                   FROM jsonb_array_elements(v.plan -> 'sources') WITH ORDINALITY AS p (source, place)
+                   WHERE (p.source ->> 'oid')::oid = s.relation), s.id), '{{}}') AS sources,
+               coalesce(sum(log.bytes), 0)::bigint AS log_bytes
+        FROM idivm.view_sources vs
+        JOIN idivm.sources s ON s.id = vs.source
+        LEFT JOIN idivm.views below ON below.state = s.relation
+        CROSS JOIN LATERAL (
+            SELECT sum(pg_total_relation_size(segment.oid)) AS bytes FROM pg_class segment
+            WHERE segment.relnamespace = 'idivm_log'::regnamespace
+              AND segment.relname IN ('s' || s.id || '_a', 's' || s.id || '_b')
+        ) AS log
+        WHERE vs.view = v.id
+    ) AS used
+    WHERE {}
+    ORDER BY v.id
+""")
+
+
+def _views(connection: Connection[Any], condition: Composable, *values: object) -> list[ViewInfo]:
+    # Times as text are only read in some of the forms that a session may show them in.
+    with connection.cursor(row_factory=class_row(ViewInfo), binary=True) as cursor:
+        views = cursor.execute(_VIEWS.format(condition), values).fetchall()
+    names = iter(shown(connection, [name for v in views for name in (v.name, *v.sources)]))
+    return [
+        replace(
+            v,
+            name=next(names),
+            sources=[next(names) for _ in v.sources],
+            plan=ascii_json.load(cast(str, v.plan)),
+        )
+        for v in views
+    ]
+
+
+def shown(connection: Connection[Any], names: Sequence[str]) -> list[str]:
+    """Names of relations, given with their schemas, as the user's search path shows them."""
+    path = path_of(connection)
+    if path is None or not names:
+        return list(names)
+    # The calls take place from left to right, and the statement is read under the pinned path.
+    row = connection.execute(
+        "SELECT set_config('search_path', %s, false), ARRAY("
+        # Of a relation that is gone there is but a number.
+        "SELECT CASE WHEN n ~ '^[0-9-]' THEN n ELSE coalesce(to_regclass(n)::text, n) END"
+        " FROM unnest(%s::text[]) AS n),"
+        " set_config('search_path', %s, false)",
+        [path, list(names), SEARCH_PATH],
+    ).fetchone()
+    assert row is not None
+    return list(row[1])
+
+
+def all_views(connection: Connection[Any]) -> list[ViewInfo]:
+    """Every maintained view that is ready to be read, oldest first."""
+    return _views(connection, SQL("v.status <> 'building'"))
+
+
+def view_by_oid(connection: Connection[Any], oid: int) -> ViewInfo | None:
+    """The maintained view that users read as this relation, if it is one."""
+    found = _views(connection, SQL("v.relation = %s::oid"), oid)
+    return found[0] if found else None
+
+
+def view_by_id(connection: Connection[Any], view_id: int) -> ViewInfo:
+    """The maintained view with this number."""
+    found = _views(connection, SQL("v.id = %s"), view_id)
+    if not found:
+        raise NotFoundError("The view was dropped meanwhile; `idivm list` shows those there are.")
+    return found[0]
+
+
+@dataclass(frozen=True)
+class DroppedView:
+    """A maintained view that DROP ... CASCADE took along with what it read."""
+
+    name: str
+    query: str
+    columns: list[str]
+    options: dict[str, str]
+    search_path: str | None
+    grants: list[Grant]
+    cause: str
+    at: datetime
+
+
+_DROPPED = SQL(
+    "SELECT name, query, columns, options, search_path, grants, cause, at FROM idivm.dropped_views"
+    " WHERE {} ORDER BY view"
+)
+
+
+def dropped_views(connection: Connection[Any]) -> list[DroppedView]:
+    """Return the views that went with what they read, in the order in which they were created."""
+    with connection.cursor(row_factory=class_row(DroppedView), binary=True) as cursor:
+        return cursor.execute(_DROPPED.format(SQL("true"))).fetchall()
+
+
+def dropped_view(connection: Connection[Any], name: Composable) -> DroppedView | None:
+    """Return the view of this name that went with what it read, if there is one."""
+    parts = schema_and_name(connection, name)
+    with connection.cursor(row_factory=class_row(DroppedView), binary=True) as cursor:
+        return cursor.execute(_DROPPED.format(SQL("parse_ident(name) = %s")), [parts]).fetchone()
+
+
+def clear_dropped(connection: Connection[Any], name: Composable) -> bool:
+    """Forget a view that went with what it read, and return whether there was one."""
+    found = connection.execute(
+        "DELETE FROM idivm.dropped_views WHERE parse_ident(name) = %s",
+        [schema_and_name(connection, name)],
+    )
+    return found.rowcount > 0
+
+
+def relation_name(connection: Connection[Any], view: ViewInfo) -> Composable:
+    """The name of a view for SQL of ours."""
+    row = connection.execute("SELECT %s::oid::regclass::text", [view.oid]).fetchone()
+    assert row is not None
+    return SQL(row[0])
+
+
+def view_named(connection: Connection[Any], name: Composable) -> ViewInfo:
+    """The maintained view of this name."""
+    oid = relation_oid(connection, name)
+    view = view_by_oid(connection, oid) if oid is not None else None
+    if view is None:
+        shown = name.as_string(connection)
+        if oid is None and (dropped := dropped_view(connection, name)) is not None:
+            raise NotFoundError(
+                f"There is no view {shown} any more: {dropped.cause} dropped it;"
+                f" idivm restore {dropped.name} creates it again."
+            )
+        if oid is None:
+            plain = name.as_string(connection).replace('"', "")
+            hint = near_miss(plain, [view.name for view in all_views(connection)])
+            raise NotFoundError(
+                f"There is no view {shown}; `idivm list` shows the maintained ones.{hint}"
+            )
+        raise NotFoundError(
+            f"{shown} is not maintained by idivm; `idivm list` shows the views that are."
+        )
+    return view
+
+
+def record_indexes(
+    connection: Connection[Any], view_id: int, made: Sequence[int], used: Sequence[int]
+) -> None:
+    """Records the indexes made for a view, and those that it uses and were made for another."""
+    connection.execute(
+        "INSERT INTO idivm.made_indexes SELECT %s, i FROM unnest(%s::oid[]) AS i",
+        [view_id, list(made)],
+    )
+    connection.execute(
+        "INSERT INTO idivm.made_indexes SELECT DISTINCT %s::integer, index FROM idivm.made_indexes"
+        " WHERE index = ANY (%s::oid[]) ON CONFLICT DO NOTHING",
+        [view_id, list(used)],
+    )
+
+
+def sources_of(connection: Connection[Any], view_ids: Sequence[int]) -> set[int]:
+    """The captured tables of some views."""
+    rows = connection.execute(
+        "SELECT source FROM idivm.view_sources WHERE view = ANY (%s)", [list(view_ids)]
+    )
+    return {row[0] for row in rows.fetchall()}
+
+
+def views_to_replan(connection: Connection[Any], among: Sequence[int]) -> list[ViewInfo]:
+    """Return the views whose plan no longer fits, or names what is not there any more.
+
+    A plain view below was replaced, a key or NOT NULL was lost, the expression of a virtual column was
+    altered, or what the query calls was renamed or altered; or the last refresh failed as a name in its
+    program is unknown or means something else.
+    """
+    rows = connection.execute(
+        "SELECT v.id FROM idivm.views v WHERE v.id = ANY (%s) AND v.status <> 'building' AND ("
+        "EXISTS (SELECT FROM idivm.inlined_views i WHERE i.view = v.id"
+        " AND i.signature IS DISTINCT FROM idivm.signature(i.relation))"
+        " OR EXISTS (SELECT FROM idivm.broken_promises b WHERE b.view = v.id)"
+        " OR EXISTS (SELECT FROM idivm.changed_expressions c WHERE c.view = v.id AND c.in_plan)"
+        " OR idivm.code_drift(v.id) IN ('names', 'facts')"
+        " OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id"
+        " AND left(e.sqlstate, 2) IN ('42', '3F') AND e.sqlstate <> '42501')"
+        " OR EXISTS (SELECT FROM jsonb_array_elements(v.plan -> 'sources') AS p"
+        " JOIN idivm.sources s ON s.relation = (p ->> 'oid')::oid"
+        " WHERE NOT s.keyed AND p -> 'columns' @> '[{\"in_key\": true}]')) ORDER BY v.id",
+        [list(among)],
+    )
+    return [view_by_id(connection, row[0]) for row in rows.fetchall()]
+
+
+def add_to_error(connection: Connection[Any], view_id: int, reason: str) -> str:
+    """Add to the reason that is kept of a failed refresh; return the whole reason."""
+    row = connection.execute(
+        "UPDATE idivm.view_errors SET message = rtrim(message, '.') || '; ' || %s WHERE view = %s"
+        " RETURNING message",
+        [reason, view_id],
+    ).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def readers_of(connection: Connection[Any], view_id: int) -> list[tuple[int, str]]:
+    """The maintained views that read a maintained view, however indirectly, upper ones first."""
+    rows = connection.execute(
+        """
+        WITH RECURSIVE readers(id, depth) AS (
+            SELECT %s::integer, 0
+          UNION
+            SELECT v.id, r.depth + 1
+            FROM readers r JOIN idivm.views v ON r.id IN (SELECT idivm.views_below(v.id))
+        )
+        SELECT v.id, coalesce(v.relation::text, v.name)
+        FROM (SELECT id, max(depth) AS depth FROM readers WHERE depth > 0 GROUP BY id) r
+        JOIN idivm.views v USING (id) ORDER BY r.depth DESC, v.id DESC
+        """,
+        [view_id],
+    ).fetchall()
+    names = shown(connection, [name for _, name in rows])
+    return [(reader_id, name) for (reader_id, _), name in zip(rows, names, strict=True)]
+
+
+def view_ids(connection: Connection[Any], names: Sequence[Composable]) -> list[int]:
+    """The numbers of the named views, or of all."""
+    if names:
+        return [_view_id(connection, name) for name in names]
+    rows = connection.execute("SELECT id FROM idivm.views WHERE status <> 'building' ORDER BY id")
+    return [row[0] for row in rows.fetchall()]
+
+
+def readers_of_unlogged(connection: Connection[Any], ids: Sequence[int]) -> set[int]:
+    """Those of some views that read unlogged tables."""
+    rows = connection.execute(
+        "SELECT id FROM unnest(%s::integer[]) AS id WHERE idivm.reads_unlogged(id)", [list(ids)]
+    )
+    return {row[0] for row in rows.fetchall()}
+
+
+def _view_id(connection: Connection[Any], name: Composable) -> int:
+    oid = relation_oid(connection, name)
+    row = connection.execute(
+        "SELECT id FROM idivm.views WHERE relation = %s::oid", [oid]
+    ).fetchone()
+    return int(row[0]) if row is not None else view_named(connection, name).id
+
+
+def refresh_order(connection: Connection[Any], view_ids: Sequence[int]) -> list[int]:
+    """Views and the maintained views that they read, however indirectly, lower ones first."""
+    rows = connection.execute("SELECT idivm.refresh_order(%s)", [list(view_ids)])
+    return [row[0] for row in rows.fetchall()]
+
+
+def recomputed(connection: Connection[Any], view_ids: Sequence[int]) -> set[int]:
+    """Which of some views this transaction has recomputed."""
+    rows = connection.execute(
+        "SELECT view FROM idivm.watermarks WHERE view = ANY (%s) AND recomputed AND refreshed_at >= now()",
+        [list(view_ids)],
+    ).fetchall()
+    return {view_id for (view_id,) in rows}
+
+
+def over_log_limit(connection: Connection[Any], but: Sequence[int]) -> list[int]:
+    """The views that keep too much of the change logs and are to be refreshed then, without some."""
+    rows = connection.execute(
+        "SELECT view FROM idivm.over_log_limit() WHERE action = 'refresh' AND view <> ALL (%s)",
+        [list(but)],
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
+def note_initialised(
+    connection: Connection[Any], view_id: int, initialised: Sequence[Initialised]
+) -> None:
+    """Remembers where the states of a view were computed, for `explain`."""
+    connection.execute(
+        "UPDATE idivm.views SET plan = jsonb_set(plan, '{initialised}', %s) WHERE id = %s",
+        [ascii_json.dump([asdict(one) for one in initialised]), view_id],
+    )
+
+
+def rebuilt_as_of(connection: Connection[Any], view_id: int, snapshot: str) -> None:
+    """Notes that the states of a view hold what they should as of a snapshot.
+
+    Whoever calls it has kept refreshes of the view away since then.
+    """
+    connection.execute(
+        "UPDATE idivm.watermarks SET mark = ROW(%s::pg_snapshot, NULL, NULL)::idivm.watermark,"
+        " cluster = idivm.cluster(), refreshed_at = clock_timestamp(), refreshes = refreshes + 1"
+        " WHERE view = %s",
+        [snapshot, view_id],
+    )
+    connection.execute(
+        "UPDATE idivm.views SET status = CASE WHEN idivm.has_drifted(id) THEN 'invalid' ELSE 'ready' END"
+        " WHERE id = %s",
+        [view_id],
+    )
+
+
+def refuse_forbidden(connection: Connection[Any], view_id: int, name: str) -> None:
+    """Refuses a view that may not be maintained by its owner, or looked into by this role."""
+    row = connection.execute(
+        "SELECT coalesce(idivm.forbidden(v.id), idivm.distrusted(v.definition, v.types, r.oid))"
+        " FROM idivm.views v, pg_roles r"
+        " WHERE v.id = %s AND v.types IS NOT NULL AND r.rolname = current_user",
+        [view_id],
+    ).fetchone()
+    if row is not None and row[0] is not None:
+        raise RightsError(f"The query of {name} is not run: {row[0]}.")
+
+
+def note_reads(
+    connection: Connection[Any],
+    view_id: int,
+    types: Sequence[int],
+    reads: Sequence[tuple[int, int, tuple[int, ...]]],
+) -> None:
+    """Records what a view reads, and whether others' rights or code are to be checked."""
+    names = ("through", "relation", "columns")
+    connection.execute(
+        "SELECT idivm.note_reads(%s, %s::oid[], %s)",
+        [view_id, list(types), Jsonb([dict(zip(names, read, strict=True)) for read in reads])],
+    )
+
+
+def has_drifted(connection: Connection[Any], view_id: int) -> bool:
+    """Whether what a view reads is not what it was planned for."""
+    row = connection.execute("SELECT idivm.has_drifted(%s)", [view_id]).fetchone()
+    return row is not None and bool(row[0])
+
+
+def has_other_code(connection: Connection[Any], view_id: int) -> bool:
+    """Whether what the query of a view calls has changed since its last refresh."""
+    row = connection.execute("SELECT idivm.code_drift(%s) IS NOT NULL", [view_id]).fetchone()
+    return row == (True,)
