@@ -14,6 +14,7 @@ from orchestrator.runtime.catalog.relations import (
     names_behind,
     publications_of_ours,
     relation_oid,
+    shown,
     take_settings,
     visible_relations,
 )
@@ -61,7 +62,6 @@ from orchestrator.runtime.catalog.views import (
     refresh_order,
     refuse_forbidden,
     relation_name,
-    shown,
     sources_of,
     view_by_id,
     view_by_oid,

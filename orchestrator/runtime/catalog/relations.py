@@ -10,7 +10,6 @@ from psycopg.sql import SQL, Composable, Identifier
 from psycopg.types.json import Jsonb
 
 from orchestrator.deltascript.emit import SEARCH_PATH
-from orchestrator.runtime.catalog.views import shown
 from orchestrator.runtime.search_path import path_of, users_path
 
 OWN_SCHEMAS = ("idivm", "idivm_def", "idivm_load", "idivm_log", "idivm_state")
@@ -164,3 +163,21 @@ def publications_of_ours(connection: Connection[Any]) -> list[str]:
         [list(OWN_SCHEMAS)],
     ).fetchall()
     return [name for (name,) in rows]
+
+
+def shown(connection: Connection[Any], names: Sequence[str]) -> list[str]:
+    """Names of relations, given with their schemas, as the user's search path shows them."""
+    path = path_of(connection)
+    if path is None or not names:
+        return list(names)
+    # The calls take place from left to right, and the statement is read under the pinned path.
+    row = connection.execute(
+        "SELECT set_config('search_path', %s, false), ARRAY("
+        # Of a relation that is gone there is but a number.
+        "SELECT CASE WHEN n ~ '^[0-9-]' THEN n ELSE coalesce(to_regclass(n)::text, n) END"
+        " FROM unnest(%s::text[]) AS n),"
+        " set_config('search_path', %s, false)",
+        [path, list(names), SEARCH_PATH],
+    ).fetchone()
+    assert row is not None
+    return list(row[1])

@@ -12,13 +12,11 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Composable
 from psycopg.types.json import Jsonb
 
-from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.deltascript.plan import Initialised
 from orchestrator.errors import NotFoundError, RightsError
 from orchestrator.runtime.catalog import ascii_json
-from orchestrator.runtime.catalog.relations import Grant, relation_oid, schema_and_name
+from orchestrator.runtime.catalog.relations import Grant, relation_oid, schema_and_name, shown
 from orchestrator.runtime.errors import near_miss
-from orchestrator.runtime.search_path import path_of
 
 
 @dataclass(frozen=True)
@@ -128,24 +126,6 @@ def _views(connection: Connection[Any], condition: Composable, *values: object) 
         )
         for v in views
     ]
-
-
-def shown(connection: Connection[Any], names: Sequence[str]) -> list[str]:
-    """Names of relations, given with their schemas, as the user's search path shows them."""
-    path = path_of(connection)
-    if path is None or not names:
-        return list(names)
-    # The calls take place from left to right, and the statement is read under the pinned path.
-    row = connection.execute(
-        "SELECT set_config('search_path', %s, false), ARRAY("
-        # Of a relation that is gone there is but a number.
-        "SELECT CASE WHEN n ~ '^[0-9-]' THEN n ELSE coalesce(to_regclass(n)::text, n) END"
-        " FROM unnest(%s::text[]) AS n),"
-        " set_config('search_path', %s, false)",
-        [path, list(names), SEARCH_PATH],
-    ).fetchone()
-    assert row is not None
-    return list(row[1])
 
 
 def all_views(connection: Connection[Any]) -> list[ViewInfo]:
