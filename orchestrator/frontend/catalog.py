@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,6 @@ from psycopg.sql import SQL
 from orchestrator.frontend import node_tree
 from orchestrator.frontend.facts import (
     ForeignKey,
-    FunctionUse,
     Index,
     Key,
     OutputColumn,
@@ -23,17 +22,8 @@ from orchestrator.frontend.facts import (
     RelationColumn,
     StoredView,
     TableStatistics,
-    UsedRelation,
 )
-from orchestrator.frontend.functions import calls_of, describe
-from orchestrator.frontend.node_tree import Node
-from orchestrator.frontend.resolution import typed_calls
-
-_FIRST_USER_OID = 16384
-"""Objects that PostgreSQL itself brings have smaller oids."""
-
-_ATTNUM_OFFSET = -7
-"""Column sets in stored query trees count from the first system column."""
+from orchestrator.frontend.used_objects import FIRST_USER_OID, used_functions, used_relations
 
 
 def _maintained_views(connection: Connection[Any]) -> dict[int, tuple[int, bool]]:
@@ -93,8 +83,8 @@ def stored_view(connection: Connection[Any], oid: int) -> StoredView:
         oid=oid,
         text=text.strip().rstrip(";").rstrip(),
         columns=output_columns(connection, oid),
-        uses=_used_relations(connection, oid, nodes),
-        functions=_functions(connection, nodes),
+        uses=used_relations(connection, oid, nodes),
+        functions=used_functions(connection, nodes),
     )
 
 
@@ -152,7 +142,7 @@ def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, R
             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
             WHERE c.oid = ANY (%(oids)s::oid[])
             """,
-            {"oids": wanted, "first": _FIRST_USER_OID},
+            {"oids": wanted, "first": FIRST_USER_OID},
         ).fetchall()
         columns = _columns(cursor, wanted)
         expressions = _expressions(cursor, wanted)
@@ -169,7 +159,7 @@ def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, R
                 use
                 for column in columns[row["oid"]]
                 for _, tree in [expressions.get((row["oid"], column.attnum), ("", ""))]
-                for use in (_functions(connection, [*node_tree.nodes(tree)]) if tree else ())
+                for use in (used_functions(connection, [*node_tree.nodes(tree)]) if tree else ())
             ),
             keys=tuple(keys[row["oid"]]),
             foreign_keys=tuple(foreign_keys[row["oid"]]),
@@ -458,170 +448,3 @@ def _foreign_keys(cursor: Any, oids: list[int]) -> Mapping[int, list[ForeignKey]
         fixed = {name: tuple(row[name]) for name in ("columns", "target_columns")}
         found[row.pop("conrelid")].append(ForeignKey(**{**row, **fixed}))
     return found
-
-
-_SYSTEM_COLUMNS = {-1: "ctid", -2: "xmin", -3: "cmin", -4: "xmax", -5: "cmax", -6: "tableoid"}
-
-
-def _used_relations(
-    connection: Connection[Any], view: int, nodes: Iterable[Node]
-) -> tuple[UsedRelation, ...]:
-    """The relations and columns below a view, from the dependency catalog and the stored tree.
-
-    The dependency catalog knows the columns by name but not a use of the row as a whole; the
-    stored query knows that as the column 0 among those it must be allowed to read.
-    """
-    columns: dict[int, set[int]] = defaultdict(set)
-    for oid, attnum in connection.execute(
-        "SELECT DISTINCT d.refobjid, d.refobjsubid FROM pg_rewrite r"
-        " JOIN pg_depend d ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid"
-        "  AND d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid <> r.ev_class"
-        " WHERE r.ev_class = %s::oid AND r.rulename = '_RETURN'",
-        [view],
-    ).fetchall():
-        columns[oid].add(attnum)
-    for node in nodes:
-        if node.tag not in ("RANGETBLENTRY", "RTEPERMISSIONINFO"):
-            continue
-        oid = node.oid("relid")
-        if oid and oid != view:
-            columns[oid] |= {number + _ATTNUM_OFFSET for number in node.oids("selectedCols")}
-            whole_row = -_ATTNUM_OFFSET in node.oids("selectedCols")
-            columns[oid] |= {_WHOLE_ROW} if whole_row else set()
-    return tuple(
-        UsedRelation(
-            oid=oid,
-            columns=frozenset(number for number in used if 0 < number < _WHOLE_ROW),
-            whole_row=_WHOLE_ROW in used,
-            system_columns=frozenset(_SYSTEM_COLUMNS[number] for number in used if number < 0),
-        )
-        for oid, used in sorted(columns.items())
-    )
-
-
-_WHOLE_ROW = 1 << 16
-"""Stands for the row as a whole; 0 stands for the relation."""
-
-
-def _functions(
-    connection: Connection[Any], nodes: Collection[Node], text: str | None = None
-) -> tuple[FunctionUse, ...]:
-    """What a query calls, with the volatility of all that stands behind each call."""
-    calls = calls_of(nodes)
-    with connection.cursor(row_factory=dict_row) as cursor:
-        operators = cursor.execute(
-            "SELECT o.oid, o.oprname AS name, n.nspname AS schema, o.oprcode::oid AS code"
-            " FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace"
-            " WHERE o.oid = ANY (%s::oid[])",
-            [sorted(calls.operators)],
-        ).fetchall()
-        types = cursor.execute(
-            "SELECT oid, typname AS name, typinput::oid AS input, typoutput::oid AS output,"
-            "       typcategory = 'C' OR oid = 'record'::regtype AS is_row, typrelid::oid,"
-            "       ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = typrelid"
-            "             AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS fields"
-            " FROM pg_type WHERE oid = ANY (%s::oid[])",
-            [
-                sorted(
-                    calls.read_types
-                    | calls.written_types
-                    | calls.constants
-                    | {result for _, result in calls.results}
-                )
-            ],
-        ).fetchall()
-        wanted = (
-            set(calls.functions)
-            | {row["code"] for row in operators}
-            | {row["input"] for row in types}
-            | {row["output"] for row in types}
-        )
-        functions = cursor.execute(
-            """
-            SELECT p.oid, n.nspname AS schema, p.proname AS name, p.prosrc AS body,
-                   p.provolatile::text, p.prokind::text, p.proretset AS returns_set,
-                   p.oid < %s AND n.nspname = 'pg_catalog' AS builtin,
-                   p.oid < %s OR EXISTS (SELECT FROM pg_cast k WHERE k.castfunc = p.oid) AS casts,
-                   ARRAY(SELECT o.name FROM unnest(p.proargnames, p.proargmodes)
-                             WITH ORDINALITY AS o (name, mode, place)
-                         WHERE o.mode IN ('o', 'b', 't') ORDER BY o.place) AS results,
-                   ARRAY(SELECT part::oid::bigint FROM pg_aggregate g, unnest(ARRAY[
-                             g.aggtransfn, g.aggfinalfn, g.aggmtransfn, g.aggminvtransfn,
-                             g.aggmfinalfn]) AS part
-                         WHERE g.aggfnoid = p.oid AND part::oid <> 0) AS parts
-            FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-            WHERE p.oid = ANY (%s::oid[]) OR p.oid IN (
-                SELECT part::oid FROM pg_aggregate g, unnest(ARRAY[
-                    g.aggtransfn, g.aggfinalfn, g.aggmtransfn, g.aggminvtransfn, g.aggmfinalfn])
-                    AS part
-                WHERE g.aggfnoid = ANY (%s::oid[]))
-            """,
-            [_FIRST_USER_OID, _FIRST_USER_OID, sorted(wanted), sorted(wanted)],
-        ).fetchall()
-    return describe(calls, functions, operators, types, _by_domain(connection, nodes))
-
-
-_FIRST_UNPINNED_OID = 12000
-"""Types with smaller oids are PostgreSQL's basic ones; information_schema has domains."""
-
-_RECORDS = frozenset({2249, 2287})
-"""record and record[], whose fields a query does not tell."""
-
-
-def _by_domain(connection: Connection[Any], nodes: Iterable[Node]) -> set[tuple[bool, int]]:
-    """Return the operators (True) and functions (False) that a program could not call alike.
-
-    A program has no domains, so no function of users may take one. The built-in functions treat a domain
-    as its base type, but several polymorphic arguments must have the same type.
-    """
-    calls = list(typed_calls(nodes))
-    used = {one for call in calls for types in call.passed for one in types}
-    domains = _with_domains(connection, [one for one in used if one >= _FIRST_UNPINNED_OID])
-    if not domains:
-        return set()
-    domains |= _RECORDS
-    number = {call: sum(bool(domains & types) for types in call.passed) for call in calls}
-    asked = [call for call in calls if number[call]]
-    rows = connection.execute(
-        """
-        SELECT c.is_operator, c.oid,
-               p.provariadic = '"any"'::regtype OR '"any"'::regtype = ALL (p.proargtypes::oid[])
-        FROM unnest(%s::boolean[], %s::oid[]) AS c (is_operator, oid)
-        LEFT JOIN pg_operator o ON c.is_operator AND o.oid = c.oid
-        JOIN pg_proc p ON p.oid = CASE WHEN c.is_operator THEN o.oprcode::oid ELSE c.oid END
-        WHERE p.oid < %s
-        """,
-        [[one.is_operator for one in asked], [one.called for one in asked], _FIRST_USER_OID],
-    ).fetchall()
-    takes_any = {(is_operator, oid): any_type for is_operator, oid, any_type in rows}
-    return {
-        called
-        for one in asked
-        for called in [(one.is_operator, one.called)]
-        if called not in takes_any or (number[one] > 1 and not takes_any[called])
-    }
-
-
-def _with_domains(connection: Connection[Any], types: list[int]) -> frozenset[int]:
-    """Those of some types that are domains or have a domain in them."""
-    rows = connection.execute(
-        """
-        WITH RECURSIVE parts(type, part) AS (
-            SELECT t, t FROM unnest(%s::oid[]) AS t
-          UNION
-            SELECT p.type, one.part
-            FROM parts p JOIN pg_type t ON t.oid = p.part
-            CROSS JOIN LATERAL (
-                SELECT t.typelem AS part WHERE t.typelem <> 0
-              UNION ALL
-                SELECT a.atttypid FROM pg_attribute a
-                WHERE t.typrelid <> 0 AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
-              UNION ALL
-                SELECT r.rngsubtype FROM pg_range r WHERE t.oid IN (r.rngtypid, r.rngmultitypid)
-            ) AS one
-        )
-        SELECT DISTINCT p.type::bigint FROM parts p JOIN pg_type t ON t.oid = p.part AND t.typtype = 'd'
-        """,
-        [types],
-    ).fetchall()
-    return frozenset(row[0] for row in rows)
