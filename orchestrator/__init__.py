@@ -1,4 +1,4 @@
-"""idivm: SQL views that stay up to date by themselves inside PostgreSQL."""
+"""idivm maintains SQL views incrementally inside PostgreSQL."""
 
 from __future__ import annotations
 

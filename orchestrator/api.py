@@ -1,4 +1,4 @@
-"""The Python interface: `connect()` gives an `Orchestrator`, and the command line is a layer over it."""
+"""The Python interface: `connect()` returns an `Orchestrator`. The command line is a layer over it."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ if TYPE_CHECKING:
 
 
 CHECKS = 5
-"""How often views are compared while functions that they call are replaced."""
+"""How often `check` repeats a comparison because somebody replaced a function that a view calls."""
 
 
 @dataclass(frozen=True)
 class StatementResult:
-    """What one statement of a script gave."""
+    """The result of a statement of a script."""
 
     kind: str
     message: str
@@ -83,7 +83,7 @@ class StatementResult:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """Whether a view shows what its query answers in the same snapshot."""
+    """The comparison of a view with the result of its query in the same snapshot."""
 
     view: str
     equal: bool
@@ -92,21 +92,21 @@ class CheckReport:
     missing_rows: tuple[str, ...] = ()
     surplus_rows: tuple[str, ...] = ()
     error: str | None = None
-    """Why it could not be brought up to date, and so was not compared."""
+    """Why the view could not be refreshed. Such a view is not compared."""
     notes: tuple[str, ...] = ()
-    """What of the query's answer was not compared to the letter, and why."""
+    """Which columns were not compared exactly, and why."""
 
 
 def connect(dsn: str | None = None) -> Orchestrator:
-    """Opens a database and brings idivm's catalog in it up to date.
+    """Connect to a database, and install or upgrade its idivm catalog.
 
-    Without a dsn it takes IDIVM_DSN, then DATABASE_URL, then the embedded server.
+    Without a dsn, use IDIVM_DSN, then DATABASE_URL, then the embedded server.
     """
     return Orchestrator(_open(dsn or default_dsn()))
 
 
 def default_dsn() -> str:
-    """Where to connect when nothing is said: the environment's database, or the embedded one."""
+    """Return the connection string from the environment, or of the embedded server."""
     named = os.environ.get("IDIVM_DSN") or os.environ.get("DATABASE_URL")
     if named:
         return named
@@ -116,7 +116,7 @@ def default_dsn() -> str:
 
 
 def accelerate(server: EmbeddedServer, database: str | None = None) -> None:
-    """Builds capture's C form for an embedded server, and has its database, or another, use it."""
+    """Build the C modules for an embedded server, and use them in its database or in the named database."""
     server.add_module()
     endpoint = server.up()
     with connect(make_conninfo(endpoint.dsn, dbname=database)) as orchestrator:
@@ -127,8 +127,8 @@ def accelerate(server: EmbeddedServer, database: str | None = None) -> None:
         with explained("Changing capture"), pinned(orchestrator.connection):
             if not catalog.captures_in_c(orchestrator.connection):
                 raise ServerError(
-                    "The server does not take capture's C form: run idivm down, then this again, and "
-                    "see that the setting idivm.accelerate is not off."
+                    "The server cannot use the C modules. Run idivm down and then this command again, and "
+                    "check that the setting idivm.accelerate is not off."
                 )
             sources.switch_form(orchestrator.connection)
 
@@ -137,9 +137,9 @@ def _open(dsn: str) -> Connection[Any]:
     try:
         conninfo_to_dict(dsn)
     except psycopg.Error:
-        # What the parser says quotes the text, which may hold a password.
+        # The message of the parser quotes the text, which may contain a password.
         raise UsageError(
-            "The connection string cannot be read; write it as postgresql://user@host/database or as"
+            "Cannot read the connection string. Write it as postgresql://user@host/database or as"
             " host=... dbname=... user=..., with special characters escaped."
         ) from None
     try:
@@ -161,7 +161,7 @@ class Orchestrator:
     """Creates, refreshes, explains, checks and drops maintained views over one connection."""
 
     def __init__(self, connection: Connection[Any]) -> None:
-        """Takes a connection in autocommit mode to a database with idivm's catalog."""
+        """Use a connection in autocommit mode to a database with idivm's catalog."""
         self.connection = connection
         self._stack = ExitStack()
         self._spark: SparkSession | None = None
@@ -170,7 +170,7 @@ class Orchestrator:
         connection.add_notice_handler(self._notice)
 
     def __enter__(self) -> Orchestrator:
-        """The orchestrator itself."""
+        """Return the orchestrator itself."""
         return self
 
     def __exit__(
@@ -179,11 +179,11 @@ class Orchestrator:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self.close()
 
     def close(self) -> None:
-        """Closes the connection, and ends Spark if a view has started it."""
+        """Close the connection, and stop Spark if a view has started it."""
         self._spark = None
         self._stack.close()
         self.connection.close()
@@ -195,7 +195,7 @@ class Orchestrator:
 
     @contextmanager
     def _ours(self, doing: str, *, writes: bool = True) -> Iterator[None]:
-        """Runs statements of idivm's own, and turns errors into sentences that say what was being done."""
+        """Run idivm's own statements. Turn errors into sentences that name the failed action."""
         if writes:
             self._require_primary(doing)
         with explained(doing), pinned(self.connection):
@@ -204,19 +204,19 @@ class Orchestrator:
     def _require_primary(self, doing: str) -> None:
         if self._on_standby():
             raise DatabaseError(
-                f"{doing} is not possible on this server: it is a standby, which takes no changes. "
-                "Connect to the primary for it; list, status, explain, enumerate and check work here."
+                f"{doing} is not possible on this server: it is a standby, which is read-only. "
+                "Connect to the primary. The commands list, status, explain, enumerate and check work here."
             )
 
     def _on_standby(self) -> bool:
         return self.connection.info.parameter_status("in_hot_standby") == "on"
 
     def execute(self, script: str) -> list[StatementResult]:
-        """Runs a script; CREATE VIEW, DROP VIEW and REFRESH act on maintained views."""
+        """Run a script. CREATE VIEW, DROP VIEW and REFRESH manage maintained views."""
         return list(self.run(script))
 
     def run(self, script: str) -> Iterator[StatementResult]:
-        """Runs a script like `execute`, giving each statement's result as soon as it is there."""
+        """Run a script like `execute`, and yield the result of each statement when it is available."""
         for statement in parse_script(script):
             yield self._run(statement)
 
@@ -230,7 +230,7 @@ class Orchestrator:
         spark: Any = None,
         **options: object,
     ) -> ViewInfo:
-        """Creates a maintained view of a query; `spark` is the session for initialise = spark."""
+        """Create a maintained view of a query. `spark` is the session for initialise = spark."""
         statements = parse_script(query)
         if len(statements) != 1:
             raise UsageError(f"The query of {name} must be one statement, not {len(statements)}.")
@@ -247,41 +247,41 @@ class Orchestrator:
         )
 
     def alter_view(self, name: str, **options: object) -> ViewInfo:
-        """Gives a maintained view other options, while its tables are written and it is read."""
+        """Change the options of a maintained view. Reads and writes go on meanwhile."""
         given = tuple((key, str(value)) for key, value in options.items())
         return self._alter(AlterView(f"ALTER VIEW {name}", parse_name(name), given))
 
     def refresh(self, *names: str) -> list[RefreshReport]:
-        """Refresh the named views, or all, in one snapshot, lower ones first.
+        """Refresh the named views, or all views, in one snapshot. Views that others read come first.
 
-        Raise `RefreshError` if some of them fail; the others are refreshed all the same.
+        Raise `RefreshError` if the refresh of a view fails. The other views are refreshed all the same.
         """
         return self._refresh([parse_name(name) for name in names])
 
     def views(self) -> list[ViewInfo]:
-        """Every maintained view."""
+        """Return all maintained views."""
         with self._ours("Listing views", writes=False):
             if not self._on_standby():
                 install.drop_orphans(self.connection)
             return catalog.all_views(self.connection)
 
     def view(self, name: str) -> ViewInfo:
-        """One maintained view."""
+        """Return the maintained view of this name."""
         with self._ours(f"Looking up {name}", writes=False):
             return catalog.view_named(self.connection, parse_name(name).identifier)
 
     def parts(self, view: ViewInfo) -> Parts | None:
-        """The heavy and light parts that a view of the strategy `skew` keeps of its relations."""
+        """Return the heavy and light parts of the relations of a view with the strategy `skew`."""
         with self._ours(f"Looking at the parts of {view.name}", writes=False):
             return parts_of(self.connection, install.names_of(view), view.plan)
 
     def enumerate(
         self, name: str, prefix: Mapping[str, object] | None = None
     ) -> Iterator[tuple[Any, ...]]:
-        """The rows of a view as it is, one after the other, over a connection of its own.
+        """Yield the rows of a view without refreshing it, over a separate connection.
 
-        With `prefix`, values of some columns, only the rows that have them. What no table holds is
-        found row by row; nothing is computed that is not asked for.
+        `prefix` gives values of some columns: yield only rows with these values. If no table holds the
+        rows of the view, compute each row when it is requested.
         """
         with self._ours(f"Enumerating {name}", writes=False):
             view = catalog.view_named(self.connection, parse_name(name).identifier)
@@ -301,14 +301,14 @@ class Orchestrator:
                 yield from rows(connection, order, prefix or {})
 
     def dropped_views(self) -> list[DroppedView]:
-        """Return the views that DROP ... CASCADE took along with what they read."""
+        """Return the views that DROP ... CASCADE of a table or plain view removed."""
         with self._ours("Listing views", writes=False):
             if not self._on_standby():
                 install.drop_orphans(self.connection)
             return catalog.dropped_views(self.connection)
 
     def restore(self, *names: str) -> list[ViewInfo]:
-        """Create the named views again, or all, that DROP ... CASCADE took along with what they read."""
+        """Recreate the named views, or all views, that DROP ... CASCADE of a table or plain view removed."""
         with self._ours("Restoring"):
             install.drop_orphans(self.connection)
             dropped = catalog.dropped_views(self.connection)
@@ -321,8 +321,8 @@ class Orchestrator:
         found = catalog.dropped_view(self.connection, name.identifier)
         if found is None:
             raise NotFoundError(
-                f"No DROP ... CASCADE has taken a maintained view {name} along;"
-                " `idivm list` shows the views that there are."
+                f"No DROP ... CASCADE has removed a maintained view {name}."
+                " Run `idivm list` for the existing views."
             )
         return found
 
@@ -336,16 +336,16 @@ class Orchestrator:
             raise DatabaseError(f"Restoring {dropped.name}: {error}") from error
 
     def explain(self, name: str) -> Explanation:
-        """How a view is maintained: plan, script and reasons."""
+        """Explain how a view is maintained: plan, script and reasons."""
         with self._ours(f"Explaining {name}", writes=False):
             return explain_view(
                 self.connection, catalog.view_named(self.connection, parse_name(name).identifier)
             )
 
     def check(self, *names: str) -> list[CheckReport]:
-        """Refreshes the named views, or all, and compares each with its query's own answer.
+        """Refresh the named views, or all views, and compare each with the result of its query.
 
-        A standby cannot refresh: there only the views that have no changes pending are compared.
+        A standby cannot refresh. There, compare only the views without pending changes.
         """
         if self._on_standby():
             return self._check_on_standby([parse_name(name) for name in names])
@@ -358,7 +358,7 @@ class Orchestrator:
                 reports = refresh.in_one_cut(
                     self.connection, ids, partial(self._compare_all, ids, some=bool(names))
                 )
-                # No snapshot hides a function that was replaced between the refresh and the comparison.
+                # A function may have been replaced between the refresh and the comparison, in any snapshot.
                 if not any(
                     not report.equal
                     and not report.error
@@ -369,7 +369,7 @@ class Orchestrator:
             return [report for _, report in reports]
 
     def _compare_all(self, ids: Sequence[int], some: bool) -> list[tuple[int, CheckReport]]:
-        """Refreshes views in this snapshot and compares them; of `some`, each must be there."""
+        """Refresh views in this snapshot and compare them. With `some`, each of them must exist."""
         refresh.refresh_here(self.connection, ids)
         refresh.pin_tables(self.connection, ids)
         here = {view.id: view for view in catalog.all_views(self.connection)}
@@ -392,9 +392,9 @@ class Orchestrator:
             for view in views:
                 if view.pending or view.id in unlogged:
                     reason = (
-                        "it reads an unlogged table, which has no content on a standby"
+                        "it reads an unlogged table, which is empty on a standby"
                         if view.id in unlogged
-                        else f"it has {view.pending} pending changes, which a refresh on the primary applies"
+                        else f"it has {view.pending} pending changes; refresh it on the primary"
                     )
                     if self.on_notice is not None:
                         self.on_notice(f"View {view.name} was not compared: {reason}.")
@@ -409,9 +409,9 @@ class Orchestrator:
         stop: threading.Event | None = None,
         report: Callable[[Event], None] = lambda event: None,
     ) -> None:
-        """Keeps deferred views fresh, each within its bound, until `stop` is set.
+        """Refresh deferred views, each within its staleness bound, until `stop` is set.
 
-        It works over connections of its own, and opens new ones when they are lost.
+        Use separate connections, and reopen lost connections.
         """
         info = self.connection.info
         dsn = make_conninfo(info.dsn, password=info.password or None)
@@ -432,9 +432,9 @@ class Orchestrator:
         ).run()
 
     def doctor(self, *, contents: bool = True) -> list[Finding]:
-        """Looks at server, catalog, capture, views and Java; mends what it can and says so.
+        """Examine server, catalog, capture, views and Java. Repair problems and return all findings.
 
-        With `contents` each view is brought up to date and compared with its query's answer.
+        With `contents`, also refresh each view and compare it with the result of its query.
         """
         with self._ours("Examining"):
             findings = doctor.examine(self.connection, contents)
@@ -463,10 +463,10 @@ class Orchestrator:
         spark: SparkSession | None = None,
         say: Callable[..., None] | None = None,
     ) -> LoadReport:
-        """Loads files, a database or a DataFrame into a table by Spark, each row once.
+        """Load files, a database or a DataFrame into a table with Spark, each row exactly once.
 
-        Without `into`, `source` is a load file (TOML) that names several tables. Spark runs where
-        `master` says, else IDIVM_SPARK_MASTER, else on all cores of this machine.
+        Without `into`, `source` is a load file (TOML) that names several tables. Spark runs at
+        `master`, else at IDIVM_SPARK_MASTER, else on all cores of this machine.
         """
         from orchestrator.spark.loading.job import tables_of
         from orchestrator.spark.loading.load import run
@@ -506,7 +506,7 @@ class Orchestrator:
         return replace(report, refreshed=changed, stages=stages)
 
     def drop_view(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
-        """Drops a maintained view and everything that only it used."""
+        """Drop a maintained view and everything that only this view uses."""
         self._drop(DropView(f"DROP VIEW {name}", (parse_name(name),), if_exists, cascade))
 
     def _run(self, statement: Statement) -> StatementResult:
@@ -557,7 +557,7 @@ class Orchestrator:
             raise self._with_near_miss(error) from error.__cause__
 
     def _initialiser(self, new: NewView, spark: SparkSession | None) -> Initialiser | None:
-        """What computes the first content of a view, if PostgreSQL alone is not to."""
+        """Return the function that computes the first content of a view with Spark, if the view asks for it."""
         if new.options.initialise != "spark":
             return None
         from orchestrator.spark.initial.states import States, dsn_of
@@ -589,22 +589,22 @@ class Orchestrator:
             return catalog.view_by_id(self.connection, view.id)
 
     def _tidy(self, names: Sequence[QualifiedName] = ()) -> list[int]:
-        """Follows what plain SQL did meanwhile: tables dropped, partitions added, views replaced.
+        """Follow changes by plain SQL: dropped tables, new partitions, replaced views.
 
-        It looks at what the named views read, or all, and gives their numbers.
+        Examine the sources of the named views, or of all views. Return the IDs of these views.
         """
         ids, _ = self._follow(names)
         return ids
 
     def _follow(self, names: Sequence[QualifiedName]) -> tuple[list[int], dict[int, str]]:
-        """As `_tidy`, and why some of the views could not be planned again."""
+        """Do the work of `_tidy`. Also return why some views could not be planned again."""
         install.drop_orphans(self.connection)
         for dropped in catalog.dropped_views(self.connection):
             if dropped.options.get("on_drop") == "restore":
                 try:
                     self._restore(dropped)
                 except IdivmError as error:
-                    # What it reads may come later.
+                    # Its tables may be created later.
                     install.warn(self.connection, str(error))
         ids = catalog.view_ids(self.connection, [name.identifier for name in names])
         return ids, install.follow(self.connection, ids)
@@ -615,7 +615,7 @@ class Orchestrator:
             try:
                 return refresh.refresh(self.connection, ids, unplanned)
             except refresh.RefreshError:
-                # A name in a program may be unknown by now, as after ALTER TYPE ... RENAME.
+                # A program may contain a name that is no longer valid, for example after ALTER TYPE ... RENAME.
                 concerned = catalog.refresh_order(self.connection, ids)
                 if unplanned or not catalog.views_to_replan(self.connection, concerned):
                     raise
@@ -648,7 +648,7 @@ class Orchestrator:
 
     def _pass_on(self, statement: Other) -> StatementResult:
         if statement.verb in ("ALTER", "DROP") and not self._in_failed_transaction():
-            # Afterwards nothing tells any more which views the objects behind them belonged to.
+            # After the statement, the catalog no longer shows which views the dropped objects belonged to.
             with self._ours("Looking up names", writes=False):
                 self._names = catalog.names_behind(self.connection)
         try:
@@ -669,7 +669,7 @@ class Orchestrator:
         return self.connection.info.transaction_status == TransactionStatus.INERROR
 
     def _with_near_miss(self, error: DatabaseError) -> DatabaseError:
-        """Add the name that the user may have meant, if a table or view was not found."""
+        """Add a similar name to the error if a table or view does not exist."""
         cause = error.__cause__
         missing = re.search(r'"([^"]+)" does not exist', str(cause))
         if not isinstance(cause, UndefinedTable) or not missing or self._in_failed_transaction():
@@ -683,7 +683,7 @@ class Orchestrator:
     def _compare(self, view: ViewInfo) -> CheckReport:
         if view.error:
             return CheckReport(view.name, False, 0, 0, error=view.error)
-        # The definition answers as it does in a refresh; its settings go back with the savepoint.
+        # Evaluate the definition with the settings of a refresh. The savepoint restores the old settings.
         with self.connection.transaction(force_rollback=True):
             catalog.take_settings(self.connection, {**view.settings, "search_path": SEARCH_PATH})
             try:

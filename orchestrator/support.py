@@ -1,4 +1,4 @@
-"""What SQL is maintained how: docs/sql-support.md, made from examples that are really created.
+"""Write docs/sql-support.md, which lists how each SQL construct is maintained, from examples that it creates.
 
 python -m orchestrator.support > docs/sql-support.md
 """
@@ -19,32 +19,31 @@ from orchestrator.server import installations
 
 RECOMPUTE = "recompute"
 BELOW = "order_counts"
-"""The maintained view that one of the examples reads."""
+"""The maintained view that an example reads."""
 
 _PARTNERS = {"Semijoin", "Antisemijoin", "LeftJoin", "FullJoin"}
 
 _INTRODUCTION = """\
-# SQL that is maintained
+# Supported SQL
 
-Any query that PostgreSQL takes as a view can be maintained, except one that calls volatile
-functions or reads temporary tables. This table says how; each line is an example that has been
-created, with what the product then said of it. `idivm explain VIEW --why` says the same of a view of
-your own.
+Any query that PostgreSQL accepts in a view can be maintained, except queries that call volatile functions or
+read temporary tables. This table says how. Each line is an example that was created, with the strategy that
+idivm chose. `idivm explain VIEW --why` says the same about your own view.
 
-The file is made by `python -m orchestrator.support`, and a test fails when it is stale. The tables are
-those of `sql/support/schema.sql`.
+`python -m orchestrator.support` writes this file, and a test fails when it is stale. The tables are those of
+`sql/support/schema.sql`.
 
-*By* names the strategy and the operators whose rules are at work: selection σ, projection π, join ⋈,
-cross product ×, left join ⟕, full join ⟗, semijoin ⋉, antisemijoin ▷, lateral join and subquery ⋈→,
-union ∪, grouping γ, duplicate elimination δ, the first of equal rows δ1, window ω, first rows of an
-order λ, sorting τ, numbering of equal rows ν. *A refresh costs* what is said, and not what the tables
-hold, but where it says that the whole view is recomputed; then only the rows that differ are written.
+*By* names the strategy and the operators whose rules maintain the view: selection σ, projection π, join ⋈,
+cross product ×, left join ⟕, full join ⟗, semijoin ⋉, antisemijoin ▷, lateral join and subquery ⋈→, union ∪,
+grouping γ, duplicate elimination δ, `DISTINCT ON` δ1, window ω, `LIMIT` λ, sorting τ, numbering of equal rows
+ν, recursion μ, shared common table expression cte. *A refresh costs* says which rows a refresh reads and
+writes. If it says "the whole view", the refresh runs the query and writes only the rows that differ.
 """
 
 
 @dataclass(frozen=True)
 class Example:
-    """A construct with a query that has it."""
+    """An SQL construct and a query that uses it."""
 
     section: str
     construct: str
@@ -52,12 +51,12 @@ class Example:
 
     @property
     def view(self) -> str:
-        """The name that its view gets."""
+        """Return the name of its view."""
         return re.sub(r"\W+", "_", self.construct.lower()).strip("_")
 
     @property
     def since(self) -> int:
-        """The version of PostgreSQL that brought the construct, if its name says one.
+        """Return the first PostgreSQL version with the construct, if its name contains a version.
 
         >>> Example("Expressions", "JSON_ARRAY (PostgreSQL 16)", "SELECT 1").since
         16
@@ -67,15 +66,15 @@ class Example:
 
 
 def text(file: str) -> str:
-    """The SQL in `sql/support/<file>.sql`."""
+    """Return the SQL in `sql/support/<file>.sql`."""
     return (resource_folder("sql") / "support" / f"{file}.sql").read_text()
 
 
 def examples() -> Iterator[Example]:
-    """Every example, in the order of the table."""
+    """Yield all examples in the order of the table."""
     parts = re.split(r"^-- (# )?(.+)\n", text("constructs"), flags=re.MULTILINE)
     section = ""
-    # What stands before the first section is a comment of its own.
+    # The text before the first section is a comment on the file.
     for heading, title, query in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         if heading:
             section = title
@@ -84,12 +83,12 @@ def examples() -> Iterator[Example]:
 
 
 def changes() -> list[str]:
-    """Scripts of changes after each of which the examples are compared."""
+    """Return scripts of changes. The test compares the examples after each of them."""
     return re.split(r"^-- next\n", text("changes"), flags=re.MULTILINE)
 
 
 def create(orchestrator: Orchestrator) -> None:
-    """Creates the tables and a maintained view of every example that the server's version takes."""
+    """Create the tables, and a maintained view for each example that the server supports."""
     connection = orchestrator.connection
     connection.execute(text("schema").encode())
     orchestrator.create_view(BELOW, text("below"))
@@ -99,7 +98,7 @@ def create(orchestrator: Orchestrator) -> None:
 
 
 def document(orchestrator: Orchestrator) -> str:
-    """The table, from views that have been created."""
+    """Return the document for the created views."""
     lines = [_INTRODUCTION]
     section = ""
     for example in examples():
@@ -121,7 +120,7 @@ def _by(plan: dict[str, Any]) -> str:
 
 
 def cost(plan: dict[str, Any]) -> str:
-    """What a refresh costs, in words, from a view's plan.
+    """Return in words what a refresh costs, from a view's plan.
 
     >>> cost({"strategy": "recompute", "reasons": [
     ...     {"strategy": "recompute", "taken": True, "because": "it applies to every query"},
@@ -134,14 +133,14 @@ def cost(plan: dict[str, Any]) -> str:
     parts = ["the changed rows"]
     operators = {one["operator"] for one in _operators(plan)}
     if operators & _PARTNERS:
-        parts.append("the rows that they match")
+        parts.append("the rows that match them")
     assigned = [one["variable"] for one in plan["script"] if one["step"] == "Assign"]
     if "Limit" in operators:
-        parts.append("the first rows, which are kept with a reserve")
+        parts.append("the stored first rows with their reserve")
     elif any(name.startswith(PARTS) for name in assigned):
-        parts.append("the groups, partitions or rows that they affect")
+        parts.append("the affected groups, partitions or rows")
     elif any(name.endswith(AFTER) for name in assigned):
-        parts.append("all rows of the one group that they are in")
+        parts.append("all rows of their only group")
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
@@ -154,7 +153,7 @@ def _operators(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Prints the table, from a server that is started for it."""
+    """Print the document, using a temporary server."""
     newest = max(one.version for one in installations())
     with durable_server(newest) as dsn, connect(dsn) as orchestrator:
         create(orchestrator)

@@ -1,6 +1,6 @@
 /*
  * Elements of the covariance ring and models over them, in C: what the plpgsql functions of the same
- * names in migrations/ do, operation by operation, so that the results are the same.
+ * names in sql/functions do, operation by operation, so that the results are the same.
  *
  * A triple of m numbers is the upper triangle, row by row, of a symmetric matrix over 1, x_1, ...,
  * x_m: w(w + 1)/2 floats for a width w of m + 1.

@@ -1,6 +1,6 @@
 /*
  * What stands around a view's program at every refresh, in C: what the functions of the same names
- * in migrations/0019_quicker_writers.sql and 0028_due.sql do, without asking the catalog again for what
+ * in sql/functions do, without asking the catalog again for what
  * has not changed.
  *
  * A session remembers of which views it has found that all they read is as it was when they were

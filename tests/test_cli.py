@@ -120,7 +120,7 @@ def test_enumerate_prints_rows_as_they_are_found(shop):
         assert sorted(shop("enumerate", "n")[1].splitlines()) == ["11\t1\t1", "20\t2\t1"]
         assert shop("enumerate", "n", "--with", "n=20", "--json")[1] == "[20, 2, 1]\n"
         assert shop("enumerate", "n", "--limit", "1")[1].count("\n") == 1
-        assert "names no value" in shop("enumerate", "n", "--with", "n")[2]
+        assert "has no value" in shop("enumerate", "n", "--with", "n")[2]
         assert shop("enumerate", "n", "--with", "unknown=1")[0] == 2
         shop("drop", "n")
 
@@ -137,7 +137,7 @@ def test_doctor_finds_a_disabled_trigger(shop):
     shop("sql", "-c", "ALTER TABLE t DISABLE TRIGGER USER")
     status, out, _ = shop("doctor")
     assert status == 1
-    assert "mended capture: triggers of t are missing or disabled" in out
+    assert "fixed capture: triggers of t are missing or disabled" in out
     status, out, _ = shop("doctor", "--quick", "--json")
     assert status == 0, out
     assert all(finding["fine"] for finding in json.loads(out))

@@ -1,4 +1,4 @@
-"""One function a verb of the command line; each calls the Python interface and prints."""
+"""One function for each command; it calls the Python interface and prints the result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from orchestrator.runtime.serve import Event
 
 
 def sql(options: argparse.Namespace) -> int:
-    """`idivm sql`."""
+    """Run `idivm sql`."""
     script = _script_of(options)
     with _open(options) as orchestrator:
         results: list[StatementResult] = []
@@ -43,7 +43,7 @@ def sql(options: argparse.Namespace) -> int:
 
 
 def refresh(options: argparse.Namespace) -> int:
-    """`idivm refresh`."""
+    """Run `idivm refresh`."""
     failed: RefreshError | None = None
     with _open(options) as orchestrator:
         try:
@@ -72,7 +72,7 @@ def refresh(options: argparse.Namespace) -> int:
 
 
 def list_views(options: argparse.Namespace) -> int:
-    """`idivm list`."""
+    """Run `idivm list`."""
     with _open(options) as orchestrator:
         views = orchestrator.views()
         dropped = orchestrator.dropped_views()
@@ -81,7 +81,7 @@ def list_views(options: argparse.Namespace) -> int:
         _print_json([_summary(view) for view in views])
     elif not views:
         print(
-            "No maintained views yet; create one with: idivm sql -c 'CREATE VIEW name AS SELECT ...'"
+            "There are no maintained views yet. Create a view with: idivm sql -c 'CREATE VIEW name AS SELECT ...'"
         )
     else:
         rows = [
@@ -109,14 +109,14 @@ def list_views(options: argparse.Namespace) -> int:
 def _print_dropped(dropped: Iterable[DroppedView]) -> None:
     for view in dropped:
         print(
-            f"warning: {view.cause} dropped the maintained view {view.name}; idivm restore"
-            f" {view.name} creates it again, idivm drop {view.name} forgets it",
+            f"warning: {view.cause} also dropped the maintained view {view.name}; run idivm restore"
+            f" {view.name} to recreate it, or idivm drop {view.name} to remove it for good",
             file=sys.stderr,
         )
 
 
 def status(options: argparse.Namespace) -> int:
-    """`idivm status`."""
+    """Run `idivm status`."""
     with _open(options) as orchestrator:
         views = [orchestrator.view(options.view)] if options.view else orchestrator.views()
         parts = {view.id: orchestrator.parts(view) for view in views}
@@ -149,12 +149,12 @@ def status(options: argparse.Namespace) -> int:
         for name, value in facts:
             print(f"  {name + ':':17}{value}")
     if not views:
-        print("No maintained views yet.")
+        print("There are no maintained views yet.")
     return 0
 
 
 def explain(options: argparse.Namespace) -> int:
-    """`idivm explain`."""
+    """Run `idivm explain`."""
     with _open(options) as orchestrator:
         explanation = orchestrator.explain(options.view)
     if options.json:
@@ -171,7 +171,7 @@ def explain(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    """`idivm check`."""
+    """Run `idivm check`."""
     with _open(options) as orchestrator:
         reports = orchestrator.check(*options.views)
     if options.json:
@@ -184,14 +184,14 @@ def check(options: argparse.Namespace) -> int:
             found = (
                 "equal"
                 if report.equal
-                else f"DIFFERENT, {report.missing:,} rows missing, {report.surplus:,} too many"
+                else f"DIFFERENT, {report.missing:,} missing rows, {report.surplus:,} surplus rows"
             )
             print(f"{report.view}: {found}")
             for note in report.notes:
                 print(f"  {note}")
             for sign, rows in (
-                ("missing ", report.missing_rows),
-                ("too many", report.surplus_rows),
+                ("missing", report.missing_rows),
+                ("surplus", report.surplus_rows),
             ):
                 for row in rows:
                     print(f"  {sign}  {row}")
@@ -199,12 +199,12 @@ def check(options: argparse.Namespace) -> int:
 
 
 def enumerate_rows(options: argparse.Namespace) -> int:
-    """`idivm enumerate`."""
+    """Run `idivm enumerate`."""
     prefix = {}
     for one in options.prefix:
         column, sign, value = one.partition("=")
         if not sign:
-            raise UsageError(f"{one!r} names no value; write COLUMN=VALUE.")
+            raise UsageError(f"{one!r} has no value; write --with COLUMN=VALUE.")
         prefix[column] = value
     with _open(options) as orchestrator:
         for row in islice(orchestrator.enumerate(options.view, prefix), options.limit):
@@ -216,7 +216,7 @@ def enumerate_rows(options: argparse.Namespace) -> int:
 
 
 def drop(options: argparse.Namespace) -> int:
-    """`idivm drop`."""
+    """Run `idivm drop`."""
     with _open(options) as orchestrator:
         orchestrator.drop_view(options.view, cascade=options.cascade, if_exists=options.if_exists)
     _print_done(options, f"Dropped {options.view}.")
@@ -224,7 +224,7 @@ def drop(options: argparse.Namespace) -> int:
 
 
 def restore(options: argparse.Namespace) -> int:
-    """`idivm restore`."""
+    """Run `idivm restore`."""
     with _open(options) as orchestrator:
         views = orchestrator.restore(*options.views)
     if options.json:
@@ -233,12 +233,12 @@ def restore(options: argparse.Namespace) -> int:
         for view in views:
             print(f"Restored {view.name}.")
         if not views:
-            print("No view was dropped together with what it reads.")
+            print("There is nothing to restore: DROP ... CASCADE removed no maintained view.")
     return 0
 
 
 def serve(options: argparse.Namespace) -> int:
-    """`idivm serve`."""
+    """Run `idivm serve`."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -250,7 +250,7 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def up(options: argparse.Namespace) -> int:
-    """`idivm up`."""
+    """Run `idivm up`."""
     from orchestrator.server import embedded
 
     server = embedded.EmbeddedServer()
@@ -262,23 +262,27 @@ def up(options: argparse.Namespace) -> int:
 
 
 def down(options: argparse.Namespace) -> int:
-    """`idivm down`."""
+    """Run `idivm down`."""
     from orchestrator.server import embedded
 
     stopped = embedded.EmbeddedServer().down()
-    _print_done(options, "Stopped." if stopped else "It was not running.", stopped=stopped)
+    _print_done(
+        options,
+        "Stopped the embedded server." if stopped else "The embedded server was not running.",
+        stopped=stopped,
+    )
     return 0
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """`idivm doctor`."""
+    """Run `idivm doctor`."""
     with _open(options) as orchestrator:
         findings = orchestrator.doctor(contents=not options.quick)
     if options.json:
         _print_json([dataclasses.asdict(finding) for finding in findings])
     else:
         for finding in findings:
-            mark = "ok    " if finding.fine else "mended" if finding.mended else "WRONG "
+            mark = "ok   " if finding.fine else "fixed" if finding.mended else "WRONG"
             print(f"{mark} {finding.subject}: {finding.sentence}")
     return 0 if all(finding.fine for finding in findings) else 1
 
@@ -291,7 +295,7 @@ def _open(options: argparse.Namespace) -> Orchestrator:
 
 def _script_of(options: argparse.Namespace) -> str:
     if options.text is not None and options.file is not None:
-        raise UsageError("Give SQL either with -c or as a file, not both.")
+        raise UsageError("Give the SQL with -c or as a file, not both.")
     if options.text is not None:
         return str(options.text)
     name = "standard input" if options.file in (None, "-") else options.file
@@ -318,7 +322,7 @@ def _parts_summary(parts: Parts | None) -> dict[str, Any]:
 
 
 def _parts_facts(parts: Parts | None) -> Iterator[tuple[str, str]]:
-    """What of the relations is heavy."""
+    """Yield facts about the heavy and light parts of the relations."""
     if parts is None:
         return
     at = {one.epsilon: one.threshold for one in parts.relations}
@@ -329,8 +333,8 @@ def _parts_facts(parts: Parts | None) -> Iterator[tuple[str, str]]:
     )
     yield (
         "rebalanced",
-        f"{parts.minor:,} {'value' if parts.minor == 1 else 'values'} one by one,"
-        f" {parts.major:,} times all",
+        f"{parts.minor:,} {'value' if parts.minor == 1 else 'values'} moved singly,"
+        f" all values {parts.major:,} times",
     )
     for one in parts.relations:
         heaviest = ", ".join(f"{value} ({rows:,})" for value, rows in one.heaviest.items())
@@ -338,7 +342,7 @@ def _parts_facts(parts: Parts | None) -> Iterator[tuple[str, str]]:
             f"{one.relation} by {', '.join(one.on)}"
             + (f" at N^{one.epsilon}" if at.keys() > {one.epsilon} else ""),
             f"{one.heavy_values:,} heavy values with {one.heavy_rows:,} rows,"
-            f" {one.light_values:,} light ones with {one.light_rows:,}"
+            f" {one.light_values:,} light values with {one.light_rows:,} rows"
             + (f"; heaviest: {heaviest}" if heaviest else ""),
         )
 
@@ -347,18 +351,18 @@ def _behind(view: ViewInfo) -> str:
     if view.trouble:
         return f"invalid: {view.trouble}"
     if view.status == "invalid":
-        return "to be rebuilt by its next refresh"
+        return "the next refresh recomputes it"
     return f"stale by {view.pending:,} change{'' if view.pending == 1 else 's'}"
 
 
 def _keeps_too_much(view: ViewInfo) -> str:
     what = {
-        "warn": "refresh it, or let idivm serve do so",
-        "refresh": "the next refresh of any view takes it along",
-        "rebuild": "it is about to be left to a rebuild by its next refresh",
+        "warn": "refresh the view, or run idivm serve",
+        "refresh": "the next refresh of any view also refreshes this view",
+        "rebuild": "its change logs will be discarded, and its next refresh recomputes it",
     }
     return (
-        f"it keeps {_size(view.log_kept)} of change logs, more than its log_limit of"
+        f"it holds {_size(view.log_kept)} of change logs, more than its log_limit of"
         f" {_size(view.log_limit)}; {what[view.on_log_limit]}"
     )
 
@@ -366,7 +370,8 @@ def _keeps_too_much(view: ViewInfo) -> str:
 def _last_refresh(view: ViewInfo) -> str:
     if not view.refreshes:
         return f"none since it was created {_ago(view.created_at)}"
-    took = f"{view.changed:,} rows in {view.seconds * 1000:,.1f} ms"
+    rows = "row" if view.changed == 1 else "rows"
+    took = f"{view.changed:,} {rows} in {view.seconds * 1000:,.1f} ms"
     return f"{_ago(view.refreshed_at)}, {took}{', recomputed' if view.recomputed else ''}"
 
 

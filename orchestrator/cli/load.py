@@ -1,4 +1,4 @@
-"""`idivm load`: its arguments, its progress, its summary."""
+"""The command `idivm load`: arguments, progress and summary."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ from orchestrator.errors import UsageError
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the verb."""
+    """Add the arguments of `idivm load`."""
     sub.add_argument(
         "sources",
         nargs="+",
         metavar="SOURCE",
         help="files, folders, a JDBC URL, or a load file (.toml)",
     )
-    sub.add_argument("--into", metavar="TABLE", help="the table to load")
-    sub.add_argument("--create", action="store_true", help="create the table from what is read")
+    sub.add_argument("--into", metavar="TABLE", help="table to load")
+    sub.add_argument(
+        "--create", action="store_true", help="create the table from the columns of the source"
+    )
     sub.add_argument("--mode", choices=("append", "replace", "upsert"), help="default: append")
     sub.add_argument(
-        "--key", metavar="COLUMNS", help="the key for upsert, or the primary key to create"
+        "--key",
+        metavar="COLUMNS",
+        help="key columns for --mode upsert, or primary key for --create",
     )
     sub.add_argument(
         "--format", choices=("auto", "csv", "json", "parquet", "orc", "jdbc"), help="default: auto"
@@ -36,41 +40,45 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="K=V",
-        help="an option of the source's reader",
+        help="option of the reader of the source",
     )
-    sub.add_argument("--where", metavar="CONDITION", help="only these rows, in Spark's SQL")
-    sub.add_argument("--select", metavar="LIST", help="these expressions, in Spark's SQL")
-    sub.add_argument("--partitions", type=int, metavar="N", help="about how many tasks")
+    sub.add_argument("--where", metavar="CONDITION", help="load only these rows (Spark SQL)")
+    sub.add_argument(
+        "--select", metavar="LIST", help="load these expressions instead of the columns (Spark SQL)"
+    )
+    sub.add_argument("--partitions", type=int, metavar="N", help="approximate number of tasks")
     sub.add_argument(
         "--master",
         metavar="URL",
-        help="where Spark runs (default: IDIVM_SPARK_MASTER, else all cores of this machine)",
+        help="Spark master (default: $IDIVM_SPARK_MASTER, then all cores of this machine)",
     )
-    sub.add_argument(
-        "--config", action="append", default=[], metavar="K=V", help="a setting of Spark's"
-    )
+    sub.add_argument("--config", action="append", default=[], metavar="K=V", help="Spark setting")
     sub.add_argument(
         "--views",
         choices=("auto", "refresh", "rebuild", "leave"),
         default="auto",
-        help="what to do about maintained views that read the tables (default: auto, by cost)",
+        help="how to update maintained views that read the tables (default: auto, by cost)",
     )
     sub.add_argument(
         "--on-bad-row",
         choices=("stop", "quarantine"),
-        help="stop and change nothing (default), or put bad rows into idivm.rejected_rows",
-    )
-    sub.add_argument("--max-bad-rows", type=int, metavar="N", help="stop when a partition has more")
-    sub.add_argument(
-        "--resume", action="store_true", help="go on with the same load that was broken off"
+        help="stop and change nothing (default), or write bad rows to idivm.rejected_rows",
     )
     sub.add_argument(
-        "--again", action="store_true", help="append what the same command has appended before"
+        "--max-bad-rows", type=int, metavar="N", help="stop if a partition has more bad rows"
+    )
+    sub.add_argument(
+        "--resume", action="store_true", help="continue an interrupted run of the same command"
+    )
+    sub.add_argument(
+        "--again",
+        action="store_true",
+        help="append even if the same command has appended the same files before",
     )
 
 
 def load(options: argparse.Namespace) -> int:
-    """`idivm load`."""
+    """Run `idivm load`."""
     say = _progress(options.json)
     shared: dict[str, Any] = {
         "master": options.master,
@@ -119,7 +127,7 @@ def load(options: argparse.Namespace) -> int:
 def _summary(report: Any) -> None:
     for table in report.tables:
         if table.again:
-            print(f"{table.table}: loaded before (load {table.load}), nothing to do")
+            print(f"{table.table}: already loaded by load {table.load}; nothing to do")
             continue
         removed = f", {table.removed:,} removed" if table.removed else ""
         print(
@@ -129,7 +137,7 @@ def _summary(report: Any) -> None:
         for row in table.rejected_rows:
             print(f"  rejected  {row}")
         if table.rejected > len(table.rejected_rows):
-            print(f"  and more: all are in idivm.rejected_rows, as load {table.load}")
+            print(f"  and more; idivm.rejected_rows has all of them, with load = {table.load}")
     print(report.views)
     for name, changed in report.refreshed:
         print(f"  {name}: {changed:,} rows changed")
@@ -146,7 +154,7 @@ def _pairs(option: str, values: Sequence[str]) -> dict[str, str]:
 
 
 def _progress(as_json: bool) -> Callable[..., None]:
-    """Lines that stay for whoever reads them; those in between for a terminal alone."""
+    """Return a printer that writes lasting lines everywhere, and passing lines only to a terminal."""
     terminal = sys.stderr.isatty()
 
     def say(text: str, stays: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The `idivm` command: parses arguments, calls the Python interface, prints."""
+"""Parse the arguments of `idivm`, call the Python interface and print the results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.errors import IdivmError
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence, with exit status 2."""
+    """Report a wrong argument in one sentence, with exit status 2."""
 
     def error(self, message: str) -> Any:
         sys.stderr.write(f"idivm: {message}; see {self.prog} --help.\n")
@@ -22,21 +22,21 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line's grammar."""
-    # These take a second or two to load: within `main`, so that Ctrl-C is answered meanwhile.
+    """Return the parser of the command line."""
+    # These imports take a second or two. `main` catches Ctrl-C meanwhile.
     from orchestrator.bench import names
     from orchestrator.cli import commands, load
 
     parser = _Parser(
         prog="idivm",
-        description="SQL views that stay up to date by themselves inside PostgreSQL.",
+        description="Maintain SQL views incrementally inside PostgreSQL.",
     )
     common = _Parser(add_help=False)
     common.add_argument(
         "--dsn",
-        help="the database (default: $IDIVM_DSN, then $DATABASE_URL, then the embedded server)",
+        help="database to connect to (default: $IDIVM_DSN, then $DATABASE_URL, then the embedded server)",
     )
-    common.add_argument("--json", action="store_true", help="print JSON for programs")
+    common.add_argument("--json", action="store_true", help="print JSON")
     verbs = parser.add_subparsers(
         dest="verb", required=True, metavar="COMMAND", parser_class=_Parser
     )
@@ -47,35 +47,45 @@ def build_parser() -> argparse.ArgumentParser:
         return sub
 
     sub = verb(
-        "sql", "run SQL; CREATE VIEW, DROP VIEW and REFRESH act on maintained views", commands.sql
+        "sql", "run SQL; CREATE VIEW, DROP VIEW and REFRESH manage maintained views", commands.sql
     )
-    sub.add_argument("-c", dest="text", metavar="SQL", help="the SQL to run")
-    sub.add_argument("file", nargs="?", help="a file of SQL (- or nothing: standard input)")
+    sub.add_argument("-c", dest="text", metavar="SQL", help="SQL to run")
+    sub.add_argument(
+        "file", nargs="?", metavar="FILE", help="SQL file (default, or -: standard input)"
+    )
 
-    sub = verb(
-        "refresh", "bring views up to date, all by default, in one snapshot", commands.refresh
-    )
+    sub = verb("refresh", "refresh views (default: all) in one snapshot", commands.refresh)
     sub.add_argument("views", nargs="*", metavar="VIEW")
 
     verb("list", "list the maintained views", commands.list_views)
 
-    sub = verb("status", "show staleness, pending changes, sizes and costs", commands.status)
+    sub = verb(
+        "status", "show pending changes, the last refresh, sizes and errors", commands.status
+    )
     sub.add_argument("view", nargs="?", metavar="VIEW")
 
-    sub = verb("explain", "show how a view is maintained", commands.explain)
+    sub = verb("explain", "show how a view is maintained, and why", commands.explain)
     sub.add_argument("view", metavar="VIEW")
-    sub.add_argument("--plan", action="store_true", help="the algebra plan and what is stored")
-    sub.add_argument("--script", action="store_true", help="the SQL that maintains the view")
-    sub.add_argument("--why", action="store_true", help="why this strategy and not another")
+    sub.add_argument(
+        "--plan",
+        action="store_true",
+        help="show the algebra plan, the captured columns and the stored tables",
+    )
+    sub.add_argument("--script", action="store_true", help="show the SQL that maintains the view")
+    sub.add_argument(
+        "--why", action="store_true", help="show why this strategy was chosen, with cost estimates"
+    )
 
     sub = verb(
-        "check", "refresh views and compare each with its query's own answer", commands.check
+        "check",
+        "refresh views and compare each with the result of its query; exit status 1 if they differ",
+        commands.check,
     )
     sub.add_argument("views", nargs="*", metavar="VIEW")
 
     sub = verb(
         "enumerate",
-        "print a view's rows one after the other, as they are found",
+        "print the rows of a view as they are computed, without computing all of them first",
         commands.enumerate_rows,
     )
     sub.add_argument("view", metavar="VIEW")
@@ -85,60 +95,62 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="COLUMN=VALUE",
-        help="only rows that have this value",
+        help="print only rows with this value",
     )
-    sub.add_argument("--limit", type=int, metavar="N", help="no more than N rows")
+    sub.add_argument("--limit", type=int, metavar="N", help="print at most N rows")
 
-    sub = verb("drop", "drop a maintained view", commands.drop)
+    sub = verb("drop", "drop a maintained view and everything that only it uses", commands.drop)
     sub.add_argument("view", metavar="VIEW")
-    sub.add_argument("--cascade", action="store_true", help="drop what reads it as well")
-    sub.add_argument(
-        "--if-exists", action="store_true", help="do nothing when there is no such view"
-    )
+    sub.add_argument("--cascade", action="store_true", help="also drop the views that read it")
+    sub.add_argument("--if-exists", action="store_true", help="do nothing if there is no such view")
 
     sub = verb(
         "restore",
-        "create views again that DROP ... CASCADE took along with what they read",
+        "recreate views that DROP ... CASCADE of a table or plain view removed",
         commands.restore,
     )
     sub.add_argument("views", nargs="*", metavar="VIEW")
 
     load.add_arguments(
-        verb("load", "load files or databases into tables, by Spark, each row once", load.load)
+        verb("load", "load files or databases into tables with Apache Spark", load.load)
     )
 
-    sub = verb("serve", "keep deferred views fresh until it is stopped", commands.serve)
+    sub = verb("serve", "refresh deferred views continuously until stopped", commands.serve)
     sub.add_argument(
         "--interval",
         default="500ms",
-        help="how far a view may lag behind whose option staleness says nothing (default: 500ms)",
+        help="maximum staleness of views that do not set the option staleness (default: 500ms)",
     )
 
-    sub = verb("up", "start the embedded server", commands.up)
+    sub = verb("up", "start the embedded server and print its connection string", commands.up)
     sub.add_argument(
         "--accelerate",
         action="store_true",
-        help="build capture in C for it, which needs a compiler and PostgreSQL's header files",
+        help="also build the optional C modules; needs a C compiler and PostgreSQL's header files",
     )
     verb("down", "stop the embedded server", commands.down)
 
-    sub = verb("doctor", "look at an installation and mend what is broken", commands.doctor)
+    sub = verb(
+        "doctor", "find and repair problems; exit status 1 if there were any", commands.doctor
+    )
     sub.add_argument(
-        "--quick", action="store_true", help="do not compare the views' content with their queries"
+        "--quick",
+        action="store_true",
+        help="do not compare the content of views with their queries",
     )
 
-    sub = verbs.add_parser("bench", help="run a measurement", description="Run a measurement.")
+    sub = verbs.add_parser("bench", help="run a benchmark", description="Run a benchmark.")
     names.add_arguments(sub, common)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and gives its exit status: 0 success, 1 a finding, 2 bad input."""
+    """Run the command line. Return its exit status: 0 for success, 1 for a finding, 2 for an error."""
     options = argparse.Namespace()
     try:
         streams.make_usable()
         options = build_parser().parse_args(arguments)
-        # What is wrong with a connection is said once, by the error that follows.
+        # The error that follows reports a connection problem already.
         logging.getLogger("psycopg").setLevel(logging.CRITICAL)
         status: int = options.run(options)
         sys.stdout.flush()
@@ -146,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except IdivmError as error:
         return _failed(options, str(error), error.exit_status)
     except KeyboardInterrupt:
-        return _failed(options, "Interrupted; what was not committed is undone.", 130)
+        return _failed(options, "Interrupted; uncommitted changes are rolled back.", 130)
     except BrokenPipeError:
         streams.give_up(sys.stdout)
         return 0
@@ -154,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.filename is not None:
             raise
         streams.give_up(sys.stdout)
-        return _failed(options, f"The output could not be written: {error.strerror}.", 2)
+        return _failed(options, f"Cannot write the output: {error.strerror}.", 2)
 
 
 def _failed(options: argparse.Namespace, sentence: str, status: int) -> int:

@@ -1,4 +1,4 @@
-"""Standard output and standard error of any kind: closed, full, or of an encoding that lacks our characters."""
+"""Make standard output and error usable if they are closed or full, or if their encoding lacks characters."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import TextIO
 
 
 def make_usable() -> None:
-    """Replace streams that are closed, and have characters that a stream's encoding lacks written as escapes."""
+    """Replace closed streams, and write characters that an encoding lacks as escapes."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            # Whoever closed it does not want the output; the descriptor must not become that of another file.
+            # A file that is opened later must not get the closed descriptor.
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
         elif hasattr(stream, "reconfigure") and not is_unicode(stream):
             stream.reconfigure(errors="backslashreplace")
 
 
 def give_up(stream: TextIO) -> None:
-    """Let nothing be written to a stream any more, not even what it still holds."""
+    """Discard the buffer of a stream and everything written to it later."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

@@ -1,4 +1,4 @@
--- The examples of docs/sql-support.md. A line `-- # title` begins a section, a line `-- name` an example.
+-- The examples of docs/sql-support.md. A line `-- # title` starts a section, a line `-- name` an example.
 
 -- # Rows and columns
 -- selection and projection
@@ -7,11 +7,11 @@ SELECT id, name FROM products WHERE price > 10
 SELECT kind, price FROM products
 -- expressions: CASE, COALESCE, casts, operators
 SELECT id, CASE WHEN price > 10 THEN 'dear' ELSE coalesce(kind, '?') END AS class, price::integer AS rounded FROM products
--- any operator, before one operand or between two
+-- prefix and infix operators of any kind
 SELECT id, @ (price - 10) AS apart, price ^ 2 AS squared, trim(kind) ^@ 'kind 1' AS first_kind FROM products
--- functions of one's own, immutable
+-- user-defined functions, immutable
 SELECT id, with_tax(price) AS taxed FROM products
--- functions of one's own that take a domain, or a value of any type and a domain
+-- user-defined functions with a domain argument
 SELECT id, in_words(price) AS price FROM products
 -- enums and domains
 SELECT id, status, status >= 'paid' AS settled FROM orders
@@ -107,7 +107,7 @@ SELECT customer, string_agg(id::text, ',' ORDER BY id) AS orders, array_agg(stat
 SELECT customer, JSON_ARRAYAGG(id ORDER BY id RETURNING jsonb) AS orders, JSON_OBJECTAGG(id: status RETURNING jsonb) AS states FROM orders GROUP BY customer
 -- mode, percentile
 SELECT product, mode() WITHIN GROUP (ORDER BY quantity) AS usual, percentile_cont(0.5) WITHIN GROUP (ORDER BY weight) AS median FROM lines GROUP BY product
--- aggregates of one's own
+-- user-defined aggregates
 SELECT kind, product(price) AS product FROM products GROUP BY kind
 -- GROUPING SETS, ROLLUP, CUBE
 SELECT customer, status, count(*) AS orders FROM orders GROUP BY ROLLUP (customer, status)
@@ -183,7 +183,7 @@ SELECT orders, count(*) AS customers FROM order_counts GROUP BY orders
 SELECT year, sum(value) AS value FROM readings GROUP BY year
 -- inheritance
 SELECT id, title FROM documents
--- partition or child, read by itself
+-- partition or inheritance child
 SELECT id, value FROM readings_2024
 -- key by a unique index
 SELECT name, value FROM settings
@@ -196,6 +196,6 @@ SELECT id, shown FROM products
 -- materialized view, foreign table, catalog
 SELECT city, customers FROM cities
 
--- # What changes by itself
+-- # Time-dependent queries
 -- stable functions
 SELECT id FROM orders WHERE at > now() - interval '1 day'

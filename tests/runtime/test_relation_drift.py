@@ -287,9 +287,9 @@ def test_the_command_line_tells_of_dropped_views_and_restores_them(staged, dsn, 
     staged.connection.execute(REBUILT)
     for verb in (["list"], ["refresh"]):
         assert main([*verb, "--dsn", dsn]) == 0
-        assert "idivm restore mart.low creates it again" in capsys.readouterr().err
+        assert "run idivm restore mart.low to recreate it" in capsys.readouterr().err
     assert main(["doctor", "--quick", "--dsn", dsn]) == 1
-    assert "WRONG  view mart.low" in capsys.readouterr().out
+    assert "WRONG view mart.low" in capsys.readouterr().out
     assert main(["restore", "--dsn", dsn]) == 0
     assert capsys.readouterr().out == "Restored mart.low.\nRestored mart.high.\n"
     assert main(["restore", "--dsn", dsn, "--json"]) == 0

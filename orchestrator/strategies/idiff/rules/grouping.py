@@ -1,10 +1,11 @@
-"""γ(R) and δ(R): groups kept by arithmetic where an aggregate allows, else computed again.
+"""Maintain groups γ(R) and δ(R): add to the stored aggregates where this is exact, else recompute groups.
 
-The blocking rules of papers/idivm.txt (tables 7 and 8), with what they leave out: groups that come
-and go, by a count of their rows; sums over NULLs alone, by a count of the others; and the scale of
-a numeric sum, which is the largest among its rows. A group has exactly one row of change, whose
-parts are added to what is stored. An aggregate that is not the sum of its rows' parts is computed
-again for the groups that changed, and for these alone.
+The rules of papers/idivm.txt: table 9 (sum), table 11 (count) and table 12 (avg) add, table 7
+recomputes the affected groups. The paper leaves out three cases. A count of the rows tells when a group
+appears or disappears. A count of the values that are not NULL tells when a sum is NULL. Counts by
+scale give the scale of a numeric sum, which is the largest scale among its rows. A group has exactly
+one change row, and its values are added to the stored ones. An aggregate that cannot be added to is
+recomputed, only for the groups that changed.
 """
 
 from __future__ import annotations

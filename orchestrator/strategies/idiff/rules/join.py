@@ -1,10 +1,10 @@
-"""R ⋈_φ S and R × S (papers/idivm.txt, tables 9 and 10).
+"""Propagate diffs through a cross product R × S and a join R ⋈_φ S (papers/idivm.txt, tables 4 and 10).
 
-Insertions join the other side as it is afterwards; rows that both sides bring are found twice and
-inserted once. Deletions pass, and so do updates of columns that φ does not read: this is where IDs
-save the join. An update of a column that φ reads takes the row's pairs away and brings those that
-it has afterwards. Where a side has one row at most, as a total that others are compared with, all
-pairs are looked at, and only those for which φ turned come or go.
+Inserts join the new state of the other side; a pair of two inserted rows is computed twice and
+inserted once. Deletes pass, and so do updates of columns that φ does not read: here IDs save the
+join. An update of a column that φ reads deletes the row's old pairs and inserts its new ones. If
+one side has at most one row, such as a total that rows are compared with, all pairs are tested, and
+only the pairs for which the value of φ changed are inserted or deleted.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""R ⋉_φ S, R ▷_φ S and R ⟕_φ S (papers/idivm.txt, tables 12 and 13, and beyond).
+"""Propagate diffs through R ▷_φ S (papers/idivm.txt, table 13), R ⋉_φ S and R ⟕_φ S.
 
-Whether a row of R has a partner depends on that row and on S. Diffs of R are as those of a join.
-Of S, updates of columns that φ does not read matter to no semijoin, and pass an outer join. Any
-other change of S affects the rows of R that match a row of S before or after the change: they go
-unless they are in the result afterwards, and come if they are. The rule is a blocking one, as it
-reads R. Changes of S cancel where they do so in the columns that φ reads.
+The paper has only the antisemijoin. Semijoins and left joins follow the same rule: whether a row of
+R has a partner depends on that row and on S. Diffs of R propagate as through a join. Updates of S in
+columns that φ does not read do not affect a semijoin, and pass an outer join. Any other change of S
+affects the rows of R that match a row of S before or after the change: such a row is deleted if it is
+not in the new result, and inserted if it is. The rule is blocking, because it reads R. Changes of S
+cancel if they are equal in the columns that φ reads.
 
-Of an outer join only those pairs go and come that have the changed row of S in them, and the
-padded rows: a row of R may have many partners that did not change.
+For an outer join, only the pairs with a changed row of S and the padded rows are deleted and
+inserted: a row of R may have many partners that did not change.
 """
 
 from __future__ import annotations

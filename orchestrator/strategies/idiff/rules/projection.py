@@ -1,8 +1,8 @@
-"""π_D(R) (papers/idivm.txt, tables 7 and 8): columns kept, renamed and computed.
+"""Propagate diffs through a projection π_D(R) (papers/idivm.txt, table 8).
 
-Deletions pass under the names that the IDs have in the result. An update reaches every column that
-is computed from one that it touches. Where such a column is computed from others too that the diff
-does not hold, they are looked up by the IDs.
+Deletes pass under the names that the IDs have in the result. An update changes every column that
+is computed from an updated column. If such an expression also reads columns that the diff lacks, these
+are looked up by the IDs.
 """
 
 from __future__ import annotations

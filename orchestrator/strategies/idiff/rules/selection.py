@@ -1,10 +1,10 @@
-"""σ_φ(R) (papers/idivm.txt, tables 4 to 6).
+"""Propagate diffs through a selection σ_φ(R) (papers/idivm.txt, table 6).
 
-Insertions are filtered by φ. Deletions pass, as they may name rows that never were. An update
-passes if φ does not read what it touches; else φ before and after the change tell whether a row
-stays, comes or goes; after the change alone, whether it is there, so that it is changed and comes
-if it is missing. Where a diff does not hold all that φ reads, its rows go and those that satisfy φ
-come again.
+Inserts are filtered by φ. Deletes pass unchanged, because a delete may name rows that the result
+does not have. An update passes if φ does not read the columns that the update changes. Otherwise φ is
+evaluated before and after the change and decides whether the row is updated, inserted or deleted. If
+the diff holds only the new values, a row that satisfies φ is updated, and inserted if it is missing. If
+the diff lacks columns that φ reads, its rows are deleted, and the rows that satisfy φ are inserted again.
 """
 
 from __future__ import annotations

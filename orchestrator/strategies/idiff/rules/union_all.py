@@ -1,4 +1,4 @@
-"""R ∪ S (papers/idivm.txt, table 11): diffs pass, with the number of their branch as a further ID."""
+"""Pass diffs through a bag union R ∪ S, with the branch number as a further ID (papers/idivm.txt, table 5)."""
 
 from __future__ import annotations
 
