@@ -33,6 +33,7 @@ CREATE TABLE idivm.views (
     shown       text,
     search_path text,
     grants      jsonb NOT NULL DEFAULT '[]',
+    paused_mode text,
     CHECK (status = 'building' OR (relation IS NOT NULL AND definition IS NOT NULL AND state IS NOT NULL))
 );
 COMMENT ON TABLE idivm.views IS 'one row for each maintained view';
@@ -43,6 +44,7 @@ COMMENT ON COLUMN idivm.views.shown IS 'the signature of the relation that users
 COMMENT ON COLUMN idivm.views.search_path IS 'the search_path by which the query finds what it names';
 COMMENT ON COLUMN idivm.views.settings IS 'session settings of the creator that the content may depend on';
 COMMENT ON COLUMN idivm.views.plan IS 'the maintenance plan, for explain';
+COMMENT ON COLUMN idivm.views.paused_mode IS 'of a paused view, the mode that idivm.resume_view gives back; else NULL';
 COMMENT ON COLUMN idivm.views.types IS
     'the types of the captured columns, where others'' rights or code are to be checked; else NULL';
 
@@ -141,6 +143,44 @@ CREATE TABLE idivm.watermarks (
 COMMENT ON COLUMN idivm.watermarks.cluster IS 'where the snapshot was taken, as idivm.cluster() tells it';
 COMMENT ON COLUMN idivm.watermarks.changed IS 'rows changed by the last refresh; seconds is what it took';
 COMMENT ON COLUMN idivm.watermarks.recomputed IS 'whether the last refresh recomputed the view';
+
+-- No index and no foreign key: a refresh writes a row here, and small refreshes are to stay fast.
+CREATE TABLE idivm.past_refreshes (
+    view        integer NOT NULL,
+    at          timestamptz NOT NULL,
+    changed     bigint,
+    seconds     double precision,
+    role        name NOT NULL,
+    recomputed  text,
+    error       text
+);
+-- A publication of all tables would else forbid to delete from it.
+ALTER TABLE idivm.past_refreshes REPLICA IDENTITY FULL;
+COMMENT ON TABLE idivm.past_refreshes IS
+    'refreshes, as idivm.history shows them; of synchronous views only those that took 10 ms or recomputed the view';
+COMMENT ON COLUMN idivm.past_refreshes.recomputed IS 'why the refresh recomputed the view; NULL if it applied changes';
+
+-- Views that SQL created and that no orchestrator has planned yet. Everybody who may use the schema asks for their own
+-- views here; the owner of the catalog, who plans them, changes all rows.
+
+CREATE TABLE idivm.unplanned_views (
+    relation    regclass PRIMARY KEY,
+    options     jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(options) = 'object'),
+    settings    jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(settings) = 'object'),
+    with_data   boolean NOT NULL DEFAULT true,
+    paused      boolean NOT NULL DEFAULT false,
+    asked_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    refusal     text,
+    refused_at  timestamptz
+);
+COMMENT ON TABLE idivm.unplanned_views IS
+    'views that SQL created or changed and that are ordinary views of their query until an orchestrator plans them';
+COMMENT ON COLUMN idivm.unplanned_views.settings IS 'session settings of the creator that the content may depend on';
+COMMENT ON COLUMN idivm.unplanned_views.with_data IS 'false until the first refresh of a view that was created WITH NO DATA';
+COMMENT ON COLUMN idivm.unplanned_views.refusal IS 'why the last attempt to plan the view failed';
+
+-- A trigger lets each role write the rows of its own views alone. Policies would stop the dumps of other roles.
+GRANT SELECT, INSERT, UPDATE, DELETE ON idivm.unplanned_views TO PUBLIC;
 
 -- Bulk loads: what was loaded from where, and how far each load has come.
 --

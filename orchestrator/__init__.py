@@ -13,12 +13,16 @@ if TYPE_CHECKING:
     from orchestrator.runtime.catalog import ViewInfo
     from orchestrator.runtime.explain import Explanation
     from orchestrator.runtime.refresh import RefreshError, RefreshReport
+    from orchestrator.runtime.unplanned import PlanReport
+
+__version__ = "0.1.0"
 
 _HOMES = {
     "CheckReport": "orchestrator.api",
     "Explanation": "orchestrator.runtime.explain",
     "IdivmError": "orchestrator.errors",
     "Orchestrator": "orchestrator.api",
+    "PlanReport": "orchestrator.runtime.unplanned",
     "RefreshError": "orchestrator.runtime.refresh",
     "RefreshReport": "orchestrator.runtime.refresh",
     "StatementResult": "orchestrator.api",
@@ -31,10 +35,12 @@ __all__ = [
     "Explanation",
     "IdivmError",
     "Orchestrator",
+    "PlanReport",
     "RefreshError",
     "RefreshReport",
     "StatementResult",
     "ViewInfo",
+    "__version__",
     "connect",
 ]
 

@@ -44,9 +44,11 @@ from orchestrator.frontend.statements import (
     parse_name,
     parse_script,
 )
-from orchestrator.runtime import catalog, migrate, refresh
+from orchestrator.runtime import catalog, migrate, refresh, unplanned
 from orchestrator.runtime.catalog import DroppedView, ViewInfo
+from orchestrator.runtime.catalog import unplanned as catalog_unplanned
 from orchestrator.runtime.catalog.parts import Parts, parts_of
+from orchestrator.runtime.catalog.unplanned import UnplannedView
 from orchestrator.runtime.diagnosis import answers, doctor
 from orchestrator.runtime.diagnosis.doctor import Finding
 from orchestrator.runtime.enumeration import hop, ordered
@@ -58,6 +60,7 @@ from orchestrator.runtime.refresh import RefreshReport
 from orchestrator.runtime.search_path import PIN, pin, pinned, users_path
 from orchestrator.runtime.serve import Event, Server
 from orchestrator.runtime.sessions import open_session
+from orchestrator.runtime.unplanned import PlanReport
 from orchestrator.spark.java import describe
 
 if TYPE_CHECKING:
@@ -265,6 +268,11 @@ class Orchestrator:
                 install.drop_orphans(self.connection)
             return catalog.all_views(self.connection)
 
+    def unplanned_views(self) -> list[UnplannedView]:
+        """The views that SQL created and that no orchestrator has planned yet."""
+        with self._ours("Listing views", writes=False):
+            return catalog_unplanned.unplanned_views(self.connection)
+
     def view(self, name: str) -> ViewInfo:
         """Return the maintained view of this name."""
         with self._ours(f"Looking up {name}", writes=False):
@@ -425,7 +433,8 @@ class Orchestrator:
 
         Server(
             connect,
-            lambda connection: Orchestrator(connection)._tidy(),
+            lambda connection: Orchestrator(connection)._tidy(plan=False),
+            lambda connection: unplanned.plan_ready(connection, self._own_initialiser),
             report,
             seconds(interval),
             stop or threading.Event(),
@@ -588,17 +597,33 @@ class Orchestrator:
             modes.alter(self.connection, view, options)
             return catalog.view_by_id(self.connection, view.id)
 
-    def _tidy(self, names: Sequence[QualifiedName] = ()) -> list[int]:
+    def plan(self, *names: str) -> list[PlanReport]:
+        """Plan the named views, or all, that SQL created, so that they are incremental from then on."""
+        with self._ours("Planning"):
+            chosen = unplanned.waiting(self.connection, [parse_name(name) for name in names])
+            return list(unplanned.plan_views(self.connection, chosen, self._own_initialiser))
+
+    def _own_initialiser(self, new: NewView) -> Initialiser | None:
+        return self._initialiser(new, None)
+
+    def _tidy(self, names: Sequence[QualifiedName] = (), *, plan: bool = True) -> list[int]:
         """Follow changes by plain SQL: dropped tables, new partitions, replaced views.
 
         Examine the sources of the named views, or of all views. Return the IDs of these views.
         """
-        ids, _ = self._follow(names)
+        ids, _ = self._follow(names, plan=plan)
         return ids
 
-    def _follow(self, names: Sequence[QualifiedName]) -> tuple[list[int], dict[int, str]]:
+    def _follow(
+        self, names: Sequence[QualifiedName], *, plan: bool = True
+    ) -> tuple[list[int], dict[int, str]]:
         """Do the work of `_tidy`. Also return why some views could not be planned again."""
         install.drop_orphans(self.connection)
+        if plan:
+            planned = unplanned.plan_first(self.connection, names, self._own_initialiser)
+            if names and not planned:
+                return [], {}
+            names = planned
         for dropped in catalog.dropped_views(self.connection):
             if dropped.options.get("on_drop") == "restore":
                 try:
@@ -611,13 +636,15 @@ class Orchestrator:
 
     def _refresh(self, names: list[QualifiedName]) -> list[RefreshReport]:
         with self._ours("Refreshing"):
-            ids, unplanned = self._follow(names)
+            ids, failed = self._follow(names)
+            if names and not ids:
+                return []
             try:
-                return refresh.refresh(self.connection, ids, unplanned)
+                return refresh.refresh(self.connection, ids, failed)
             except refresh.RefreshError:
                 # A program may contain a name that is no longer valid, for example after ALTER TYPE ... RENAME.
                 concerned = catalog.refresh_order(self.connection, ids)
-                if unplanned or not catalog.views_to_replan(self.connection, concerned):
+                if failed or not catalog.views_to_replan(self.connection, concerned):
                     raise
             return refresh.refresh(self.connection, *self._follow(names))
 

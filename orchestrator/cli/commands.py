@@ -24,6 +24,7 @@ from orchestrator.cli.streams import is_unicode
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.runtime.catalog import DroppedView, ViewInfo
 from orchestrator.runtime.catalog.parts import Parts
+from orchestrator.runtime.catalog.unplanned import UnplannedView
 from orchestrator.runtime.refresh import RefreshError
 from orchestrator.runtime.serve import Event
 
@@ -75,11 +76,12 @@ def list_views(options: argparse.Namespace) -> int:
     """Run `idivm list`."""
     with _open(options) as orchestrator:
         views = orchestrator.views()
+        waiting = orchestrator.unplanned_views()
         dropped = orchestrator.dropped_views()
     _print_dropped(dropped)
     if options.json:
-        _print_json([_summary(view) for view in views])
-    elif not views:
+        _print_json([*map(_summary, views), *map(_unplanned_summary, waiting)])
+    elif not views and not waiting:
         print(
             "There are no maintained views yet. Create a view with: idivm sql -c 'CREATE VIEW name AS SELECT ...'"
         )
@@ -95,6 +97,10 @@ def list_views(options: argparse.Namespace) -> int:
             )
             for v in views
         ]
+        rows += [
+            (v.relation, "not planned", v.options.get("maintain", "deferred"), "", "", "")
+            for v in waiting
+        ]
         _print_table(
             ("view", "strategy", "maintain", "pending", "refreshed", "reads"), rows, right={3}
         )
@@ -103,6 +109,9 @@ def list_views(options: argparse.Namespace) -> int:
                 print(f"{view.name}: {_behind(view)}")
             if view.error:
                 print(f"{view.name}: the last refresh failed {_ago(view.failed_at)}: {view.error}")
+        for unplanned in waiting:
+            reason = unplanned.refusal and f", as it could not be planned: {unplanned.refusal}"
+            print(f"{unplanned.relation}: every read computes its query{reason or ''}")
     return 0
 
 
@@ -237,6 +246,32 @@ def restore(options: argparse.Namespace) -> int:
     return 0
 
 
+def init(options: argparse.Namespace) -> int:
+    """`idivm init`."""
+    with _open(options) as orchestrator:
+        name = orchestrator.connection.info.dbname
+    _print_done(
+        options,
+        f"The database {name} is ready: SELECT idivm.create_view('name', 'query') works in any client.",
+        database=name,
+    )
+    return 0
+
+
+def plan(options: argparse.Namespace) -> int:
+    """`idivm plan`."""
+    with _open(options) as orchestrator:
+        reports = orchestrator.plan(*options.views)
+    if options.json:
+        _print_json([dataclasses.asdict(report) for report in reports])
+    else:
+        for report in reports:
+            print(f"{report.view}: {report.refusal or f'strategy {report.strategy}'}")
+        if not reports:
+            print("No view waits to be planned.")
+    return 1 if any(report.refusal for report in reports) else 0
+
+
 def serve(options: argparse.Namespace) -> int:
     """Run `idivm serve`."""
     stop = threading.Event()
@@ -315,6 +350,15 @@ def _summary(view: ViewInfo) -> dict[str, Any]:
     for name in ("plan", "settings", "oid", "id", "base"):
         del value[name]
     return value
+
+
+def _unplanned_summary(view: UnplannedView) -> dict[str, Any]:
+    return {
+        "name": view.relation,
+        "status": "not planned",
+        "options": view.options,
+        "error": view.refusal,
+    }
 
 
 def _parts_summary(parts: Parts | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from orchestrator import __version__
 from orchestrator.cli import streams
 from orchestrator.errors import IdivmError
 
@@ -31,6 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="idivm",
         description="Maintain SQL views incrementally inside PostgreSQL.",
     )
+    parser.add_argument("--version", action="version", version=f"idivm {__version__}")
     common = _Parser(add_help=False)
     common.add_argument(
         "--dsn",
@@ -56,6 +58,8 @@ def build_parser() -> argparse.ArgumentParser:
 
     sub = verb("refresh", "refresh views (default: all) in one snapshot", commands.refresh)
     sub.add_argument("views", nargs="*", metavar="VIEW")
+
+    verb("init", "prepare a database, so that SQL alone can create views", commands.init)
 
     verb("list", "list the maintained views", commands.list_views)
 
@@ -98,6 +102,11 @@ def build_parser() -> argparse.ArgumentParser:
         help="print only rows with this value",
     )
     sub.add_argument("--limit", type=int, metavar="N", help="print at most N rows")
+
+    sub = verb(
+        "plan", "plan the views that SQL created, all by default, to be incremental", commands.plan
+    )
+    sub.add_argument("views", nargs="*", metavar="VIEW")
 
     sub = verb("drop", "drop a maintained view and everything that only it uses", commands.drop)
     sub.add_argument("view", metavar="VIEW")

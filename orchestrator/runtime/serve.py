@@ -24,6 +24,7 @@ from orchestrator.runtime import refresh
 from orchestrator.runtime.catalog.serving import Served, invalidate_drifted, look, served_views
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.refresh import RefreshError, RefreshReport
+from orchestrator.runtime.unplanned import PlanReport
 
 Connect: TypeAlias = Callable[[], "Connection[Any]"]
 
@@ -45,7 +46,7 @@ class Event:
     """Something that `serve` did or met with."""
 
     event: str
-    """connected, standing by, refreshed, failed, disconnected or stopped."""
+    """connected, standing by, planned, refreshed, failed, disconnected or stopped."""
     view: str | None = None
     changed: int | None = None
     seconds: float | None = None
@@ -108,19 +109,22 @@ class Server:
         self,
         connect: Connect,
         tidy: Callable[[Connection[Any]], object],
+        plan: Callable[[Connection[Any]], Iterable[PlanReport]],
         report: Callable[[Event], None],
         interval: float,
         stop: threading.Event,
     ) -> None:
-        """Takes how to connect, what to do now and then, whom to tell, and the common bound."""
+        """Takes how to connect, tidy up and plan views, whom to tell, and the common bound."""
         self.connect = connect
         self.tidy = tidy
+        self.plan = plan
         self.report = report
         self.interval = interval
         self.stop = stop
         self.views: list[Served] = []
         self.progress: dict[int, Progress] = {}
         self.busy: dict[int, Future[None]] = {}
+        self.planning: Future[None] | None = None
         self.idle: SimpleQueue[Connection[Any]] = SimpleQueue()
         self.opened: list[Connection[Any]] = []
 
@@ -157,7 +161,7 @@ class Server:
             with suppress(psycopg.Error):
                 connection.close()
         self.opened, self.idle = [], SimpleQueue()
-        self.views, self.progress, self.busy = [], {}, {}
+        self.views, self.progress, self.busy, self.planning = [], {}, {}, None
 
     def _alone(self, connection: Connection[Any]) -> bool:
         """Waits until no other serves this database."""
@@ -191,6 +195,8 @@ class Server:
                     if found.views != known:
                         self._learn(connection)
                         known = found.views
+                    if found.to_plan:
+                        self._start_planning(pool)
                     self._look(found.logs, looked)
                     looked = now
                     self._start(pool)
@@ -240,6 +246,23 @@ class Server:
                 stale = [view for view, at in zip(group, due, strict=True) if at is not None]
                 soon = [v for v in stale if self.progress[v.id].not_before <= now]
                 self.busy[first] = pool.submit(self._refresh, soon)
+
+    def _start_planning(self, pool: ThreadPoolExecutor) -> None:
+        """Plan the views that SQL created, beside the refreshes."""
+        if self.planning is not None:
+            if not self.planning.done():
+                return
+            self.planning.result()
+        self.planning = pool.submit(self._plan)
+
+    def _plan(self) -> None:
+        connection = self._borrow()
+        for planned in self.plan(connection):
+            if planned.refusal is None:
+                self.report(Event("planned", planned.view, message=f"strategy {planned.strategy}"))
+            else:
+                self.report(Event("failed", planned.view, message=planned.refusal))
+        self.idle.put(connection)
 
     def _refresh(self, views: list[Served]) -> None:
         states = [self.progress[view.id] for view in views]

@@ -39,16 +39,17 @@ BEGIN ATOMIC
     SELECT system_identifier # 'idivm.watermarks'::regclass::oid::bigint FROM pg_control_system();
 END;
 
+-- The number of a maintained view; NULL for a view that waits to be planned.
 CREATE OR REPLACE FUNCTION idivm.view_id(relation regclass) RETURNS integer
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     found_id integer := (SELECT v.id FROM idivm.views v WHERE v.relation = view_id.relation);
 BEGIN
-    IF found_id IS NULL THEN
+    IF found_id IS NULL AND NOT EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = view_id.relation) THEN
         RAISE EXCEPTION '% is not a view that idivm maintains', relation
             USING ERRCODE = 'undefined_object',
-                  HINT = 'SELECT relation FROM idivm.views lists those that it does.';
+                  HINT = 'SELECT view FROM idivm.status lists the views that it maintains.';
     END IF;
     RETURN found_id;
 END

@@ -1,7 +1,7 @@
 -- The relation that users read, and what a view does that cannot be refreshed in plain SQL.
 
--- Whether the relation that users read is the one that idivm made (deltascript/emit.py, `show`). Its columns may
--- have been renamed.
+-- Whether the relation that users read is the one that idivm made (deltascript/emit.py, `show`), or shows a query as
+-- idivm.replace_view and idivm.alter_view ask for. Its columns may have been renamed.
 -- PostgreSQL 15 prints the columns with the name of the table.
 CREATE OR REPLACE FUNCTION idivm.is_shown(view_id integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off
@@ -24,7 +24,8 @@ BEGIN
         JOIN pg_class d ON d.oid = v.definition
         JOIN pg_class s ON s.oid = v.state
         LEFT JOIN pg_class q ON q.oid = to_regclass('idivm_def.q' || v.id)
-        WHERE v.id = view_id), true);
+        WHERE v.id = view_id), true)
+        OR EXISTS (SELECT FROM idivm.views v JOIN idivm.unplanned_views u ON u.relation = v.relation WHERE v.id = view_id);
 END
 $$;
 COMMENT ON FUNCTION idivm.is_shown(integer) IS

@@ -120,6 +120,17 @@ BEGIN
 END
 $$;
 
+-- Who owns a view: the owner of its definition, with whose rights the program runs, and the owner of the relation that
+-- users read, if that is another role. An orchestrator that plans the view of another role owns the definition.
+CREATE OR REPLACE FUNCTION idivm.owners(view_id integer) RETURNS SETOF oid
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT DISTINCT c.relowner
+    FROM idivm.views v JOIN pg_class c ON c.oid IN (v.definition, coalesce(v.relation, to_regclass(v.name)))
+    WHERE v.id = view_id
+$$;
+COMMENT ON FUNCTION idivm.owners(integer) IS 'the owners of a view''s definition and of the relation that users read';
+
 -- Why PostgreSQL would not let the query of a view read what it reads. Below a plain view its owner is asked,
 -- or, if it is a security_invoker view, who reads the maintained view: in a refresh, its owner.
 CREATE OR REPLACE FUNCTION idivm.unreadable(view_id integer) RETURNS text
@@ -142,9 +153,14 @@ BEGIN
             JOIN pg_class t ON t.oid = r.through
             JOIN pg_class c ON c.oid = r.relation
             CROSS JOIN LATERAL (
-                SELECT CASE WHEN EXISTS (SELECT FROM pg_options_to_table(t.reloptions) o
-                                         WHERE o.option_name = 'security_invoker' AND o.option_value::boolean)
-                            THEN d.relowner ELSE t.relowner END AS asked) AS asks
+                SELECT t.relowner AS asked WHERE t.oid <> d.oid AND NOT EXISTS (
+                    SELECT FROM pg_options_to_table(t.reloptions) o
+                    WHERE o.option_name = 'security_invoker' AND o.option_value::boolean)
+                UNION
+                SELECT o.owner FROM idivm.owners(v.id) AS o (owner)
+                WHERE t.oid = d.oid OR EXISTS (
+                    SELECT FROM pg_options_to_table(t.reloptions) o
+                    WHERE o.option_name = 'security_invoker' AND o.option_value::boolean)) AS asks
             WHERE r.view = view_id
         ) AS a
         WHERE a.hides OR NOT (
@@ -165,9 +181,9 @@ AS $$
 BEGIN
     RETURN (
         SELECT format('%s may not call %s; grant the right, or change the view',
-                      quote_ident(pg_get_userbyid(q.relowner)), f.oid::regprocedure)
+                      quote_ident(pg_get_userbyid(o.owner)), f.oid::regprocedure)
         FROM idivm.views v
-        JOIN pg_class q ON q.oid = v.definition
+        CROSS JOIN LATERAL idivm.owners(v.id) AS o (owner)
         CROSS JOIN LATERAL (
             SELECT v.definition::oid UNION ALL SELECT i.relation FROM idivm.inlined_views i WHERE i.view = v.id
         ) AS own (relation)
@@ -177,9 +193,9 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT d.refobjid WHERE d.refclassid = 'pg_proc'::regclass
             UNION ALL
-            SELECT o.oprcode::oid FROM pg_operator o WHERE d.refclassid = 'pg_operator'::regclass AND o.oid = d.refobjid
+            SELECT p.oprcode::oid FROM pg_operator p WHERE d.refclassid = 'pg_operator'::regclass AND p.oid = d.refobjid
         ) AS f (oid)
-        WHERE v.id = view_id AND NOT has_function_privilege(q.relowner, f.oid, 'EXECUTE')
+        WHERE v.id = view_id AND NOT has_function_privilege(o.owner, f.oid, 'EXECUTE')
         ORDER BY f.oid::regprocedure::text COLLATE "C" LIMIT 1
     );
 END
@@ -300,12 +316,14 @@ BEGIN
                                   JOIN pg_class s ON s.oid = to_regclass('idivm_def.s' || vs.source)
                                   JOIN pg_class d ON d.oid = v.definition
                                   WHERE vs.view = v.id AND s.relowner <> d.relowner)
+                       OR (SELECT count(*) > 1 FROM idivm.owners(v.id))
                      THEN captured::regtype[] END
     WHERE v.id = view_id;
 END
 $$;
 
--- Gives what a view consists of to the owner of its definition, where another role has made it again.
+-- Gives what a view consists of to the owner of its definition, where another role has planned it again, and lets the owner
+-- of the relation that users read, and whom that role gives it to, read the content.
 CREATE OR REPLACE FUNCTION idivm.hand_over(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -325,6 +343,10 @@ BEGIN
               AND c.relname ~ ('_' || v.id || '$')
         ) AS object (kind, name, owner)
         WHERE v.id = view_id AND object.owner <> d.relowner
+      UNION ALL
+        SELECT format('GRANT SELECT ON %s TO %s WITH GRANT OPTION', v.state, c.relowner::regrole)
+        FROM idivm.views v JOIN pg_class c ON c.oid = v.relation JOIN pg_class d ON d.oid = v.definition
+        WHERE v.id = view_id AND c.relowner <> d.relowner
     LOOP
         EXECUTE statement;
     END LOOP;

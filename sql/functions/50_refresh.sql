@@ -16,6 +16,7 @@ BEGIN
     INSERT INTO idivm.view_errors AS e (view, at, sqlstate, message)
     VALUES (view_id, clock_timestamp(), state, told)
     ON CONFLICT (view) DO UPDATE SET at = excluded.at, sqlstate = excluded.sqlstate, message = excluded.message;
+    INSERT INTO idivm.past_refreshes (view, at, role, error) VALUES (view_id, clock_timestamp(), session_user, told);
     RETURN told;
 END
 $$;
@@ -196,12 +197,26 @@ CREATE OR REPLACE FUNCTION idivm.refresh(VARIADIC names text[])
 AS $$
 DECLARE
     name text;
+    id integer;
     view_ids integer[] := '{}';
     done record;
 BEGIN
     FOREACH name IN ARRAY coalesce(names, '{}') LOOP
-        view_ids := view_ids OPERATOR(pg_catalog.||) idivm.view_id(name::pg_catalog.regclass);
+        id := idivm.view_id(name::pg_catalog.regclass);
+        IF id IS NULL THEN
+            -- Every read computes its query.
+            PERFORM idivm.plan_at_refresh(name::pg_catalog.regclass);
+            view := name::pg_catalog.regclass::pg_catalog.text;
+            changed := 0;
+            seconds := 0;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        view_ids := view_ids OPERATOR(pg_catalog.||) id;
     END LOOP;
+    IF pg_catalog.cardinality(view_ids) OPERATOR(pg_catalog.=) 0 THEN
+        RETURN;
+    END IF;
     FOR done IN SELECT r.view_id, r.changed, r.seconds, r.error FROM idivm.refresh_views(view_ids) AS r LOOP
         view := (SELECT v.relation::pg_catalog.text FROM idivm.views v WHERE v.id OPERATOR(pg_catalog.=) done.view_id);
         changed := done.changed;
@@ -236,9 +251,11 @@ DECLARE
     state pg_catalog.text;
 BEGIN
     IF pg_catalog.cardinality(names) OPERATOR(pg_catalog.=) 0 THEN
-        ids := ARRAY(SELECT v.id FROM idivm.views v WHERE v.status OPERATOR(pg_catalog.<>) 'building');
+        ids := ARRAY(SELECT v.id FROM idivm.views v
+                     WHERE v.status OPERATOR(pg_catalog.<>) 'building' AND v.paused_mode IS NULL);
     ELSE
-        ids := ARRAY(SELECT idivm.view_id(n::pg_catalog.regclass) FROM pg_catalog.unnest(names) AS n);
+        ids := ARRAY(SELECT idivm.view_id(n::pg_catalog.regclass) FROM pg_catalog.unnest(names) AS n
+                     WHERE NOT idivm.plan_at_refresh(n::pg_catalog.regclass));
     END IF;
     LOOP
         LOOP
@@ -319,6 +336,7 @@ DECLARE
     took double precision;
     outcome text;
     refusal text;
+    why text;
 BEGIN
     -- One that a DROP ... CASCADE took apart is left to idivm.drop_orphans().
     -- Of a relation that is gone, has_table_privilege knows nothing.
@@ -366,6 +384,7 @@ BEGIN
             RETURN NULL;
         END IF;
         v.recompute := true;
+        why := idivm.trouble(view_id);
     END IF;
     IF v.recompute THEN
         -- Before the content is computed: a later change of a function is noticed by the next refresh.
@@ -390,6 +409,14 @@ BEGIN
         recomputed = coalesce(done.kind IN ('A', 'R'), true),
         seconds = took, total_seconds = w.total_seconds + took
     WHERE w.view = view_id;
+    IF NOT by_writer OR took >= 0.01 OR done.kind <> 'C' THEN
+        INSERT INTO idivm.past_refreshes (view, at, changed, seconds, role, recomputed)
+        VALUES (view_id, clock_timestamp(), done.changed, took, session_user,
+                CASE WHEN done.kind <> 'C' OR v.time_dependent THEN coalesce(why, idivm.why_recomputed(done.kind, v.recompute)) END);
+        IF v.refreshes % 1024 = 1023 THEN
+            PERFORM idivm.trim_history(view_id);
+        END IF;
+    END IF;
     IF done.kind = 'R' THEN
         PERFORM idivm.discard_foreign_log(view_id);
         PERFORM idivm.note_expressions(view_id);

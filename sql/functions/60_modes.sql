@@ -287,7 +287,7 @@ BEGIN
     -- In the order of everybody: deferred views, tables, synchronous views.
     PERFORM idivm.lock_views(ARRAY[view_id]);
     PERFORM idivm.hold_writers(ARRAY[view_id], mode = 'deferred');
-    UPDATE idivm.views v SET maintain = mode WHERE v.id = view_id;
+    UPDATE idivm.views v SET maintain = mode, paused_mode = NULL WHERE v.id = view_id;
     PERFORM idivm.sync_modes();
     PERFORM idivm.start_keeping(view_id);
 END
@@ -318,6 +318,7 @@ CREATE OR REPLACE FUNCTION idivm.views_went() RETURNS trigger
 AS $$
 BEGIN
     PERFORM idivm.sync_modes();
+    DELETE FROM idivm.past_refreshes p WHERE NOT EXISTS (SELECT FROM idivm.views v WHERE v.id = p.view);
     RETURN NULL;
 END
 $$;

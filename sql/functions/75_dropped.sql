@@ -70,7 +70,7 @@ BEGIN
         FROM pg_event_trigger_ddl_commands() AS c
         LEFT JOIN pg_rewrite r ON c.classid = 'pg_rewrite'::regclass AND r.oid = c.objid
         JOIN idivm.views v ON v.relation::oid = CASE WHEN c.classid = 'pg_class'::regclass THEN c.objid ELSE r.ev_class END
-        WHERE EXISTS (
+        WHERE NOT EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = v.relation) AND (EXISTS (
             SELECT FROM pg_rewrite own
             JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = own.oid AND d.refclassid = 'pg_class'::regclass
             JOIN pg_class used ON used.oid = d.refobjid AND used.oid <> own.ev_class
@@ -79,7 +79,7 @@ BEGIN
             SELECT FROM pg_rewrite own
             JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = own.oid AND d.refclassid = 'pg_class'::regclass
             JOIN pg_class used ON used.oid = d.refobjid AND used.relnamespace = 'idivm_def'::regnamespace
-            WHERE own.ev_class = v.relation)
+            WHERE own.ev_class = v.relation))
     LOOP
         RAISE EXCEPTION '% is maintained by idivm: another query in its place would hide the maintained content', replaced
             USING ERRCODE = 'object_not_in_prerequisite_state',

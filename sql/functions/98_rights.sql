@@ -36,6 +36,7 @@ REVOKE EXECUTE ON ROUTINE
     idivm.statement_begins(),
     idivm.statement_ends(),
     idivm.sync_partitions(integer),
+    idivm.trim_history(integer),
     idivm.writer(),
     idivm.written_in_turn(regclass[])
 FROM PUBLIC;
@@ -45,7 +46,8 @@ REVOKE EXECUTE ON FUNCTION
     idivm.collect(integer),
     idivm.collect_source(integer, integer),
     idivm.collectable(integer[], integer),
-    idivm.refresh_views(integer[])
+    idivm.refresh_views(integer[]),
+    idivm.view_status()
 FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION idivm.allow_refreshes(who regrole) RETURNS void
@@ -55,7 +57,7 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA idivm TO %s', who);
     EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA idivm TO %s', who);
     EXECUTE format('GRANT EXECUTE ON FUNCTION idivm.refresh_views(integer[]), idivm.collect(integer),'
-                   ' idivm.collect_source(integer, integer), idivm.collectable(integer[], integer) TO %s', who);
+                   ' idivm.collect_source(integer, integer), idivm.collectable(integer[], integer), idivm.view_status() TO %s', who);
 END
 $$;
 COMMENT ON FUNCTION idivm.allow_refreshes(regrole) IS 'lets a role refresh every view and read the catalog, without other rights';

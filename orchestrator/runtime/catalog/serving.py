@@ -26,7 +26,8 @@ _STANDING = """
            coalesce(array_agg(d.source) FILTER (WHERE d.below IS NULL), '{}'),
            coalesce(array_agg(d.below) FILTER (WHERE d.below IS NOT NULL), '{}')
     FROM idivm.views v LEFT JOIN depends d ON d.view = v.id
-    WHERE v.status <> 'building' AND (v.status = 'invalid' OR v.id NOT IN (SELECT idivm.synchronous_views()))
+    WHERE v.status <> 'building' AND v.paused_mode IS NULL
+      AND (v.status = 'invalid' OR v.id NOT IN (SELECT idivm.synchronous_views()))
     GROUP BY v.id ORDER BY v.id
 """
 
@@ -37,8 +38,11 @@ _LOOK = """
         WHERE mode = 'RowExclusiveLock' AND relation IS NOT NULL
           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
     )
-    SELECT (SELECT md5(string_agg(concat_ws(' ', v.id, v.status, v.maintain, v.options), ',' ORDER BY v.id))
+    SELECT (SELECT md5(string_agg(
+                concat_ws(' ', v.id, v.status, v.maintain, v.paused_mode, v.options), ',' ORDER BY v.id))
             FROM idivm.views v),
+           EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.with_data AND NOT u.paused AND (
+               u.refused_at IS NULL OR u.refused_at < clock_timestamp() - interval '5 min')),
            s.id, coalesce(pg_sequence_last_value(to_regclass('idivm_log.s' || s.id || '_seq')::oid), 0),
            ARRAY(SELECT w.writer FROM writers w
                  WHERE w.relation = to_regclass('idivm_log.s' || s.id || '_a')
@@ -72,6 +76,8 @@ class Look:
 
     views: str | None
     """Other than before when a view has come, gone or changed."""
+    to_plan: bool
+    """Whether views wait to be planned."""
     logs: dict[int, tuple[int, frozenset[str]]]
     """Of each source: the number of its last statement, the transactions that are writing its log."""
 
@@ -100,8 +106,8 @@ def look(connection: Connection[Any]) -> Look:
     except InternalError_:
         # A log was found, and dropped while this waited for it; now it is not found.
         rows = connection.execute(_LOOK).fetchall()
-    logs = {row[1]: (row[2], frozenset(row[3])) for row in rows if row[1] is not None}
-    return Look(rows[0][0], logs)
+    logs = {row[2]: (row[3], frozenset(row[4])) for row in rows if row[2] is not None}
+    return Look(rows[0][0], rows[0][1], logs)
 
 
 def age(connection: Connection[Any], view_id: int) -> tuple[float, int]:

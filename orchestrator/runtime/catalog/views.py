@@ -213,6 +213,13 @@ def view_named(connection: Connection[Any], name: Composable) -> ViewInfo:
             raise NotFoundError(
                 f"There is no view {shown}; `idivm list` shows the maintained ones.{hint}"
             )
+        waits = connection.execute(
+            "SELECT FROM idivm.unplanned_views WHERE relation = %s::oid", [oid]
+        ).fetchone()
+        if waits is not None:
+            raise NotFoundError(
+                f"{shown} is not planned yet: every read computes its query. Run idivm plan {shown}."
+            )
         raise NotFoundError(
             f"{shown} is not maintained by idivm; `idivm list` shows the views that are."
         )
@@ -298,10 +305,12 @@ def readers_of(connection: Connection[Any], view_id: int) -> list[tuple[int, str
 
 
 def view_ids(connection: Connection[Any], names: Sequence[Composable]) -> list[int]:
-    """The numbers of the named views, or of all."""
+    """Return the IDs of the named views, or of all that are not paused."""
     if names:
         return [_view_id(connection, name) for name in names]
-    rows = connection.execute("SELECT id FROM idivm.views WHERE status <> 'building' ORDER BY id")
+    rows = connection.execute(
+        "SELECT id FROM idivm.views WHERE status <> 'building' AND paused_mode IS NULL ORDER BY id"
+    )
     return [row[0] for row in rows.fetchall()]
 
 

@@ -9,6 +9,7 @@ that was cut short.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import Connection, IsolationLevel
-from psycopg.errors import InvalidTableDefinition
+from psycopg.errors import InvalidTableDefinition, LockNotAvailable
 from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
@@ -36,6 +37,8 @@ from orchestrator.frontend.statements import QualifiedName, parse_name
 from orchestrator.runtime import catalog
 from orchestrator.runtime.catalog import DroppedView, ViewInfo, ascii_json
 from orchestrator.runtime.catalog import objects as catalog_objects
+from orchestrator.runtime.catalog import unplanned as catalog_unplanned
+from orchestrator.runtime.catalog.unplanned import UnplannedView
 from orchestrator.runtime.errors import explain, explained
 from orchestrator.runtime.installation import indexes, modes, planning, sources
 from orchestrator.runtime.search_path import path_of, taking_path, users_path
@@ -52,6 +55,8 @@ class NewView:
     columns: tuple[str, ...] | None
     options: ViewOptions
     replace: bool = False
+    waiting: UnplannedView | None = None
+    """The view that SQL created under this name, whose query the content replaces."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,9 @@ class Prepared:
     finish: Callable[[], None]
     """Fills what is left to fill of the state tables, in the open transaction."""
 
+
+ATTEMPTS, PAUSE = 100, 0.1
+"""How often, and how many seconds apart, a view is published that others read meanwhile."""
 
 ENDING = (psycopg.errors.OperatorIntervention, psycopg.errors.TransactionRollback)
 """Errors that are not the fault of a view: a cancelled query, a conflict with another transaction."""
@@ -81,6 +89,8 @@ def create_view(
             f"CREATE VIEW {new.name} commits while it works; run it outside a transaction block."
         )
     relation = _placed(connection, new.name)
+    if new.replace and new.waiting is None:
+        new = replace(new, waiting=_waiting(connection, relation))
     replaced = _replaced(connection, new, relation)
     view_id = _next_id(connection)
     names = Names(view_id, new.name.name)
@@ -90,7 +100,7 @@ def create_view(
         with connection.transaction():
             plan = _install(connection, new, names, relation, replaced)
         try:
-            _fill(connection, plan, names, relation, replaced, initialise)
+            _fill(connection, plan, names, relation, replaced, initialise, new.waiting)
         except BaseException:
             with suppress(psycopg.Error), connection.transaction():
                 connection.execute("SELECT idivm.uninstall(%s)", [view_id])
@@ -240,6 +250,8 @@ def _replaced(connection: Connection[Any], new: NewView, relation: Identifier) -
         return None
     view = catalog.view_by_oid(connection, oid)
     shown = relation.as_string(connection)
+    if view is None and new.waiting is not None:
+        return None
     if not new.replace:
         raise NameTakenError(f"{shown} exists already; choose another name or drop it first.")
     if view is None:
@@ -253,6 +265,13 @@ def _replaced(connection: Connection[Any], new: NewView, relation: Identifier) -
             f"{shown} cannot be replaced while the maintained views {names} read it; drop them first."
         )
     return view
+
+
+def _waiting(connection: Connection[Any], relation: Identifier) -> UnplannedView | None:
+    """Return the view of this name that SQL created and that waits to be planned."""
+    oid = catalog.relation_oid(connection, relation)
+    views = catalog_unplanned.views_with(connection, [oid]) if oid is not None else []
+    return views[0] if views else None
 
 
 def _next_id(connection: Connection[Any]) -> int:
@@ -338,6 +357,13 @@ def _install(
     )
     _use(connection, names.id, plan, new.options)
     catalog.refuse_forbidden(connection, names.id, str(new.name))
+    if new.waiting is not None:
+        catalog_unplanned.refuse_capture(
+            connection,
+            new.waiting,
+            [source.oid for source in plan.sources],
+            new.options.create_indexes == "on",
+        )
     modes.refuse_time_dependent(connection, names.id, plan.maintain)
     return plan
 
@@ -523,6 +549,7 @@ def _fill(
     relation: Identifier,
     replaced: ViewInfo | None,
     initialise: Initialiser | None,
+    waiting: UnplannedView | None,
 ) -> None:
     names = bound(connection, names)
     # What writers keep, or have kept, is published while there are none.
@@ -557,17 +584,24 @@ def _fill(
             if prepared:
                 catalog.note_initialised(connection, names.id, prepared.initialised)
             if not by_writers:
-                _publish(connection, plan, names, relation, replaced)
+                _in_turns(
+                    connection,
+                    partial(_publish, connection, plan, names, relation, replaced, waiting),
+                    ATTEMPTS if waiting else 1,
+                )
         if by_writers:
-            connection.isolation_level = IsolationLevel.READ_COMMITTED
-            with connection.transaction():
+
+            def publish() -> None:
                 # To take triggers off keeps readers out as well, for as long as it takes.
                 connection.execute(
                     "SELECT idivm.hold_writers(%s, %s)",
                     [[names.id, *([replaced.id] if replaced else [])], replaced is not None],
                 )
-                _publish(connection, plan, names, relation, replaced)
+                _publish(connection, plan, names, relation, replaced, waiting)
                 modes.start(connection, names.id)
+
+            connection.isolation_level = IsolationLevel.READ_COMMITTED
+            _in_turns(connection, publish, ATTEMPTS if waiting else 1)
     finally:
         if not connection.closed:
             connection.isolation_level = level
@@ -579,10 +613,23 @@ def _publish(
     names: Names,
     relation: Identifier,
     replaced: ViewInfo | None,
+    waiting: UnplannedView | None,
 ) -> None:
     """Makes the content readable under the view's name; its readers wait for the commit at most."""
     state = names.state(plan.content)
-    _show(connection, names, relation, plan.shown, state, replacing=replaced is not None)
+    replacing = replaced is not None or waiting is not None
+    timeout: tuple[Any, ...] | None = None
+    if waiting is not None:
+        # A session that has read the view may write its tables next: it must not wait for this transaction,
+        # which waits for that session.
+        timeout = connection.execute(
+            "SELECT current_setting('lock_timeout'), set_config('lock_timeout', '100ms', true)"
+        ).fetchone()
+        if not catalog_unplanned.take(connection, waiting):
+            raise DatabaseError(f"{waiting.relation} was changed meanwhile; plan it again.")
+    _show(connection, names, relation, plan.shown, state, replacing=replacing)
+    if timeout is not None:
+        connection.execute("SELECT set_config('lock_timeout', %s, true)", timeout[:1])
     catalog.clear_dropped(connection, relation)
     if replaced is not None:
         connection.execute("SELECT idivm.uninstall(%s, true)", [replaced.id])
@@ -594,6 +641,21 @@ def _publish(
             names.id,
         ],
     )
+    if waiting is not None:
+        connection.execute("SELECT idivm.hand_over(%s)", [names.id])
+
+
+def _in_turns(connection: Connection[Any], publish: Callable[[], None], attempts: int) -> None:
+    """Run a transaction or savepoint; repeat it while other sessions hold a lock that it does not wait for."""
+    for left in reversed(range(attempts)):
+        try:
+            with connection.transaction():
+                publish()
+            return
+        except LockNotAvailable:
+            if not left:
+                raise
+            time.sleep(PAUSE)
 
 
 def show_again(connection: Connection[Any], view: ViewInfo) -> None:

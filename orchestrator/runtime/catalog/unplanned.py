@@ -1,0 +1,183 @@
+"""Queries on the views that SQL created and that no orchestrator has planned yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import class_row
+from psycopg.sql import SQL, Composable
+
+from orchestrator.errors import RightsError
+from orchestrator.runtime.catalog import shown
+
+
+@dataclass(frozen=True)
+class UnplannedView:
+    """A view that is an ordinary view of its query until it is planned."""
+
+    oid: int
+    schema: str
+    name: str
+    relation: str
+    """Its name for SQL of ours."""
+    options: dict[str, str]
+    settings: dict[str, str]
+    refusal: str | None
+    owner: str
+    is_own: bool
+    """Whether this role may replace the relation."""
+    version: str
+    """Changes when the view or what is asked for it changes."""
+
+
+_UNPLANNED = SQL("""
+    SELECT c.oid, n.nspname AS schema, c.relname AS name, c.oid::regclass::text AS relation, u.options, u.settings,
+           u.refusal, pg_get_userbyid(c.relowner) AS owner, idivm.owns(c.oid) AS is_own,
+           concat_ws(' ', u.asked_at, idivm.signature(c.oid)) AS version
+    FROM idivm.unplanned_views u JOIN pg_class c ON c.oid = u.relation JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE {}
+    -- A view is older than the views that read it.
+    ORDER BY c.oid
+""")
+
+
+_READY = SQL(
+    "u.with_data AND NOT u.paused"
+    " AND (u.refused_at IS NULL OR u.refused_at < clock_timestamp() - interval '5 min')"
+)
+
+
+def unplanned_views(connection: Connection[Any]) -> list[UnplannedView]:
+    """All views that wait to be planned, lower ones first."""
+    return _views(connection, SQL("true"))
+
+
+def views_with(connection: Connection[Any], oids: Sequence[int]) -> list[UnplannedView]:
+    """The views with these numbers that wait to be planned, lower ones first."""
+    return _views(connection, SQL("c.oid = ANY (%s::oid[])"), list(oids))
+
+
+def ready_views(connection: Connection[Any]) -> list[UnplannedView]:
+    """The views to plan without being named; a refused view is left out for five minutes."""
+    return _views(connection, _READY)
+
+
+def _views(
+    connection: Connection[Any], condition: Composable, *values: object
+) -> list[UnplannedView]:
+    with connection.cursor(row_factory=class_row(UnplannedView), binary=True) as cursor:
+        return cursor.execute(_UNPLANNED.format(condition), values).fetchall()
+
+
+def is_any_waiting(connection: Connection[Any]) -> bool:
+    """Whether views wait to be planned: mostly none do, and each refresh asks."""
+    row = connection.execute("SELECT EXISTS (SELECT FROM idivm.unplanned_views)").fetchone()
+    return row == (True,)
+
+
+def user_name(connection: Connection[Any], view: UnplannedView) -> str:
+    """The name of a view as the user's search path shows it."""
+    return shown(connection, [view.relation])[0]
+
+
+def query_of(connection: Connection[Any], view: UnplannedView) -> str:
+    """The query of a view as PostgreSQL prints it: one statement, with every name that the path lacks in full."""
+    row = connection.execute("SELECT pg_get_viewdef(%s::oid)", [view.oid]).fetchone()
+    assert row is not None
+    return str(row[0]).rstrip().removesuffix(";")
+
+
+def take(connection: Connection[Any], view: UnplannedView) -> bool:
+    """Remove a view from those that wait; return whether it is still as it was when it was read."""
+    return (
+        connection.execute(
+            "DELETE FROM idivm.unplanned_views u WHERE u.relation = %s::oid"
+            " AND concat_ws(' ', u.asked_at, idivm.signature(u.relation)) = %s",
+            [view.oid, view.version],
+        ).rowcount
+        > 0
+    )
+
+
+def ask_for_data(connection: Connection[Any], view: UnplannedView) -> None:
+    """Have a view planned that was created WITH NO DATA, as somebody refreshes it."""
+    connection.execute("SELECT idivm.plan_at_refresh(%s::oid)", [view.oid])
+
+
+def note_refusal(connection: Connection[Any], view: UnplannedView, reason: str) -> None:
+    """Record why a view could not be planned."""
+    connection.execute(
+        "UPDATE idivm.unplanned_views SET refusal = %s, refused_at = clock_timestamp()"
+        " WHERE relation = %s::oid",
+        [reason, view.oid],
+    )
+
+
+def remove_dropped(connection: Connection[Any]) -> None:
+    """Remove the views that plain SQL dropped."""
+    connection.execute(
+        "DELETE FROM idivm.unplanned_views u"
+        " WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = u.relation AND c.relkind = 'v')"
+    )
+
+
+def refuse_capture(
+    connection: Connection[Any], view: UnplannedView, tables: Sequence[int], indexes: bool
+) -> None:
+    """Refuse to capture tables for a role without the right to triggers, or to index the tables of others."""
+    row = connection.execute(
+        "SELECT pg_get_userbyid(v.relowner), c.oid::regclass::text, has_table_privilege(v.relowner, c.oid, 'TRIGGER')"
+        " FROM pg_class v, pg_class c WHERE v.oid = %(view)s::oid AND c.oid = ANY (%(tables)s::oid[])"
+        # The content of a maintained view below belongs to idivm.
+        " AND c.relnamespace <> 'idivm_state'::regnamespace"
+        " AND NOT (has_table_privilege(v.relowner, c.oid, 'TRIGGER')"
+        "          AND (NOT %(indexes)s OR pg_has_role(v.relowner, c.relowner, 'USAGE')))"
+        " ORDER BY 2 LIMIT 1",
+        {"view": view.oid, "tables": list(tables), "indexes": indexes},
+    ).fetchone()
+    if row is None:
+        return
+    owner, table, captures = row
+    if captures:
+        raise RightsError(f"{owner} does not own {table}, so create_indexes = on is not possible.")
+    raise RightsError(
+        f"{owner} may not have the changes of {table} captured; GRANT TRIGGER ON {table} TO {owner}."
+    )
+
+
+@contextmanager
+def locked(connection: Connection[Any], view: UnplannedView) -> Iterator[bool]:
+    """Keep other orchestrators from planning a view; yield whether none of them is planning it."""
+    key = [view.oid]
+    lock = "(idivm.lock_class() + 1, %s::bigint::bit(32)::integer)"
+    row = connection.execute(f"SELECT pg_try_advisory_lock{lock}", key).fetchone()
+    try:
+        yield row == (True,)
+    finally:
+        if row == (True,) and not connection.closed:
+            connection.execute(f"SELECT pg_advisory_unlock{lock}", key)
+
+
+@contextmanager
+def session_settings(connection: Connection[Any], view: UnplannedView) -> Iterator[None]:
+    """Give a session the settings with which a view was created, for a block outside of a transaction."""
+    before = connection.execute(
+        "SELECT coalesce(jsonb_object_agg(s.name, s.setting), '{}') FROM pg_settings s"
+        " WHERE s.name = ANY (ARRAY(SELECT jsonb_object_keys(idivm.session_settings())))"
+    ).fetchone()
+    assert before is not None
+    try:
+        _set(connection, {name: view.settings[name] for name in before[0] if name in view.settings})
+        yield
+    finally:
+        if not connection.closed:
+            _set(connection, before[0])
+
+
+def _set(connection: Connection[Any], settings: dict[str, str]) -> None:
+    for name, value in settings.items():
+        connection.execute("SELECT set_config(%s, %s, false)", [name, value])

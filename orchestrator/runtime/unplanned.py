@@ -1,0 +1,149 @@
+"""Planning the views that SQL created: the stored content takes the place of the query.
+
+The query comes from the view itself, as PostgreSQL prints it, and not from a text that its owner wrote: it is one
+statement, and means the same under every search path. The view keeps its owner, who is asked for the rights to what
+the query reads at every refresh, as idivm.owners has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+
+from orchestrator.deltascript.emit import SEARCH_PATH
+from orchestrator.errors import IdivmError, NotFoundError, RightsError
+from orchestrator.frontend.options import parse_options
+from orchestrator.frontend.statements import QualifiedName
+from orchestrator.runtime import catalog
+from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.catalog import unplanned as catalog_unplanned
+from orchestrator.runtime.catalog.unplanned import UnplannedView
+from orchestrator.runtime.errors import explain
+from orchestrator.runtime.installation import install
+from orchestrator.runtime.installation.install import Initialiser, NewView
+from orchestrator.runtime.search_path import taking_path
+
+BUSY = (*install.ENDING, psycopg.errors.LockNotAvailable)
+"""Errors after which the next attempt may succeed."""
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """The strategy of a view that was planned, or the reason why it was not."""
+
+    view: str
+    strategy: str | None
+    refusal: str | None = None
+    """Why it stays an ordinary view of its query."""
+
+
+def plan_views(
+    connection: Connection[Any],
+    views: Sequence[UnplannedView],
+    initialiser: Callable[[NewView], Initialiser | None],
+) -> Iterator[PlanReport]:
+    """Plan views; a view that cannot be planned stays as it is, with the reason in the catalog."""
+    for view in views:
+        name = catalog_unplanned.user_name(connection, view)
+        try:
+            planned = _plan(connection, view, initialiser)
+        except Exception as error:
+            # No error may keep the other views from being planned and served.
+            if connection.closed:
+                raise
+            reason = _reason(error)
+            if not isinstance(error.__cause__ or error, BUSY):
+                catalog_unplanned.note_refusal(connection, view, reason)
+            yield PlanReport(name, None, reason)
+        else:
+            if planned is not None:
+                yield PlanReport(name, planned.strategy)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, psycopg.Error):
+        return str(explain(error, "Planning it"))
+    if isinstance(error, IdivmError):
+        return str(error)
+    return f"idivm failed to plan it, which is a fault of idivm ({type(error).__name__}: {error})."
+
+
+def waiting(
+    connection: Connection[Any], names: Sequence[QualifiedName] = ()
+) -> list[UnplannedView]:
+    """The named views that wait to be planned, or all, lower ones first."""
+    catalog_unplanned.remove_dropped(connection)
+    if not names:
+        return catalog_unplanned.unplanned_views(connection)
+    wanted = {catalog.relation_oid(connection, name.identifier): name for name in names}
+    views = catalog_unplanned.views_with(connection, [oid for oid in wanted if oid is not None])
+    for oid in wanted.keys() - {view.oid for view in views}:
+        raise NotFoundError(
+            f"{wanted[oid]} does not wait to be planned; `idivm list` shows the views and their strategies."
+        )
+    return views
+
+
+def plan_ready(
+    connection: Connection[Any], initialiser: Callable[[NewView], Initialiser | None]
+) -> Iterator[PlanReport]:
+    """Plan the views that need not be named; a refused view is left out for five minutes."""
+    catalog_unplanned.remove_dropped(connection)
+    return plan_views(connection, catalog_unplanned.ready_views(connection), initialiser)
+
+
+def plan_first(
+    connection: Connection[Any],
+    names: Sequence[QualifiedName],
+    initialiser: Callable[[NewView], Initialiser | None],
+) -> list[QualifiedName]:
+    """Plan what waits among the views of a refresh; return the names of the views that are planned."""
+    if not catalog_unplanned.is_any_waiting(connection):
+        return list(names)
+    oids = {name: catalog.relation_oid(connection, name.identifier) for name in names}
+    given = [oid for oid in oids.values() if oid is not None]
+    named = catalog_unplanned.views_with(connection, given)
+    chosen = named if names else catalog_unplanned.ready_views(connection)
+    for view in chosen:
+        catalog_unplanned.ask_for_data(connection, view)
+    for report in plan_views(connection, chosen, initialiser):
+        if report.refusal is not None:
+            install.warn(
+                connection,
+                f"{report.view} computes its query at every read, as it could not be planned: {report.refusal}",
+            )
+    left = {view.oid for view in catalog_unplanned.views_with(connection, given)}
+    return [name for name in names if oids[name] not in left]
+
+
+def _plan(
+    connection: Connection[Any],
+    view: UnplannedView,
+    initialiser: Callable[[NewView], Initialiser | None],
+) -> ViewInfo | None:
+    with catalog_unplanned.locked(connection, view) as is_ours:
+        # Another orchestrator may have planned it since it was read.
+        if not is_ours or not catalog_unplanned.views_with(connection, [view.oid]):
+            return None
+        if not view.is_own:
+            raise RightsError(
+                f"The orchestrator's role may not replace a view of {view.owner};"
+                f" GRANT {view.owner} to that role, or run idivm plan as {view.owner}."
+            )
+        new = NewView(
+            QualifiedName(view.name, view.schema),
+            catalog_unplanned.query_of(connection, view),
+            None,
+            parse_options(view.options.items()),
+            replace=True,
+            waiting=view,
+        )
+        with (
+            catalog_unplanned.session_settings(connection, view),
+            taking_path(connection, SEARCH_PATH),
+        ):
+            return install.create_view(connection, new, initialiser(new))

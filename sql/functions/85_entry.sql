@@ -1,0 +1,277 @@
+-- Creating and changing maintained views in SQL alone, from any client and inside a transaction.
+--
+-- SQL cannot plan a view: the orchestrator does. Until then the view is an ordinary view of its query, with a row in
+-- idivm.unplanned_views. Every read computes the query, so the content is right in every mode, no write does more work
+-- or fails, and readers and the owner have the rights that PostgreSQL gives them to any view. An orchestrator then
+-- replaces the query by the stored content under the same name (orchestrator/runtime/unplanned.py).
+--
+-- All functions run with the rights of their caller. The argument `path` is the caller's search_path, by which names
+-- in a query are resolved; all other names are resolved under the pinned path.
+
+-- The options of a view with the pattern of their values (orchestrator/frontend/options.py).
+CREATE OR REPLACE FUNCTION idivm.option_patterns() RETURNS TABLE (name text, pattern text)
+    LANGUAGE sql IMMUTABLE
+BEGIN ATOMIC
+    VALUES
+        ('maintain', '^(deferred|eager|on_commit)$'),
+        ('strategy', '^(auto|id|tuple|recursive|viewtree|skew|recompute)$'),
+        ('cache', '^(auto|on|off)$'),
+        ('minimise', '^(on|off)$'),
+        ('create_indexes', '^(on|off)$'),
+        ('updatable', ''),
+        ('staleness', '^\d+(\.\d+)? ?(ms|s|min|h)$'),
+        ('log_limit', '^\d+ ?(kb|mb|gb|tb)$'),
+        ('on_log_limit', '^(warn|refresh|rebuild)$'),
+        ('representation', '^(listing|factorized)$'),
+        ('variable_order', ''),
+        ('epsilon', ''),
+        ('partition', '^(single|double)$'),
+        ('static', ''),
+        ('factorizable', ''),
+        ('initialise', '^(postgresql|spark)$'),
+        ('on_drop', '^(note|restore)$'),
+        ('on_error', '^(continue|raise)$');
+END;
+COMMENT ON FUNCTION idivm.option_patterns() IS 'the options of maintained views, with a pattern of their values';
+
+-- The options as idivm.views has them: lower-case text, each checked. NULL values are left out.
+CREATE OR REPLACE FUNCTION idivm.checked_options(options jsonb) RETURNS jsonb
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    given record;
+    checked jsonb := '{}';
+BEGIN
+    FOR given IN
+        SELECT o.key, o.value, p.name, p.pattern
+        FROM jsonb_each_text(options) AS o LEFT JOIN idivm.option_patterns() AS p ON p.name = o.key
+        WHERE o.value IS NOT NULL
+    LOOP
+        IF given.name IS NULL THEN
+            RAISE invalid_parameter_value USING
+                MESSAGE = format('There is no option %L; a maintained view takes %s.', given.key,
+                                 (SELECT string_agg(p.name, ', ') FROM idivm.option_patterns() AS p));
+        ELSIF lower(given.value) !~ given.pattern THEN
+            RAISE invalid_parameter_value USING
+                MESSAGE = format('%s = %s is not available; %s', given.key, given.value, CASE
+                    WHEN given.key = 'staleness' THEN 'write a number with ms, s, min or h, as in 500ms.'
+                    WHEN given.key = 'log_limit' THEN 'write a whole number with kB, MB, GB or TB, as in 500MB.'
+                    ELSE 'it can be ' || replace(trim(given.pattern, '^()$'), '|', ' or ') || '.' END);
+        END IF;
+        checked := checked || jsonb_build_object(
+            given.key, CASE given.pattern WHEN '' THEN given.value ELSE lower(given.value) END);
+    END LOOP;
+    RETURN checked;
+END
+$$;
+COMMENT ON FUNCTION idivm.checked_options(jsonb) IS 'the options of a view as text, or an error that names the wrong option';
+
+-- The settings that a result may depend on (orchestrator/runtime/installation/planning.py), as this session has them.
+CREATE OR REPLACE FUNCTION idivm.session_settings() RETURNS jsonb
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT jsonb_object_agg(s.name, s.setting) FROM pg_settings s
+    WHERE s.name IN ('DateStyle', 'IntervalStyle', 'TimeZone', 'bytea_output', 'default_text_search_config',
+                     'lc_monetary', 'lc_numeric', 'lc_time', 'xmlbinary')
+$$;
+
+-- A volatile function that a view calls, directly or through plain views below it. Calls of built-in functions are not
+-- in pg_depend, so the stored query is searched for the numbers of functions.
+CREATE OR REPLACE FUNCTION idivm.volatile_call(view regclass) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH RECURSIVE below(relation) AS (
+        SELECT view::oid
+      UNION
+        SELECT c.oid
+        FROM below b
+        JOIN pg_rewrite r ON r.ev_class = b.relation
+        JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
+        JOIN pg_class c ON c.oid = d.refobjid AND c.relkind = 'v'
+    )
+    SELECT p.proname || '()'
+    FROM below b
+    JOIN pg_rewrite r ON r.ev_class = b.relation
+    CROSS JOIN LATERAL regexp_matches(r.ev_action::text, ':(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)', 'g') AS called (number)
+    JOIN pg_proc p ON p.oid = called.number[1]::oid AND p.provolatile = 'v'
+    ORDER BY p.proname LIMIT 1
+$$;
+COMMENT ON FUNCTION idivm.volatile_call(regclass) IS 'a volatile function that a view calls, or NULL';
+
+-- Makes a relation an ordinary view of a query, which refuses writes as a maintained view does. The parentheses make
+-- a text of several statements a syntax error.
+CREATE OR REPLACE FUNCTION idivm.show_query(relation text, columns text[], query text, path text, replacing boolean)
+    RETURNS regclass
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    statement text := format(
+        E'CREATE %sVIEW %s%s AS (\n%s\n)', CASE WHEN replacing THEN 'OR REPLACE ' END, relation,
+        (SELECT ' (' || string_agg(quote_ident(name), ', ' ORDER BY place) || ')'
+         FROM unnest(columns) WITH ORDINALITY AS c (name, place)),
+        rtrim(query, E'; \t\r\n'));
+    view regclass;
+    called text;
+BEGIN
+    PERFORM set_config('search_path', path, true);
+    IF pg_my_temp_schema() = 0 THEN
+        EXECUTE statement;
+    ELSE
+        BEGIN
+            EXECUTE statement;
+        EXCEPTION WHEN invalid_table_definition THEN
+            IF sqlerrm NOT LIKE '%temporary%' THEN
+                RAISE;
+            END IF;
+            RAISE feature_not_supported USING
+                MESSAGE = format('%s reads a temporary table, which no other session can see', relation),
+                HINT = 'Make the table a permanent one.';
+        END;
+    END IF;
+    PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
+    view := relation::regclass;
+    called := idivm.volatile_call(view);
+    IF called IS NOT NULL THEN
+        RAISE feature_not_supported USING
+            MESSAGE = format('the query of %s calls %s, whose result changes with every call, so that no stored content can be right',
+                             relation, called),
+            HINT = 'Leave it out, or compute it when the view is read.';
+    END IF;
+    EXECUTE format('CREATE OR REPLACE TRIGGER idivm_maintained INSTEAD OF INSERT OR UPDATE OR DELETE ON %s'
+                   ' FOR EACH ROW EXECUTE FUNCTION idivm.refuse_write()', view);
+    RETURN view;
+END
+$$;
+COMMENT ON FUNCTION idivm.show_query(text, text[], text, text, boolean) IS
+    'makes a relation an ordinary view of a query, until an orchestrator plans it';
+
+CREATE OR REPLACE FUNCTION idivm.create_view(
+    name text, query text, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,
+    options jsonb DEFAULT '{}', if_not_exists boolean DEFAULT false, with_data boolean DEFAULT true,
+    path text DEFAULT pg_catalog.current_setting('search_path'))
+    RETURNS regclass
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    parts text[] := parse_ident(name);
+    wanted jsonb := idivm.checked_options(
+        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness)));
+    relation text;
+    view regclass;
+BEGIN
+    IF cardinality(parts) = 1 THEN
+        PERFORM set_config('search_path', path, true);
+        parts := ARRAY[current_schema()::text, parts[1]];
+        PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
+    END IF;
+    IF cardinality(parts) > 2 OR parts[1] IS NULL THEN
+        RAISE invalid_schema_name USING
+            MESSAGE = format('no schema to create %s in: write schema.name', name);
+    ELSIF parts[1] IN ('idivm', 'idivm_def', 'idivm_load', 'idivm_log', 'idivm_state') THEN
+        RAISE invalid_schema_name USING
+            MESSAGE = format('the schema %s is idivm''s own; create %s in another one', parts[1], parts[2]);
+    END IF;
+    relation := format('%I.%I', parts[1], parts[2]);
+    IF to_regclass(relation) IS NOT NULL THEN
+        IF if_not_exists THEN
+            RAISE NOTICE '% exists already, skipping', relation;
+            RETURN relation::regclass;
+        END IF;
+        RAISE duplicate_table USING
+            MESSAGE = format('%s exists already', relation),
+            HINT = 'Choose another name, drop it first, or use idivm.replace_view.';
+    END IF;
+    view := idivm.show_query(relation, NULL, query, path, false);
+    PERFORM idivm.ask_for_plan(view, wanted, idivm.session_settings(), with_data);
+    RETURN view;
+END
+$$;
+COMMENT ON FUNCTION idivm.create_view(text, text, text, text, text, jsonb, boolean, boolean, text) IS
+    'creates a view that is right at once and that the next orchestrator makes incremental';
+
+-- Refuses to note anything about the view of another role.
+CREATE OR REPLACE FUNCTION idivm.check_unplanned() RETURNS trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view regclass := CASE WHEN tg_op = 'DELETE' THEN old.relation ELSE new.relation END;
+BEGIN
+    IF (idivm.owns(view) AND (tg_op <> 'UPDATE' OR new.relation = old.relation)) IS NOT TRUE
+       AND NOT idivm.may_change_catalog() THEN
+        RAISE insufficient_privilege USING MESSAGE = format('must be owner of view %s', view);
+    END IF;
+    RETURN CASE WHEN tg_op = 'DELETE' THEN old ELSE new END;
+END
+$$;
+COMMENT ON FUNCTION idivm.check_unplanned() IS 'lets each role write the rows of its own views in idivm.unplanned_views';
+
+CREATE OR REPLACE TRIGGER check_owner BEFORE INSERT OR UPDATE OR DELETE ON idivm.unplanned_views
+    FOR EACH ROW EXECUTE FUNCTION idivm.check_unplanned();
+
+-- Notes that a view waits for an orchestrator.
+CREATE OR REPLACE FUNCTION idivm.ask_for_plan(view regclass, options jsonb, settings jsonb, with_data boolean DEFAULT true)
+    RETURNS void
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp
+AS $$
+    INSERT INTO idivm.unplanned_views (relation, options, settings, with_data) VALUES (view, options, settings, with_data)
+    ON CONFLICT (relation) DO UPDATE
+    SET options = excluded.options, settings = excluded.settings, with_data = excluded.with_data, paused = false,
+        asked_at = excluded.asked_at, refusal = NULL, refused_at = NULL
+$$;
+
+-- Whether a view waits to be planned. A view that was created WITH NO DATA is planned once somebody refreshes it.
+CREATE OR REPLACE FUNCTION idivm.plan_at_refresh(view regclass) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    UPDATE idivm.unplanned_views u SET with_data = true
+    WHERE u.relation = view AND NOT u.with_data AND (idivm.owns(view) OR idivm.may_change_catalog());
+    RETURN EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = view);
+END
+$$;
+
+-- Whether an orchestrator serves this database: it holds this lock while it does.
+CREATE OR REPLACE FUNCTION idivm.is_served() RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT EXISTS (
+        SELECT FROM pg_locks l
+        WHERE l.locktype = 'advisory' AND l.classid = idivm.lock_class()::oid AND l.objid = 0 AND l.objsubid = 2
+          AND l.granted AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+$$;
+COMMENT ON FUNCTION idivm.is_served() IS 'whether idivm serve is at work in this database';
+
+CREATE OR REPLACE PROCEDURE idivm.create_view_now(
+    name text, query text, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,
+    options jsonb DEFAULT '{}', if_not_exists boolean DEFAULT false, wait interval DEFAULT '5 min',
+    path text DEFAULT pg_catalog.current_setting('search_path'))
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    created pg_catalog.regclass := idivm.create_view(name, query, maintain, strategy, staleness, options, if_not_exists,
+                                                     path => path);
+    until pg_catalog.timestamptz := pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) wait;
+    refused pg_catalog.text;
+BEGIN
+    COMMIT;
+    LOOP
+        SELECT u.refusal INTO refused FROM idivm.unplanned_views u WHERE u.relation OPERATOR(pg_catalog.=) created;
+        EXIT WHEN NOT FOUND;
+        IF refused IS NOT NULL THEN
+            RAISE WARNING '% computes its query at every read, as it could not be planned: %', created, refused;
+            EXIT;
+        ELSIF NOT idivm.is_served() THEN
+            RAISE NOTICE '% computes its query at every read, as no orchestrator serves this database', created
+                USING HINT = 'Run idivm serve, or idivm plan once.';
+            EXIT;
+        ELSIF pg_catalog.clock_timestamp() OPERATOR(pg_catalog.>) until THEN
+            RAISE NOTICE '% was not planned within %, and computes its query at every read until it is', created, wait;
+            EXIT;
+        END IF;
+        COMMIT;
+        PERFORM pg_catalog.pg_sleep(0.02);
+    END LOOP;
+END
+$$;
+COMMENT ON PROCEDURE idivm.create_view_now(text, text, text, text, text, jsonb, boolean, interval, text) IS
+    'creates a view, commits and waits until an orchestrator has planned it';

@@ -1,0 +1,333 @@
+-- Changing, pausing, dropping and explaining views in SQL alone; 85_entry.sql creates them.
+
+-- The number of a planned view, or NULL; an error if the view is not idivm's, or not the caller's to change.
+CREATE OR REPLACE FUNCTION idivm.own_view(view regclass) RETURNS integer
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view_id integer := idivm.view_id(view);
+BEGIN
+    IF NOT idivm.owns(view) THEN
+        RAISE insufficient_privilege USING MESSAGE = format('must be owner of view %s', view);
+    END IF;
+    RETURN view_id;
+END
+$$;
+
+-- Whether the caller may change the catalog. Other roles leave what this takes to the next orchestrator.
+CREATE OR REPLACE FUNCTION idivm.may_change_catalog() RETURNS boolean
+    LANGUAGE sql STABLE
+    RETURN pg_catalog.has_table_privilege('idivm.views', 'INSERT, UPDATE, DELETE');
+
+CREATE OR REPLACE FUNCTION idivm.refuse_guest(doing text, view regclass) RETURNS void
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF NOT idivm.may_change_catalog() THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = format('only the owner of idivm''s catalog may %s %s', doing, view),
+            HINT = format('Ask the role %s.', (SELECT n.nspowner::regrole FROM pg_namespace n WHERE n.nspname = 'idivm'));
+    END IF;
+END
+$$;
+
+-- The maintained views that read a planned view, however indirectly, upper ones first.
+CREATE OR REPLACE FUNCTION idivm.views_above(view_id integer) RETURNS integer[]
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH RECURSIVE above(id, depth) AS (
+        SELECT view_id, 0
+      UNION
+        SELECT v.id, a.depth + 1 FROM above a JOIN idivm.views v ON a.id IN (SELECT idivm.views_below(v.id))
+    )
+    SELECT coalesce(array_agg(deepest.id ORDER BY deepest.depth DESC, deepest.id DESC), '{}')
+    FROM (SELECT a.id, max(a.depth) AS depth FROM above a WHERE a.depth > 0 GROUP BY a.id) AS deepest
+$$;
+
+-- Refuses to change a planned view that others read.
+CREATE OR REPLACE FUNCTION idivm.refuse_readers(view regclass, view_id integer, remedy text) RETURNS void
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    names text := (SELECT string_agg(coalesce(v.relation::text, v.name), ', ' ORDER BY v.id)
+                   FROM idivm.views v WHERE v.id = ANY (idivm.views_above(view_id)));
+BEGIN
+    IF names IS NOT NULL THEN
+        RAISE dependent_objects_still_exist USING
+            MESSAGE = format('the maintained views %s read %s', names, view), HINT = remedy;
+    END IF;
+END
+$$;
+
+-- Keeps refreshes and writers away from views that are to go.
+CREATE OR REPLACE FUNCTION idivm.hold_views(view_ids integer[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    synchronous integer[] := ARRAY(SELECT idivm.synchronous_views());
+BEGIN
+    PERFORM idivm.lock_apart(view_ids, synchronous);
+    PERFORM idivm.hold_writers(ARRAY(SELECT id FROM unnest(view_ids) AS id WHERE id = ANY (synchronous)), true);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION idivm.drop_view(
+    name text, if_exists boolean DEFAULT false, cascade boolean DEFAULT false,
+    path text DEFAULT pg_catalog.current_setting('search_path'))
+    RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view regclass;
+    view_id integer;
+    above integer[] := '{}';
+BEGIN
+    PERFORM set_config('search_path', path, true);
+    view := to_regclass(name);
+    PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
+    IF view IS NULL THEN
+        IF if_exists THEN
+            RAISE NOTICE '% does not exist, skipping', name;
+            RETURN;
+        END IF;
+        RAISE undefined_table USING MESSAGE = format('there is no view %s', name);
+    END IF;
+    view_id := idivm.own_view(view);
+    IF view_id IS NOT NULL THEN
+        above := idivm.views_above(view_id);
+        IF NOT cascade THEN
+            PERFORM idivm.refuse_readers(view, view_id, 'Drop them first, or use cascade => true.');
+        END IF;
+        IF idivm.may_change_catalog() THEN
+            PERFORM idivm.hold_views(above || view_id);
+            PERFORM idivm.uninstall(id) FROM unnest(above) AS id;
+        END IF;
+    END IF;
+    DELETE FROM idivm.unplanned_views u WHERE u.relation = view;
+    EXECUTE format('DROP VIEW %s %s', view, CASE WHEN cascade THEN 'CASCADE' END);
+    IF idivm.may_change_catalog() THEN
+        PERFORM idivm.uninstall(view_id);
+        PERFORM idivm.drop_orphans();
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.drop_view(text, boolean, boolean, text) IS 'drops a view that idivm maintains';
+
+-- Turns a view into an ordinary view of a query, which the next orchestrator plans.
+CREATE OR REPLACE FUNCTION idivm.unplan(view regclass, columns text[], query text, options jsonb, settings jsonb, path text)
+    RETURNS regclass
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view_id integer := idivm.own_view(view);
+    relation text := view;
+    grants jsonb := idivm.grants_on(view);
+    owner regrole := (SELECT c.relowner FROM pg_class c WHERE c.oid = view);
+    statement text;
+BEGIN
+    IF view_id IS NOT NULL THEN
+        PERFORM idivm.refuse_readers(view, view_id, 'Drop them first.');
+        IF idivm.may_change_catalog() THEN
+            PERFORM idivm.hold_views(ARRAY[view_id]);
+        END IF;
+    END IF;
+    -- Before the query changes, so that the event trigger of maintained views lets it pass.
+    PERFORM idivm.ask_for_plan(view, options, settings);
+    BEGIN
+        PERFORM idivm.show_query(relation, columns, query, path, true);
+    EXCEPTION WHEN invalid_table_definition THEN
+        -- Other columns: only a view that nothing reads can make room.
+        DELETE FROM idivm.unplanned_views u WHERE u.relation = view;
+        EXECUTE format('DROP VIEW %s', view);
+        view := idivm.show_query(relation, columns, query, path, false);
+        FOR statement IN
+            SELECT format('GRANT %s ON %s TO %s%s', g ->> 0, view, coalesce(quote_ident(g ->> 1), 'PUBLIC'),
+                          CASE WHEN (g ->> 2)::boolean THEN ' WITH GRANT OPTION' END)
+            FROM jsonb_array_elements(grants) AS g
+        LOOP
+            EXECUTE statement;
+        END LOOP;
+        IF owner <> (SELECT c.relowner FROM pg_class c WHERE c.oid = view) THEN
+            EXECUTE format('ALTER VIEW %s OWNER TO %s', view, owner);
+        END IF;
+        PERFORM idivm.ask_for_plan(view, options, settings);
+    END;
+    IF view_id IS NOT NULL AND idivm.may_change_catalog() THEN
+        PERFORM idivm.uninstall(view_id, true);
+    END IF;
+    RETURN view;
+END
+$$;
+COMMENT ON FUNCTION idivm.unplan(regclass, text[], text, jsonb, jsonb, text) IS
+    'turns a view into an ordinary view of a query until an orchestrator plans it';
+
+CREATE OR REPLACE FUNCTION idivm.replace_view(
+    view regclass, query text, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,
+    options jsonb DEFAULT '{}', path text DEFAULT pg_catalog.current_setting('search_path'))
+    RETURNS regclass
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view_id integer := idivm.own_view(view);
+    wanted jsonb := idivm.checked_options(
+        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness)));
+BEGIN
+    RETURN idivm.unplan(view, NULL, query, idivm.options_of(view, view_id) || wanted, idivm.session_settings(), path);
+END
+$$;
+COMMENT ON FUNCTION idivm.replace_view(regclass, text, text, text, text, jsonb, text) IS
+    'gives a view another query; options that are not given stay';
+
+-- The options that a view was asked for with.
+CREATE OR REPLACE FUNCTION idivm.options_of(view regclass, view_id integer) RETURNS jsonb
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN coalesce((SELECT u.options FROM idivm.unplanned_views u WHERE u.relation = view),
+                    (SELECT v.options FROM idivm.views v WHERE v.id = view_id));
+END
+$$;
+
+CREATE OR REPLACE FUNCTION idivm.alter_view(
+    view regclass, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,
+    options jsonb DEFAULT '{}', name text DEFAULT NULL, schema text DEFAULT NULL, owner regrole DEFAULT NULL)
+    RETURNS regclass
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    -- Options that ask for no other plan.
+    light CONSTANT text[] := '{maintain,staleness,log_limit,on_log_limit,initialise,on_drop,on_error}';
+    view_id integer := idivm.own_view(view);
+    wanted jsonb := idivm.checked_options(
+        options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness)));
+    mode text := wanted ->> 'maintain';
+    v idivm.views;
+BEGIN
+    IF wanted = '{}' THEN
+    ELSIF EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = view) THEN
+        UPDATE idivm.unplanned_views u
+        SET options = u.options || wanted, asked_at = clock_timestamp(), refusal = NULL, refused_at = NULL
+        WHERE u.relation = view;
+    ELSE
+        SELECT * INTO v FROM idivm.views planned WHERE planned.id = view_id;
+        IF idivm.may_change_catalog() AND wanted - light = '{}' THEN
+            IF mode <> v.maintain THEN
+                PERFORM idivm.change_mode(view, view_id, mode);
+            END IF;
+            UPDATE idivm.views planned SET options = planned.options || wanted WHERE planned.id = view_id;
+        ELSE
+            PERFORM idivm.unplan(
+                view,
+                ARRAY(SELECT a.attname FROM pg_attribute a
+                      WHERE a.attrelid = view AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum),
+                pg_get_viewdef(coalesce(to_regclass('idivm_def.q' || view_id), v.definition)),
+                v.options || wanted, v.settings || idivm.session_settings(), 'pg_catalog, pg_temp');
+        END IF;
+    END IF;
+    IF name IS NOT NULL THEN
+        EXECUTE format('ALTER VIEW %s RENAME TO %I', view, name);
+    END IF;
+    IF schema IS NOT NULL THEN
+        EXECUTE format('ALTER VIEW %s SET SCHEMA %I', view, schema);
+    END IF;
+    IF owner IS NOT NULL THEN
+        EXECUTE format('ALTER VIEW %s OWNER TO %s', view, owner);
+        PERFORM idivm.hand_over(view_id);
+    END IF;
+    RETURN view;
+END
+$$;
+COMMENT ON FUNCTION idivm.alter_view(regclass, text, text, text, jsonb, text, text, regrole) IS
+    'gives a view other options, or another name, schema or owner';
+
+-- Gives a planned view another mode within this transaction: at its end the content is right in the new mode.
+CREATE OR REPLACE FUNCTION idivm.change_mode(view regclass, view_id integer, mode text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE feature_not_supported USING
+            MESSAGE = format('the mode of %s can only be changed in a READ COMMITTED transaction', view);
+    END IF;
+    IF mode <> 'deferred' AND idivm.time_dependent_part(view_id) IS NOT NULL THEN
+        RAISE feature_not_supported USING
+            MESSAGE = format('the content of %s changes while no table does, so that no write can maintain it', idivm.time_dependent_part(view_id)),
+            HINT = 'Leave the view deferred, and refresh it.';
+    END IF;
+    PERFORM idivm.set_mode(view_id, mode);
+END
+$$;
+
+-- A paused view stays as it is: only a refresh by its name, or of a view that reads it, changes it. A view that waits
+-- to be planned goes on to wait.
+CREATE OR REPLACE FUNCTION idivm.pause_view(view regclass) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view_id integer := idivm.own_view(view);
+    mode text;
+BEGIN
+    UPDATE idivm.unplanned_views u SET paused = true WHERE u.relation = view;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM idivm.refuse_guest('pause', view);
+    SELECT v.maintain INTO mode FROM idivm.views v WHERE v.id = view_id AND v.paused_mode IS NULL;
+    IF mode <> 'deferred' THEN
+        PERFORM idivm.change_mode(view, view_id, 'deferred');
+    END IF;
+    UPDATE idivm.views v SET paused_mode = mode WHERE v.id = view_id AND v.paused_mode IS NULL;
+END
+$$;
+COMMENT ON FUNCTION idivm.pause_view(regclass) IS 'keeps a view as it is until idivm.resume_view';
+
+CREATE OR REPLACE FUNCTION idivm.resume_view(view regclass) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view_id integer := idivm.own_view(view);
+    mode text;
+BEGIN
+    UPDATE idivm.unplanned_views u SET paused = false, asked_at = clock_timestamp() WHERE u.relation = view;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM idivm.refuse_guest('resume', view);
+    UPDATE idivm.views v SET paused_mode = NULL
+    FROM idivm.views before
+    WHERE v.id = view_id AND before.id = v.id AND before.paused_mode IS NOT NULL
+    RETURNING before.paused_mode INTO mode;
+    IF mode <> 'deferred' THEN
+        PERFORM idivm.change_mode(view, view_id, mode);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.resume_view(regclass) IS 'ends the pause of a view';
+
+-- How a view is maintained, for people: `idivm explain` shows more.
+CREATE OR REPLACE FUNCTION idivm.explain(view regclass) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view_id integer := idivm.view_id(view);
+    waiting idivm.unplanned_views;
+BEGIN
+    SELECT * INTO waiting FROM idivm.unplanned_views u WHERE u.relation = view;
+    IF FOUND THEN
+        RETURN concat_ws(
+            E'\n', format('%s: not planned yet; every read computes its query', view),
+            'options: ' || (SELECT string_agg(format('%s = %s', o.key, o.value), ', ')
+                            FROM jsonb_each_text(waiting.options) AS o),
+            format('waiting since %s', date_trunc('second', waiting.asked_at)),
+            'the last attempt to plan it failed: ' || waiting.refusal);
+    END IF;
+    RETURN (
+        SELECT concat_ws(
+            E'\n', format('%s: %s, strategy %s', view, v.maintain, v.strategy), v.plan ->> 'algebra',
+            (SELECT string_agg(format('%s %s: %s', CASE WHEN (r ->> 'taken')::boolean THEN '+' ELSE '-' END,
+                                      r ->> 'strategy', r ->> 'because'), E'\n')
+             FROM jsonb_array_elements(v.plan -> 'reasons') AS r))
+        FROM idivm.views v WHERE v.id = view_id);
+END
+$$;
+COMMENT ON FUNCTION idivm.explain(regclass) IS 'the plan of a view and why it was chosen';
