@@ -128,7 +128,7 @@ def test_the_schema_alone_gives_no_power(base: Orchestrator, role: psycopg.Conne
     base.connection.execute("CREATE TABLE secret AS SELECT 1 AS a")
     grant(base, role, "USAGE ON SCHEMA idivm")
     for statement in (
-        "SELECT idivm.free_segment(1, 'secret')",
+        "SELECT idivm.free_segment(1, 'secret', NULL)",
         "SELECT idivm.uninstall(1)",
         "SELECT idivm.drop_orphans()",
         "SELECT idivm.set_mode(1, 'deferred')",

@@ -500,9 +500,13 @@ def _capture_bodies(source: Captured, layout: Layout, number: int) -> dict[str, 
             "    IF (SELECT count(*) FROM pg_inherits AS i JOIN idivm.source_members AS m ON m.member = i.inhparent\n"
             "        WHERE m.source = {0})\n"
             "       <> (SELECT count(*) - 1 FROM idivm.source_members AS m WHERE m.source = {0}) THEN\n"
+            # A statement that changed no row may have no transaction number yet, which is to come first.
+            "        PERFORM pg_current_xact_id();\n        stmt := nextval({2});\n"
             "{1}    END IF;\n"
         ).format(
-            Literal(source.id), _by_segment(source, lambda segment: truncated(segment, counted))
+            Literal(source.id),
+            _by_segment(source, lambda segment: truncated(segment, counted)),
+            Literal(source.log("_seq").as_string(None)),
         )
 
     def updated(segment: Identifier) -> Composed:

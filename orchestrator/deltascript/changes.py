@@ -84,12 +84,11 @@ SHORT = 256 * 1024
 
 
 def _counted(source: SourceNames, names: Names, definition: Composable) -> Composed:
-    """Ask for a rebuild where to read what is pending takes longer; of more than that nothing is counted."""
+    """Ask for a rebuild where reading what is pending takes longer, before any of it is read."""
     return SQL(
         "            IF pg_relation_size({a}::regclass) + pg_relation_size({b}::regclass) > {short} THEN\n"
         "                most := coalesce(most, idivm.most_pending({view}, idivm.query_work({definition})));\n"
-        "                SELECT count(*) > most INTO truncated FROM (\n{rows}\n            LIMIT most + 1) AS c;\n"
-        "                rebuild := rebuild OR truncated;\n"
+        "                rebuild := rebuild OR idivm.has_more_pending({id}, since, most);\n"
         "            END IF;\n"
     ).format(
         a=Literal(f"idivm_log.s{source.id}_a"),
@@ -97,7 +96,7 @@ def _counted(source: SourceNames, names: Names, definition: Composable) -> Compo
         short=Literal(SHORT),
         view=Literal(names.id),
         definition=definition,
-        rows=_pending_rows(source, SQL("1")),
+        id=Literal(source.id),
     )
 
 

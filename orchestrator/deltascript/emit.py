@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Final
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
@@ -24,7 +23,6 @@ from orchestrator.deltascript.plan import (
     StateView,
     Step,
 )
-from orchestrator.sqltext import fresh_name
 
 SEARCH_PATH: Final = "pg_catalog, pg_temp"
 """Where a refresh looks for names: what prints names, as regclass does, prints them with schemas."""
@@ -94,6 +92,7 @@ _ROW, _VALUE = 28, 8
 def _filled_first(state: StateTable) -> int:
     """How far to fill the pages of rows that are changed in place.
 
+    >>> from dataclasses import replace
     >>> from sqlglot import exp
     >>> from orchestrator.deltascript.plan import Query, StateColumn
     >>> columns = tuple(StateColumn(name, hidden=False) for name in "abcd")
@@ -286,75 +285,21 @@ def _step(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
     if isinstance(step, ReplaceContent):
         state = plan.state(step.state)
         assert isinstance(state, BagTable)
-        replaced = _replace_content(state, names)
-        if state.identity is not None and state.identity.distinct:
-            # After a rebuild is asked for, the key that made rows distinct may be gone.
-            bag = replace(state, identity=replace(state.identity, distinct=False))
-            replaced = SQL("    IF rebuild THEN\n{}    ELSE\n{}    END IF;\n").format(
-                _replace_content(bag, names), replaced
-            )
-        return SQL("{}    changed := changed + applied;\n").format(replaced)
+        return _replace_content(state, names)
     return steps.step_text(plan, names, step)
 
 
 def _replace_content(state: BagTable, names: Names) -> Composed:
-    """Full joins of the new rows with the stored ones: what has no partner comes or goes.
-
-    A full join is never a nested loop, whatever the planner believes of the sizes.
-    """
-    columns = [Identifier(column.name) for column in state.columns]
-    table = names.state(state.role)
-    taken = {column.name for column in state.columns}
-    if state.identity is not None:
-        taken |= {state.identity.row, state.identity.nth}
-        row, nth = Identifier(state.identity.row), Identifier(state.identity.nth)
-        stored = [*columns, row, nth]
-    else:
-        row, nth = (Identifier(fresh_name(name, taken)) for name in ("row", "nth"))
-        stored = columns
-    gone, place = (Identifier(fresh_name(name, taken)) for name in ("gone", "place"))
-    number = SQL("(row_number() OVER (PARTITION BY q.{}))::integer").format(row)
-
-    def identified(rows: Composable, shown: Composable, number: Composable) -> Composed:
-        """Rows with their identities."""
-        return SQL(
-            "SELECT q.*, {} AS {}\n"
-            "        FROM (SELECT {}, idivm.row_identity(ROW({})::text) AS {} FROM {} AS d) AS q"
-        ).format(
-            number,
-            nth,
-            shown,
-            SQL(", ").join(SQL("d.{}").format(column) for column in columns),
-            row,
-            rows,
-        )
-
-    is_distinct = state.identity is not None and state.identity.distinct
+    """Return the statement that applies the difference between the definition and the content."""
+    identity = state.identity
     return SQL(
-        "    WITH fresh AS (\n"
-        "        {fresh}\n"
-        "    ), difference AS MATERIALIZED (\n"
-        "        SELECT fresh.*, kept.{place} AS {gone}\n"
-        "        FROM fresh FULL JOIN ({kept}) AS kept ON fresh.{row} = kept.{row} AND fresh.{nth} = kept.{nth}\n"
-        "        WHERE fresh.{row} IS NULL OR kept.{row} IS NULL\n"
-        "    ), gone AS (\n"
-        "        DELETE FROM {table} AS kept USING difference WHERE kept.ctid = difference.{gone}\n"
-        "        RETURNING 1\n"
-        "    ), come AS (\n"
-        "        INSERT INTO {table} ({targets})\n"
-        "        SELECT {targets} FROM difference WHERE {gone} IS NULL\n"
-        "        RETURNING 1\n"
-        "    )\n"
-        "    SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM come) INTO applied;\n"
+        "    SELECT idivm.recompute_bag({}::regclass, {}::regclass, {}, {}, {}) INTO applied;\n"
+        "    changed := changed + applied;\n"
     ).format(
-        fresh=identified(names.definition, SQL("d.*"), SQL("1") if is_distinct else number),
-        kept=identified(table, SQL("d.ctid AS {}").format(place), number)
-        if state.identity is None
-        else SQL("SELECT k.ctid AS {}, k.{}, k.{} FROM {} AS k").format(place, row, nth, table),
-        place=place,
-        gone=gone,
-        row=row,
-        nth=nth,
-        table=table,
-        targets=SQL(", ").join(stored),
+        Literal(names.state(state.role).as_string(None)),
+        Literal(names.definition.as_string(None)),
+        Literal(identity.row if identity else None),
+        Literal(identity.nth if identity else None),
+        # After a rebuild is asked for, the key that made rows distinct may be gone.
+        SQL("NOT rebuild" if identity and identity.distinct else "false"),
     )

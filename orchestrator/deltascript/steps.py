@@ -254,15 +254,16 @@ def rebuild(plan: MaintenancePlan, names: Names) -> Composed:
             ),
         )
     return SQL(
-        "    IF rebuild THEN\n{}{}{}"
+        "    IF rebuild THEN\n{}{}"
         # A few rows tell nothing but what a statement costs.
         "        IF clock_timestamp() > begun + interval '10 milliseconds' THEN\n"
         "            PERFORM idivm.note_recompute({}, idivm.query_work({}), begun, {});\n        END IF;\n"
         "        RETURN;\n    END IF;\n"
     ).format(
-        SQL("        {}").format(_replan(plan)) if plan.by_lookups else SQL(""),
         SQL("").join(stops),
-        SQL("").join(_rebuilt(state, names, state.role in plan.shown_states) for state in states),
+        SQL("").join(
+            _recomputed(state, names, state.role in plan.shown_states) for state in states
+        ),
         Literal(names.id),
         _definition(names),
         Literal(plan.way),
@@ -285,78 +286,25 @@ def _stop(message: str, found: Composable, names: Names) -> Composed:
 
 
 def refill(state: StateTable, names: Names, query: Composable | None = None) -> Composed:
-    """A statement of its own that gives a state the rows of its query, or of another one.
-
-    Only the difference is written, so that readers of a state see no more come and go than does.
-    """
-    body = SQL("\nDECLARE\n    changed bigint := 0;\n    applied bigint;\nBEGIN\n{}END\n").format(
-        _rebuilt(state, names, False, query)
+    """Return the statement that gives a state the rows of its query, or of another one."""
+    if query is None:
+        query = query_text(state.query, names, indent="            ")
+    # PostgreSQL finds the table by the name within the string.
+    return SQL("SELECT idivm.recompute_state({}::regclass, {}, {}, {}, {})").format(
+        Literal(names.state(state.role).as_string(None)),
+        *(_names(one) for one in (state.key, state.nullable, state.together)),
+        Literal(query.as_string(None)),
     )
-    return SQL("DO LANGUAGE plpgsql {}").format(Literal(body.as_string(None)))
 
 
-def _rebuilt(
-    state: StateTable, names: Names, counts: bool, query: Composable | None = None
-) -> Composed:
-    table = names.state(state.role)
-    query = query or query_text(state.query, names, indent="            ")
-    columns = [column.name for column in state.columns]
-    first: Composable = query
-    if state.together:
-        first = SQL("SELECT * FROM (\n            {}\n            ) AS q ({}) ORDER BY {}").format(
-            query, _listed(columns), _listed(state.together, "q")
-        )
-    if state.nullable:
-        # No join finds NULLs by their equality, whatever the collation: all rows again.
-        return SQL(
-            "        DELETE FROM {table};\n"
-            "        INSERT INTO {table} ({columns})\n            {first};\n"
-            "        GET DIAGNOSTICS applied = ROW_COUNT;\n{counted}"
-        ).format(
-            table=table,
-            columns=_listed(columns),
-            first=first,
-            counted=SQL("        changed := changed + applied;\n") if counts else SQL(""),
-        )
-    same: Composable = SQL("true")
-    if state.key:
-        same = SQL(" AND ").join(SQL("t.{0} = f.{0}").format(Identifier(k)) for k in state.key)
-    # Of a key too: values that are equal may look different, as 1.0 and 1.00 do.
-    altered = SQL(
-        ", altered AS (\n"
-        "            UPDATE {table} AS t SET {sets} FROM fresh AS f\n"
-        "            WHERE {same} AND ROW({old})::record *<> ROW({new})::record RETURNING 1\n"
-        "        )"
-    ).format(
-        table=table,
-        sets=SQL(", ").join(SQL("{0} = f.{0}").format(Identifier(name)) for name in columns),
-        same=same,
-        old=_listed(columns, "t"),
-        new=_listed(columns, "f"),
-    )
-    return SQL(
-        "        IF NOT EXISTS (SELECT FROM {table}) THEN\n"
-        "            INSERT INTO {table} ({columns})\n            {first};\n"
-        "            GET DIAGNOSTICS applied = ROW_COUNT;\n"
-        "        ELSE\n"
-        "        WITH fresh ({columns}) AS MATERIALIZED (\n            {query}\n"
-        "        ), gone AS (\n"
-        "            DELETE FROM {table} AS t WHERE NOT EXISTS (SELECT FROM fresh AS f WHERE {same}) RETURNING 1\n"
-        "        ){altered}, come AS (\n"
-        "            INSERT INTO {table} ({columns}) SELECT {columns} FROM fresh AS f\n"
-        "            WHERE NOT EXISTS (SELECT FROM {table} AS t WHERE {same}) RETURNING 1\n"
-        "        )\n"
-        "        SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM come){count} INTO applied;\n"
-        "        END IF;\n{counted}"
-    ).format(
-        table=table,
-        columns=_listed(columns),
-        first=first,
-        query=query,
-        same=same,
-        altered=altered,
-        count=SQL(" + (SELECT count(*) FROM altered)"),
-        counted=SQL("        changed := changed + applied;\n") if counts else SQL(""),
+def _names(columns: Iterable[str]) -> Composed:
+    return SQL("ARRAY[{}]::text[]").format(SQL(", ").join(map(Literal, columns)))
+
+
+def _recomputed(state: StateTable, names: Names, counts: bool) -> Composed:
+    return SQL("        {} INTO applied;\n{}").format(
+        refill(state, names),
+        SQL("        changed := changed + applied;\n") if counts else SQL(""),
     )
 
 

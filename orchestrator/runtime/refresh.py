@@ -136,7 +136,12 @@ def in_one_cut(
         )
     connection.execute("SELECT idivm.sync_modes()")
     for _ in range(ATTEMPTS):
-        connection.execute("SELECT idivm.lock_views(%s)", [list(view_ids)])
+        row = connection.execute(
+            "SELECT idivm.lock_views(%(views)s), idivm.turn_logs(%(views)s)",
+            {"views": list(view_ids)},
+        ).fetchone()
+        if row is not None and row[1]:
+            connection.execute("SELECT idivm.note_turns(%s)", [row[1]])
         try:
             with one_snapshot(connection):
                 return action()

@@ -83,27 +83,15 @@ BEGIN
 END
 $$;
 
--- The statements of this transaction that the sources of a view have logged so far.
+-- For each source of a view, the number of the last statement that was logged, if this transaction may have logged
+-- any: all of its own statements up to here have such a number or a smaller one. NULL if nothing was logged.
 CREATE OR REPLACE FUNCTION idivm.own_marks(view_id integer) RETURNS jsonb
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    own xid8 := pg_current_xact_id_if_assigned();
-    probe text;
-    marks jsonb;
-BEGIN
-    IF own IS NULL THEN
-        RETURN NULL;
-    END IF;
-    SELECT string_agg(format('SELECT %s AS source, max(seq) AS seq FROM idivm_log.%I WHERE xid = $1', source, 's' || source), ' UNION ALL ')
-    INTO probe
-    FROM idivm.view_sources WHERE view = view_id;
-    IF probe IS NOT NULL THEN
-        EXECUTE format('SELECT jsonb_object_agg(source, seq) FROM (%s) AS own WHERE seq IS NOT NULL', probe)
-        INTO marks USING own;
-    END IF;
-    RETURN marks;
-END
+    SELECT jsonb_object_agg(vs.source, log.number)
+    FROM idivm.view_sources vs
+    CROSS JOIN LATERAL (SELECT pg_sequence_last_value(to_regclass('idivm_log.s' || vs.source || '_seq')::oid)) AS log (number)
+    WHERE vs.view = view_id AND log.number IS NOT NULL
 $$;
 
 -- Whether the pending changes of a view cancel out. Only a small batch is worth the look.
@@ -254,8 +242,18 @@ BEGIN
 END
 $$;
 
--- What there is to do once a view was recomputed. A log row that is visible while its transaction
--- is not came with a dump: the tables have held that change from the beginning.
+-- Remembers that a view was recomputed since its unlogged tables were emptied by a crash.
+CREATE OR REPLACE FUNCTION idivm.note_witness(view_id integer) RETURNS void
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp
+AS $$
+    INSERT INTO idivm.witnesses SELECT view_id
+    WHERE idivm.reads_unlogged(view_id) AND NOT EXISTS (SELECT FROM idivm.witnesses w WHERE w.view = view_id)
+$$;
+COMMENT ON FUNCTION idivm.note_witness(integer) IS
+    'remembers that a view was recomputed since a crash may have emptied its unlogged tables';
+
+-- Discards what a dump brought into the logs of a view that was recomputed. A log row that is visible while its
+-- transaction is not came with a dump: the tables have held that change from the beginning.
 CREATE OR REPLACE FUNCTION idivm.discard_foreign_log(view_id integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -270,10 +268,7 @@ BEGIN
             'DELETE FROM idivm_log.%I WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())'
             ' AND NOT pg_visible_in_snapshot(xid, pg_current_snapshot()) AND xid <> pg_current_xact_id()', segment);
     END LOOP;
-    IF idivm.reads_unlogged(view_id) THEN
-        INSERT INTO idivm.witnesses SELECT view_id
-        WHERE NOT EXISTS (SELECT FROM idivm.witnesses w WHERE w.view = view_id);
-    END IF;
+    PERFORM idivm.note_witness(view_id);
 END
 $$;
 
@@ -285,46 +280,73 @@ CREATE OR REPLACE FUNCTION idivm.log_action(options jsonb) RETURNS text
     LANGUAGE sql STABLE
     RETURN coalesce(options ->> 'on_log_limit', idivm.database_setting('idivm.on_log_limit'), 'warn');
 
--- The bytes of log that a view has yet to consume, to a page: rows were written nearly in the order
--- in which their transactions ended, so the first pending one is found by halving.
-CREATE OR REPLACE FUNCTION idivm.log_kept(view_id integer) RETURNS bigint
+-- The pages of a segment from the first row on that is pending after a watermark: rows were written nearly in the
+-- order in which their transactions ended, so that row is found by halving.
+CREATE OR REPLACE FUNCTION idivm.pending_pages(source integer, segment regclass, since idivm.watermark) RETURNS bigint
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    page bigint := current_setting('block_size')::bigint;
-    mark idivm.watermark := (SELECT w.mark FROM idivm.watermarks w WHERE w.view = view_id);
-    segment record;
-    first bigint;
-    beyond bigint;
+    pages bigint := pg_relation_size(segment) / current_setting('block_size')::bigint;
+    first bigint := 0;
+    beyond bigint := pages;
     middle bigint;
     consumed boolean;
-    kept bigint := 0;
 BEGIN
-    FOR segment IN
-        SELECT vs.source, c.oid::regclass AS log, pg_relation_size(c.oid) / page AS pages
-        FROM idivm.view_sources vs
-        JOIN pg_class c ON c.relnamespace = 'idivm_log'::regnamespace
-                       AND c.relname IN ('s' || vs.source || '_a', 's' || vs.source || '_b')
-        WHERE vs.view = view_id
-    LOOP
-        first := 0;
-        beyond := segment.pages;
-        WHILE first < beyond LOOP
-            middle := (first + beyond) / 2;
-            consumed := NULL;
-            EXECUTE format('SELECT NOT idivm.is_pending(xid, seq, $1, %s) FROM %s WHERE ctid >= $2 LIMIT 1',
-                           segment.source, segment.log)
-            INTO consumed USING mark, format('(%s,0)', middle)::tid;
-            IF consumed THEN
-                first := middle + 1;
-            ELSE
-                beyond := middle;
-            END IF;
-        END LOOP;
-        kept := kept + (segment.pages - first) * page;
+    WHILE first < beyond LOOP
+        middle := (first + beyond) / 2;
+        consumed := NULL;
+        EXECUTE format('SELECT NOT idivm.is_pending(xid, seq, $1, %s) FROM %s WHERE ctid >= $2 LIMIT 1', source, segment)
+        INTO consumed USING since, format('(%s,0)', middle)::tid;
+        IF consumed THEN
+            first := middle + 1;
+        ELSE
+            beyond := middle;
+        END IF;
     END LOOP;
-    RETURN kept;
+    RETURN pages - first;
 END
+$$;
+COMMENT ON FUNCTION idivm.pending_pages(integer, regclass, idivm.watermark) IS
+    'the pages of a log segment that a view with this watermark has yet to consume';
+
+-- Whether the log of a source has more than so many pending rows, as far as its pages show: a refresh that
+-- recomputes its view has no need of reading millions of rows first. The last page but one shows how many rows a
+-- page has.
+CREATE OR REPLACE FUNCTION idivm.has_more_pending(source integer, since idivm.watermark, most bigint) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    segment regclass;
+    pages bigint;
+    on_page bigint;
+    expected bigint := 0;
+BEGIN
+    FOREACH segment IN ARRAY ARRAY['idivm_log.s' || source || '_a', 'idivm_log.s' || source || '_b']::regclass[] LOOP
+        pages := pg_relation_size(segment) / current_setting('block_size')::bigint;
+        CONTINUE WHEN pages < 2;
+        EXECUTE format('SELECT count(*) FROM %s WHERE ctid >= $1 AND ctid < $2', segment)
+        INTO on_page USING format('(%s,0)', pages - 2)::tid, format('(%s,0)', pages - 1)::tid;
+        IF expected + pages * on_page > most THEN
+            pages := idivm.pending_pages(source, segment, since);
+        END IF;
+        expected := expected + pages * on_page;
+    END LOOP;
+    RETURN expected > most;
+END
+$$;
+COMMENT ON FUNCTION idivm.has_more_pending(integer, idivm.watermark, bigint) IS
+    'whether about more than so many rows of a log are pending after a watermark';
+
+-- The bytes of log that a view has yet to consume, to a page.
+CREATE OR REPLACE FUNCTION idivm.log_kept(view_id integer) RETURNS bigint
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT coalesce(sum(idivm.pending_pages(vs.source, c.oid, w.mark)), 0)::bigint * current_setting('block_size')::bigint
+    FROM idivm.view_sources vs
+    JOIN idivm.watermarks w ON w.view = vs.view
+    JOIN pg_class c ON c.relnamespace = 'idivm_log'::regnamespace
+                   AND c.relname IN ('s' || vs.source || '_a', 's' || vs.source || '_b')
+    WHERE vs.view = view_id
 $$;
 COMMENT ON FUNCTION idivm.log_kept(integer) IS 'the bytes of change logs that a view has yet to consume';
 

@@ -31,7 +31,7 @@ CREATE OR REPLACE FUNCTION idivm.recompute_after_error(view_id integer, by_write
 AS $$
 BEGIN
     -- Cardinality violations, data exceptions, and what is too large.
-    IF left(state, 2) NOT IN ('21', '22') AND state NOT IN ('54000', '53200')
+    IF left(state, 2) NOT IN ('21', '22') AND state NOT IN ('54000', '53200', '53400')
        AND reason NOT LIKE 'invalid memory alloc request size%' THEN
         RETURN;
     END IF;
@@ -246,6 +246,7 @@ DECLARE
     attempt pg_catalog.int4 := 0;
     again pg_catalog.bool;
     to_collect pg_catalog.int4[];
+    turned pg_catalog.int4[];
     source_id pg_catalog.int4;
     reasons pg_catalog.text[];
     state pg_catalog.text;
@@ -261,6 +262,11 @@ BEGIN
         LOOP
             -- Waiting happens before the snapshot is taken, so that it is not stale when the wait ends.
             PERFORM idivm.lock_views(ids);
+            turned := idivm.turn_logs(ids);
+            IF turned IS NOT NULL THEN
+                COMMIT;
+                PERFORM idivm.note_turns(turned);
+            END IF;
             COMMIT;
             SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
             BEGIN
@@ -337,11 +343,12 @@ DECLARE
     outcome text;
     refusal text;
     why text;
+    has_written boolean := pg_current_xact_id_if_assigned() IS NOT NULL;
 BEGIN
     -- One that a DROP ... CASCADE took apart is left to idivm.drop_orphans().
     -- Of a relation that is gone, has_table_privilege knows nothing.
     SELECT one.name, one.time_dependent, w.mark, w.refreshes,
-           one.status = 'invalid' OR idivm.is_foreign(w) AS recompute,
+           one.status = 'invalid' AS recompute, idivm.is_foreign(w) AS is_foreign,
            has_table_privilege(one.state, 'SELECT') IS NULL AS lost,
            (SELECT e.at FROM idivm.view_errors e WHERE e.view = one.id) AS failed_at,
            one.types IS NOT NULL AS depends
@@ -352,6 +359,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
+    v.recompute := v.recompute OR v.is_foreign;
     IF by_writer AND v.failed_at > started - interval '1 minute' THEN
         RETURN NULL;
     END IF;
@@ -400,7 +408,7 @@ BEGIN
     END IF;
     IF done.kind = 'R' THEN
         -- What a watermark from elsewhere calls pending leaves out one's own changes.
-        done.marks := idivm.own_marks(view_id);
+        done.marks := CASE WHEN has_written THEN idivm.own_marks(view_id) END;
     END IF;
     took := extract(epoch FROM clock_timestamp() - started);
     UPDATE idivm.watermarks w
@@ -418,7 +426,12 @@ BEGIN
         END IF;
     END IF;
     IF done.kind = 'R' THEN
-        PERFORM idivm.discard_foreign_log(view_id);
+        -- Only with the watermark of another cluster came log rows of another cluster.
+        IF v.is_foreign THEN
+            PERFORM idivm.discard_foreign_log(view_id);
+        ELSE
+            PERFORM idivm.note_witness(view_id);
+        END IF;
         PERFORM idivm.note_expressions(view_id);
         IF v.recompute AND (idivm.code_drift(view_id) IN ('names', 'bodies')
                        OR EXISTS (SELECT FROM idivm.view_code c WHERE c.view = view_id AND c.place <> code.place)) THEN

@@ -2,12 +2,17 @@
 
 -- A view that is to be rebuilt does not need its log, unless its refresh is under way.
 -- It runs with its caller's rights: as collect_source calls it, those of the owner.
-CREATE OR REPLACE FUNCTION idivm.free_segment(source integer, segment regclass) RETURNS bigint
+-- `closed` is a transaction number: the segment has rows of earlier transactions alone. A watermark whose snapshot
+-- saw all these end has consumed the segment, and no row is read.
+CREATE OR REPLACE FUNCTION idivm.free_segment(source integer, segment regclass, closed xid8) RETURNS bigint
     LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     bytes bigint := pg_relation_size(segment);
     readers integer[];
+    floor xid8;
+    pending text := format('FROM %s AS change WHERE change.xid >= $3 AND EXISTS ('
+        'SELECT FROM idivm.watermarks w WHERE w.view = ANY ($2) AND idivm.is_pending(change.xid, change.seq, w.mark, $1))', segment);
     needed boolean;
 BEGIN
     IF bytes = 0 THEN
@@ -26,10 +31,13 @@ BEGIN
         SELECT v.id FROM idivm.view_sources vs JOIN idivm.views v ON v.id = vs.view
         WHERE vs.source = free_segment.source
           AND CASE WHEN v.status = 'invalid' THEN NOT pg_try_advisory_xact_lock(idivm.lock_class(), v.id) ELSE true END);
-    EXECUTE format(
-        'SELECT EXISTS (SELECT FROM %s AS change JOIN idivm.watermarks w ON w.view = ANY ($2)
-                        WHERE idivm.is_pending(change.xid, change.seq, w.mark, $1))', segment)
-    INTO needed USING source, readers;
+    floor := (SELECT pg_snapshot_xmin((w.mark).snapshot) FROM idivm.watermarks w WHERE w.view = ANY (readers) ORDER BY 1 LIMIT 1);
+    needed := floor IS NOT NULL AND coalesce(floor < closed, true);
+    IF needed THEN
+        -- A view that is far behind shows on the last page.
+        EXECUTE format('SELECT EXISTS (SELECT %s AND change.ctid >= $4) OR EXISTS (SELECT %s)', pending, pending)
+        INTO needed USING source, readers, floor, idivm.last_page(segment);
+    END IF;
     IF needed THEN
         RETURN 0;
     END IF;
@@ -49,6 +57,7 @@ DECLARE
     last bigint;
     written regclass;
     other regclass;
+    bound xid8;
     freed bigint;
 BEGIN
     -- What an older snapshot does not see it must not throw away.
@@ -66,15 +75,73 @@ BEGIN
     EXECUTE format('SELECT last_value FROM %s', numbers) INTO last;
     written := segments[1 + ((last >> 32) & 1)];
     other := segments[2 - ((last >> 32) & 1)];
-    freed := idivm.free_segment(source, other);
+    SELECT s.closed INTO bound FROM idivm.sources s WHERE s.id = collect_source.source AND s.turn = last >> 32;
+    freed := idivm.free_segment(source, other, bound);
     IF pg_relation_size(other) = 0
        AND pg_relation_size(written) >= pages * current_setting('block_size')::bigint THEN
         PERFORM setval(numbers, ((last >> 32) + 1) << 32);
-        freed := freed + idivm.free_segment(source, written);
+        freed := freed + idivm.free_segment(source, written, NULL);
     END IF;
     RETURN freed;
 END
 $$;
+
+-- Before a refresh takes its snapshot: moves the writers of long logs over to the other segment and returns the
+-- sources of these logs, for `note_turns` in the next transaction.
+CREATE OR REPLACE FUNCTION idivm.turn_logs(view_ids integer[], pages integer DEFAULT 64) RETURNS integer[]
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    log record;
+    turned integer[];
+BEGIN
+    FOR log IN
+        SELECT s.source, numbers, pg_sequence_last_value(numbers::oid) >> 32 AS turn, sizes
+        FROM (SELECT DISTINCT vs.source FROM idivm.view_sources vs WHERE vs.view = ANY (view_ids)) AS s
+        CROSS JOIN LATERAL (
+            SELECT to_regclass('idivm_log.s' || s.source || '_seq') AS numbers,
+                   ARRAY[pg_relation_size(to_regclass('idivm_log.s' || s.source || '_a')),
+                         pg_relation_size(to_regclass('idivm_log.s' || s.source || '_b'))] AS sizes
+        ) AS present
+    LOOP
+        IF log.sizes[1 + (log.turn & 1)] >= pages * current_setting('block_size')::bigint
+           AND log.sizes[2 - (log.turn & 1)] = 0 AND pg_try_advisory_xact_lock(idivm.lock_class(), -log.source)
+           -- Another session may have turned it since.
+           AND pg_sequence_last_value(log.numbers::oid) >> 32 = log.turn THEN
+            PERFORM setval(log.numbers, (log.turn + 1) << 32);
+            turned := turned || log.source;
+        END IF;
+    END LOOP;
+    RETURN turned;
+END
+$$;
+COMMENT ON FUNCTION idivm.turn_logs(integer[], integer) IS
+    'moves the writers of long logs of some views over to the other segment, before a refresh';
+
+-- Notes from which transaction on nobody writes the other segment of some logs, so that a collection after the
+-- refresh need not read what the refresh has consumed. A writer has its transaction number before it takes the number
+-- of a statement. So whoever took one of an earlier turn has a smaller transaction number than this transaction,
+-- which gets its own after it has read the turn. It waits for nobody: for a source that another transaction changes,
+-- nothing is noted.
+CREATE OR REPLACE FUNCTION idivm.note_turns(source_ids integer[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    turns jsonb;
+BEGIN
+    IF pg_current_xact_id_if_assigned() IS NOT NULL
+       OR current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RETURN;
+    END IF;
+    turns := (SELECT jsonb_object_agg(id, pg_sequence_last_value(to_regclass('idivm_log.s' || id || '_seq')::oid) >> 32)
+              FROM unnest(source_ids) AS id);
+    UPDATE idivm.sources s SET turn = (turns ->> s.id::text)::bigint, closed = pg_current_xact_id()
+    WHERE s.id = ANY (ARRAY(SELECT unlocked.id FROM idivm.sources unlocked WHERE unlocked.id = ANY (source_ids)
+                            FOR NO KEY UPDATE SKIP LOCKED));
+END
+$$;
+COMMENT ON FUNCTION idivm.note_turns(integer[]) IS
+    'notes from which transaction on nobody writes the other segment of some logs';
 
 CREATE OR REPLACE FUNCTION idivm.collect(pages integer DEFAULT 64) RETURNS bigint
     LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp

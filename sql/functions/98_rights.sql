@@ -9,7 +9,7 @@ REVOKE EXECUTE ON ROUTINE
     idivm.end_statement(text, text),
     idivm.end_statement_in_full(integer[], integer[]),
     idivm.clear_writer(),
-    idivm.free_segment(integer, regclass),
+    idivm.free_segment(integer, regclass, xid8),
     idivm.give_up(integer, boolean, text, text),
     idivm.guard_views(),
     idivm.has_any(integer, idivm.watermark),
@@ -46,7 +46,9 @@ REVOKE EXECUTE ON FUNCTION
     idivm.collect(integer),
     idivm.collect_source(integer, integer),
     idivm.collectable(integer[], integer),
+    idivm.note_turns(integer[]),
     idivm.refresh_views(integer[]),
+    idivm.turn_logs(integer[], integer),
     idivm.view_status()
 FROM PUBLIC;
 
@@ -57,7 +59,8 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA idivm TO %s', who);
     EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA idivm TO %s', who);
     EXECUTE format('GRANT EXECUTE ON FUNCTION idivm.refresh_views(integer[]), idivm.collect(integer),'
-                   ' idivm.collect_source(integer, integer), idivm.collectable(integer[], integer), idivm.view_status() TO %s', who);
+                   ' idivm.collect_source(integer, integer), idivm.collectable(integer[], integer),'
+                   ' idivm.note_turns(integer[]), idivm.turn_logs(integer[], integer), idivm.view_status() TO %s', who);
 END
 $$;
 COMMENT ON FUNCTION idivm.allow_refreshes(regrole) IS 'lets a role refresh every view and read the catalog, without other rights';

@@ -1,0 +1,148 @@
+-- Recomputing what a view stores: its query is evaluated, and the difference is applied.
+
+-- Whether PostgreSQL would evaluate a query with parallel workers.
+CREATE OR REPLACE FUNCTION idivm.runs_in_parallel(query text) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    planned jsonb;
+BEGIN
+    EXECUTE 'EXPLAIN (FORMAT JSON, COSTS OFF) ' || query INTO planned;
+    RETURN jsonb_path_exists(planned, '$.**."Node Type" ? (@ starts with "Gather")');
+END
+$$;
+COMMENT ON FUNCTION idivm.runs_in_parallel(text) IS 'whether PostgreSQL would evaluate a query with parallel workers';
+
+-- Runs a statement that reads the rows of a query, which stands between `head` and `tail`, and returns the number
+-- that it gives. Where PostgreSQL would evaluate the query with parallel workers, this is done first, into a table of
+-- this transaction: they do not work for a statement that changes a table, nor for one that fills a variable. The
+-- table is not temporary, because a transaction with temporary tables cannot be prepared.
+CREATE OR REPLACE FUNCTION idivm.run_over(state regclass, query text, head text, tail text) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    staged text := format('idivm_state.%I', state::oid || '_staged');
+    changed bigint;
+BEGIN
+    IF current_setting('max_parallel_workers_per_gather') <> '0' AND idivm.runs_in_parallel(query) THEN
+        BEGIN
+            EXECUTE format('CREATE UNLOGGED TABLE %s AS %s', staged, query);
+            EXECUTE head || 'SELECT * FROM ' || staged || tail INTO changed;
+            EXECUTE 'DROP TABLE ' || staged;
+            RETURN changed;
+        EXCEPTION WHEN OTHERS THEN
+            -- The owner may not create tables here any more, or an event trigger forbids it. Errors of the query and of
+            -- the statement come again below.
+            changed := NULL;
+        END;
+    END IF;
+    EXECUTE head || query || tail INTO changed;
+    RETURN changed;
+END
+$$;
+COMMENT ON FUNCTION idivm.run_over(regclass, text, text, text) IS
+    'runs a statement that reads the rows of a query, which parallel workers evaluate first where that pays';
+
+-- Gives a state the rows of its query and returns how many rows it changed. Only the difference is written, so
+-- that readers and the views above see no other change. A full join finds it: it is never a nested loop,
+-- whatever the planner expects. It is written in the order of the key, which about halves the time that indexes
+-- take. `together` names the columns that order the first rows. It runs with the
+-- settings of an ordinary query, not with those of the program that calls it, and with the rights of the caller.
+CREATE OR REPLACE FUNCTION idivm.recompute_state(state regclass, key text[], nullable text[], together text[], query text)
+    RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    SET max_parallel_workers_per_gather = 0 SET join_collapse_limit = 8 SET enable_nestloop = on
+    SET enable_seqscan = on SET enable_hashjoin = on SET enable_mergejoin = on SET enable_material = on
+AS $$
+DECLARE
+    columns text[] := ARRAY(SELECT quote_ident(a.attname) FROM pg_attribute a
+                            WHERE a.attrelid = state AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum);
+    listed text := array_to_string(columns, ', ');
+    old_row text := 't.' || array_to_string(columns, ', t.');
+    new_row text := 'f.' || array_to_string(columns, ', f.');
+    sets text := (SELECT string_agg(format('%1$s = f.%1$s', name), ', ') FROM unnest(columns) AS name);
+    -- NULL equals NULL within an array, and an array can be hashed. An array of arrays has no place for NULL.
+    same text := coalesce((SELECT string_agg(
+        CASE WHEN name = ANY (nullable) THEN format('ARRAY[t.%1$I] = ARRAY[f.%1$I]', name)
+             ELSE format('t.%1$I = f.%1$I', name) END, ' AND ') FROM unnest(key) AS name), 'true');
+    is_joinable boolean := NOT EXISTS (
+        SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+        WHERE a.attrelid = state AND a.attname = ANY (nullable) AND t.typarray = 0);
+    -- Names that no column of the state has.
+    spare text[] := ARRAY(SELECT 'idivm_' || n FROM generate_series(1, 1700) AS n
+                          WHERE 'idivm_' || n <> ALL (columns) ORDER BY n LIMIT 2);
+    is_empty boolean;
+BEGIN
+    SET LOCAL max_parallel_workers_per_gather TO DEFAULT;
+    EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s)', state) INTO is_empty;
+    IF NOT is_empty AND NOT is_joinable THEN
+        EXECUTE format('DELETE FROM %s', state);
+        is_empty := true;
+    END IF;
+    IF is_empty THEN
+        RETURN idivm.run_over(
+            state, query,
+            format('WITH come AS (INSERT INTO %s (%s) SELECT * FROM (', state, listed),
+            format(') AS f (%s) %s RETURNING 1) SELECT count(*) FROM come', listed,
+                   'ORDER BY ' || (SELECT string_agg(quote_ident(name), ', ') FROM unnest(together) AS name)));
+    END IF;
+    RETURN idivm.run_over(
+        state, query,
+        format('WITH difference AS MATERIALIZED (SELECT t.ctid AS %s, f.* FROM (SELECT f.*, true AS %s FROM (', spare[1], spare[2]),
+        format(
+            ') AS f (%2$s)) AS f FULL JOIN %1$s AS t ON %3$s'
+            ' WHERE t.ctid IS NULL OR f.%8$s IS NULL OR ROW(%4$s)::record *<> ROW(%5$s)::record %9$s'
+            '), gone AS (DELETE FROM %1$s AS t USING difference AS f WHERE t.ctid = f.%7$s AND f.%8$s IS NULL RETURNING 1'
+            '), altered AS (UPDATE %1$s AS t SET %6$s FROM difference AS f WHERE t.ctid = f.%7$s AND f.%8$s RETURNING 1'
+            '), come AS (INSERT INTO %1$s (%2$s) SELECT %5$s FROM difference AS f WHERE f.%7$s IS NULL RETURNING 1'
+            ') SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM altered) + (SELECT count(*) FROM come)',
+            state, listed, same, old_row, new_row, sets, spare[1], spare[2],
+            'ORDER BY ' || (SELECT string_agg(format('f.%I', name), ', ') FROM unnest(key) AS name)));
+END
+$$;
+COMMENT ON FUNCTION idivm.recompute_state(regclass, text[], text[], text[], text) IS
+    'gives a state table the rows of its query, and writes only the difference';
+
+-- Gives the content of a view the rows of its definition, whose rows may repeat and need no key, and returns how many
+-- rows it deleted and inserted. A row is known by a digest of its content and a number among equal rows, in the
+-- columns `row_name` and `nth_name` of the state; a state with no place for these columns computes them again.
+CREATE OR REPLACE FUNCTION idivm.recompute_bag(state regclass, definition regclass, row_name text, nth_name text, is_distinct boolean)
+    RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET max_parallel_workers_per_gather = 0
+AS $$
+DECLARE
+    columns text[] := ARRAY(SELECT quote_ident(a.attname) FROM pg_attribute a
+                            WHERE a.attrelid = definition AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum);
+    -- Names that no column of the definition has.
+    spare text[] := ARRAY(SELECT 'idivm_' || n FROM generate_series(1, 1700) AS n
+                          WHERE 'idivm_' || n <> ALL (columns) ORDER BY n LIMIT 3);
+    listed text := 'd.' || array_to_string(columns, ', d.');
+    digest text := coalesce(quote_ident(row_name), spare[1]);
+    number text := coalesce(quote_ident(nth_name), spare[2]);
+    place text := spare[3];
+    numbered text := format('SELECT q.*, (row_number() OVER (PARTITION BY q.%s))::integer AS %s FROM ', digest, number);
+    identified text := format(', idivm.row_identity(ROW(%s)::text) AS %s FROM ', listed, digest);
+    query text := format('SELECT %s%s%s AS d', listed, identified, definition);
+    kept text := CASE
+        WHEN row_name IS NULL THEN format('%s(SELECT d.ctid AS %s%s%s AS d) AS q', numbered, place, identified, state)
+        ELSE format('SELECT d.ctid AS %s, d.%s, d.%s FROM %s AS d', place, digest, number, state) END;
+BEGIN
+    SET LOCAL max_parallel_workers_per_gather TO DEFAULT;
+    IF row_name IS NOT NULL THEN
+        columns := columns || digest || number;
+    END IF;
+    RETURN idivm.run_over(
+        state, query,
+        'WITH fresh AS (' || CASE WHEN is_distinct THEN format('SELECT q.*, 1 AS %s FROM ', number) ELSE numbered END || '(',
+        format(
+            ') AS q), kept AS (%1$s), difference AS MATERIALIZED ('
+            'SELECT fresh.*, kept.%2$s FROM fresh FULL JOIN kept ON fresh.%3$s = kept.%3$s AND fresh.%4$s = kept.%4$s'
+            ' WHERE fresh.%3$s IS NULL OR kept.%3$s IS NULL'
+            '), gone AS (DELETE FROM %5$s AS t USING difference AS d WHERE t.ctid = d.%2$s RETURNING 1'
+            '), come AS (INSERT INTO %5$s (%6$s) SELECT %6$s FROM difference AS d WHERE d.%2$s IS NULL RETURNING 1'
+            ') SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM come)',
+            kept, place, digest, number, state, array_to_string(columns, ', ')));
+END
+$$;
+COMMENT ON FUNCTION idivm.recompute_bag(regclass, regclass, text, text, boolean) IS
+    'gives the content of a view the rows of its definition, and writes only the difference';
