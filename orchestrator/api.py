@@ -54,7 +54,7 @@ from orchestrator.runtime.diagnosis.doctor import Finding
 from orchestrator.runtime.enumeration import hop, ordered
 from orchestrator.runtime.errors import cascades, explained, near_miss, unreachable
 from orchestrator.runtime.explain import Explanation, explain_view
-from orchestrator.runtime.installation import install, modes, sources
+from orchestrator.runtime.installation import indexes, install, modes, sources
 from orchestrator.runtime.installation.install import Initialiser, NewView
 from orchestrator.runtime.refresh import RefreshReport
 from orchestrator.runtime.search_path import PIN, pin, pinned, users_path
@@ -277,6 +277,13 @@ class Orchestrator:
         """Return the maintained view of this name."""
         with self._ours(f"Looking up {name}", writes=False):
             return catalog.view_named(self.connection, parse_name(name).identifier)
+
+    def missing_indexes(self, view: ViewInfo) -> list[indexes.MissingIndex]:
+        """Return the indexes without which changes cost a view many times as much, dearest first."""
+        if not view.plan.get("missing"):
+            return []
+        wanted = indexes.missing_for(self.connection, view.plan)
+        return [index for index in wanted if index.factor is not None]
 
     def parts(self, view: ViewInfo) -> Parts | None:
         """Return the heavy and light parts of the relations of a view with the strategy `skew`."""

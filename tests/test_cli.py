@@ -104,6 +104,25 @@ def test_explain(shop):
     assert explained["plan"]["sources"][0]["columns"][0]["name"] == "id"
 
 
+def test_status_and_explain_name_an_index_whose_lack_is_dear(idivm):
+    idivm(
+        "sql",
+        "-c",
+        "CREATE TABLE big (id int PRIMARY KEY, g int, v int);"
+        "INSERT INTO big SELECT i, i % 2000, i FROM generate_series(1, 40000) AS i; ANALYZE big",
+    )
+    _, _, errors = idivm(
+        "sql", "-c", "CREATE VIEW most AS SELECT g, max(v) AS most FROM big GROUP BY g"
+    )
+    advice = 'CREATE INDEX CONCURRENTLY ON "public"."big" ("g")'
+    assert advice in errors
+    assert f"missing index:   {advice}; -- a change costs" in idivm("status", "most")[1]
+    assert f"{advice}; -- a change costs" in idivm("explain", "most")[1]
+    [index] = json.loads(idivm("status", "most", "--json")[1])[0]["missing_indexes"]
+    assert (index["statement"], index["factor"] > 10) == (advice, True)
+    assert json.loads(idivm("explain", "most", "--json")[1])["missing_indexes"] == [index]
+
+
 def test_check_finds_a_difference(shop):
     assert shop("check")[0] == 0
     shop("sql", "-c", "UPDATE idivm_state.total_1 SET s = 99")

@@ -85,6 +85,31 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument("--maintain", default="deferred", help="mode of the views (default: deferred)")
     sub.add_argument("--strategy", default="auto", help="strategy of the views (default: auto)")
     _add_plot(sub)
+
+    sub = bench("auto", "auto, every strategy and the query itself, over many views")
+    sub.add_argument("--quick", action="store_true", help="smaller tables and fewer changes")
+    sub.add_argument(
+        "--views", action="append", metavar="PATTERN", help="view or suite to measure (default: all)"
+    )
+    sub.add_argument(
+        "--size",
+        dest="sizes",
+        action="append",
+        metavar="ROWS",
+        help="size of the changes, as 100 or 10%% (default: 1 10 100 1%% 10%% 50%%)",
+    )
+    sub.add_argument(
+        "--statistics",
+        action="append",
+        choices=("good", "missing", "off"),
+        help="statistics of the tables: missing, or a hundred times off",
+    )
+    sub.add_argument(
+        "--limit", type=float, metavar="SECONDS", help="longest time of a refresh (default: 60; quick: 10)"
+    )
+    _add_contenders(sub)
+    _add_plot(sub)
+
     sub = bench("fivm", "view trees: updates of growing data, covariances, factorized joins")
     sub.add_argument(
         "--part",
@@ -318,7 +343,8 @@ def _measure(options: argparse.Namespace) -> int:
         raise UsageError("This benchmark starts its own server: omit --dsn.")
     given = {name: value for name, value in vars(options).items() if value is not None}
     report = run(**{name: given[name] for name in wanted if name in given}, say=progress)
-    draw = getattr(plot, f"draw_{options.bench}", plot_bars)
+    own = import_module(f"orchestrator.bench.{options.bench}")
+    draw = getattr(own, "draw", None) or getattr(plot, f"draw_{options.bench}", plot_bars)
     return show(report, as_json=options.json, plot_to=given.get("plot"), draw=draw)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import operator
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,8 @@ class Report:
     machine: dict[str, str]
     rows: tuple[dict[str, Any], ...]
     bars: tuple[Bar, ...]
+    highlights: Mapping[str, Sequence[dict[str, Any]]] = field(default_factory=dict)
+    """Rows that a reader should look at first, by the reason; shown to people after all rows."""
 
     @property
     def holds(self) -> bool:
@@ -111,6 +113,9 @@ def show(
     settings = [f"{k} = {v}" for k, v in report.machine.items() if k not in described]
     console.print(Text(f"  settings: {', '.join(settings)}"))
     console.print(_rows(report.rows))
+    for title, rows in report.highlights.items():
+        console.print(Text(title, "bold"))
+        console.print(_rows(rows))
     if report.bars:
         console.print(_bars(report.bars))
     if drawn is not None:
@@ -145,8 +150,10 @@ def plot(report: Report, path: Path) -> Path | None:
 
 def _rows(rows: Sequence[dict[str, Any]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    columns = {name: value for row in reversed(rows) for name, value in row.items()}
-    names = dict.fromkeys(name for row in rows for name in row)
+    columns = dict.fromkeys(name for row in rows for name in row)
+    columns |= {name: value for row in reversed(rows) for name, value in row.items()}
+    # Details stand in the JSON alone.
+    names = [name for name, value in columns.items() if not isinstance(value, dict)]
     for name in names:
         table.add_column(Text(name), justify="left" if isinstance(columns[name], str) else "right")
     for row in rows:

@@ -129,8 +129,16 @@ def status(options: argparse.Namespace) -> int:
     with _open(options) as orchestrator:
         views = [orchestrator.view(options.view)] if options.view else orchestrator.views()
         parts = {view.id: orchestrator.parts(view) for view in views}
+        missing = {view.id: orchestrator.missing_indexes(view) for view in views}
     if options.json:
-        _print_json([_summary(view) | _parts_summary(parts[view.id]) for view in views])
+        _print_json(
+            [
+                _summary(view)
+                | {"missing_indexes": [dataclasses.asdict(one) for one in missing[view.id]]}
+                | _parts_summary(parts[view.id])
+                for view in views
+            ]
+        )
         return 0
     for view in views:
         mean = view.total_seconds / view.refreshes * 1000 if view.refreshes else 0.0
@@ -150,6 +158,7 @@ def status(options: argparse.Namespace) -> int:
             ("size", f"{_size(view.bytes)} of content, {_size(view.log_bytes)} of change logs"),
         ]
         facts += _parts_facts(parts[view.id])
+        facts += [("missing index", str(index)) for index in missing[view.id]]
         if view.error:
             facts.append(("last error", f"{view.error} ({view.sqlstate}, {_ago(view.failed_at)})"))
         if view.log_kept > view.log_limit:

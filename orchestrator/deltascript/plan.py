@@ -325,6 +325,15 @@ class Probe:
 
 
 @dataclass(frozen=True)
+class MissingIndex:
+    """A probe that no index serves, and how much that costs."""
+
+    probe: Probe
+    factor: float
+    """How many times as much a change costs as it would with the index."""
+
+
+@dataclass(frozen=True)
 class Cost:
     """What one changed row costs, in index lookups and rows (papers/idivm.txt, section 6)."""
 
@@ -344,6 +353,25 @@ class Cost:
     """Rows changed in the view, for each of these."""
     k: float
     """Rows inserted into what is stored besides the view."""
+    scans: tuple[tuple[int, tuple[int, ...], float], ...] = ()
+    """The tables that are scanned for want of an index, by oid, with the columns of the probe, by number,
+    and the accesses that the scan counts as, for however many changed rows."""
+
+    @property
+    def scanned(self) -> float:
+        """The accesses of all scans."""
+        return sum(accesses for _, _, accesses in self.scans)
+
+    @staticmethod
+    def of_json(value: Mapping[str, Any]) -> Cost:
+        """Return the cost that a plan in the catalog has.
+
+        >>> cost = Cost("t", "v", "update", ("a",), 1.0, 1.0, 1.0, 1.0, 0.0, ((7, (1,), 9.0),))
+        >>> Cost.of_json(_plain(cost)) == cost
+        True
+        """
+        scans = tuple((t, tuple(columns), each) for t, columns, each in value.get("scans", ()))
+        return Cost(**{**value, "columns": tuple(value["columns"]), "scans": scans})
 
 
 @dataclass(frozen=True)
@@ -527,19 +555,27 @@ class Statistics:
     """Columns with which an index begins."""
     common: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     """The shares of rows that the most common values have, by column and by digest."""
+    foreign_keys: tuple[tuple[tuple[int, ...], int, tuple[int, ...]], ...] = ()
+    """Columns that refer to a table, by oid, and the columns that they refer to. They count for costs
+    alone: a plan that was made without a key is still right with it."""
 
     @staticmethod
     def of_json(value: Mapping[str, Any]) -> Statistics:
         """From the form that a plan has in the catalog.
 
-        >>> known = Statistics(3.0, {1: 2.0}, {"plus": 1.0}, frozenset({1}), {1: {"-5": 0.5}})
+        >>> keys = (((2,), 7, (1,)),)
+        >>> known = Statistics(3.0, {1: 2.0}, {"plus": 1.0}, frozenset({1}), {1: {"-5": 0.5}}, keys)
         >>> Statistics.of_json(_plain(known)) == known
         True
         """
         distinct = {int(number): values for number, values in value["distinct"].items()}
         common = {int(number): shares for number, shares in value.get("common", {}).items()}
         indexed = frozenset(value["indexed"])
-        return Statistics(value["rows"], distinct, value["changes"], indexed, common)
+        foreign_keys = tuple(
+            (tuple(columns), target, tuple(referred))
+            for columns, target, referred in value.get("foreign_keys", ())
+        )
+        return Statistics(value["rows"], distinct, value["changes"], indexed, common, foreign_keys)
 
 
 @dataclass(frozen=True)
@@ -570,6 +606,8 @@ class MaintenancePlan:
     """How the script looks for rows of tables."""
     costs: tuple[Cost, ...] = ()
     """By the statistics of the time of planning."""
+    missing: tuple[MissingIndex, ...] = ()
+    """The indexes without which a change costs many times as much, here or in a better plan."""
     initialised: tuple[Initialised, ...] = ()
     """Where the first content was computed; empty if all of it by the refresh function."""
     notes: tuple[str, ...] = ()

@@ -92,8 +92,8 @@ def in_reach(
 
     equal = list(_equalities(flat.conditions))
     known = set(given)
-    diffs = [one for one in flat.atoms if isinstance(one, DiffScan)]
-    left = [one for one in flat.atoms if not isinstance(one, DiffScan)]
+    diffs = [one for one in flat.atoms if _is_change(one)]
+    left = [one for one in flat.atoms if not _is_change(one)]
     for diff in diffs:
         known = known | set(diff.columns)
         yield diff, ()
@@ -108,6 +108,13 @@ def in_reach(
         left = [one for one in left if one is not atom]
         yield atom, in_order(weighed[id(atom)][0], atom.columns)
         known = known | set(atom.columns)
+
+
+def _is_change(atom: Operator) -> bool:
+    """Return whether the rows of an atom come from diffs, in each branch if it is a union."""
+    if isinstance(atom, UnionAll):
+        return all(any(isinstance(leaf, DiffScan) for leaf in walk(one)) for one in atom.children)
+    return isinstance(atom, DiffScan)
 
 
 def _is_unique(atom: Operator, by: frozenset[Column]) -> bool:

@@ -18,6 +18,8 @@ from orchestrator.algebra.dependencies import has_key
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Grouping
+from orchestrator.algebra.operators.join import Join
+from orchestrator.algebra.operators.limit import Limit
 from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
@@ -46,6 +48,9 @@ NOTHING = Statistics(rows=0.0)
 SOME = 1 / 3
 """The share of rows that satisfy a condition of which nothing is known."""
 
+SCANNED = 0.1
+"""What a row of a scan counts, in lookups: it is read in passing."""
+
 MOST = 1e18
 """No estimate is larger; infinity is no number to SQL or JSON."""
 
@@ -65,6 +70,10 @@ class _Run:
     changed: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """The most rows of stored results that a step changes."""
     inserted: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    scans: dict[tuple[int, tuple[int, ...]], float] = field(
+        default_factory=lambda: defaultdict(float)
+    )
+    """Accesses of scans for want of an index, by table and columns."""
 
 
 def costs(composer: Composer, statistics: Mapping[int, Statistics]) -> tuple[Cost, ...]:
@@ -72,6 +81,7 @@ def costs(composer: Composer, statistics: Mapping[int, Statistics]) -> tuple[Cos
     model = Model(composer, statistics)
     found = []
     for (oid, _, _), one in composer.classes.items():
+        model.replaced = None if one.kind == "update" else oid
         run = model.run({one.variable: 1.0})
         found.append(_cost(composer.sources[oid], one, run))
     return tuple(found)
@@ -92,7 +102,15 @@ def _cost(source: Source, one: ChangeClass, run: _Run) -> Cost:
         p=min(spj, MOST),
         g=min(content / spj, MOST) if spj else 0.0,
         k=min(sum(n for role, n in run.inserted.items() if role != CONTENT), MOST),
+        scans=tuple((*probe, accesses) for probe, accesses in run.scans.items()),
     )
+
+
+def _wanted(limit: Limit) -> float:
+    """The rows that a limit takes; its count is a number, or a sum of some."""
+    if limit.count is None:
+        return math.inf
+    return sum(float(one.this) for one in limit.count.tree.find_all(exp.Literal) if one.is_number)
 
 
 class Model:
@@ -103,6 +121,8 @@ class Model:
         self.composer = composer
         self.statistics = statistics
         self.origin: dict[Column, tuple[Scan, int]] = {}
+        self.replaced: int | None = None
+        """The table whose rows come or go, so that no row can refer to them by a foreign key."""
         self._known: dict[str, float] = {}
         self._shares: dict[Scalar, float] = {}
         self._learned = 0
@@ -136,6 +156,7 @@ class Model:
                 continue
             rows, accesses = self.query(plan, self.composer.loops[place], run.held)
             run.query += accesses
+            self._scan(self.composer.loops[place], run)
             if isinstance(step, Assign):
                 run.held[step.variable] = rows
                 run.held.update((name, rows * SOME) for name, _ in step.apart)
@@ -152,10 +173,25 @@ class Model:
                 run.held[step.collect] = run.held.get(step.collect, 0.0) + found
         return run
 
+    def _scan(self, ways: tuple[Loop, ...], run: _Run) -> None:
+        """Add the scans of a query: a table without an index for a lookup is gone through once."""
+        for loop in ways:
+            if not all(run.held.get(diff.variable) for diff in loop.diffs):
+                continue
+            for lookup in loop.lookups if loop.diffs else ():
+                rows = lookup.rows
+                if not isinstance(rows, Scan) or not lookup.by:
+                    continue
+                known = self.statistics.get(rows.table.oid)
+                columns = tuple(sorted(o.attnum for o in rows.outputs if o.column in lookup.by))
+                if known is not None and known.indexed.isdisjoint(columns):
+                    run.scans[rows.table.oid, columns] += SCANNED * known.rows
+
     def _matched(self, step: Apply) -> float:
         state = self.composer.scans[step.state]
         names = {name: column for column, name in state.outputs}
-        return self.fanout(state, frozenset(names[name] for name, _, _ in step.keys))
+        by = frozenset(names[name] for name, _, _ in step.keys)
+        return 0.0 if self._refers(state, by) else self.fanout(state, by)
 
     def query(
         self, plan: Operator, ways: tuple[Loop, ...], held: Mapping[str, float]
@@ -166,6 +202,8 @@ class Model:
         top = plan
         while isinstance(top, Projection | Selection):
             top = top.input
+        if not any(loop.diffs for loop in ways):
+            rows = min(rows, self.rows(plan))
         if isinstance(top, Grouping | Distinct):
             by = top.by if isinstance(top, Grouping) else top.columns
             rows = min(rows, self._groups(top.input, by, held))
@@ -181,6 +219,12 @@ class Model:
         return whole
 
     def _loop(self, loop: Loop, held: Mapping[str, float]) -> tuple[float, float]:
+        if any(
+            isinstance(unwrapped(one.tree), exp.Boolean) and not unwrapped(one.tree).this
+            for one in loop.conditions
+        ):
+            # PostgreSQL does not run it.
+            return 0.0, 0.0
         rows, accesses = 1.0, 0.0
         known: set[Column] = set()
         waiting = list(loop.conditions)
@@ -188,7 +232,9 @@ class Model:
             rows *= held.get(diff.variable, 0.0)
             known.update(diff.columns)
         for lookup in loop.lookups:
-            found = self.fanout(lookup.rows, frozenset(lookup.by))
+            by = frozenset(lookup.by)
+            impossible = bool(loop.diffs) and self._refers(lookup.rows, by)
+            found = 0.0 if impossible else self.fanout(lookup.rows, by)
             accesses += rows * (1 + found)
             known.update(lookup.rows.columns)
             ready = [one for one in waiting if one.references <= known]
@@ -196,7 +242,9 @@ class Model:
             rows *= found
             for one in ready:
                 rows *= self._share(one)
-        return min(rows * SOME ** len(waiting), MOST), min(accesses, MOST)
+        # What these read is computed from the rows.
+        rows *= math.prod(map(self._share, waiting))
+        return min(rows, MOST), min(accesses, MOST)
 
     def _share(self, condition: Scalar) -> float:
         """The share of rows that satisfy a condition."""
@@ -209,6 +257,13 @@ class Model:
         if isinstance(tree, exp.EQ):
             sides = (condition.part(side).as_column for side in (tree.this, tree.expression))
             return 1 / max((self.distinct(one) for one in sides if one), default=1 / SOME)
+        if isinstance(tree, exp.NEQ):
+            return 1.0
+        if isinstance(tree, exp.Or):
+            left, right = (
+                self._share(condition.part(side)) for side in (tree.this, tree.expression)
+            )
+            return left + right - left * right
         return SOME
 
     def fanout(self, rows: Operator, by: frozenset[Column]) -> float:
@@ -221,6 +276,28 @@ class Model:
             beside = min((by - key for key in rows.keys if key <= by), key=len, default=frozenset())
             return min(total, 1.0) / max((self.distinct(one) for one in beside), default=1.0)
         return max(1.0, total / max(self.distinct(column) for column in by)) if total else 0.0
+
+    def _refers(self, rows: Operator, by: frozenset[Column]) -> bool:
+        """Whether rows are looked up by a foreign key to the table whose rows come or go, so that there
+        are none. A stored join has the referred key in place of the foreign one."""
+        if self.replaced is None:
+            return False
+        found = {self.origin[column] for column in by if column in self.origin}
+        stored = self.composer.stored.get(rows.role) if isinstance(rows, StateScan) else None
+        scans = [scan for scan, _ in found]
+        scans += [one for one in walk(stored) if isinstance(one, Scan)] if stored else []
+        numbers = {attnum for scan, attnum in found if scan.table.oid == self.replaced}
+        return any(
+            target == self.replaced
+            and (
+                {(scan, attnum) for attnum in columns} <= found
+                or (stored is not None and numbers.issuperset(referred))
+            )
+            for scan in scans
+            for columns, target, referred in self.statistics.get(
+                scan.table.oid, UNKNOWN
+            ).foreign_keys
+        )
 
     def knows(self, plan: Operator) -> bool:
         """Whether there are rows of all tables in a plan, and statistics of them."""
@@ -237,6 +314,8 @@ class Model:
             return self._known[plan.role]
         if isinstance(plan, UnionAll):
             return sum(map(self.rows, plan.children))
+        if isinstance(plan, Limit):
+            return min(self.rows(plan.input), _wanted(plan))
         if isinstance(plan, Grouping | Distinct):
             by = plan.by if isinstance(plan, Grouping) else plan.columns
             return min(self.rows(plan.input), self._groups(plan.input, by, {}))
@@ -245,6 +324,8 @@ class Model:
         if len(plan.children) == 1:
             below = self.rows(plan.children[0])
             return below * self._share(plan.condition) if isinstance(plan, Selection) else below
+        if isinstance(plan, Join) and all(self.rows(child) <= 1 for child in plan.children):
+            return 1.0
         [loop, *_] = loops(plan) or (Loop((), (), ()),)
         return self._loop(loop, {})[0]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from psycopg import Connection
@@ -23,8 +24,8 @@ class Explanation:
     plan: str
     script: str
     why: str
-    missing_indexes: list[str]
-    """The statements that make them."""
+    missing_indexes: list[indexes.MissingIndex]
+    """The indexes that the program would use, the most important ones first."""
     details: dict[str, Any]
     measured: dict[str, Any] | None = None
     """What its refreshes took since it was planned, if any was large enough to tell."""
@@ -39,7 +40,7 @@ class Explanation:
             "maintain": self.maintain,
             "plan": self.details,
             "script": self.script,
-            "missing_indexes": self.missing_indexes,
+            "missing_indexes": [asdict(one) for one in self.missing_indexes],
             "why": self.details["reasons"],
             "measured": self.measured,
             "recompute": self.recompute,
@@ -48,10 +49,7 @@ class Explanation:
 
 def explain_view(connection: Connection[Any], view: ViewInfo) -> Explanation:
     """The explanation of an installed view, from its catalog row and its functions."""
-    wanted = [
-        one.statement.as_string(connection)
-        for one in indexes.missing(connection, indexes.probes_of(view.plan))
-    ]
+    wanted = indexes.missing_for(connection, view.plan)
     measured = _measured(connection, view)
     recompute = _recompute_estimate(connection, view)
     return Explanation(
@@ -83,7 +81,7 @@ def _recompute_estimate(connection: Connection[Any], view: ViewInfo) -> dict[str
     return {"milliseconds": seconds * 1e3, "measured": measured, "loses_from": loses_from}
 
 
-def _plan(view: ViewInfo, missing: list[str]) -> str:
+def _plan(view: ViewInfo, missing: Sequence[indexes.MissingIndex]) -> str:
     lines = [view.plan["algebra"], "", "captured:"]
     for source, shown in zip(view.plan["sources"], view.sources, strict=False):
         columns = ", ".join(
@@ -97,7 +95,7 @@ def _plan(view: ViewInfo, missing: list[str]) -> str:
     lines += [_state(state) for state in view.plan["states"] if "columns" in state]
     if missing:
         lines.append("indexes that it looks for and that are missing:")
-        lines += [f"  {statement};" for statement in missing]
+        lines += [f"  {index}" for index in missing]
     return "\n".join(lines)
 
 

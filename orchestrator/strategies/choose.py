@@ -1,6 +1,6 @@
 """`auto`: takes the best strategy that applies to a view, and says why not another.
 
-Between ID-based diffs, with and without a cache, and whole tuples, what a change costs decides
+Between ID-based diffs, with and without a cache, whole tuples and a view tree, what a change costs decides
 (papers/idivm.txt, section 6; weighing.py). A triangle is kept in heavy and light parts if that pays by
 the degrees of its most common values.
 """
@@ -36,6 +36,12 @@ ASKED_FOR = (skew.NAME,)
 
 MARGIN = 0.8
 """A plan is taken in place of a preferred one if it costs at most so much of it."""
+
+SAVED = 1.0
+"""Lookups and rows that it must save as well: less says nothing, as over tables that are still empty."""
+
+TREE_MARGIN, TREE_SAVED = 0.1, 20.0
+"""The same for a view tree in place of another plan."""
 
 MOST_COMPARED = 300
 """A query of more operators is planned in one way: to plan it in several takes long, and that way mostly
@@ -82,7 +88,12 @@ def choose(request: PlanningRequest, wanted: str) -> MaintenancePlan:
             because += f"; {request.time_dependent[0]}, so that every refresh recomputes"
         because = "; ".join((because, *made.notes))
         prices = plan_cost.renewed(request, [made])
-        return replace(made, reasons=(Reason(name, True, because), *reasons), prices=prices)
+        return replace(
+            made,
+            reasons=(Reason(name, True, because), *reasons),
+            prices=prices,
+            missing=plan_cost.missing(request, made, [made]),
+        )
     raise UnsupportedError(
         f"The strategy {wanted} cannot maintain this query: {reasons[0].because}."
         " Leave the choice to strategy = auto."
@@ -103,13 +114,21 @@ def _compared(
     if compose.size(request) > MOST_COMPARED:
         because = f"the query has more than {MOST_COMPARED} operators, so that no other was weighed"
         taken = Reason(compose.NAME, True, "; ".join((because, *first.notes)))
-        return replace(first, reasons=(taken,), prices=plan_cost.renewed(request, [first]))
+        return replace(
+            first,
+            reasons=(taken,),
+            prices=plan_cost.renewed(request, [first]),
+            missing=plan_cost.missing(request, first, [first]),
+        )
     variants: list[tuple[str, MaintenancePlan | Unsupported]] = [(compose.NAME, first)]
     without = None
     if request.cache and request.cache_is_open and _has_cache(variants[0][1]):
         without = compose.plan(replace(request, cache=False))
         variants.append((f"{compose.NAME} without a cache", without))
     variants.append((compose.TUPLE, compose.plan_by_tuples(request)))
+    tree = tried[viewtree.NAME] = viewtree.plan(request)
+    if isinstance(tree, Unsupported) or tree.costs:
+        variants.append((viewtree.NAME, tree))
     made = [(name, one) for name, one in variants if isinstance(one, MaintenancePlan)]
     plans = [one for _, one in made]
     prices = plan_cost.renewed(request, plans)
@@ -119,8 +138,14 @@ def _compared(
     best, plan = made[0]
     for name, one in made[1:]:
         # The model is rough: a little less is not less. But a cache, which takes space and whose
-        # rows are dearer to write than others to read, has to pay for itself.
-        if total[name] < (1 if one is without else MARGIN) * total[best]:
+        # rows are dearer to write than others to read, has to pay for itself. A view tree has several
+        # stored views, and what a large diff does to each is not in the model.
+        margin, least = (TREE_MARGIN, TREE_SAVED) if one is tree else (MARGIN, SAVED)
+        if one is without:
+            margin, least = 1.0, 0.0
+        saved = estimates[best].accesses - estimates[name].accesses
+        measured = estimates[name].access_microseconds is not None
+        if total[name] < margin * total[best] and (measured or saved >= least):
             best, plan = name, one
     because = "; ".join((str(estimates[best]), *plan.notes))
     reasons = [Reason(best, True, because, estimates[best])]
@@ -140,7 +165,12 @@ def _compared(
             return replace(by_parts, reasons=tuple(reasons), prices=prices)
         refused = isinstance(by_parts, Unsupported)
         reasons.append(Reason(skew.NAME, False, str(by_parts) if refused else parted.described))
-    return replace(plan, reasons=tuple(reasons), prices=prices)
+    return replace(
+        plan,
+        reasons=tuple(reasons),
+        prices=prices,
+        missing=plan_cost.missing(request, plan, plans),
+    )
 
 
 def _has_cache(plan: MaintenancePlan | Unsupported) -> bool:

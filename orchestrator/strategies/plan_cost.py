@@ -9,11 +9,19 @@ does not know of a view. A view's own refreshes tell of both, those of other vie
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
-from orchestrator.deltascript.plan import Cost, Estimate, MaintenancePlan, Price
+from orchestrator.deltascript.plan import (
+    Cost,
+    Estimate,
+    MaintenancePlan,
+    MissingIndex,
+    Price,
+    Probe,
+)
 from orchestrator.strategies.request import PlanningRequest
 
 BOUND = 4.0
@@ -23,8 +31,26 @@ ELSEWHERE = 2.0
 """The same as far as only other views tell."""
 
 
-def accesses(costs: Sequence[Cost], request: PlanningRequest) -> float:
-    """The lookups and rows of a change, on average over what changes may come."""
+TIMES_DEARER = 10.0
+"""A missing index is worth mentioning if a change costs so many times as much without it."""
+
+DEAR = 1000.0
+"""The same, in lookups and rows: less than that nobody notices."""
+
+
+def accesses(costs: Sequence[Cost], request: PlanningRequest, *, indexed: bool = False) -> float:
+    """The lookups and rows of a change, on average over what changes may come.
+
+    With `indexed`, or if the indexes are created with the plan, no scan for want of an index counts.
+    """
+    indexed = indexed or request.create_indexes
+    return _average(costs, request, lambda one: one.accesses + (0.0 if indexed else one.scanned))
+
+
+def _average(
+    costs: Sequence[Cost], request: PlanningRequest, value: Callable[[Cost], float]
+) -> float:
+    """The average over what changes may come."""
     changes = {
         str(s): request.statistics[s.oid].changes
         for s in request.sources
@@ -36,8 +62,31 @@ def accesses(costs: Sequence[Cost], request: PlanningRequest) -> float:
         seen = changes.get(one.source, {}).get(one.kind, 0.0)
         often = 1.0 + (seen / updates[one.source] if one.kind == "update" else seen)
         weight += often
-        total += often * one.accesses
+        total += often * value(one)
     return total / max(1.0, weight)
+
+
+def missing(
+    request: PlanningRequest, taken: MaintenancePlan, plans: Sequence[MaintenancePlan]
+) -> tuple[MissingIndex, ...]:
+    """Return the indexes without which a change under the taken plan costs many times what it would cost
+    with them, under the plan that would then be the best."""
+    if request.create_indexes:
+        return ()
+    best = min(plans, key=lambda plan: accesses(plan.costs, request, indexed=True))
+    least = max(1.0, accesses(best.costs, request, indexed=True))
+    now = accesses(taken.costs, request)
+    found = []
+    for probe in dict.fromkeys(scan[:2] for cost in best.costs for scan in cost.scans):
+        scans = _average(best.costs, request, partial(_scanned, probe))
+        without = min(now, least + scans)
+        if without >= TIMES_DEARER * least and without >= DEAR:
+            found.append(MissingIndex(Probe(*probe), without / least))
+    return tuple(sorted(found, key=lambda one: -one.factor))
+
+
+def _scanned(probe: tuple[int, tuple[int, ...]], cost: Cost) -> float:
+    return sum(accesses for *scan, accesses in cost.scans if tuple(scan) == probe)
 
 
 def renewed(request: PlanningRequest, plans: Sequence[MaintenancePlan]) -> tuple[Price, ...]:
@@ -46,11 +95,15 @@ def renewed(request: PlanningRequest, plans: Sequence[MaintenancePlan]) -> tuple
     A view that was planned over empty tables met more than was expected. What a change took is what was
     measured, whatever an access was called then.
     """
-    expected = {plan.way: accesses(plan.costs, request) for plan in plans}
+    expected = {plan.way: accesses(plan.costs, request, indexed=True) for plan in plans}
 
     def today(price: Price) -> Price:
         now = expected.get(price.way, 0.0)
-        share = accesses(price.costs, request) / now if price.costs and now else 1.0
+        if not price.costs or not now:
+            return replace(price, costs=())
+        # What was measured is a price for lookups, which what they took had scans in it.
+        looked_up = accesses(price.costs, request, indexed=True)
+        share = looked_up / now * looked_up / max(accesses(price.costs, request), 1.0)
         return replace(price, seconds=price.seconds * share, costs=())
 
     return tuple(map(today, request.prices))

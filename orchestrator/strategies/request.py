@@ -69,6 +69,8 @@ class PlanningRequest:
     """Where heavy values begin: at N^ε rows."""
     epsilons: tuple[tuple[str, Fraction], ...] = ()
     """The same for single relations, by their names in the query or in the database."""
+    create_indexes: bool = False
+    """Whether the indexes that a plan looks for are created with it."""
     rings: Mapping[str, Ring] = field(default_factory=dict)
     """Of users, by the names of their aggregates, as `Aggregate.function` has them."""
     double: bool = False

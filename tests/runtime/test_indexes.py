@@ -12,7 +12,7 @@ CREATE TABLE parts (pid int PRIMARY KEY, price numeric);
 CREATE TABLE "Uses" (did int, pid int, n int, PRIMARY KEY (did, pid))
 """
 VIEW = 'SELECT u.did, p.price FROM parts p JOIN "Uses" u ON u.pid = p.pid'
-WANTED = 'CREATE INDEX ON "public"."Uses" ("pid")'
+WANTED = 'CREATE INDEX CONCURRENTLY ON "public"."Uses" ("pid")'
 
 
 def indexes(orc):
@@ -39,11 +39,11 @@ def test_explain_shows_the_columns_that_are_captured_of_each_table(orc):
 def test_explain_names_what_is_missing(orc):
     orc.execute(TABLES)
     orc.create_view("v", VIEW, strategy="tuple")
-    assert orc.explain("v").missing_indexes == [WANTED]
+    assert [one.statement for one in orc.explain("v").missing_indexes] == [WANTED]
     assert f"  {WANTED};" in orc.explain("v").plan
     orc.execute('ALTER TABLE "Uses" RENAME pid TO part')
     [renamed] = orc.explain("v").missing_indexes
-    orc.execute(renamed)
+    orc.execute(renamed.statement)
     assert orc.explain("v").missing_indexes == []
     assert "missing" not in orc.explain("v").plan
 
@@ -95,3 +95,65 @@ def test_stored_joins_are_indexed_for_what_is_looked_up(orc):
     )
     [join] = [s for s in orc.view("v").plan["states"] if s["role"] == "join"]
     assert join["probes"] == [["Uses_pid"]]
+
+
+BIG = """
+CREATE TABLE big (id int PRIMARY KEY, g int, v int);
+INSERT INTO big SELECT i, i % 2000, i FROM generate_series(1, 40000) AS i;
+ANALYZE big
+"""
+MOST = "SELECT g, max(v) AS most FROM big GROUP BY g"
+ADVICE = 'CREATE INDEX CONCURRENTLY ON "public"."big" ("g")'
+
+
+def test_an_index_whose_lack_is_dear_is_announced_with_its_factor(orc):
+    orc.execute(BIG)
+    notices: list[str] = []
+    orc.on_notice = notices.append
+    orc.create_view("v", MOST)
+    [notice] = [one for one in notices if "INDEX" in one]
+    assert notice.endswith(ADVICE)
+    [index] = orc.missing_indexes(orc.view("v"))
+    assert index.statement == ADVICE
+    assert index.factor is not None and index.factor > 10
+    assert f"{ADVICE}; -- a change costs" in orc.explain("v").plan
+    orc.execute(ADVICE)
+    assert orc.missing_indexes(orc.view("v")) == []
+    orc.create_view("w", MOST)
+    assert len([one for one in notices if "INDEX" in one]) == 1
+
+
+def test_a_small_table_needs_no_index(orc):
+    orc.execute(BIG + "; DELETE FROM big WHERE id > 300; ANALYZE big")
+    notices: list[str] = []
+    orc.on_notice = notices.append
+    orc.create_view("v", MOST)
+    assert notices == []
+
+
+def test_the_plan_follows_indexes_that_come_and_go(orc):
+    """Without the index, storing the join saves the scan; with it, looking rows up is cheaper."""
+    orc.execute(
+        "CREATE TABLE kinds (kind int PRIMARY KEY, weight int);"
+        "CREATE TABLE items (id int PRIMARY KEY, kind int, n int);"
+        "INSERT INTO kinds SELECT i, i FROM generate_series(1, 20000) AS i;"
+        "INSERT INTO items SELECT i, 1 + i % 20000, i FROM generate_series(1, 60000) AS i;"
+        "ANALYZE kinds, items"
+    )
+    query = "SELECT kind, weight, count(*) AS items FROM kinds JOIN items USING (kind) GROUP BY kind, weight"
+    orc.create_view("v", query)
+    without = orc.view("v").plan["way"]
+    orc.execute("CREATE INDEX by_kind ON items (kind)")
+    change = "UPDATE items SET kind = kind % 20000 + 1 WHERE id < 4"
+    orc.execute(change)
+    orc.refresh("v")
+    assert orc.view("v").plan["way"] != without
+    orc.execute(f"DROP INDEX by_kind; {change}")
+    orc.refresh("v")
+    assert orc.view("v").plan["way"] == without
+    # An index that changes no more than what is known leaves the content alone.
+    orc.execute(f"CREATE INDEX ON items (n); CREATE INDEX ON kinds (weight); {change}")
+    [report] = orc.refresh("v")
+    assert not report.recomputed
+    assert orc.refresh("v")[0].changed == 0
+    assert all(report.equal for report in orc.check())

@@ -26,9 +26,7 @@ def measured(connection: Connection[Any], view: ViewInfo) -> tuple[Price, int] |
     if row is None or row[0] != view.plan.get("way"):
         return None
     way, seconds, refreshes = row
-    expected = tuple(
-        Cost(**{**one, "columns": tuple(one["columns"])}) for one in view.plan["costs"]
-    )
+    expected = tuple(map(Cost.of_json, view.plan["costs"]))
     return Price(way, seconds, 0, expected), refreshes
 
 

@@ -176,9 +176,7 @@ def installed_plan(connection: Connection[Any], view: ViewInfo) -> MaintenancePl
         return None
     # Plans of older versions do not say what was known; their programs have the costs of that.
     costs = view.plan.get("costs", ())
-    return replace(
-        plan, costs=tuple(Cost(**{**one, "columns": tuple(one["columns"])}) for one in costs)
-    )
+    return replace(plan, costs=tuple(map(Cost.of_json, costs)))
 
 
 def _compared(connection: Connection[Any], plan: MaintenancePlan, names: Names) -> Damage | None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from psycopg import Connection
 from psycopg.errors import InsufficientPrivilege
 from psycopg.sql import SQL, Composed, Identifier
 
-from orchestrator.deltascript.plan import Probe
+from orchestrator.deltascript.plan import MaintenancePlan, Probe
 from orchestrator.errors import UsageError
 from orchestrator.frontend.catalog import indexes_on, relations
 from orchestrator.runtime import catalog
@@ -22,12 +23,40 @@ class Wanted:
 
     table: Identifier
     columns: tuple[str, ...]
+    factor: float | None = None
+    """How many times as much a change costs without it, if that is much."""
+    is_partitioned: bool = False
+    """Whether PostgreSQL can create it only while nobody writes the table."""
 
     @property
     def statement(self) -> Composed:
-        """What makes it."""
+        """Return the statement that creates it in a transaction."""
+        return self._create(SQL("CREATE INDEX ON"))
+
+    @property
+    def advice(self) -> Composed:
+        """Return the statement that creates it while the table is written."""
+        if self.is_partitioned:
+            return self.statement
+        return self._create(SQL("CREATE INDEX CONCURRENTLY ON"))
+
+    def _create(self, verb: SQL) -> Composed:
         columns = SQL(", ").join(map(Identifier, self.columns))
-        return SQL("CREATE INDEX ON {} ({})").format(self.table, columns)
+        return SQL("{} {} ({})").format(verb, self.table, columns)
+
+
+@dataclass(frozen=True)
+class MissingIndex:
+    """The same for people."""
+
+    statement: str
+    factor: float | None
+
+    def __str__(self) -> str:
+        """Return the statement, and how much it saves if that is much."""
+        if self.factor is None:
+            return f"{self.statement};"
+        return f"{self.statement}; -- a change costs {_times(self.factor)} as much without it"
 
 
 def probes_of(plan: Mapping[str, Any]) -> list[Probe]:
@@ -35,7 +64,43 @@ def probes_of(plan: Mapping[str, Any]) -> list[Probe]:
     return [Probe(one["table"], tuple(one["columns"])) for one in plan.get("probes", ())]
 
 
-def missing(connection: Connection[Any], probes: Iterable[Probe]) -> list[Wanted]:
+def missing_for(connection: Connection[Any], plan: Mapping[str, Any]) -> list[MissingIndex]:
+    """Return the indexes that the plan of a view would use, the most important ones first."""
+    factors = {
+        Probe(one["probe"]["table"], tuple(one["probe"]["columns"])): one["factor"]
+        for one in plan.get("missing", ())
+    }
+    wanted = missing(connection, [*factors, *probes_of(plan)], factors)
+    wanted.sort(key=lambda one: -(one.factor or 0.0))
+    return [MissingIndex(one.advice.as_string(connection), one.factor) for one in wanted]
+
+
+def notices(connection: Connection[Any], name: str, plan: MaintenancePlan) -> Iterator[str]:
+    """Return what to tell the creator of a view about indexes."""
+    factors = {one.probe: one.factor for one in plan.missing}
+    for wanted in missing(connection, factors, factors):
+        yield (
+            f"A change of {wanted.table.as_string(connection)} costs {name} about"
+            f" {_times(wanted.factor or 1.0)} as much as it would with an index. Create it with:"
+            f" {wanted.advice.as_string(connection)}"
+        )
+
+
+def _times(factor: float) -> str:
+    """Return a factor in words.
+
+    >>> _times(12345.6)
+    '12,300 times'
+    """
+    digits = max(0, len(str(int(factor))) - 3)
+    return f"{round(factor, -digits):,.0f} times"
+
+
+def missing(
+    connection: Connection[Any],
+    probes: Iterable[Probe],
+    factors: Mapping[Probe, float] = MappingProxyType({}),
+) -> list[Wanted]:
     """The indexes that no table has yet; one that begins with any probed column is enough."""
     asked = sorted(set(probes), key=lambda one: (one.table, len(one.columns), one.columns))
     tables = {one.table for one in asked}
@@ -48,8 +113,68 @@ def missing(connection: Connection[Any], probes: Iterable[Probe]) -> list[Wanted
         first.add((probe.table, probe.columns[0]))
         relation = known[probe.table]
         names = tuple(relation.column(column).name for column in probe.columns)
-        found.append(Wanted(Identifier(relation.schema, relation.name), names))
+        found.append(
+            Wanted(
+                Identifier(relation.schema, relation.name),
+                names,
+                _factor(probe, factors),
+                relation.relkind == "p",
+            )
+        )
     return found
+
+
+def _factor(probe: Probe, factors: Mapping[Probe, float]) -> float | None:
+    """Return what an index that begins with a probe's first column saves."""
+    served = (
+        factor
+        for other, factor in factors.items()
+        if other.table == probe.table and probe.columns[0] in other.columns
+    )
+    return max(served, default=None)
+
+
+def views_to_reconsider(connection: Connection[Any], among: Sequence[int]) -> list[int]:
+    """Return the views whose tables have other indexes than when the views were planned.
+
+    Only indexes that begin with a column that the view reads count.
+    """
+    rows = connection.execute(
+        """
+        SELECT v.id
+        FROM idivm.views v,
+             jsonb_array_elements(v.plan -> 'sources') WITH ORDINALITY AS source (value, nth),
+             LATERAL (SELECT v.plan -> 'statistics' -> (nth - 1)::integer -> 'indexed') AS known (indexed),
+             LATERAL (
+                 SELECT coalesce(jsonb_agg(DISTINCT i.indkey[0]::integer), '[]') AS indexed
+                 FROM pg_index i
+                 JOIN pg_class c ON c.oid = i.indexrelid
+                 JOIN pg_am am ON am.oid = c.relam AND am.amname IN ('btree', 'hash')
+                 WHERE i.indrelid = (source.value ->> 'oid')::oid AND i.indisvalid AND i.indpred IS NULL
+             ) AS today,
+             jsonb_array_elements(source.value -> 'columns') AS used (value)
+        WHERE v.id = ANY (%s) AND v.status <> 'building' AND known.indexed IS NOT NULL
+          AND v.options ->> 'create_indexes' IS DISTINCT FROM 'on'
+          AND (known.indexed @> (used.value -> 'attnum')) <> (today.indexed @> (used.value -> 'attnum'))
+        GROUP BY v.id ORDER BY v.id
+        """,
+        [list(among)],
+    ).fetchall()
+    return [view_id for (view_id,) in rows]
+
+
+def as_indexed(connection: Connection[Any], plan: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a plan from the catalog with the indexes that its tables have today."""
+    tables = [source["oid"] for source in plan["sources"]]
+    there = indexes_on(connection, tables)
+    return {
+        **plan,
+        "statistics": [
+            known
+            and {**known, "indexed": sorted({i.first_column for i in there if i.table == table})}
+            for table, known in zip(tables, plan["statistics"], strict=True)
+        ],
+    }
 
 
 def ensure(connection: Connection[Any], view_id: int, probes: Iterable[Probe]) -> None:

@@ -183,7 +183,28 @@ def follow(connection: Connection[Any], view_ids: Sequence[int]) -> dict[int, st
             continue
         if reason := _reason_against(connection, partial(replan, connection, view), view):
             unplanned[view.id] = reason
+    for view_id in indexes.views_to_reconsider(connection, concerned):
+        reconsider = partial(_reconsider, connection, catalog.view_by_id(connection, view_id))
+        if view_id not in unplanned and (reason := _reason_against(connection, reconsider)):
+            unplanned[view_id] = reason
     return unplanned
+
+
+def _reconsider(connection: Connection[Any], view: ViewInfo) -> None:
+    """Plan a view again after an index of its tables was created or dropped.
+
+    Where that changes nothing but what is known of indexes, the content stays.
+    """
+    known = indexes.as_indexed(connection, view.plan)
+    options = parse_options(view.options.items())
+    plan = plan_again(connection, replace(view, plan=dict(known)), options, as_before=True)
+    stored = plan.to_json()
+    if any(stored[part] != view.plan.get(part) for part in ("strategy", "states", "script")):
+        replan(connection, view)
+        return
+    connection.execute(
+        "UPDATE idivm.views SET plan = %s WHERE id = %s", [ascii_json.dump(stored), view.id]
+    )
 
 
 def _reason_against(
@@ -356,6 +377,8 @@ def _install(
         ],
     )
     _use(connection, names.id, plan, new.options)
+    for notice in indexes.notices(connection, new.name.name, plan):
+        planning.say(connection, Literal(notice))
     catalog.refuse_forbidden(connection, names.id, str(new.name))
     if new.waiting is not None:
         catalog_unplanned.refuse_capture(

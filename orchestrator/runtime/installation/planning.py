@@ -99,10 +99,10 @@ def plan_view(
     if reason := catalog.distrusted(connection, oid, analysis.types):
         raise RightsError(f"The query may not be maintained: {reason}.")
     if notify and analysis.plan is not None and _is_sorted(analysis.plan.root):
-        _say(connection, UNSORTED)
+        say(connection, UNSORTED)
     settled = _determined(connection, names, analysis)
     if notify and settled is not analysis:
-        _say(connection, SETTLED)
+        say(connection, SETTLED)
     analysis = settled
     request = replace(
         _problem(connection, analysis, options, () if known is None else known["statistics"]),
@@ -138,7 +138,8 @@ SETTLED = Literal(
 )
 
 
-def _say(connection: Connection[Any], notice: Literal) -> None:
+def say(connection: Connection[Any], notice: Literal) -> None:
+    """Send a notice to whoever listens to those of a connection."""
     text = Literal(f"BEGIN RAISE NOTICE USING MESSAGE = {notice.as_string(connection)}; END")
     connection.execute(SQL("DO {}").format(text))
 
@@ -237,7 +238,7 @@ def _problem(
         cache=options.cache != "off",
         cache_is_open=options.cache == "auto",
         minimise=options.minimise == "on",
-        statistics=_statistics(connection, sources, known),
+        statistics=_statistics(connection, analysis.sources, sources, known),
         static=_static(analysis, sources, options),
         factorizable=_named(analysis, sources, "factorizable", options.factorizable),
         factorized=options.representation == "factorized",
@@ -246,11 +247,13 @@ def _problem(
         epsilons=own,
         rings=catalog.rings(connection),
         double=options.partition == "double",
+        create_indexes=options.create_indexes == "on",
     )
 
 
 def _statistics(
     connection: Connection[Any],
+    uses: Sequence[SourceUse],
     sources: Sequence[Source],
     known: Sequence[Mapping[str, Any] | None],
 ) -> dict[int, Statistics]:
@@ -262,6 +265,14 @@ def _statistics(
         }
     tables = [source.oid for source in sources]
     first = {(one.table, one.first_column) for one in indexes_on(connection, tables)}
+    foreign_keys = {
+        use.relation.oid: tuple(
+            (key.columns, key.target, key.target_columns)
+            for key in use.relation.foreign_keys
+            if key.validated and key.target in tables
+        )
+        for use in uses
+    }
     read = {source.oid: {column.attnum for column in source.columns} for source in sources}
     return {
         one.table: Statistics(
@@ -274,6 +285,7 @@ def _statistics(
                 for number, shares in one.common_values.items()
                 if int(number) in read[one.table]
             },
+            foreign_keys.get(one.table, ()),
         )
         for one in statistics(connection, tables)
     }

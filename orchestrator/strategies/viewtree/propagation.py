@@ -30,6 +30,7 @@ from orchestrator.engine import terms
 from orchestrator.engine.access import probes
 from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.composer import Composer
+from orchestrator.engine.cost import costs
 from orchestrator.engine.diffs import Bag
 from orchestrator.engine.layout import table_probes
 from orchestrator.engine.leaves import bag_of, reads
@@ -147,7 +148,11 @@ class Propagation:
         script = (*reads(self.composer), *self.composer.steps)
         made = self.request.maintained_by(name, states, script, self.composer.variables)
         lookups = (lookup for one in self.composer.loops.values() for lookup in probes(one))
-        return replace(made, probes=table_probes(list(dict.fromkeys(lookups))))
+        return replace(
+            made,
+            probes=table_probes(list(dict.fromkeys(lookups))),
+            costs=costs(self.composer, self.request.statistics),
+        )
 
     # Rows of atoms
 

@@ -1,0 +1,13 @@
+-- The eight views of BSMA, while users tweet.
+-- tables: bsma
+-- quick: users = 2000, seed = 1
+-- whole: users = 10000, seed = 1
+-- update users: tweetsnum = tweetsnum + 1, favornum = favornum + 2
+-- file: bsma/q7
+-- file: bsma/q10
+-- file: bsma/q11
+-- file: bsma/q15
+-- file: bsma/q18
+-- file: bsma/q_star_1
+-- file: bsma/q_star_2
+-- file: bsma/q_star_3

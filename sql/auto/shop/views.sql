@@ -1,0 +1,14 @@
+-- Every construct of docs/sql-support.md.
+-- quick: rows = 60000
+-- whole: rows = 1000000
+-- update customers: city = CASE WHEN city = 'city 1' THEN 'city 2' ELSE 'city 1' END, about = about || '{"level": 1}'
+-- update products: price = coalesce(price, 1) + 0.25
+-- update orders: status = CASE WHEN status = 'open' THEN 'sent' ELSE 'open' END::status, at = at + interval '1 hour'
+-- update lines: quantity = coalesce(quantity, 0) + 1, weight = weight + 0.5
+-- update events: kind = CASE kind WHEN 'kind 0' THEN 'kind 1' ELSE 'kind 0' END
+-- update settings: value = value || 'x'
+-- update readings: value = value + 1
+-- update documents: title = title || 'x'
+-- below: order_counts
+SELECT customer, count(*) AS orders FROM orders GROUP BY customer
+-- constructs: support

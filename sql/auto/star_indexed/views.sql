@@ -1,0 +1,8 @@
+-- The same with an index on each foreign key.
+-- tables: auto/star
+-- also: CREATE INDEX ON sales (customer)
+-- also: CREATE INDEX ON sales (product)
+-- also: CREATE INDEX ON sales (store)
+-- also: CREATE INDEX ON products (category)
+-- also: CREATE INDEX ON stores (region)
+-- as: star

@@ -1,0 +1,30 @@
+-- The 22 queries of TPC-H.
+-- tables: tpch
+-- quick: scale = 0.02
+-- whole: scale = 0.1
+-- update lineitem: l_quantity = l_quantity + 1, l_extendedprice = l_extendedprice + 1
+-- update partsupp: ps_supplycost = ps_supplycost + 1, ps_availqty = ps_availqty + 1
+-- update orders: o_totalprice = o_totalprice + 1, o_comment = o_comment || ''
+-- update customer: c_acctbal = c_acctbal + 1
+-- file: tpch/q1
+-- file: tpch/q2
+-- file: tpch/q3
+-- file: tpch/q4
+-- file: tpch/q5
+-- file: tpch/q6
+-- file: tpch/q7
+-- file: tpch/q8
+-- file: tpch/q9
+-- file: tpch/q10
+-- file: tpch/q11
+-- file: tpch/q12
+-- file: tpch/q13
+-- file: tpch/q14
+-- file: tpch/q15
+-- file: tpch/q16
+-- file: tpch/q17
+-- file: tpch/q18
+-- file: tpch/q19
+-- file: tpch/q20
+-- file: tpch/q21
+-- file: tpch/q22
