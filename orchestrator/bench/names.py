@@ -89,7 +89,10 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub = bench("auto", "auto, every strategy and the query itself, over many views")
     sub.add_argument("--quick", action="store_true", help="smaller tables and fewer changes")
     sub.add_argument(
-        "--views", action="append", metavar="PATTERN", help="view or suite to measure (default: all)"
+        "--views",
+        action="append",
+        metavar="PATTERN",
+        help="view or suite to measure (default: all)",
     )
     sub.add_argument(
         "--size",
@@ -105,7 +108,10 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         help="statistics of the tables: missing, or a hundred times off",
     )
     sub.add_argument(
-        "--limit", type=float, metavar="SECONDS", help="longest time of a refresh (default: 60; quick: 10)"
+        "--limit",
+        type=float,
+        metavar="SECONDS",
+        help="longest time of a refresh (default: 60; quick: 10)",
     )
     _add_contenders(sub)
     _add_plot(sub)

@@ -56,10 +56,17 @@ def build_parser() -> argparse.ArgumentParser:
         "file", nargs="?", metavar="FILE", help="SQL file (default, or -: standard input)"
     )
 
-    sub = verb("refresh", "refresh views (default: all) in one snapshot", commands.refresh)
+    verb("init", "prepare a database, so that SQL alone can create views", commands.init)
+
+    sub = verb(
+        "plan",
+        "plan the views that SQL created, so that they are incremental (default: all)",
+        commands.plan,
+    )
     sub.add_argument("views", nargs="*", metavar="VIEW")
 
-    verb("init", "prepare a database, so that SQL alone can create views", commands.init)
+    sub = verb("refresh", "refresh views (default: all) in one snapshot", commands.refresh)
+    sub.add_argument("views", nargs="*", metavar="VIEW")
 
     verb("list", "list the maintained views", commands.list_views)
 
@@ -102,11 +109,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="print only rows with this value",
     )
     sub.add_argument("--limit", type=int, metavar="N", help="print at most N rows")
-
-    sub = verb(
-        "plan", "plan the views that SQL created, all by default, to be incremental", commands.plan
-    )
-    sub.add_argument("views", nargs="*", metavar="VIEW")
 
     sub = verb("drop", "drop a maintained view and everything that only it uses", commands.drop)
     sub.add_argument("view", metavar="VIEW")
