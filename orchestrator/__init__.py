@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.interpreted import prefer_sources
 
 if TYPE_CHECKING:
-    from orchestrator.api import CheckReport, Orchestrator, StatementResult, connect
+    from orchestrator.api import Orchestrator, StatementResult, connect
     from orchestrator.errors import IdivmError
     from orchestrator.runtime.catalog import ViewInfo
+    from orchestrator.runtime.diagnosis.comparison import CheckReport
     from orchestrator.runtime.explain import Explanation
     from orchestrator.runtime.refresh import RefreshError, RefreshReport
     from orchestrator.runtime.unplanned import PlanReport
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "CheckReport": "orchestrator.api",
+    "CheckReport": "orchestrator.runtime.diagnosis.comparison",
     "Explanation": "orchestrator.runtime.explain",
     "IdivmError": "orchestrator.errors",
     "Orchestrator": "orchestrator.api",

@@ -21,14 +21,12 @@ from psycopg.errors import Diagnostic, UndefinedTable
 from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL
 
-from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.deltascript.plan import Initialised
 from orchestrator.errors import (
     DatabaseError,
     IdivmError,
     NameTakenError,
     NotFoundError,
-    RightsError,
     ServerError,
     UsageError,
 )
@@ -49,7 +47,12 @@ from orchestrator.runtime.catalog import DroppedView, ViewInfo
 from orchestrator.runtime.catalog import unplanned as catalog_unplanned
 from orchestrator.runtime.catalog.parts import Parts, parts_of
 from orchestrator.runtime.catalog.unplanned import UnplannedView
-from orchestrator.runtime.diagnosis import answers, doctor
+from orchestrator.runtime.diagnosis import doctor
+from orchestrator.runtime.diagnosis.comparison import (
+    CheckReport,
+    compare_on_standby,
+    refresh_and_compare,
+)
 from orchestrator.runtime.diagnosis.doctor import Finding
 from orchestrator.runtime.enumeration import hop, ordered
 from orchestrator.runtime.errors import cascades, explained, near_miss, unreachable
@@ -82,22 +85,6 @@ class StatementResult:
     message: str
     columns: tuple[str, ...] = ()
     rows: list[tuple[Any, ...]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class CheckReport:
-    """The comparison of a view with the result of its query in the same snapshot."""
-
-    view: str
-    equal: bool
-    missing: int
-    surplus: int
-    missing_rows: tuple[str, ...] = ()
-    surplus_rows: tuple[str, ...] = ()
-    error: str | None = None
-    """Why the view could not be refreshed. Such a view is not compared."""
-    notes: tuple[str, ...] = ()
-    """Which columns were not compared exactly, and why."""
 
 
 def connect(dsn: str | None = None) -> Orchestrator:
@@ -371,7 +358,9 @@ class Orchestrator:
                     self.connection, [parse_name(name).identifier for name in names]
                 )
                 reports = refresh.in_one_cut(
-                    self.connection, ids, partial(self._compare_all, ids, some=bool(names))
+                    self.connection,
+                    ids,
+                    partial(refresh_and_compare, self.connection, ids, some=bool(names)),
                 )
                 # A function may have been replaced between the refresh and the comparison, in any snapshot.
                 if not any(
@@ -383,39 +372,10 @@ class Orchestrator:
                     break
             return [report for _, report in reports]
 
-    def _compare_all(self, ids: Sequence[int], some: bool) -> list[tuple[int, CheckReport]]:
-        """Refresh views in this snapshot and compare them. With `some`, each of them must exist."""
-        refresh.refresh_here(self.connection, ids)
-        refresh.pin_tables(self.connection, ids)
-        here = {view.id: view for view in catalog.all_views(self.connection)}
-        wanted = [
-            here.get(one) or catalog.view_by_id(self.connection, one)
-            for one in ids
-            if one in here or some
-        ]
-        return [(view.id, self._compare(view)) for view in wanted]
-
     def _check_on_standby(self, names: Sequence[QualifiedName]) -> list[CheckReport]:
-        with (
-            self._ours("Checking", writes=False),
-            refresh.one_snapshot(self.connection),
-        ):
+        with self._ours("Checking", writes=False), refresh.one_snapshot(self.connection):
             ids = catalog.view_ids(self.connection, [name.identifier for name in names])
-            views = [catalog.view_by_id(self.connection, one) for one in ids]
-            unlogged = catalog.readers_of_unlogged(self.connection, ids)
-            reports = []
-            for view in views:
-                if view.pending or view.id in unlogged:
-                    reason = (
-                        "it reads an unlogged table, which is empty on a standby"
-                        if view.id in unlogged
-                        else f"it has {view.pending} pending changes; refresh it on the primary"
-                    )
-                    if self.on_notice is not None:
-                        self.on_notice(f"View {view.name} was not compared: {reason}.")
-                else:
-                    reports.append(self._compare(view))
-            return reports
+            return compare_on_standby(self.connection, ids, self.on_notice or (lambda notice: None))
 
     def serve(
         self,
@@ -713,25 +673,3 @@ class Orchestrator:
             return DatabaseError(
                 f"{error}{near_miss(name, catalog.visible_relations(self.connection))}"
             )
-
-    def _compare(self, view: ViewInfo) -> CheckReport:
-        if view.error:
-            return CheckReport(view.name, False, 0, 0, error=view.error)
-        # Evaluate the definition with the settings of a refresh. The savepoint restores the old settings.
-        with self.connection.transaction(force_rollback=True):
-            catalog.take_settings(self.connection, {**view.settings, "search_path": SEARCH_PATH})
-            try:
-                catalog.refuse_forbidden(self.connection, view.id, view.name)
-            except RightsError as reason:
-                return CheckReport(view.name, False, 0, 0, error=str(reason))
-            shown = catalog.relation_name(self.connection, view)
-            result = answers.check_view(self.connection, shown, view.id)
-        return CheckReport(
-            view.name,
-            result.equal,
-            result.missing,
-            result.surplus,
-            result.missing_samples,
-            result.surplus_samples,
-            notes=result.notes,
-        )

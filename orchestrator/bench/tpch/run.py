@@ -13,7 +13,7 @@ from typing import Any
 
 from psycopg import sql
 
-from orchestrator.api import CheckReport, Orchestrator, connect
+from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.contenders import (
     AUTO,
     SETTLE,
@@ -36,6 +36,7 @@ from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.tpch.data import change, workload
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.errors import UnsupportedError, UsageError
+from orchestrator.runtime.diagnosis.comparison import CheckReport
 
 QUERIES = tuple(f"Q{number}" for number in range(1, 23))
 RECOMPUTE = "recompute"

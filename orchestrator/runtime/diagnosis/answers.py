@@ -26,7 +26,7 @@ from orchestrator.engine.distinguishable import look_alike
 from orchestrator.frontend.analysis import analyse
 from orchestrator.runtime import catalog
 from orchestrator.runtime.diagnosis.check import SAMPLES, CheckResult, compare
-from orchestrator.runtime.installation import planning
+from orchestrator.runtime.installation import column_types
 
 _NOTES = {
     Kind.NEAR: "{} compared within a tolerance, as sums of floats depend on the order of the rows",
@@ -94,7 +94,7 @@ def _openness(connection: Connection[Any], query: Identifier) -> tuple[Plan, Set
     plan = analyse(connection, oid).plan
     if plan is None:
         return None
-    types = planning.types_of(connection, plan)
+    types = column_types.types_of(connection, plan)
     columns = {column for one in walk(plan.root) for column in one.columns}
     exact = columns.difference(look_alike(columns, types))
     names = {symbol: one.name for symbol, one in types.items()}
