@@ -1,0 +1,87 @@
+"""Refreshes views and compares each with the result of its query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+
+from orchestrator.deltascript.emit import SEARCH_PATH
+from orchestrator.errors import RightsError
+from orchestrator.runtime import catalog, refresh
+from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.diagnosis import answers
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The comparison of a view with the result of its query in the same snapshot."""
+
+    view: str
+    equal: bool
+    missing: int
+    surplus: int
+    missing_rows: tuple[str, ...] = ()
+    surplus_rows: tuple[str, ...] = ()
+    error: str | None = None
+    """Why the view could not be refreshed. Such a view is not compared."""
+    notes: tuple[str, ...] = ()
+    """Which columns were not compared exactly, and why."""
+
+
+def refresh_and_compare(
+    connection: Connection[Any], ids: Sequence[int], some: bool
+) -> list[tuple[int, CheckReport]]:
+    """Refresh views in this snapshot and compare them. With `some`, each of them must exist."""
+    refresh.refresh_here(connection, ids)
+    refresh.pin_tables(connection, ids)
+    here = {view.id: view for view in catalog.all_views(connection)}
+    wanted = [
+        here.get(one) or catalog.view_by_id(connection, one) for one in ids if one in here or some
+    ]
+    return [(view.id, compare(connection, view)) for view in wanted]
+
+
+def compare_on_standby(
+    connection: Connection[Any], ids: Sequence[int], say: Callable[[str], None]
+) -> list[CheckReport]:
+    """Compare the views without pending changes. A standby cannot refresh the other views."""
+    unlogged = catalog.readers_of_unlogged(connection, ids)
+    reports = []
+    for view in [catalog.view_by_id(connection, one) for one in ids]:
+        if view.pending or view.id in unlogged:
+            reason = (
+                "it reads an unlogged table, which is empty on a standby"
+                if view.id in unlogged
+                else f"it has {view.pending} pending changes; refresh it on the primary"
+            )
+            say(f"View {view.name} was not compared: {reason}.")
+        else:
+            reports.append(compare(connection, view))
+    return reports
+
+
+def compare(connection: Connection[Any], view: ViewInfo) -> CheckReport:
+    """Compare what a view shows with the result of its query, with the settings of a refresh."""
+    if view.error:
+        return CheckReport(view.name, False, 0, 0, error=view.error)
+    # Evaluate the definition with the settings of a refresh. The savepoint restores the old settings.
+    with connection.transaction(force_rollback=True):
+        catalog.take_settings(connection, {**view.settings, "search_path": SEARCH_PATH})
+        try:
+            catalog.refuse_forbidden(connection, view.id, view.name)
+        except RightsError as reason:
+            return CheckReport(view.name, False, 0, 0, error=str(reason))
+        shown = catalog.relation_name(connection, view)
+        result = answers.check_view(connection, shown, view.id)
+    return CheckReport(
+        view.name,
+        result.equal,
+        result.missing,
+        result.surplus,
+        result.missing_samples,
+        result.surplus_samples,
+        notes=result.notes,
+    )

@@ -1,0 +1,184 @@
+"""The types and decimal scales of the columns of a plan, as PostgreSQL determines them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.sql import SQL, Identifier
+
+from orchestrator.algebra import Column as PlanColumn
+from orchestrator.algebra import (
+    Grouping,
+    Item,
+    Operator,
+    Plan,
+    Projection,
+    Scalar,
+    dialect,
+)
+from orchestrator.algebra.analysis.decimal_scale import INTEGERS, MOST, scale
+from orchestrator.algebra.ids import infer_ids
+from orchestrator.algebra.operators.cte_scan import CteScan
+from orchestrator.algebra.operators.recursive import open_recursions
+from orchestrator.algebra.operators.values import Values
+from orchestrator.algebra.rendering import to_sql
+from orchestrator.algebra.traversal import fold, rewrite
+from orchestrator.engine.column_types import ColumnType
+from orchestrator.engine.distinguishable import has_own_collations
+from orchestrator.runtime import catalog
+
+DESCRIBED = 800
+"""Columns whose types one query asks for."""
+
+
+def types_of(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnType]:
+    """The types of a plan's columns, as PostgreSQL derives them."""
+    if plan is None:
+        return {}
+    identified = infer_ids(plan)
+    root = identified.root if isinstance(identified, Plan) else plan.root
+    oids: dict[str, int] = {}
+    declared: dict[str, int] = {}
+    operators: list[Operator] = []
+    # Inputs come first.
+    fold(root, lambda operator, _: operators.append(operator))
+    for operator in operators:
+        wanted = {c.symbol: Scalar.column(c) for c in operator.columns if c.symbol not in oids}
+        if isinstance(operator, Grouping):
+            for name, argument in _arguments(operator).items():
+                _describe(connection, operator.input, {name: argument}, oids, declared)
+        for some in _batches(wanted):
+            _describe(connection, operator, some, oids, declared)
+    types = catalog.column_types(connection, oids, declared)
+    _infer_scale(operators, types)
+    if not has_own_collations(root):
+        plain = {symbol for symbol, one in types.items() if one.name in TEXTS and not one.domain}
+        types.update({symbol: replace(types[symbol], plain=True) for symbol in plain})
+    return types
+
+
+TEXTS = frozenset({"text", "character varying", "name"})
+"""Types whose equal values are the same unless a collation says otherwise."""
+
+
+def _batches(wanted: dict[str, Scalar]) -> Iterator[dict[str, Scalar]]:
+    """Parts that one query can describe: it shows each twice, and PostgreSQL shows at most 1,664."""
+    items = list(wanted.items())
+    for start in range(0, len(items), DESCRIBED):
+        yield dict(items[start : start + DESCRIBED])
+
+
+def _arguments(grouping: Grouping) -> dict[str, Scalar]:
+    """The arguments of aggregates that have one, by the names that their types have."""
+    return {
+        f"{one.column}()": one.arguments[0]
+        for one in grouping.aggregates
+        if len(one.arguments) == 1
+    }
+
+
+def _infer_scale(operators: Iterable[Operator], types: dict[str, ColumnType]) -> None:
+    """Adds of what operators compute how many places it shows; inputs come first."""
+    known = {symbol: one.scale for symbol, one in types.items() if one.scale is not None}
+    known |= {symbol: 0 for symbol, one in types.items() if one.name in INTEGERS}
+    for operator in operators:
+        computed: dict[str, Scalar] = {}
+        if isinstance(operator, Projection):
+            computed = {
+                str(one.column): one.scalar for one in operator.items if not one.is_unchanged
+            }
+        elif isinstance(operator, Grouping):
+            computed = _arguments(operator)
+        for symbol, scalar in computed.items():
+            if symbol in types and types[symbol].name == "numeric" and symbol not in known:
+                found = scale(scalar, known)
+                if found is not None:
+                    known[symbol] = found
+                    types[symbol] = replace(types[symbol], scale=found)
+
+
+def _describe(
+    connection: Connection[Any],
+    rows: Operator,
+    wanted: dict[str, Scalar],
+    oids: dict[str, int],
+    declared: dict[str, int],
+) -> None:
+    # The step of a recursion stands for nothing by itself.
+    if not wanted or rows.outer_columns or open_recursions(rows):
+        return
+    columns = [PlanColumn(f"c{number}") for number in range(len(wanted))]
+    items = tuple(map(Item, columns, wanted.values()))
+    rows = _without_shared(rows, oids, declared)
+    query = to_sql(Plan(Projection(rows, items), tuple(map(str, columns)), tuple(columns)))
+    # What PostgreSQL says of a result calls a domain by its base type.
+    text = SQL(
+        "SELECT {}, q.* FROM (VALUES (1)) AS one LEFT JOIN (SELECT * FROM ({}) AS q LIMIT 0) AS q ON true"
+    ).format(
+        SQL(", ").join(
+            SQL("pg_typeof(q.{})::oid").format(Identifier(str(column))) for column in columns
+        ),
+        SQL(dialect.write(query)),
+    )
+    try:
+        with connection.transaction():
+            cursor = connection.execute(text)
+            found = cursor.fetchone()
+    except psycopg.Error:
+        # GROUP BY key shows what the key determines; not all of that can be grouped by.
+        return
+    assert found is not None and cursor.description is not None
+    oids.update(zip(wanted, found[: len(wanted)], strict=True))
+    described = cursor.description[len(wanted) :]
+    for name, one in zip(wanted, described, strict=True):
+        if one.scale is not None:
+            # It is read without its sign; where it is negative, no places are shown.
+            declared[name] = one.scale if one.scale <= MOST else 0
+
+
+def _without_shared(
+    rows: Operator, oids: Mapping[str, int], declared: Mapping[str, int]
+) -> Operator:
+    """Return a plan with NULLs in place of common table expressions whose types are known.
+
+    An expression reads others, so that the text of the whole would be long for each of its operators.
+    """
+
+    def without(operator: Operator) -> Operator:
+        if isinstance(operator, CteScan):
+            kinds = [_name_of(one.symbol, oids, declared) for one in operator.shared.columns]
+            if None not in kinds:
+                nulls = tuple(Scalar.read(f"CAST(NULL AS {kind})") for kind in kinds)
+                return Values((nulls,), operator.outputs)
+        return operator
+
+    return rewrite(rows, without, subqueries=False)
+
+
+def _name_of(symbol: str, oids: Mapping[str, int], declared: Mapping[str, int]) -> str | None:
+    """The type of a column in SQL, if it is one of the usual ones."""
+    name = _USUAL.get(oids.get(symbol, 0))
+    return f"numeric({MOST}, {declared[symbol]})" if symbol in declared else name
+
+
+_USUAL = {
+    16: "boolean",
+    20: "bigint",
+    21: "smallint",
+    23: "integer",
+    25: "text",
+    114: "json",
+    700: "real",
+    701: "double precision",
+    1043: "varchar",
+    1082: "date",
+    1114: "timestamp",
+    1184: "timestamptz",
+    1700: "numeric",
+    2950: "uuid",
+    3802: "jsonb",
+}
