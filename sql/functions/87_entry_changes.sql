@@ -304,6 +304,19 @@ END
 $$;
 COMMENT ON FUNCTION idivm.resume_view(regclass) IS 'ends the pause of a view';
 
+-- The text of a stored plan with the characters beyond ASCII that it is stored without
+-- (orchestrator/runtime/catalog/ascii_json.py). Where the database or
+-- the client has another encoding than UTF-8, a question mark stands for each.
+CREATE OR REPLACE FUNCTION idivm.plan_text(stored text) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT replace(CASE WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() IN ('UTF8', 'SQL_ASCII')
+                       THEN unistr(regexp_replace(replace(plain.text, E'\\', E'\\\\'), '%([0-9a-f]{4})', E'\\\\\\1', 'g'))
+                       ELSE regexp_replace(plain.text, '%[0-9a-f]{4}', '?', 'g') END, E'\x01', '%')
+    FROM (SELECT replace(stored, '%%', E'\x01') AS text) AS plain
+$$;
+COMMENT ON FUNCTION idivm.plan_text(text) IS 'the text of a stored plan as people read it';
+
 -- How a view is maintained, for people: `idivm explain` shows more.
 CREATE OR REPLACE FUNCTION idivm.explain(view regclass) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -323,9 +336,9 @@ BEGIN
     END IF;
     RETURN (
         SELECT concat_ws(
-            E'\n', format('%s: %s, strategy %s', view, v.maintain, v.strategy), v.plan ->> 'algebra',
+            E'\n', format('%s: %s, strategy %s', view, v.maintain, v.strategy), idivm.plan_text(v.plan ->> 'algebra'),
             (SELECT string_agg(format('%s %s: %s', CASE WHEN (r ->> 'taken')::boolean THEN '+' ELSE '-' END,
-                                      r ->> 'strategy', r ->> 'because'), E'\n')
+                                      r ->> 'strategy', idivm.plan_text(r ->> 'because')), E'\n')
              FROM jsonb_array_elements(v.plan -> 'reasons') AS r))
         FROM idivm.views v WHERE v.id = view_id);
 END
