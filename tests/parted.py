@@ -9,9 +9,9 @@ from fractions import Fraction
 import pytest
 from psycopg.sql import SQL, Composable, Identifier
 
-from orchestrator.deltascript import steps
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan, Partition, StateTable
+from orchestrator.deltascript.query import query_text
 from orchestrator.runtime.diagnosis import inspection
 
 
@@ -96,7 +96,7 @@ def require_query(orc, names: Names, state: StateTable) -> None:
     """That a state holds what its query says of the tables and of the other states."""
     columns = SQL(", ").join(Identifier(column.name) for column in state.columns)
     query = SQL("SELECT {} FROM {}").format(columns, names.state(state.role))
-    wanted = SQL("SELECT * FROM ({}) AS q").format(steps.query_text(state.query, names))
+    wanted = SQL("SELECT * FROM ({}) AS q").format(query_text(state.query, names))
     for left, right in ((query, wanted), (wanted, query)):
         more = orc.connection.execute(SQL("{} EXCEPT ALL {}").format(left, right)).fetchall()
         assert more == [], state.role

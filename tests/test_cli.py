@@ -97,7 +97,8 @@ def test_explain(shop):
     assert status == 0
     assert "captured:" in out
     assert "strategy id" in out
-    assert "idivm.recompute_state" in shop("explain", "total", "--script")[1]
+    assert "read Δ⁻" in shop("explain", "total", "--script")[1]
+    assert "idivm.recompute_state(" in shop("explain", "total", "--sql")[1]
     assert "+ id: a change costs" in shop("explain", "total", "--why")[1]
     explained = json.loads(shop("explain", "total", "--json")[1])
     assert explained["strategy"] == "id"

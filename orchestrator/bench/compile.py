@@ -126,7 +126,7 @@ def _compiled(
     taken = []
     for _ in range(repeat):
         taken.append(timed(lambda: require(orchestrator, "chain", query(tables), contender)))
-        script = orchestrator.explain(view).script
+        script = orchestrator.explain(view).sql
         orchestrator.drop_view(view)
     return {
         "tables": tables,

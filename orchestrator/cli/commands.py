@@ -178,12 +178,11 @@ def explain(options: argparse.Namespace) -> int:
     if options.json:
         _print_json(explanation.to_json())
         return 0
-    wanted = [name for name in ("plan", "why", "script") if getattr(options, name)] or [
-        "plan",
-        "why",
-    ]
+    wanted = [name for name in ("plan", "why", "script", "sql") if getattr(options, name)]
+    if options.sql and options.script:
+        wanted.remove("script")
     print(f"{explanation.view}: strategy {explanation.strategy}, {explanation.maintain}")
-    for name in wanted:
+    for name in wanted or ("plan", "why"):
         print(f"\n{getattr(explanation, name)}")
     return 0
 

@@ -82,7 +82,10 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="show the algebra plan, the captured columns and the stored tables",
     )
-    sub.add_argument("--script", action="store_true", help="show the SQL that maintains the view")
+    sub.add_argument(
+        "--script", action="store_true", help="show the steps of a refresh in relational notation"
+    )
+    sub.add_argument("--sql", action="store_true", help="show the SQL that maintains the view")
     sub.add_argument(
         "--why", action="store_true", help="show why this strategy was chosen, with cost estimates"
     )

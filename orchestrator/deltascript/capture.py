@@ -1,4 +1,4 @@
-"""The SQL that captures the changes of one table: source view, log, triggers, net effect.
+"""The SQL that captures the changes of one table: triggers and the functions that they call.
 
 Statement triggers log ordinary writes. They do not fire for what the apply worker of logical replication
 writes, so a row trigger logs the writes of sessions whose `session_replication_role` is `replica`.
@@ -13,14 +13,12 @@ table from being rewritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
-from orchestrator.deltascript.identity import identify_rows
-from orchestrator.deltascript.images import differ
-from orchestrator.deltascript.plan import SourceColumn
+from orchestrator.deltascript.captured import Captured, Layout, first_key, function_body, keys, skip
 from orchestrator.sqltext import fresh_name
 
 SEGMENT_BITS = 32
@@ -28,97 +26,6 @@ SEGMENT_BITS = 32
 
 LOOK_EVERY = 1024
 """Once in so many statements a writer looks whether the log has grown beyond what views may keep."""
-
-
-PLACEHOLDER = "present"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """A table as its triggers know it: its identity, and its columns, dropped ones left out."""
-
-    oid: int
-    columns: tuple[tuple[int, str], ...]
-    partitioned: bool = False
-    """Whether it consists of other tables, its partitions."""
-
-
-@dataclass(frozen=True)
-class Captured:
-    """A source as installed: its id, its table and the names its columns have in the source view."""
-
-    id: int
-    relation: Composable
-    columns: tuple[tuple[SourceColumn, str], ...]
-    placeholder: bool = False
-    """Whether the source view begins with a column that stands for none, as for count(*)."""
-
-    @property
-    def keyed(self) -> bool:
-        """Whether the source has a key."""
-        return any(column.in_key for column, _ in self.columns)
-
-    @property
-    def base(self) -> str:
-        """The name that all objects of the source begin with."""
-        return f"s{self.id}"
-
-    @property
-    def view(self) -> Identifier:
-        """The source view."""
-        return Identifier("idivm_def", self.base)
-
-    @property
-    def image(self) -> Identifier:
-        """The type of an image: a row of the source view without the domains."""
-        return self.log("_image")
-
-    def arguments(self, number: int) -> tuple[str, ...]:
-        """What the C form of capture is told of a table: source, number, the key's columns."""
-        key = (str(column.attnum) for column, _ in self.columns if column.in_key)
-        return (str(self.id), str(number), *key)
-
-    def log(self, suffix: str = "") -> Identifier:
-        """An object in the log schema."""
-        return Identifier("idivm_log", self.base + suffix)
-
-
-def create_source(source: Captured) -> Iterator[Composed]:
-    """The statements that create the source view, the log and the function of net effect."""
-    yield SQL("CREATE VIEW {} AS SELECT {} FROM {} AS t").format(
-        source.view, _view_columns(source), source.relation
-    )
-    for segment in ("_a", "_b"):
-        yield SQL(
-            "CREATE TABLE {} AS SELECT 0::bigint AS seq, '0'::xid8 AS xid, 'T'::\"char\" AS op{} WITH NO DATA"
-        ).format(
-            source.log(segment),
-            _joined(
-                SQL(", NULL::{} AS {}").format(_type(column), Identifier(f"{side}_{column.attnum}"))
-                for side in "on"
-                for column, _ in source.columns
-            ),
-        )
-        yield identify_rows(source.log(segment))
-    yield SQL("CREATE SEQUENCE {}").format(source.log("_seq"))
-    yield from read_side(source)
-
-
-def widen_source(source: Captured, added: Sequence[SourceColumn]) -> Iterator[Composed]:
-    """The statements that add columns to a source that exists; `source` has them already."""
-    yield SQL("CREATE OR REPLACE VIEW {} AS SELECT {} FROM {} AS t").format(
-        source.view, _view_columns(source), source.relation
-    )
-    for segment in ("_a", "_b"):
-        yield SQL("ALTER TABLE {} {}").format(
-            source.log(segment),
-            SQL(", ").join(
-                SQL("ADD COLUMN {} {}").format(Identifier(f"{side}_{column.attnum}"), _type(column))
-                for side in "on"
-                for column in added
-            ),
-        )
-    yield from read_side(source)
 
 
 def capture_member(source: Captured, layout: Layout, number: int) -> Iterator[Composed]:
@@ -206,40 +113,8 @@ def attach_routing(source: Captured, member: Composable, number: int) -> Iterato
     ).format(Identifier(f"idivm_{source.id}_routing"), member, source.log(f"_truncate_{number}"))
 
 
-def function_body(body: Composable) -> Literal:
-    """A function's body as a string constant, so that no name in it can end it."""
-    return Literal("\n" + body.as_string(None) + "\n")
-
-
 def _joined(parts: Iterator[Composed]) -> Composed:
     return SQL("").join(parts)
-
-
-def _type(column: SourceColumn) -> SQL:
-    # PostgreSQL's own format_type wrote it; quoted where it must be.
-    return SQL(column.plain_type)
-
-
-def _view_columns(source: Captured) -> Composable:
-    columns = [
-        SQL("t.{} AS {}").format(Identifier(column.name), Identifier(name))
-        for column, name in source.columns
-    ]
-    return SQL(", ").join(
-        [SQL("true AS {}").format(Identifier(PLACEHOLDER)), *columns][_skip(source) :]
-    )
-
-
-def _image_types(source: Captured) -> Composable:
-    columns = [
-        SQL("s.{0}::{1} AS {0}").format(Identifier(name), _type(column))
-        for column, name in source.columns
-    ]
-    return SQL(", ").join([SQL("s.{}").format(Identifier(PLACEHOLDER)), *columns][_skip(source) :])
-
-
-def _skip(source: Captured) -> int:
-    return 0 if source.placeholder else 1
 
 
 def _log_columns(source: Captured, sides: str) -> Composed:
@@ -288,7 +163,7 @@ def _counted(source: Captured, layout: Layout, given: tuple[SQL, SQL] = _TABLES)
     aliases = SQL(" ({})").format(SQL(", ").join(names)) if names else SQL("")
     values = [SQL("t.{}").format(names[place - 1]) for place in used]
     image = SQL("ROW({})::{}").format(
-        SQL(", ").join([SQL("true"), *values][_skip(source) :]), source.image
+        SQL(", ").join([SQL("true"), *values][skip(source) :]), source.image
     )
     old, new = (
         SQL("(SELECT {} AS {} FROM {} AS t{})").format(image, SQL(side), rows, aliases)
@@ -642,16 +517,16 @@ def _all_pairs(source: Captured, rows: _Rows, segment: Identifier, *, numbered: 
     def images(side: str) -> Composable:
         if not numbered:
             return rows.of(side)
-        keys = SQL(", ").join(
-            SQL("(r.{}).{}").format(SQL(side), Identifier(name)) for _, name in _keys(source)
+        by = SQL(", ").join(
+            SQL("(r.{}).{}").format(SQL(side), Identifier(name)) for _, name in keys(source)
         )
         return SQL("(SELECT r.{}, row_number() OVER (PARTITION BY {}) AS nth FROM {} AS r)").format(
-            SQL(side), keys, rows.of(side)
+            SQL(side), by, rows.of(side)
         )
 
     operation = SQL(
         "CASE WHEN {old} IS NULL THEN 'I' WHEN {new} IS NULL THEN 'D' ELSE 'U' END::\"char\""
-    ).format(old=_first_key(source, SQL("o.old")), new=_first_key(source, SQL("n.new")))
+    ).format(old=first_key(source, SQL("o.old")), new=first_key(source, SQL("n.new")))
     return SQL(
         "{into}        FROM {old} AS o FULL JOIN {new} AS n ON {same}(o.old, n.new){nth}\n"
         "        WHERE {changed}(o.old, n.new)"
@@ -662,150 +537,4 @@ def _all_pairs(source: Captured, rows: _Rows, segment: Identifier, *, numbered: 
         same=source.log("_same"),
         changed=source.log("_changed"),
         nth=SQL(" AND o.nth = n.nth" if numbered else ""),
-    )
-
-
-def _keys(source: Captured) -> list[tuple[SourceColumn, str]]:
-    return [(column, name) for column, name in source.columns if column.in_key]
-
-
-def _first_key(source: Captured, row: Composable) -> Composed:
-    return SQL("({}).{}").format(row, Identifier(_keys(source)[0][1]))
-
-
-def _compare_images(source: Captured) -> Iterator[Composed]:
-    """The functions that tell whether two images have the same key, and whether they differ.
-
-    Both are inlined, so that a join by the first still hashes and merges.
-    """
-    if not source.keyed:
-        return
-    for suffix, condition in (
-        ("_same", SQL(" AND ").join(_same(column, name) for column, name in _keys(source))),
-        ("_changed", _changed(source)),
-    ):
-        yield SQL(
-            "CREATE OR REPLACE FUNCTION {}(o {}, n {}) RETURNS boolean LANGUAGE sql IMMUTABLE\n"
-            "BEGIN ATOMIC SELECT {}; END"
-        ).format(source.log(suffix), source.image, source.image, condition)
-
-
-def _same(column: SourceColumn, name: str) -> Composed:
-    if column.equality:
-        return SQL("(o).{0} = (n).{0}").format(Identifier(name))
-    return SQL("ROW((o).{0}) *= ROW((n).{0})").format(Identifier(name))
-
-
-def _changed(source: Captured) -> Composed:
-    """Whether a pair lacks a side or differs in a used column, to the bit."""
-    sides = (
-        {
-            column: SQL("({}).{}").format(SQL(row), Identifier(name))
-            for column, name in source.columns
-        }
-        for row in "on"
-    )
-    old, new = (side.__getitem__ for side in sides)
-    # Of a pair with the same key, what a key says is the same if it is so to the bit.
-    asked = [
-        column for column, _ in source.columns if not (column.in_key and column.equality == "exact")
-    ]
-    return SQL(" OR ").join(
-        [
-            *(SQL("{} IS NULL").format(_first_key(source, SQL(row))) for row in ("o", "n")),
-            *differ(asked, old, new),
-        ]
-    )
-
-
-def read_side(source: Captured) -> Iterator[Composed]:
-    """The statements that create or replace images and what reads them: comparison, net effect.
-
-    Images are without domains, as the log is: PostgreSQL refuses a new constraint to a domain while
-    a function takes rows that hold it, and an image may be older than the constraint.
-    """
-    yield SQL("CREATE OR REPLACE VIEW {} AS SELECT {} FROM {} AS s").format(
-        source.image, _image_types(source), source.view
-    )
-    yield from _compare_images(source)
-    yield SQL("CREATE OR REPLACE VIEW {} AS SELECT * FROM {} UNION ALL SELECT * FROM {}").format(
-        source.log(), source.log("_a"), source.log("_b")
-    )
-    yield SQL("SELECT idivm.create_pending({})").format(Literal(source.id))
-    images = {
-        side: SQL("ROW({})::{}").format(
-            SQL(", ").join(
-                [
-                    SQL("true"),
-                    *(
-                        SQL("c.{}").format(Identifier(f"{side}_{column.attnum}"))
-                        for column, _ in source.columns
-                    ),
-                ][_skip(source) :]
-            ),
-            source.image,
-        )
-        for side in "on"
-    }
-    pending = SQL(
-        "SELECT c.op, CASE WHEN c.op IN ('D', 'U') THEN {old} END AS old,"
-        " CASE WHEN c.op IN ('I', 'U') THEN {new} END AS new{group}\n"
-        "        FROM {log} AS c WHERE idivm.is_pending(c.xid, c.seq, since, {id}) AND c.op <> 'T'"
-    )
-    group: Composable
-    if source.keyed:
-        keys = SQL(", ").join(
-            SQL("coalesce(c.{}, c.{})").format(
-                Identifier(f"n_{column.attnum}"), Identifier(f"o_{column.attnum}")
-            )
-            for column, _ in source.columns
-            if column.in_key
-        )
-        group = SQL(
-            ", dense_rank() OVER (ORDER BY {keys}) AS key, count(*) OVER (PARTITION BY {keys}) AS times"
-        ).format(keys=keys)
-        body = SQL(
-            "WITH pending AS (\n        {pending}\n    )\n"
-            "    -- A key with one change has it as its net effect.\n"
-            "    SELECT p.old, p.new, 1::bigint FROM pending AS p WHERE p.times = 1\n"
-            "    UNION ALL\n"
-            "    -- With more, the images between the first and the last cancel, whatever the order\n"
-            "    -- in which the triggers of nested statements wrote them.\n"
-            "    SELECT (array_agg(image.old) FILTER (WHERE image.net < 0))[1],\n"
-            "           (array_agg(image.new) FILTER (WHERE image.net > 0))[1], 1::bigint\n"
-            "    FROM (\n"
-            "        SELECT p.key, (array_agg(i.image) FILTER (WHERE i.sign < 0))[1] AS old,\n"
-            "               (array_agg(i.image) FILTER (WHERE i.sign > 0))[1] AS new, sum(i.sign) AS net\n"
-            "        FROM pending AS p CROSS JOIN LATERAL (VALUES (-1, p.old), (1, p.new)) AS i (sign, image)\n"
-            "        WHERE p.times > 1 AND (i.sign < 0 AND p.op <> 'I' OR i.sign > 0 AND p.op <> 'D')\n"
-            "        GROUP BY p.key, i.image::text HAVING sum(i.sign) <> 0\n"
-            "    ) AS image GROUP BY image.key"
-        )
-    else:
-        group = SQL("")
-        body = SQL(
-            "-- Without a key a row is its content: equal images cancel, the rest has a multiplicity.\n"
-            "    SELECT CASE WHEN sum(i.sign) < 0 THEN (array_agg(i.image))[1] END,\n"
-            "           CASE WHEN sum(i.sign) > 0 THEN (array_agg(i.image))[1] END, abs(sum(i.sign))\n"
-            "    FROM (\n        {pending}\n    ) AS p\n"
-            "    CROSS JOIN LATERAL (VALUES (-1, p.old), (1, p.new)) AS i (sign, image)\n"
-            "    WHERE i.sign < 0 AND p.op = 'D' OR i.sign > 0 AND p.op = 'I'\n"
-            "    GROUP BY i.image::text HAVING sum(i.sign) <> 0"
-        )
-    yield SQL(
-        "CREATE OR REPLACE FUNCTION {}(since idivm.watermark) RETURNS TABLE (old {}, new {}, times bigint)\n"
-        "LANGUAGE sql STABLE\nBEGIN ATOMIC\n    {};\nEND"
-    ).format(
-        source.log("_net"),
-        source.image,
-        source.image,
-        body.format(
-            pending=pending.format(
-                old=images["o"],
-                new=images["n"],
-                group=group,
-                log=source.log(),
-                id=Literal(source.id),
-            )
-        ),
     )

@@ -7,8 +7,6 @@ from typing import Final
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
-from orchestrator.deltascript import changes, steps
-from orchestrator.deltascript.capture import function_body
 from orchestrator.deltascript.identity import add_key, identify_rows
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
@@ -16,13 +14,13 @@ from orchestrator.deltascript.plan import (
     BagTable,
     MaintenancePlan,
     ReadChanges,
-    ReplaceContent,
     Shape,
     State,
     StateTable,
     StateView,
-    Step,
 )
+from orchestrator.deltascript.query import query_text
+from orchestrator.deltascript.reading import fields
 
 SEARCH_PATH: Final = "pg_catalog, pg_temp"
 """Where a refresh looks for names: what prints names, as regclass does, prints them with schemas."""
@@ -34,7 +32,7 @@ def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> 
     for step in plan.script:
         if isinstance(step, ReadChanges) and step.classes:
             yield SQL("CREATE TABLE {} AS SELECT {} WITH NO DATA").format(
-                names.state(step.shape), changes.fields(step, names)
+                names.state(step.shape), fields(step, names)
             )
     for state in plan.states:
         if isinstance(state, StateView):
@@ -65,7 +63,7 @@ def create_state_view(state: StateView, names: Names, relation: Composable) -> C
     ]
     columns += [SQL("q.{}").format(Identifier(name)) for name in state.keys]
     return SQL("CREATE OR REPLACE VIEW {} AS SELECT {} FROM (\n{}\n) AS q").format(
-        relation, SQL(", ").join(columns), steps.query_text(state.query, names)
+        relation, SQL(", ").join(columns), query_text(state.query, names)
     )
 
 
@@ -163,8 +161,8 @@ def _defining(
             row, nth, names.definition
         )
     if isinstance(state, Shape):
-        return steps.query_text(state.query, names, shapes)
-    return steps.query_text(state.query, names)
+        return query_text(state.query, names, shapes)
+    return query_text(state.query, names)
 
 
 def index_states(plan: MaintenancePlan, names: Names, content: bool = True) -> Iterator[Composed]:
@@ -177,37 +175,9 @@ def index_states(plan: MaintenancePlan, names: Names, content: bool = True) -> I
             if state.identity is not None:
                 yield add_key(names.state(state.role), state.identity.row, state.identity.nth)
         elif isinstance(state, StateTable):
-            yield from steps.index_state(state, names)
+            yield from _index_state(state, names)
             if _changes_in_place(plan, state):
                 yield _filled(state, names, FILLED_LATER)
-
-
-def create_program(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
-    """The statements that make the refresh function, in place of one that is there.
-
-    It is the Δ-script as plpgsql, run with the settings of the view's creator. It tells how many
-    rows it changed; of which kind what it found was, or NULL if there was nothing to do; and the
-    transaction's own statements that it consumed.
-    """
-    yield SQL("SELECT idivm.replace_program({})").format(Literal(names.id))
-    settings = SQL("").join(
-        SQL("SET {} = {}\n").format(Identifier(name), Literal(value))
-        for name, value in plan.settings
-    )
-    yield SQL(
-        "CREATE FUNCTION {}(since idivm.watermark, rebuild boolean,\n"
-        '    OUT changed bigint, OUT kind "char", OUT marks jsonb)\n'
-        "LANGUAGE plpgsql SECURITY DEFINER\nSET search_path = {}\n"
-        # Where a policy would hide rows from the owner, what is stored would be right for nobody.
-        "SET row_security = off\n"
-        "{}{}AS {}"
-    ).format(
-        names.refresh,
-        SQL(SEARCH_PATH),
-        steps.plan_mode(plan, names),
-        settings,
-        function_body(_program(plan, names)),
-    )
 
 
 def create_relation(
@@ -252,54 +222,20 @@ def show(
     )
 
 
-def _program(plan: MaintenancePlan, names: Names) -> Composed:
-    return SQL(
-        "#variable_conflict use_column\n"
-        "-- Keeps {} equal to the rows of {}; strategy {}.\n"
-        "<<{}>>\nDECLARE\n    applied bigint;\n"
-        "    accesses double precision := 0;\n    begun timestamptz := clock_timestamp();\n"
-        "{}BEGIN\n    changed := 0;\n{}END"
-    ).format(
-        _in_a_comment(names.state(plan.content)),
-        _in_a_comment(names.definition),
-        SQL(plan.strategy),
-        Identifier(names.program),
-        steps.declarations(plan, names),
-        SQL("").join(_steps(plan, names)),
-    )
+def _index_state(state: StateTable, names: Names) -> Iterator[Composed]:
+    """A unique index on the key, and one for every other way in which the script looks for rows."""
+    table = names.state(state.role)
+    if state.key and not state.nullable:
+        yield add_key(table, *state.key)
+    elif state.key:
+        yield SQL("CREATE UNIQUE INDEX ON {} ({}) NULLS NOT DISTINCT").format(
+            table, _listed(state.key)
+        )
+    else:
+        yield SQL("CREATE UNIQUE INDEX ON {} ((true))").format(table)
+    for columns in state.probes:
+        yield SQL("CREATE INDEX ON {} ({})").format(table, _listed(columns))
 
 
-def _in_a_comment(name: Composable) -> SQL:
-    """A name for people; no part of it may end the line."""
-    return SQL(" ".join(name.as_string(None).split()))
-
-
-def _steps(plan: MaintenancePlan, names: Names) -> Iterator[Composable]:
-    yield steps.read_changes(plan, names)
-    own = (_step(plan, names, step) for step in plan.script if not isinstance(step, ReadChanges))
-    attempt = [steps.rebuild(plan, names), *own, steps.note_cost(plan, names)]
-    yield steps.in_attempts(plan, SQL("").join(attempt))
-
-
-def _step(plan: MaintenancePlan, names: Names, step: Step) -> Composed:
-    if isinstance(step, ReplaceContent):
-        state = plan.state(step.state)
-        assert isinstance(state, BagTable)
-        return _replace_content(state, names)
-    return steps.step_text(plan, names, step)
-
-
-def _replace_content(state: BagTable, names: Names) -> Composed:
-    """Return the statement that applies the difference between the definition and the content."""
-    identity = state.identity
-    return SQL(
-        "    SELECT idivm.recompute_bag({}::regclass, {}::regclass, {}, {}, {}) INTO applied;\n"
-        "    changed := changed + applied;\n"
-    ).format(
-        Literal(names.state(state.role).as_string(None)),
-        Literal(names.definition.as_string(None)),
-        Literal(identity.row if identity else None),
-        Literal(identity.nth if identity else None),
-        # After a rebuild is asked for, the key that made rows distinct may be gone.
-        SQL("NOT rebuild" if identity and identity.distinct else "false"),
-    )
+def _listed(columns: Iterable[str]) -> Composed:
+    return SQL(", ").join(map(Identifier, columns))

@@ -10,6 +10,16 @@ from psycopg.sql import Identifier
 from orchestrator.sqltext import checksum, fitted_name
 
 
+def changed_column(side: str, number: int, column: str) -> str:
+    """Return what a column of a source is called in the view of its logged changes.
+
+    >>> changed_column("old", 2, "price"), changed_column("new", 7, "x" * 63)
+    ('old_price', 'new_7')
+    """
+    called = f"{side}_{column}"
+    return called if len(called.encode()) < 64 else f"{side}_{number}"
+
+
 @dataclass(frozen=True)
 class SourceNames:
     """A captured source as installed: its id, and its columns' names in the source view by number."""
@@ -18,6 +28,14 @@ class SourceNames:
     columns: Mapping[int, str]
     key: tuple[int, ...] = ()
     """The numbers of the columns that tell its rows apart; none where only their content does."""
+
+    def changed(self, side: str, number: int) -> str:
+        """Return what a column is called in the view of the logged changes."""
+        return changed_column(side, number, self.columns[number])
+
+    def log(self, suffix: str = "") -> Identifier:
+        """Return the name of an object that belongs to the log."""
+        return Identifier("idivm_log", f"s{self.id}{suffix}")
 
 
 @dataclass(frozen=True)

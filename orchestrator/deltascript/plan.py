@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from enum import Enum
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -208,8 +209,33 @@ class ReplaceContent:
 
     state: str
 
+    notation: str = "replace the content by the result of the query: only differences are written"
+    """The step in one line."""
 
-Kind: TypeAlias = Literal["minus", "update", "plus"]
+
+class ChangeKind(str, Enum):
+    """What happened to a row: a word in plans, in the names of variables, in stored JSON and in SQL.
+
+    >>> f"rows to {ChangeKind.DELETE} are parts_{ChangeKind.DELETE.done}"
+    'rows to delete are parts_deleted'
+    """
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+
+    __str__ = str.__str__
+
+    @property
+    def done(self) -> str:
+        """The participle, for rows to which it happened."""
+        return f"{self.value.removesuffix('e')}ed"
+
+    @classmethod
+    def _missing_(cls, value: object) -> ChangeKind | None:
+        # Plans of views that were installed earlier.
+        return {"plus": cls.INSERT, "minus": cls.DELETE}.get(str(value))
+
 
 Nulls: TypeAlias = Literal["none", "some", "all"]
 
@@ -222,7 +248,7 @@ class ChangeClass:
     """
 
     variable: str
-    kind: Kind
+    kind: ChangeKind
     touched: frozenset[int]
     where: Query | None = None
     """A condition on the fields of the diff that all rows satisfy which matter to the view."""
@@ -241,6 +267,8 @@ class ReadChanges:
     fields: tuple[tuple[int, str], ...]
     """Column numbers, and what they are called behind `old_` and `new_`."""
     classes: tuple[ChangeClass, ...]
+    notation: str = ""
+    """The step in one line, in relational notation."""
 
 
 @dataclass(frozen=True)
@@ -260,13 +288,15 @@ class Assign:
     """Up to how many rows it is held, if that is less than others are."""
     lookups: tuple[tuple[str, float], ...] = ()
     """Variables, and the accesses that the query is expected to take for each of their rows, if many."""
+    notation: str = ""
+    """The step in one line, in relational notation."""
 
 
 @dataclass(frozen=True)
 class Apply:
     """Apply a diff to a state, and keep what changed in a variable if something reads it."""
 
-    kind: Literal["delete", "update", "insert", "merge"]
+    kind: ChangeKind | Literal["merge"]
     """A merge inserts the rows whose keys are not there and updates the others."""
     state: str
     query: Query
@@ -287,6 +317,8 @@ class Apply:
     """Columns that an update changes, and what holds their stored values in the diff."""
     counted: str | None = None
     """Of a merge that adds: the column that counts what a row stands for. At 0 the row goes."""
+    notation: str = ""
+    """The step in one line, in relational notation."""
 
 
 @dataclass(frozen=True)
@@ -340,7 +372,7 @@ class Cost:
     source: str
     variable: str
     """The variable that holds such changes."""
-    kind: Kind
+    kind: ChangeKind
     columns: tuple[str, ...]
     """Those that an update touches."""
     accesses: float
@@ -366,12 +398,13 @@ class Cost:
     def of_json(value: Mapping[str, Any]) -> Cost:
         """Return the cost that a plan in the catalog has.
 
-        >>> cost = Cost("t", "v", "update", ("a",), 1.0, 1.0, 1.0, 1.0, 0.0, ((7, (1,), 9.0),))
+        >>> cost = Cost("t", "v", ChangeKind.UPDATE, ("a",), 1.0, 1.0, 1.0, 1.0, 0.0, ((7, (1,), 9.0),))
         >>> Cost.of_json(_plain(cost)) == cost
         True
         """
         scans = tuple((t, tuple(columns), each) for t, columns, each in value.get("scans", ()))
-        return Cost(**{**value, "columns": tuple(value["columns"]), "scans": scans})
+        kind, columns = ChangeKind(value["kind"]), tuple(value["columns"])
+        return Cost(**{**value, "kind": kind, "columns": columns, "scans": scans})
 
 
 @dataclass(frozen=True)
@@ -549,8 +582,8 @@ class Statistics:
     rows: float
     distinct: Mapping[int, float] = field(default_factory=dict)
     """Numbers of values, by column."""
-    changes: Mapping[str, float] = field(default_factory=dict)
-    """Rows changed so far, by the kind of a diff."""
+    changes: Mapping[ChangeKind, float] = field(default_factory=dict)
+    """Rows changed so far, by kind."""
     indexed: frozenset[int] = frozenset()
     """Columns with which an index begins."""
     common: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
@@ -564,18 +597,20 @@ class Statistics:
         """From the form that a plan has in the catalog.
 
         >>> keys = (((2,), 7, (1,)),)
-        >>> known = Statistics(3.0, {1: 2.0}, {"plus": 1.0}, frozenset({1}), {1: {"-5": 0.5}}, keys)
+        >>> changes = {ChangeKind.INSERT: 1.0}
+        >>> known = Statistics(3.0, {1: 2.0}, changes, frozenset({1}), {1: {"-5": 0.5}}, keys)
         >>> Statistics.of_json(_plain(known)) == known
         True
         """
         distinct = {int(number): values for number, values in value["distinct"].items()}
         common = {int(number): shares for number, shares in value.get("common", {}).items()}
+        changes = {ChangeKind(kind): rows for kind, rows in value["changes"].items()}
         indexed = frozenset(value["indexed"])
         foreign_keys = tuple(
             (tuple(columns), target, tuple(referred))
             for columns, target, referred in value.get("foreign_keys", ())
         )
-        return Statistics(value["rows"], distinct, value["changes"], indexed, common, foreign_keys)
+        return Statistics(value["rows"], distinct, changes, indexed, common, foreign_keys)
 
 
 @dataclass(frozen=True)
@@ -677,7 +712,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Query):
         return str(value)
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {_plain(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, Enum):
+        return value.value
     if isinstance(value, frozenset):
         return sorted(value)
     if isinstance(value, tuple | list):

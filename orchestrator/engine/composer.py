@@ -26,11 +26,13 @@ from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.rendering import Renderer
 from orchestrator.algebra.scalar import Scalar
 from orchestrator.algebra.unsupported import NotModelledError
+from orchestrator.deltascript import notation
 from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.deltascript.plan import (
+    Apply,
     Assign,
     ChangeClass,
-    Kind,
+    ChangeKind,
     Query,
     Shape,
     Source,
@@ -62,10 +64,19 @@ JoinRule: TypeAlias = "Callable[[Operator, Composer], Bag | None]"
 class Changes:
     """The variables that hold the changes of a stored state, and their row type."""
 
-    minus: str
-    update: str
-    plus: str
+    deleted: str
+    updated: str
+    inserted: str
     shape: str
+
+    @property
+    def variables(self) -> tuple[str, str, str]:
+        """All of them, in the order in which diffs are applied."""
+        return self.deleted, self.updated, self.inserted
+
+    def of(self, kind: ChangeKind) -> str:
+        """Return the variable of a kind of change."""
+        return str(getattr(self, kind.done))
 
 
 class Composer:
@@ -106,12 +117,12 @@ class Composer:
         """All variables of the program, and the roles of their row types."""
         self.changes: dict[str, Changes] = {}
         """Of the states that something reads, by their roles."""
-        self.classes: dict[tuple[int, Kind, frozenset[int]], ChangeClass] = {}
+        self.classes: dict[tuple[int, ChangeKind, frozenset[int]], ChangeClass] = {}
         """What the program reads of its sources' changes."""
         self.relevant: Mapping[Operator, Scalar] = {}
         """Scans, and what their rows must satisfy to matter."""
         self.conditions: dict[
-            tuple[int, Kind, frozenset[int]], list[tuple[Scalar, Scan] | None]
+            tuple[int, ChangeKind, frozenset[int]], list[tuple[Scalar, Scan] | None]
         ] = {}
         """For every class, the conditions under which a leaf that reads it asks for a change."""
         self.visible: tuple[tuple[str, Column], ...] = ()
@@ -241,7 +252,21 @@ class Composer:
     def add(self, plan: Operator, step: Step) -> None:
         """Adds a step, which runs the query of a plan."""
         self.plans[len(self.steps)], self.loops[len(self.steps)] = plan, loops(plan)
+        if isinstance(step, Assign):
+            step = replace(step, notation=notation.computing(step, plan, self._diffs()))
+        elif isinstance(step, Apply):
+            step = replace(step, notation=notation.applying(step, plan, self._diffs()))
         self.steps.append(step)
+
+    def _diffs(self) -> dict[str, str]:
+        """Return how the diffs that variables hold are written."""
+        written = {
+            change.variable: notation.of_class(self.sources[oid], change)
+            for (oid, _, _), change in self.classes.items()
+        }
+        for role, held in self.changes.items():
+            written |= {held.of(kind): notation.sign(kind, role) for kind in ChangeKind}
+        return written
 
     def held(self, wanted: str, bag: Bag) -> Bag:
         """A bag computed once, into a variable."""

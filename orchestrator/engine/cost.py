@@ -32,6 +32,7 @@ from orchestrator.deltascript.plan import (
     Apply,
     Assign,
     ChangeClass,
+    ChangeKind,
     Cost,
     Source,
     Statistics,
@@ -81,7 +82,7 @@ def costs(composer: Composer, statistics: Mapping[int, Statistics]) -> tuple[Cos
     model = Model(composer, statistics)
     found = []
     for (oid, _, _), one in composer.classes.items():
-        model.replaced = None if one.kind == "update" else oid
+        model.replaced = None if one.kind is ChangeKind.UPDATE else oid
         run = model.run({one.variable: 1.0})
         found.append(_cost(composer.sources[oid], one, run))
     return tuple(found)
@@ -163,11 +164,11 @@ class Model:
                 run.computed = max(run.computed, rows)
                 continue
             found = rows
-            if step.kind != "insert":
+            if step.kind is not ChangeKind.INSERT:
                 found = rows * self._matched(step)
             run.applying += rows + found
             run.changed[step.state] = max(run.changed[step.state], found)
-            if step.kind == "insert":
+            if step.kind is ChangeKind.INSERT:
                 run.inserted[step.state] += found
             if step.collect:
                 run.held[step.collect] = run.held.get(step.collect, 0.0) + found

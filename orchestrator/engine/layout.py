@@ -13,7 +13,7 @@ from dataclasses import replace
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.deltascript.leaves import StateScan
-from orchestrator.deltascript.plan import Apply, Probe, StateTable, Step
+from orchestrator.deltascript.plan import Apply, ChangeKind, Probe, StateTable, Step
 from orchestrator.engine.access import Lookup
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.cost import Model
@@ -40,8 +40,8 @@ def laid_out(
     for step in script:
         if isinstance(step, Apply) and step.state == state.role and step.keys:
             by = tuple(name for name, _, _ in step.keys)
-            ways.append((step.kind == "update", by))
-            if step.kind == "update":
+            ways.append((step.kind is ChangeKind.UPDATE, by))
+            if step.kind is ChangeKind.UPDATE:
                 in_place.add(by)
     total = model.rows(scan)
     found = [

@@ -24,11 +24,12 @@ from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, disjunction
 from orchestrator.algebra.traversal import walk
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import DiffScan, StateScan, called
+from orchestrator.deltascript.notation import reading
 from orchestrator.deltascript.plan import (
     Apply,
     Assign,
     ChangeClass,
-    Kind,
+    ChangeKind,
     Query,
     ReadChanges,
     Source,
@@ -47,8 +48,8 @@ class _Changes:
     fields: dict[Column, str]
     """The leaf's columns, and what they are called behind `old_` or `new_`."""
     ids: tuple[Column, ...]
-    minus: str
-    plus: str
+    deleted: str
+    inserted: str
     updates: tuple[tuple[str, frozenset[Column]], ...]
     """With the columns that an update of the variable touches."""
     composer: Composer
@@ -63,8 +64,8 @@ class _Changes:
 
     def diffs(self) -> Iterator[Diff]:
         """As facts about the leaf's rows."""
-        yield Delete(self.side(self.minus, "old", self.ids), self.ids)
-        yield Insert(self.side(self.plus, "new", self.fields))
+        yield Delete(self.side(self.deleted, "old", self.ids), self.ids)
+        yield Insert(self.side(self.inserted, "new", self.fields))
         rest = [column for column in self.fields if column not in self.ids]
         for variable, touched in self.updates:
             before = {column: self.composer.fresh(column) for column in rest}
@@ -78,12 +79,12 @@ class _Changes:
         for variable, _ in self.updates:
             yield -1, self.side(variable, "old", self.fields)
             yield 1, self.side(variable, "new", self.fields)
-        yield from self.gone_and_come()
+        yield from self.deleted_and_inserted()
 
-    def gone_and_come(self) -> Iterator[Part]:
+    def deleted_and_inserted(self) -> Iterator[Part]:
         """What is no update, as a bag."""
-        yield -1, self.side(self.minus, "old", self.fields)
-        yield 1, self.side(self.plus, "new", self.fields)
+        yield -1, self.side(self.deleted, "old", self.fields)
+        yield 1, self.side(self.inserted, "new", self.fields)
 
 
 def diffs_of(
@@ -119,7 +120,7 @@ def changes_apart(scan: Scan, composer: Composer) -> ChangesApart:
     changes = _of_table(scan, (), composer)
     return ChangesApart(
         composer.union(scan.columns, list(changes.parts())),
-        composer.union(scan.columns, list(changes.gone_and_come())),
+        composer.union(scan.columns, list(changes.deleted_and_inserted())),
         tuple(one for one in changes.diffs() if isinstance(one, Update)),
     )
 
@@ -141,13 +142,13 @@ def sides(scan: Scan, composer: Composer) -> Sides | None:
         return None
     updates = [variable for variable, _ in changes.updates]
     gone: list[Part] = [
-        (-1, changes.side(v, "old", changes.fields)) for v in (*updates, changes.minus)
+        (-1, changes.side(v, "old", changes.fields)) for v in (*updates, changes.deleted)
     ]
     come: list[Part] = [
-        (1, changes.side(v, "new", changes.fields)) for v in (*updates, changes.plus)
+        (1, changes.side(v, "new", changes.fields)) for v in (*updates, changes.inserted)
     ]
     kept: Operator = scan
-    for variable in (*updates, changes.plus):
+    for variable in (*updates, changes.inserted):
         fresh = [(column, composer.fresh(column)) for column in changes.ids]
         outputs = [(new, f"new_{changes.fields[column]}") for column, new in fresh]
         is_changed = same([(new, column) for column, new in fresh], frozenset(changes.ids))
@@ -190,9 +191,10 @@ def reads(composer: Composer) -> Iterator[ReadChanges]:
             if attnum in compared or asked & {f"old_{name}", f"new_{name}"}
         )
         if found:
-            yield ReadChanges(source, shape, fields, tuple(found))
+            yield ReadChanges(source, shape, fields, tuple(found), reading(source, found))
     for oid in sorted(composer.static):
-        yield ReadChanges(composer.sources[oid], "", (), ())
+        source = composer.sources[oid]
+        yield ReadChanges(source, "", (), (), reading(source, ()))
 
 
 def relevant(plan: Operator) -> dict[Operator, Scalar]:
@@ -236,7 +238,7 @@ def _where(source: Source, one: ChangeClass, composer: Composer) -> Query | None
 
         return exp.Paren(this=condition.tree.transform(field))
 
-    sides = {"minus": ["old"], "plus": ["new"], "update": ["old", "new"]}[one.kind]
+    sides = {ChangeKind.DELETE: ["old"], ChangeKind.INSERT: ["new"]}.get(one.kind, ["old", "new"])
     trees = [
         at(side, *found) for found in dict.fromkeys(filter(None, conditions)) for side in sides
     ]
@@ -270,8 +272,10 @@ def _changes(
             return None
         held = composer.changes[leaf.role]
         rest = frozenset(leaf.columns) - frozenset(leaf.ids)
-        updates = ((held.update, rest),) if rest else ()
-        return _Changes(dict(leaf.outputs), leaf.ids, held.minus, held.plus, updates, composer)
+        updates = ((held.updated, rest),) if rest else ()
+        return _Changes(
+            dict(leaf.outputs), leaf.ids, held.deleted, held.inserted, updates, composer
+        )
     constant(leaf)
     return None
 
@@ -287,7 +291,7 @@ def _of_table(scan: Scan, conditional: Sequence[frozenset[Column]], composer: Co
 
     condition = composer.relevant.get(scan)
 
-    def variable(kind: Kind, touched: frozenset[Column] = frozenset()) -> str:
+    def variable(kind: ChangeKind, touched: frozenset[Column] = frozenset()) -> str:
         numbers = frozenset(columns[column].attnum for column in touched)
         conditions = composer.conditions.setdefault((source.oid, kind, numbers), [])
         conditions.append((condition, scan) if condition else None)
@@ -296,9 +300,9 @@ def _of_table(scan: Scan, conditional: Sequence[frozenset[Column]], composer: Co
     return _Changes(
         {column: names[one.attnum] for column, one in columns.items()},
         ids,
-        variable("minus"),
-        variable("plus"),
-        tuple((variable("update", touched), touched) for touched in sets if touched),
+        variable(ChangeKind.DELETE),
+        variable(ChangeKind.INSERT),
+        tuple((variable(ChangeKind.UPDATE, touched), touched) for touched in sets if touched),
         composer,
     )
 
@@ -324,11 +328,13 @@ def _captured(scan: Scan, composer: Composer) -> tuple[Source, dict[Column, Sour
     return source, columns
 
 
-def _class(source: Source, kind: Kind, touched: frozenset[int], composer: Composer) -> ChangeClass:
+def _class(
+    source: Source, kind: ChangeKind, touched: frozenset[int], composer: Composer
+) -> ChangeClass:
     place = (source.oid, kind, touched)
     if place not in composer.classes:
         rest = [column for column in source.columns if not column.in_key]
-        name = [source.name, {"minus": "gone", "plus": "come", "update": "changed"}[kind]]
+        name = [source.name, kind.done]
         if len(touched) < len(rest):
             name += [column.name for column in rest if column.attnum in touched][:3]
         composer.classes[place] = ChangeClass(composer.name("_".join(name)), kind, touched)

@@ -31,14 +31,14 @@ from orchestrator.algebra.predicates import equal_columns
 from orchestrator.algebra.scalar import FALSE, Scalar, conjunction, filled
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.leaves import DiffScan
-from orchestrator.deltascript.plan import Kind
+from orchestrator.deltascript.plan import ChangeKind
 
 
 @dataclass(frozen=True)
 class Held:
     """What a variable holds: changes of a table's rows, which are told apart by a key."""
 
-    kind: Kind
+    kind: ChangeKind
     table: int
     key: frozenset[int]
     fields: Mapping[int, str]
@@ -56,7 +56,7 @@ class Meeting:
     @property
     def is_gone(self) -> bool:
         """Whether the rows of the diff are no longer in the table."""
-        return self.held.kind == "minus"
+        return self.held.kind is ChangeKind.DELETE
 
     def wide(self) -> tuple[DiffScan, dict[Column, Scalar]]:
         """The diff with the table's columns after the change, and what stands for these."""
@@ -78,9 +78,9 @@ class Meeting:
 def join_with_table(product: Flat, meeting: Meeting) -> Flat:
     """Δ+ ⋈ R → Δ+ and Δu ⋈ R → Δu, whatever else they are joined with.
 
-    >>> flat = join_with_table(*_example("plus", joined=True))
+    >>> flat = join_with_table(*_example(ChangeKind.INSERT, joined=True))
     >>> [one.label for one in flat.atoms], flat.conditions, list(flat.items.values())
-    (['diff parts_come'], (Scalar(price > 5),), [Scalar(price)])
+    (['diff parts_inserted'], (Scalar(price > 5),), [Scalar(price)])
     """
     diff, instead = meeting.wide()
     key = _keys(meeting, diff)
@@ -97,7 +97,7 @@ def join_with_table(product: Flat, meeting: Meeting) -> Flat:
 def join_after_deletion(product: Flat) -> Flat:
     """Δ- ⋈ R → ∅.
 
-    >>> product, meeting = _example("minus", joined=True)
+    >>> product, meeting = _example(ChangeKind.DELETE, joined=True)
     >>> join_after_deletion(product).conditions
     (Scalar(FALSE),)
     """
@@ -107,7 +107,7 @@ def join_after_deletion(product: Flat) -> Flat:
 def semijoin_with_table(left: Flat, meeting: Meeting, condition: Scalar) -> Flat:
     """Δ+ ⋉ σφ(R) → σφ(Δ+) and Δu ⋉ σφ(R) → σφ(Δu), with φ over what the diff has afterwards.
 
-    >>> left, meeting = _example("update")
+    >>> left, meeting = _example(ChangeKind.UPDATE)
     >>> semijoin_with_table(left, meeting, Scalar.read("(pid = id) AND (price > 5)", [PID, PRICE, _ID])).conditions
     (Scalar(price > 5),)
     """
@@ -119,11 +119,11 @@ def semijoin_with_table(left: Flat, meeting: Meeting, condition: Scalar) -> Flat
 def semijoin_with_diff(left: Flat, meeting: Meeting, condition: Scalar) -> Flat:
     """R ⋉ σφ(Δ+) → σφ(Δ+) and R ⋉ σφ(Δu) → σφ(Δu), shown as rows of R: a key is in a diff once.
 
-    >>> _, meeting = _example("plus")
+    >>> _, meeting = _example(ChangeKind.INSERT)
     >>> left = Flat((meeting.rows,), (), {PRICE: Scalar.column(PRICE)})
     >>> flat = semijoin_with_diff(left, meeting, Scalar.read("pid = id", [PID, _ID]))
     >>> [one.label for one in flat.atoms], flat.conditions
-    (['diff parts_come'], ())
+    (['diff parts_inserted'], ())
     """
     both = Flat((*left.atoms, meeting.diff), (*left.conditions, *condition.conjuncts), left.items)
     return join_with_table(both, meeting)
@@ -132,7 +132,7 @@ def semijoin_with_diff(left: Flat, meeting: Meeting, condition: Scalar) -> Flat:
 def antisemijoin_with_table(left: Flat, meeting: Meeting, condition: Scalar) -> Flat:
     """Δ+ ▷ σφ(R) → σ¬φ(Δ+) and Δu ▷ σφ(R) → σ¬φ(Δu), with φ over what the diff has afterwards.
 
-    >>> left, meeting = _example("plus")
+    >>> left, meeting = _example(ChangeKind.INSERT)
     >>> antisemijoin_with_table(left, meeting, Scalar.read("(pid = id) AND (price > 5)", [PID, PRICE, _ID])).conditions
     (Scalar(((price > 5)) IS NOT TRUE),)
     """
@@ -299,11 +299,11 @@ def _shared(atoms: Iterable[Operator]) -> bool:
 _ID = Column("id", "integer", "integer_ops", exact=True)
 
 
-def _example(kind: Kind, joined: bool = False) -> tuple[Flat, Meeting]:
+def _example(kind: ChangeKind, joined: bool = False) -> tuple[Flat, Meeting]:
     """For the rules' examples: a diff of `parts`, alone or joined with the table."""
     held = Held(kind, PARTS.table.oid, frozenset({1}), {1: "pid", 2: "price"})
-    name = {"plus": "parts_come", "minus": "parts_gone", "update": "parts_changed"}[kind]
-    diff = DiffScan(name, "d", ((_ID, "old_pid" if kind == "minus" else "new_pid"),))
+    name = "old_pid" if kind is ChangeKind.DELETE else "new_pid"
+    diff = DiffScan(f"parts_{kind.done}", "d", ((_ID, name),))
     texts = ["pid = id", "price > 5"] if joined else []
     return (
         Flat(

@@ -46,13 +46,13 @@ def in_steps(plan: Operator, fanout: Fanout, hold: Hold) -> Operator:
 
     >>> from orchestrator.algebra.examples import PARTS, PID, PRICE, running_example
     >>> from orchestrator.algebra.traversal import rewrite
-    >>> diff = DiffScan("parts_come", "d", ((PID, "new_pid"), (PRICE, "new_price")))
+    >>> diff = DiffScan("parts_inserted", "d", ((PID, "new_pid"), (PRICE, "new_price")))
     >>> plan = rewrite(running_example().root, lambda one: diff if one == PARTS else one)
     >>> def hold(found):
     ...     print([one.label for one in flattened(found).atoms], *found.columns)
     ...     return DiffScan("reached", "r", tuple((c, c.symbol) for c in found.columns))
     >>> made = in_steps(plan, lambda lookup: 100.0, hold)
-    ['diff parts_come', 'devices_parts'] device pid price
+    ['diff parts_inserted', 'devices_parts'] device pid price
     >>> [one.label for one in flattened(made).atoms]
     ['diff reached', 'devices']
     """

@@ -25,6 +25,7 @@ from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.deltascript.plan import (
     CONTENT,
     Apply,
+    ChangeKind,
     Nulls,
     Shape,
     StateColumn,
@@ -81,9 +82,12 @@ def store(
     if role != CONTENT and followed:
         shape = composer.name(f"{role}_row")
         composer.states.append(Shape(shape, pairs_of(role, both(outputs.values()))))
-        minus, update, plus = (composer.name(f"{role}_{w}") for w in ("gone", "changed", "come"))
-        composer.changes[role] = Changes(minus, update, plus, shape)
-        composer.variables += [(name, shape) for name in (minus, update, plus)]
+        deleted, updated, inserted = (
+            composer.name(f"{role}_{kind.done}")
+            for kind in (ChangeKind.DELETE, ChangeKind.UPDATE, ChangeKind.INSERT)
+        )
+        changes = composer.changes[role] = Changes(deleted, updated, inserted, shape)
+        composer.variables += [(name, shape) for name in changes.variables]
     scan = StateScan(
         role,
         composer.symbols.fresh("s"),
@@ -118,9 +122,7 @@ def keep_what_is_read(composer: Composer) -> None:
             if isinstance(scan, DiffScan):
                 read.setdefault(scan.variable, set()).update(name for _, name in scan.outputs)
     for role, held in composer.changes.items():
-        asked = set[str]().union(
-            *(read.get(one, ()) for one in (held.minus, held.update, held.plus))
-        )
+        asked = set[str]().union(*(read.get(one, ()) for one in held.variables))
         every = both(name for _, name in composer.scans[role].outputs)
         fields = tuple(one for one in every if "_".join(one) in asked) or every[:1]
         composer.states = [
@@ -185,8 +187,8 @@ class Upkeep:
         rows = composer.held("change", changed)
         net = Aggregate(composer.column("net"), filled("sum(x)", x=rows.sign))
         gone = Selection(Grouping(rows.plan, ids, (net,)), filled("x < 0", x=net.column))
-        goes = composer.assign("gone", gone, ids)
-        return goes, composer.assign("come", self._images(rows), self.state.columns)
+        goes = composer.assign("deleted", gone, ids)
+        return goes, composer.assign("inserted", self._images(rows), self.state.columns)
 
     def _images(self, rows: Bag) -> Operator:
         """The rows that come and do not go again on another way, told apart to the bit."""
@@ -225,7 +227,7 @@ class Upkeep:
         needs: Iterable[str] | None = None,
     ) -> None:
         """Deletes the rows that a diff names; `needs` is as in `Composer.assign`."""
-        self._apply("delete", plan, ids, where=where, needs=needs)
+        self._apply(ChangeKind.DELETE, plan, ids, where=where, needs=needs)
 
     def update(
         self,
@@ -240,7 +242,7 @@ class Upkeep:
         The expressions are over the columns of the diff and, by `stored`, those of the row. Of some
         columns the diff may hold what the row has `before` the change.
         """
-        self._apply("update", plan, ids, sets, where, before=before)
+        self._apply(ChangeKind.UPDATE, plan, ids, sets, where, before=before)
 
     def replace(self, plan: Operator, ids: Sequence[Column]) -> None:
         """Change the rows that a diff holds whole, where they differ from what is stored.
@@ -272,7 +274,7 @@ class Upkeep:
 
     def insert(self, plan: Operator) -> None:
         """Inserts the rows of a diff that are not there."""
-        self._apply("insert", plan, ())
+        self._apply(ChangeKind.INSERT, plan, ())
 
     def merge(
         self,
@@ -294,7 +296,7 @@ class Upkeep:
 
     def _apply(
         self,
-        kind: Literal["delete", "update", "insert", "merge"],
+        kind: ChangeKind | Literal["merge"],
         plan: Operator,
         ids: Sequence[Column],
         sets: Sequence[tuple[Column, Scalar]] = (),
@@ -309,7 +311,7 @@ class Upkeep:
         composer.comparable(ids)
         plan = composer.prepared(plan)
         columns = list(state.columns)
-        if kind in ("delete", "update"):
+        if kind in (ChangeKind.DELETE, ChangeKind.UPDATE):
             read = frozenset[Column]().union(*(value.references for _, value in sets))
             read |= where.references if where else frozenset()
             read |= frozenset(before.values())
@@ -318,7 +320,7 @@ class Upkeep:
         collect = None
         if held is not None:
             assert kind != "merge"
-            collect = {"delete": held.minus, "update": held.update, "insert": held.plus}[kind]
+            collect = held.of(kind)
         composer.add(
             plan,
             Apply(

@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg import Connection
 
-from orchestrator.deltascript.plan import Initialised
+from orchestrator.deltascript.plan import ChangeKind, Initialised
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.catalog import costs as catalog_costs
 from orchestrator.runtime.installation import indexes
@@ -23,6 +23,9 @@ class Explanation:
     maintain: str
     plan: str
     script: str
+    """The Δ-script in relational notation."""
+    sql: str
+    """The definition and the statements of the refresh function."""
     why: str
     missing_indexes: list[indexes.MissingIndex]
     """The indexes that the program would use, the most important ones first."""
@@ -40,6 +43,7 @@ class Explanation:
             "maintain": self.maintain,
             "plan": self.details,
             "script": self.script,
+            "sql": self.sql,
             "missing_indexes": [asdict(one) for one in self.missing_indexes],
             "why": self.details["reasons"],
             "measured": self.measured,
@@ -57,7 +61,8 @@ def explain_view(connection: Connection[Any], view: ViewInfo) -> Explanation:
         strategy=view.strategy,
         maintain=view.maintain,
         plan=_plan(view, wanted),
-        script=_script(connection, view),
+        script=_script(view),
+        sql=_sql(connection, view),
         why=_why(view, measured, recompute),
         missing_indexes=wanted,
         details=view.plan,
@@ -114,7 +119,11 @@ def _state(state: dict[str, Any]) -> str:
     return f"  {state['role']} ({shown}{'; hidden: ' + hidden if hidden else ''}; key: {key})"
 
 
-_CHANGES = {"minus": "deletion from", "update": "update of", "plus": "insertion into"}
+_CHANGES = {
+    ChangeKind.INSERT: "insertion into",
+    ChangeKind.UPDATE: "update of",
+    ChangeKind.DELETE: "deletion from",
+}
 
 
 def _why(view: ViewInfo, measured: dict[str, Any] | None, recompute: dict[str, Any] | None) -> str:
@@ -156,12 +165,15 @@ def _recompute_line(recompute: dict[str, Any]) -> str:
 def _cost(cost: dict[str, Any]) -> str:
     columns = f" ({', '.join(cost['columns'])})" if cost["columns"] else ""
     letters = ", ".join(f"{letter} = {cost[letter]:,.3g}" for letter in "apgk")
-    return (
-        f"{cost['accesses']:,.3g} for {_CHANGES[cost['kind']]} {cost['source']}{columns}: {letters}"
-    )
+    return f"{cost['accesses']:,.3g} for {_CHANGES[ChangeKind(cost['kind'])]} {cost['source']}{columns}: {letters}"
 
 
-def _script(connection: Connection[Any], view: ViewInfo) -> str:
+def _script(view: ViewInfo) -> str:
+    lines = [step["notation"] for step in view.plan["script"] if step.get("notation")]
+    return "\n".join(lines) or "planned by an earlier version; `--sql` shows the statements"
+
+
+def _sql(connection: Connection[Any], view: ViewInfo) -> str:
     rows = connection.execute(
         "SELECT pg_get_functiondef(oid) FROM pg_proc"
         " WHERE pronamespace = 'idivm_state'::regnamespace AND proname = 'refresh_' || %s::integer",

@@ -15,6 +15,7 @@ from functools import partial
 from statistics import median
 
 from orchestrator.deltascript.plan import (
+    ChangeKind,
     Cost,
     Estimate,
     MaintenancePlan,
@@ -56,11 +57,11 @@ def _average(
         for s in request.sources
         if s.oid in request.statistics
     }
-    updates = Counter(one.source for one in costs if one.kind == "update")
+    updates = Counter(one.source for one in costs if one.kind is ChangeKind.UPDATE)
     total = weight = 0.0
     for one in costs:
         seen = changes.get(one.source, {}).get(one.kind, 0.0)
-        often = 1.0 + (seen / updates[one.source] if one.kind == "update" else seen)
+        often = 1.0 + (seen / updates[one.source] if one.kind is ChangeKind.UPDATE else seen)
         weight += often
         total += often * value(one)
     return total / max(1.0, weight)

@@ -505,13 +505,6 @@ $$;
 COMMENT ON FUNCTION idivm.run_program(integer, idivm.watermark, boolean) IS
     'calls the refresh function of a view';
 
--- Whether a refresh of so many accesses, or of fewer, took longer than recomputing the view.
-CREATE OR REPLACE FUNCTION idivm.has_lost(view_id integer, accesses double precision) RETURNS boolean
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT EXISTS (SELECT FROM idivm.costs c WHERE c.view = view_id AND c.loses_from <= accesses)
-$$;
-
 -- Whether to compute the states of a view again takes less time than so many accesses, where its query is
 -- expected to go through so many rows. A refresh that lost before, with as many accesses or fewer, loses again.
 -- Before a large diff was measured, an access is taken for four rows that are read, or for what it took in

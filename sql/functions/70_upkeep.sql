@@ -190,7 +190,7 @@ BEGIN
     LOOP
         EXECUTE format('DROP FUNCTION %s %s', object.signature, CASE WHEN object.is_trigger THEN 'CASCADE' END);
     END LOOP;
-    EXECUTE format('DROP VIEW IF EXISTS idivm_log.%I, idivm_log.%I', base, base || '_image');
+    EXECUTE format('DROP VIEW IF EXISTS idivm_log.%I, idivm_log.%I, idivm_log.%I', base, base || '_changes', base || '_image');
     EXECUTE format('DROP TABLE IF EXISTS idivm_log.%I, idivm_log.%I', base || '_a', base || '_b');
     EXECUTE format('DROP SEQUENCE IF EXISTS idivm_log.%I', base || '_seq');
     EXECUTE format('DROP VIEW IF EXISTS idivm_def.%I', base);

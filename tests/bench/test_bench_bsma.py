@@ -89,7 +89,7 @@ def test_every_view_is_kept_right_by_every_strategy(
     refused = {one.label: create(network, query.file, query.text, one) for one in present}
     assert refused == dict.fromkeys(refused)
     views = [view_name(query.file, one) for one in present]
-    scripts = [network.explain(view_name(query.file, one)).script for one in (ID, UNMINIMISED)]
+    scripts = [network.explain(view_name(query.file, one)).sql for one in (ID, UNMINIMISED)]
     assert len(scripts[0]) < len(scripts[1])
     before = network.connection.execute(query.text.encode()).fetchall()
     assert before

@@ -235,7 +235,7 @@ def test_a_load_knows_what_a_row_that_comes_costs(tables):
     expected = {
         one["source"]: one["accesses"]
         for one in tables.view("v").plan["costs"]
-        if one["kind"] == "plus"
+        if one["kind"] == "insert"
     }
     assert reader.accesses == expected and expected["public.s"] > 20
 

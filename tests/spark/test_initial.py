@@ -17,8 +17,8 @@ from orchestrator import connect as connect_to
 from orchestrator.api import Orchestrator
 from orchestrator.bench.tpch import data as tpch_data
 from orchestrator.bench.workload import Workload, configure
-from orchestrator.deltascript import steps
 from orchestrator.deltascript.plan import Initialised, StateTable
+from orchestrator.deltascript.query import query_text
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.diagnosis import inspection
 from orchestrator.runtime.installation import install
@@ -67,7 +67,7 @@ def differing(orc: Orchestrator, view: ViewInfo) -> dict[str, Any]:
                     ).fetchall()
                     for one in (
                         SQL("TABLE {}").format(names.state(state.role)),
-                        steps.query_text(state.query, names),
+                        query_text(state.query, names),
                     )
                 ]
                 if images[0] != images[1]:

@@ -101,7 +101,7 @@ def test_an_update_that_no_condition_reads_needs_no_join() -> None:
     made = compose.plan(request(running_example()))
     assert not isinstance(made, Unsupported)
     (update,) = (s for s in made.script if isinstance(s, Apply) and s.kind == "update")
-    assert update.needs == ("parts_changed",)
+    assert update.needs == ("parts_updated",)
     assert "JOIN" not in str(update.query)
     assert [key for key, _, _ in update.keys] == ["pid"]
 
@@ -117,7 +117,7 @@ def test_updates_are_read_by_the_columns_that_conditions_read() -> None:
     }
     assert ("parts", "update", (2,)) in classes
     assert ("devices", "update", (2,)) in classes
-    assert {kind for name, kind, _ in classes if name == "devices_parts"} == {"minus", "plus"}
+    assert {kind for name, kind, _ in classes if name == "devices_parts"} == {"delete", "insert"}
 
 
 def test_changes_that_satisfy_no_condition_are_not_read() -> None:
@@ -129,8 +129,8 @@ def test_changes_that_satisfy_no_condition_are_not_read() -> None:
         if isinstance(step, ReadChanges)
         for one in step.classes
     }
-    assert found["devices", "minus"] == "(old_category = 'phone')"
-    assert found["devices", "plus"] == "(new_category = 'phone')"
+    assert found["devices", "delete"] == "(old_category = 'phone')"
+    assert found["devices", "insert"] == "(new_category = 'phone')"
     assert found["devices", "update"] == "(old_category = 'phone') OR (new_category = 'phone')"
     assert found["parts", "update"] == "None"
 

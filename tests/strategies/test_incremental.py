@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.deltascript import steps
+from orchestrator.deltascript import sizes
 from orchestrator.engine import split_joins
 from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.strategies.idiff.rules import recursive as recursion
@@ -297,7 +297,7 @@ def test_every_view_follows_every_change(orc, strategy, cache, older, pg_version
         pytest.skip("older versions run one strategy, unless they are asked for")
     if cache == "off" or older:
         # What smaller diffs meet is gathered too.
-        monkeypatch.setattr(steps, "FEW", 0)
+        monkeypatch.setattr(sizes, "FEW", 0)
     orc.execute(TABLES)
     # All have a third of the views but the strategy that most have, on the newest version.
     thirds = {"id": 0, "tuple": 1, "recursive": 2}
@@ -334,8 +334,8 @@ def test_long_joins_follow_every_change_in_steps(orc, strategy, cache, older, mo
 @pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "cache"), [("id", "on"), ("tuple", "off")])
 def test_a_diff_too_large_to_hold_has_the_rest_computed_anew(orc, strategy, cache, monkeypatch):
-    monkeypatch.setattr(steps, "SMALL", 1)
-    monkeypatch.setattr(steps, "LARGE", 2)
+    monkeypatch.setattr(sizes, "SMALL", 1)
+    monkeypatch.setattr(sizes, "LARGE", 2)
     orc.execute(TABLES)
     names = ("spj", "sums", "cycle", "cube", "distinct", "joined_groups", "above_average")
     for name in names:
@@ -475,7 +475,7 @@ def test_auto_goes_by_what_a_change_costs(orc):
     assert why[0].startswith("+ id without a cache: a change costs ")
     assert any(line.startswith("- id: a change costs ") for line in why)
     costs = {(c["source"], c["kind"]): c for c in orc.explain("many").details["costs"]}
-    assert 100 < costs["public.a", "plus"]["a"] < 400
+    assert 100 < costs["public.a", "insert"]["a"] < 400
     for change in CHANGES[:8]:
         orc.execute(change)
     assert all(report.equal for report in orc.check())

@@ -180,4 +180,4 @@ def test_equal_rows_are_shown_as_often_as_they_are(orc):
 def test_a_count_of_rows_alone_copies_no_row(orc):
     orc.execute("CREATE TABLE log (what text)")
     orc.create_view("n", "SELECT what, count(*) AS n FROM log GROUP BY what", strategy="id")
-    assert "idivm_nth" not in orc.explain("n").script
+    assert "idivm_nth" not in orc.explain("n").sql

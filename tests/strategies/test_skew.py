@@ -9,7 +9,7 @@ import pytest
 from parted import plan_of, require_enumeration, require_invariants
 from psycopg.sql import SQL
 
-from orchestrator.deltascript import steps
+from orchestrator.deltascript import sizes
 from orchestrator.deltascript.plan import StateTable
 from orchestrator.errors import UnsupportedError, UsageError
 
@@ -104,7 +104,7 @@ def test_content_and_parts_follow_every_change(
 ):
     if maintain == "deferred":
         # What is large is planned otherwise.
-        monkeypatch.setattr(steps, "SMALL", 2)
+        monkeypatch.setattr(sizes, "SMALL", 2)
     if older and (maintain, epsilon) != ("eager", "0.5"):
         pytest.skip("older versions run one mode and one epsilon, unless they are asked for")
     orc.execute(TABLES)
@@ -453,7 +453,7 @@ def test_the_plan_shows_parts_views_and_rules_and_the_reason_the_exponents(orc):
     assert "- h l: δr ⋈ V@c(s_h, t_l)[a, b] in O(1)" in explained.plan
     assert "- l -: δr ⋈ s_l[b, c] ⋈ t[a, c] in O(N^1/4)" in explained.plan
     assert "a change of one row costs O(N^3/4) on average, and O(N^5/4) rows" in explained.why
-    assert "threshold_base" in explained.script
+    assert "threshold_base" in explained.sql
 
 
 @pytest.mark.slow

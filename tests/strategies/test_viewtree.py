@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.deltascript import steps
+from orchestrator.deltascript import sizes
 from orchestrator.errors import UnsupportedError, UsageError
 
 TABLES = """
@@ -90,7 +90,7 @@ def test_every_view_follows_every_change(orc, maintain, indexed, older, monkeypa
         pytest.skip("older versions run one mode, unless they are asked for")
     if older or not indexed:
         # As where diffs are large.
-        monkeypatch.setattr(steps, "SMALL", 2)
+        monkeypatch.setattr(sizes, "SMALL", 2)
     orc.execute(TABLES)
     if indexed:
         orc.execute(INDEXES)

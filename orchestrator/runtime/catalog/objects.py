@@ -64,7 +64,7 @@ def orphans(connection: Connection[Any]) -> list[Orphan]:
                    c.oid::regclass::text,
                    CASE c.relnamespace::regnamespace::text
                         WHEN 'idivm_def' THEN substring(c.relname, '^[vqs]([0-9]{1,9})$')
-                        WHEN 'idivm_log' THEN substring(c.relname, '^s([0-9]{1,9})(?:_a|_b|_seq|_image)?$')
+                        WHEN 'idivm_log' THEN substring(c.relname, '^s([0-9]{1,9})(?:_a|_b|_seq|_image|_changes)?$')
                         ELSE substring(c.relname, '_([0-9]{1,9})$') END::bigint,
                    c.relnamespace = 'idivm_state'::regnamespace OR c.relname ~ '^[vq]'
             FROM pg_class c

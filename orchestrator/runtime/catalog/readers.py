@@ -8,6 +8,7 @@ from typing import Any
 
 from psycopg import Connection
 
+from orchestrator.deltascript.plan import ChangeKind
 from orchestrator.runtime.catalog import shown
 
 
@@ -39,14 +40,14 @@ def readers(connection: Connection[Any], tables: Collection[int]) -> tuple[Reade
     rows = connection.execute(
         "SELECT DISTINCT v.id, coalesce(v.relation::text, v.name), v.strategy, v.maintain,"
         "  (SELECT coalesce(jsonb_object_agg(c ->> 'source', c -> 'accesses'), '{}')"
-        "   FROM jsonb_array_elements(v.plan -> 'costs') AS c WHERE c ->> 'kind' = 'plus')"
+        "   FROM jsonb_array_elements(v.plan -> 'costs') AS c WHERE c ->> 'kind' = %(kind)s)"
         " FROM idivm.views v JOIN idivm.view_sources vs ON vs.view = v.id"
         " JOIN idivm.sources s ON s.id = vs.source"
         " LEFT JOIN idivm.source_members m ON m.source = s.id"
         " WHERE v.status <> 'building'"
         "   AND (s.relation::oid = ANY (%(oids)s::oid[]) OR m.member::oid = ANY (%(oids)s::oid[]))"
         " ORDER BY v.id",
-        {"oids": list(tables)},
+        {"oids": list(tables), "kind": ChangeKind.INSERT.value},
     ).fetchall()
     names = shown(connection, [row[1] for row in rows])
     return tuple(

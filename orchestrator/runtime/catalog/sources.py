@@ -9,7 +9,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.sql import SQL, Composable
 
-from orchestrator.deltascript.capture import Captured, Layout
+from orchestrator.deltascript.captured import Captured, Layout
 from orchestrator.deltascript.names import SourceNames
 from orchestrator.deltascript.plan import Source, SourceColumn
 from orchestrator.engine.column_types import ColumnType

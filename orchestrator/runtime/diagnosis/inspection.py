@@ -14,9 +14,10 @@ from psycopg import Connection
 from psycopg.errors import UniqueViolation
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
-from orchestrator.deltascript import emit, steps
+from orchestrator.deltascript import emit, program
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Cost, MaintenancePlan, StateTable, StateView
+from orchestrator.deltascript.query import query_text
 from orchestrator.errors import UnsupportedError
 from orchestrator.frontend.options import parse_options
 from orchestrator.runtime import catalog, refresh
@@ -214,7 +215,7 @@ def _compared(connection: Connection[Any], plan: MaintenancePlan, names: Names) 
         tables = ", ".join(dict.fromkeys(lacking))
         return Damage(f"indexes of its tables {tables} are gone", tuple(missing))
     installed = catalog_objects.program(connection, names)
-    for statement in emit.create_program(plan, names):
+    for statement in program.create_program(plan, names):
         connection.execute(statement)
     if catalog_objects.program(connection, names) != installed:
         return Damage(
@@ -238,7 +239,7 @@ def _holds(connection: Connection[Any], state: StateTable, names: Names) -> bool
     with connection.transaction(force_rollback=True):
         for view, rows in (
             (stored, SQL("TABLE {}").format(names.state(state.role))),
-            (wanted, steps.query_text(state.query, names)),
+            (wanted, query_text(state.query, names)),
         ):
             connection.execute(
                 SQL("CREATE VIEW {} AS WITH r ({}) AS ({}) SELECT {} FROM r").format(

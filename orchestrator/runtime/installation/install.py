@@ -22,7 +22,7 @@ from psycopg.errors import InvalidTableDefinition, LockNotAvailable
 from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
-from orchestrator.deltascript import emit, steps
+from orchestrator.deltascript import emit, program
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Initialised, MaintenancePlan
 from orchestrator.errors import (
@@ -105,7 +105,7 @@ def create_view(
             with suppress(psycopg.Error), connection.transaction():
                 connection.execute("SELECT idivm.uninstall(%s)", [view_id])
             raise
-    for statement in steps.analyse_states(plan, names):
+    for statement in program.analyse_states(plan, names):
         connection.execute(statement)
     created = catalog.view_by_id(connection, view_id)
     if publications := catalog.publications_of_ours(connection):
@@ -432,7 +432,7 @@ def _replan_one(
     _use(connection, view.id, plan, options)
     names = bound(connection, names)
     old = _restate(connection, view, plan, names, afresh)
-    for statement in emit.create_program(plan, names):
+    for statement in program.create_program(plan, names):
         connection.execute(statement)
     connection.execute("SELECT idivm.hand_over(%s)", [view.id])
     lost = before - catalog.sources_of(connection, [view.id])
@@ -591,7 +591,7 @@ def _fill(
                 catalog.take_settings(connection, dict(plan.settings))
                 for statement in emit.create_states(plan, names):
                     connection.execute(statement)
-                for statement in emit.create_program(plan, names):
+                for statement in program.create_program(plan, names):
                     connection.execute(statement)
                 connection.execute(SQL("SELECT {}(NULL, true)").format(names.refresh))
             for statement in emit.index_states(plan, names):

@@ -23,6 +23,7 @@ from orchestrator.algebra.passes.complete_orders import determined
 from orchestrator.algebra.rendering import to_sql
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
+    ChangeKind,
     Column,
     MaintenancePlan,
     Source,
@@ -264,7 +265,11 @@ def _statistics(
         one.table: Statistics(
             one.rows,
             {int(number): values for number, values in one.distinct_values.items()},
-            {"update": one.updated, "minus": one.deleted, "plus": one.inserted},
+            {
+                ChangeKind.INSERT: one.inserted,
+                ChangeKind.UPDATE: one.updated,
+                ChangeKind.DELETE: one.deleted,
+            },
             frozenset(column for table, column in first if table == one.table),
             {
                 int(number): shares

@@ -9,8 +9,8 @@ from typing import Any
 from psycopg import Connection
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
-from orchestrator.deltascript import capture
-from orchestrator.deltascript.capture import Captured
+from orchestrator.deltascript import capture, logs
+from orchestrator.deltascript.captured import PLACEHOLDER, Captured
 from orchestrator.deltascript.plan import Source, SourceColumn
 from orchestrator.runtime import catalog
 from orchestrator.runtime.catalog import Member
@@ -30,10 +30,14 @@ def ensure_source(connection: Connection[Any], source: Source) -> int:
     if found is None:
         return _create(connection, source)
     source_id: int = found[0]
-    known = {column.attnum for column, _ in catalog.load_source(connection, source_id).columns}
+    captured = catalog.load_source(connection, source_id)
+    known = {column.attnum for column, _ in captured.columns}
     added = [column for column in source.columns if column.attnum not in known]
     if added:
         _widen(connection, source_id, added)
+    elif not catalog.exists(connection, captured.log("_changes")):
+        # Captured by an earlier version.
+        _run(connection, logs.read_side(captured))
     _fit_triggers(connection, source_id)
     return source_id
 
@@ -85,7 +89,7 @@ def renew(connection: Connection[Any], source_id: int, off: Collection[int]) -> 
     """Installs the capture functions of a source again, and the triggers of some of its members."""
     captured = catalog.load_source(connection, source_id)
     in_c = catalog.captures_in_c(connection)
-    _run(connection, capture.read_side(captured))
+    _run(connection, logs.read_side(captured))
     _make_functions(connection, captured)
     for member in catalog.members(connection, source_id):
         if member.number in off:
@@ -110,7 +114,7 @@ def _create(connection: Connection[Any], source: Source) -> int:
     captured = Captured(
         row[0], relation, _shown(source.columns, set()), placeholder=not source.columns
     )
-    _run(connection, capture.create_source(captured))
+    _run(connection, logs.create_source(captured))
     _record_columns(connection, captured)
     _capture_members(connection, captured)
     return captured.id
@@ -118,9 +122,9 @@ def _create(connection: Connection[Any], source: Source) -> int:
 
 def _widen(connection: Connection[Any], source_id: int, added: Sequence[SourceColumn]) -> None:
     before = catalog.load_source(connection, source_id)
-    taken = {shown for _, shown in before.columns} | {capture.PLACEHOLDER}
+    taken = {shown for _, shown in before.columns} | {PLACEHOLDER}
     captured = replace(before, columns=(*before.columns, *_shown(added, taken)))
-    _run(connection, capture.widen_source(captured, added))
+    _run(connection, logs.widen_source(captured, added))
     _record_columns(connection, captured)
     _make_functions(connection, captured)
 
@@ -129,7 +133,7 @@ def _forget_key(connection: Connection[Any], source_id: int) -> None:
     """An child may repeat a key of the table above: from now on rows are told apart by content."""
     catalog.clear_key(connection, source_id)
     captured = catalog.load_source(connection, source_id)
-    _run(connection, capture.read_side(captured))
+    _run(connection, logs.read_side(captured))
     _make_functions(connection, captured)
     _fit_triggers(connection, source_id)
 

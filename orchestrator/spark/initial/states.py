@@ -22,9 +22,11 @@ from psycopg import Connection, IsolationLevel
 from psycopg.sql import SQL, Composed, Identifier
 
 from orchestrator.algebra import dialect
-from orchestrator.deltascript import emit, steps
+from orchestrator.deltascript import emit
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Initialised, MaintenancePlan, StateTable
+from orchestrator.deltascript.program import create_program
+from orchestrator.deltascript.recomputing import refill
 from orchestrator.errors import RightsError
 from orchestrator.frontend import catalog as facts
 from orchestrator.frontend.facts import Relation
@@ -86,7 +88,7 @@ class States:
         with connection.transaction():
             for statement in emit.create_states(plan, names):
                 connection.execute(statement)
-            for statement in emit.create_program(plan, names):
+            for statement in create_program(plan, names):
                 connection.execute(statement)
         return self._prepared(connection, plan, names)
 
@@ -155,7 +157,7 @@ class States:
         kinds = {oid: _kinds(relation) for oid, relation in relations.items()}
         division = divide(tables, kinds, lambda text: _folded(connection, text))
         for state in division.before:
-            connection.execute(steps.refill(state, names))
+            connection.execute(refill(state, names))
         copied: dict[str, tuple[ledger.Load, int]] = {}
         initialised = division.initialised
         try:
@@ -167,7 +169,7 @@ class States:
         if not copied and division.by_spark:
             # In the same transaction, so that all states are of one snapshot.
             for state, _ in division.by_spark:
-                connection.execute(steps.refill(state, names))
+                connection.execute(refill(state, names))
             initialised = tuple(
                 replace(one, by="PostgreSQL", because=f"Spark could not: {reason}")
                 if one.by == "Spark"
@@ -180,9 +182,9 @@ class States:
                 for state, emitted in division.by_spark if copied else ():
                     load, parts = copied[state.role]
                     lock_and_verify(connection, load, parts)
-                    connection.execute(steps.refill(state, names, _moved(load, emitted)))
+                    connection.execute(refill(state, names, _moved(load, emitted)))
                 for state in division.after:
-                    connection.execute(steps.refill(state, names))
+                    connection.execute(refill(state, names))
             for load, _ in copied.values():
                 catalog_loads.end(connection, load.id)
                 catalog_loads.unlock(connection, load.id, shared=True)

@@ -267,7 +267,7 @@ class Degrees:
                 (self.major, filled(again, x=upkeep.stored(self.major), y=base, z=now)),
             ],
         )
-        return composer.changes[self.state.role].update
+        return composer.changes[self.state.role].updated
 
     def _strictly(self, one: Split, values: _Values, major: DiffScan) -> DiffScan:
         """The values that change their part where N has changed (StrictPartition in figure 4)."""

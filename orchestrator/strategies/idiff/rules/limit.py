@@ -67,7 +67,7 @@ def _(operator: Limit, composer: Composer, role: str) -> StateScan:
     _begin(Upkeep(begin, composer), begun, changed, total, rows.column)
     _refill(Upkeep(begin, composer), begun, needed, total, rows.column)
     moved = composer.changes[begin.role]
-    needs = (moved.minus, moved.update, moved.plus)
+    needs = moved.variables
     fresh = composer.assign(f"{role}_after", result, result.columns, needs)
     exchange(Upkeep(state, composer), state, fresh, needs)
     return state
@@ -88,7 +88,7 @@ def _begin(upkeep: Upkeep, begun: Limit, changed: Bag, total: StateScan, rows: C
     upkeep.delete(comes, state.ids)
     there = composer.column("there")
     moved = _moved(begun, state, comes, there, total, rows, composer)
-    ways = [("gone", Scalar.column(there)), ("come", filled("NOT x", x=there))]
+    ways = [("deleted", Scalar.column(there)), ("inserted", filled("NOT x", x=there))]
     _, goes, comes = composer.assign_apart(f"{state.role}_moved", moved, moved.columns, ways)
     upkeep.delete(goes, state.ids)
     upkeep.insert(shown(comes, state.columns))
@@ -135,7 +135,7 @@ def _refill(
     left = Aggregate(composer.column("left"), Scalar.read("count(*)"))
     both = Join(Grouping(state, (), (left,)), total)
     lacking = filled("x < least(n, m)", x=left.column, n=needed, m=rows)
-    gone = composer.changes[state.role].minus
+    gone = composer.changes[state.role].deleted
     short = composer.assign("short", Selection(both, lacking), (left.column,), (gone,))
     again = replace(begun, input=Join(short, begun.input))
     upkeep.insert(shown(again, state.columns))

@@ -27,6 +27,7 @@ from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.traversal import rewrite, walk
 from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import StateScan
+from orchestrator.deltascript.plan import ChangeKind
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag, variables
 from orchestrator.engine.leaves import constant, sides
@@ -49,7 +50,7 @@ def _(operator: Recursion, composer: Composer, role: str) -> StateScan:
     changed = _variables(operator, composer)
     state = store(role, operator, operator.outputs, composer)
     kinds = {one.variable: one.kind for one in composer.classes.values()}
-    again = {variable for variable in changed if kinds[variable] != "plus"}
+    again = {variable for variable in changed if kinds[variable] is not ChangeKind.INSERT}
     linear = _is_linear(operator)
     note = "when rows of its tables go or change" if linear else "after every change"
     composer.notes.append(f"the recursion {operator.name} is computed again whole {note}")

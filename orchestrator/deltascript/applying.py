@@ -1,0 +1,327 @@
+"""Statements that apply a diff to a state, and keep what they changed (Apply)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from psycopg.sql import SQL, Composable, Composed, Literal
+from sqlglot import exp
+
+from orchestrator.deltascript import sizes
+from orchestrator.deltascript.assigning import switched_where_large
+from orchestrator.deltascript.costing import planned_for, size
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import (
+    Apply,
+    ChangeKind,
+    MaintenancePlan,
+    Nulls,
+    StateTable,
+)
+from orchestrator.deltascript.query import bare_text, query_code, query_text, stored
+from orchestrator.deltascript.writer import (
+    Code,
+    Lines,
+    around,
+    branches,
+    dotted,
+    filled,
+    listed,
+    merged,
+    name,
+    names,
+)
+
+GATHERING = ("enable_nestloop", "enable_mergejoin", "enable_indexscan", "enable_seqscan")
+"""Settings that `idivm.gather_rows` switches off: the rows of a state that a diff names are read at once."""
+
+LOOKING_UP = ("enable_hashjoin", "enable_mergejoin", "enable_seqscan")
+"""Settings that are off where many rows are merged: each is looked up by the key, in its order. To read
+the whole state, as PostgreSQL would rather, costs more even where a tenth of it is met."""
+
+
+def applied(plan: MaintenancePlan, called: Names, step: Apply) -> Code:
+    """Return the statements of the step, and what plans for the rows that it and others have changed."""
+    others = [other for other in plan.script if isinstance(other, Apply)]
+    last = next(other for other in reversed(others) if other.collect == step.collect)
+    large = planned_for(plan, step.collect) if step.collect and step is last else []
+    return [*_guarded(plan, called, step), *large]
+
+
+def _guarded(plan: MaintenancePlan, called: Names, step: Apply) -> Code:
+    """Return the statements under the condition that there is anything to apply."""
+    code = _statement(plan, called, step)
+    needed = listed((SQL("{} IS NOT NULL").format(name(need)) for need in step.needs), " OR ")
+    if gathers(plan, step, called):
+        several = SQL("{} BETWEEN {} AND {}").format(
+            _rows(step.needs), Literal(sizes.FEW + 1), Literal(sizes.SMALL)
+        )
+        gathered = [
+            SQL("PERFORM idivm.gather_rows('off');"),
+            *_statement(plan, called, step, gathers=True),
+            SQL("PERFORM idivm.gather_rows('on');"),
+        ]
+        return branches([(several, gathered), (needed, code)])
+    if _has_nullable_keys(step):
+        keys = tuple((k, d, "none" if nulls == "some" else nulls) for k, d, nulls in step.keys)
+        plain = _statement(plan, called, replace(step, keys=keys))
+        code = branches([(_has_many_without_nulls(step, called), plain)], code)
+    if looks_up(plan, step):
+        code = switched_where_large(step, code, [(setting, "off", "on") for setting in LOOKING_UP])
+    return branches([(needed, code)]) if step.needs else code
+
+
+def gathers(plan: MaintenancePlan, step: Apply, called: Names) -> bool:
+    """Return whether a row of the diff meets many of a state that can be gathered by one column.
+
+    PostgreSQL reads several pages of gathered rows at a time; for rows that it looks up one after the
+    other, it waits for each. Rows that are looked up by their keys are fewer, and the system reads ahead.
+    """
+    state = plan.state(step.state)
+    return (
+        step.kind in (ChangeKind.UPDATE, ChangeKind.DELETE)
+        and not plan.by_lookups
+        and bool(step.needs)
+        and isinstance(state, StateTable)
+        and [nulls for _, _, nulls in step.keys] == ["none"]
+        and state.key != tuple(column for column, _, _ in step.keys)
+        and _reads_variables_alone(step)
+        and not _looks_twice(step, called)
+    )
+
+
+def looks_up(plan: MaintenancePlan, step: Apply) -> bool:
+    """Return whether many rows that are merged are looked up by their key, instead of reading all.
+
+    They lie in one variable: if they are many, the statement is planned for them.
+    """
+    return (
+        step.kind == "merge"
+        and not plan.by_lookups
+        and len(step.needs) == 1
+        and {nulls for _, _, nulls in step.keys} == {"none"}
+        and _reads_variables_alone(step)
+    )
+
+
+def _rows(variables: tuple[str, ...]) -> Composed:
+    if len(variables) == 1:
+        return SQL("cardinality({})").format(name(variables[0]))
+    return size(variables)
+
+
+def _statement(plan: MaintenancePlan, called: Names, step: Apply, gathers: bool = False) -> Lines:
+    """Return the statement, and what counts or keeps the rows that it changed."""
+    query: Code = query_code(step.query, called)
+    ahead: list[Lines] = []
+    if gathers:
+        ahead = [around(SQL("diff AS MATERIALIZED ("), query, SQL(")"))]
+        query = []
+    else:
+        query = [*query, *_order(plan, step)]
+    write = _merged if step.kind == "merge" else _WRITTEN[step.kind]
+    statement = write(step, called, query, _conditions(step, gathers))
+    if step.collect is None:
+        code = [*_with(ahead), *_ended(statement, ";")]
+        if step.state in plan.shown_states:
+            code.append(SQL("GET DIAGNOSTICS applied = ROW_COUNT; changed := changed + applied;"))
+        return code
+    assert step.shape is not None
+    old = "WITH (OLD AS b) " if _overwrites(step) and called.returns_old else ""
+    values = (_kept(step, side, column) for side, column in step.fields)
+    shape = stored(called, step.shape).as_string(None)
+    returning = filled(f"RETURNING {old}ROW(", values, f")::{shape} AS change")
+    return [
+        *_with([*ahead, [SQL("written AS ("), merged([*statement, *returning]), SQL(")")]]),
+        SQL("SELECT {} || array_agg(w.change) INTO {} FROM written AS w;").format(
+            dotted(called.program, step.collect), name(step.collect)
+        ),
+    ]
+
+
+def _with(tables: list[Lines]) -> Lines:
+    """Return the tables that stand before a statement which reads them by name."""
+    code: Lines = []
+    for table in tables:
+        (first, *inner) = table
+        assert isinstance(first, Composable)
+        if code:
+            code = _ended(code, ",")
+        head = SQL("WITH {}") if not code else SQL("{}")
+        code += [head.format(first), *inner]
+    return code
+
+
+def _ended(code: Lines, ending: str) -> Lines:
+    """Return lines with an ending behind the last one."""
+    *before, last = code
+    if isinstance(last, Composable):
+        return [*before, SQL("{}{}").format(last, SQL(ending))]
+    return [*before, _ended(list(last), ending)]
+
+
+def _conditions(step: Apply, gathers: bool) -> list[Composed]:
+    """Return which rows `t` of the state a row `d` of the diff is for."""
+    conditions = [_equal(dotted("t", k), dotted("d", d), nulls) for k, d, nulls in step.keys]
+    if gathers:
+        conditions += [
+            SQL("{} = ANY (ARRAY(SELECT {} FROM diff AS d))").format(dotted("t", k), dotted("d", d))
+            for k, d, _ in step.keys
+        ]
+    if step.where:
+        conditions.append(SQL("{}").format(SQL(bare_text(step.where, within="AND"))))
+    return conditions or [SQL("true").format()]
+
+
+def _inserted(step: Apply, called: Names, query: Code, where: list[Composed]) -> Lines:
+    head = SQL("INSERT INTO {} AS t ").format(stored(called, step.state)).as_string(None)
+    columns = filled(f"{head}(", names(step.columns), ")")
+    *rows, last = query
+    return [*columns, *rows, *merged([last, SQL("ON CONFLICT DO NOTHING")])]
+
+
+def _deleted(step: Apply, called: Names, query: Code, where: list[Composed]) -> Lines:
+    diff = around(SQL("USING ("), query, SQL(") AS d")) if query else [SQL("USING diff AS d")]
+    head = SQL("DELETE FROM {} AS t").format(stored(called, step.state))
+    return merged([head, *diff, *filled("WHERE ", where, separator=" AND ")])
+
+
+def _updated(step: Apply, called: Names, query: Code, where: list[Composed]) -> Lines:
+    table = stored(called, step.state)
+    before: Composable = SQL("")
+    if _looks_twice(step, called):
+        # At the same row version.
+        before = SQL(", {} AS b").format(table)
+        where = [*where, SQL("b.ctid = t.ctid").format()]
+    diff = around(SQL("FROM ("), query, SQL(") AS d{}").format(before))
+    diff = diff if query else [SQL("FROM diff AS d{}").format(before)]
+    head = merged([SQL("UPDATE {} AS t").format(table), *filled("SET ", _assignments(step))])
+    return [*head, *merged([*diff, *filled("WHERE ", where, separator=" AND ")])]
+
+
+def _merged(step: Apply, called: Names, query: Code, where: list[Composed]) -> Lines:
+    """Add rows to those that are there, or beside them; a row whose count becomes 0 is deleted."""
+    table = stored(called, step.state)
+    columns = names(step.columns)
+    keys = names(key for key, _, _ in step.keys)
+    if any(nulls != "none" for _, _, nulls in step.keys):
+        # No join looks for several columns that may be NULL; the unique index does.
+        head = SQL("INSERT INTO {} AS t (").format(table).as_string(None)
+        return [
+            *filled(head, columns, ")"),
+            *query,
+            SQL("ON CONFLICT ({}) DO UPDATE").format(listed(keys)),
+            *filled("SET ", _assignments(step)),
+        ]
+    same = listed((SQL("t.{0} = excluded.{0}").format(key) for key in keys), " AND ")
+    count = name(step.counted) if step.counted else None
+    there: Lines = []
+    matched: Composable = SQL("WHEN NOT MATCHED THEN INSERT")
+    if count is not None:
+        there = [SQL("WHEN MATCHED AND t.{0} + excluded.{0} = 0 THEN DELETE").format(count)]
+        matched = SQL("WHEN NOT MATCHED AND excluded.{} <> 0 THEN INSERT").format(count)
+    return [
+        SQL("MERGE INTO {} AS t USING (").format(table),
+        query,
+        *filled(") AS excluded (", columns, ")"),
+        SQL("ON {}").format(same if step.keys else SQL("true")),
+        *there,
+        *filled("WHEN MATCHED THEN UPDATE SET ", _assignments(step)),
+        *filled(f"{matched.as_string(None)} (", columns, ")"),
+        *filled("VALUES (", names(step.columns, "excluded"), ")"),
+    ]
+
+
+_WRITTEN = {
+    ChangeKind.INSERT: _inserted,
+    ChangeKind.UPDATE: _updated,
+    ChangeKind.DELETE: _deleted,
+}
+
+
+def _has_nullable_keys(step: Apply) -> bool:
+    """Return whether it pays to ask if the keys of a diff with many rows hold any NULL."""
+    return (
+        step.kind in (ChangeKind.UPDATE, ChangeKind.DELETE)
+        and bool(step.needs)
+        and any(nulls == "some" for _, _, nulls in step.keys)
+        and _reads_variables_alone(step)
+    )
+
+
+def _has_many_without_nulls(step: Apply, called: Names) -> Composed:
+    nullable = [column for _, column, nulls in step.keys if nulls == "some"]
+    return SQL("{} > {} AND NOT EXISTS (SELECT FROM ({}) AS d WHERE {})").format(
+        size(step.needs),
+        Literal(sizes.FEW),
+        query_text(step.query, called),
+        listed((SQL("{} IS NULL").format(dotted("d", column)) for column in nullable), " OR "),
+    )
+
+
+def _reads_variables_alone(step: Apply) -> bool:
+    return not any(table.db for table in step.query.tree.find_all(exp.Table))
+
+
+def _looks_twice(step: Apply, called: Names) -> bool:
+    """Return whether an update finds the rows as they were with a second look at them."""
+    return bool(step.collect) and _overwrites(step) and not called.returns_old
+
+
+def _overwrites(step: Apply) -> bool:
+    """Return whether an update keeps values that are in no diff and that it overwrites."""
+    return any(_is_overwritten(step, *field) for field in step.fields)
+
+
+def _order(plan: MaintenancePlan, step: Apply) -> list[Composable]:
+    """Return the order of a diff in which the state has its rows, as far as that is known.
+
+    Rows that lie side by side are then met one after the other: in pages that were just read, or that the
+    system reads ahead.
+    """
+    state = plan.state(step.state)
+    tree = step.query.tree
+    plain = isinstance(tree, exp.Select) and not (tree.args.get("order") or tree.args.get("limit"))
+    if not isinstance(state, StateTable) or not plain:
+        return []
+    columns: tuple[str, ...] = step.columns
+    if step.kind in (ChangeKind.UPDATE, ChangeKind.DELETE):
+        diff_of = {column: diff for column, diff, _ in step.keys}
+        columns = tuple(item.alias_or_name for item in tree.expressions)
+        by = [diff_of[c] for c in (*state.together, *state.key, *diff_of) if c in diff_of]
+    else:
+        by = [*state.together, *state.key]
+    # By a NULL nothing is put in order, and it would be taken for a text.
+    is_null = [isinstance(item.unalias().unnest(), exp.Null) for item in tree.expressions]
+    places = dict.fromkeys(place + 1 for c in by if not is_null[place := columns.index(c)])
+    return [SQL("ORDER BY " + ", ".join(map(str, places)))] if places else []
+
+
+def _kept(step: Apply, side: str, column: str) -> Composable:
+    """Return a column of a changed row, before or after."""
+    if (step.kind, side) in ((ChangeKind.INSERT, "old"), (ChangeKind.DELETE, "new")):
+        return SQL("NULL")
+    if side == "old" and column in dict(step.before):
+        return dotted("d", dict(step.before)[column])
+    return dotted("b" if _is_overwritten(step, side, column) else "t", column)
+
+
+def _is_overwritten(step: Apply, side: str, column: str) -> bool:
+    """Return whether a column before the change is neither as it is afterwards nor in the diff."""
+    changed = dict(step.sets).keys() - dict(step.before).keys()
+    return step.kind is ChangeKind.UPDATE and side == "old" and column in changed
+
+
+def _assignments(step: Apply) -> Iterable[Composed]:
+    for column, text in step.sets:
+        yield SQL("{} = {}").format(name(column), SQL(bare_text(text)))
+
+
+def _equal(row: Composable, diff: Composable, nulls: Nulls) -> Composed:
+    """Return whether two values are the same; for NULLs in words that leave an index of use."""
+    if nulls == "none":
+        return SQL("{} = {}").format(row, diff)
+    if nulls == "all":
+        return SQL("{} IS NULL").format(row)
+    return SQL("({0} = {1} OR {0} IS NULL AND {1} IS NULL)").format(row, diff)

@@ -1,0 +1,120 @@
+"""Statements that compute a diff into a variable (Assign)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from psycopg.sql import SQL, Composed, Literal
+from sqlglot import exp
+
+from orchestrator.deltascript import sizes
+from orchestrator.deltascript.costing import planned_for, size, switch, weigh_step
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.nulls import without_nulls
+from orchestrator.deltascript.plan import Apply, Assign, MaintenancePlan
+from orchestrator.deltascript.query import query_code, stored
+from orchestrator.deltascript.writer import (
+    Code,
+    Lines,
+    branches,
+    dotted,
+    filled,
+    listed,
+    merged,
+    name,
+    when,
+)
+
+HASHING = (
+    ("enable_nestloop", "off", "on"),
+    ("enable_mergejoin", "off", "on"),
+    ("cpu_operator_cost", "0", "0.0025"),
+)
+"""Settings where a large diff is joined by hashing, and elsewhere. PostgreSQL expects that most values of
+a diff are the same, and would rather hash the tables that it is joined with."""
+
+
+def assigned(plan: MaintenancePlan, names: Names, step: Assign) -> Code:
+    """Return the statements of the step."""
+    code: Code = _assigned(step, names)
+    plain = without_nulls(step.query)
+    if plain is not None:
+        query, fields = plain
+        hashable = _assigned(replace(step, query=query), names)
+        code = branches([(_has_no_nulls(fields, names), hashable)], code)
+    if step.hashed:
+        code = switched_where_large(step, code, HASHING)
+    return [
+        *weigh_step(plan, names, step),
+        *code,
+        *planned_for(plan, step.variable),
+        SQL("CONTINUE WHEN cardinality({}) > {};").format(
+            name(step.variable), Literal(_most(step))
+        ),
+    ]
+
+
+def switched_where_large(
+    step: Assign | Apply, code: Code, settings: Sequence[tuple[str, str, str]]
+) -> Lines:
+    """Return a statement under settings that differ where the step meets a large diff: name, there, here."""
+    large = SQL("{} > {}").format(size(step.needs), Literal(sizes.SMALL))
+    there = switch((setting, value) for setting, value, _ in settings)
+    here = switch((setting, value) for setting, _, value in settings)
+    return [*when(large, there), *code, *when(large, here)]
+
+
+def _assigned(step: Assign, names: Names) -> Lines:
+    columns = [item.alias_or_name for item in step.query.tree.expressions]
+    fields = [dotted("d", column) for column in columns]
+    shape = stored(names, step.shape)
+    row = filled("SELECT array_agg(ROW(", fields, f")::{shape.as_string(None)})")
+    into = filled("INTO ", map(name, [step.variable, *(variable for variable, _ in step.apart)]))
+    query = _limited(step, names)
+    if not step.apart:
+        return [*merged([*row, *into]), SQL("FROM ("), query, SQL(") AS d;")]
+    apart = [
+        SQL("array_agg(d.change) FILTER (WHERE {})").format(SQL(where)) for _, where in step.apart
+    ]
+    change = filled("SELECT d.*, ROW(", fields, f")::{shape.as_string(None)} AS change")
+    return [
+        *filled("SELECT ", [SQL("array_agg(d.change)"), *apart]),
+        *into,
+        SQL("FROM ("),
+        [*change, SQL("FROM ("), query, SQL(") AS d")],
+        SQL(") AS d;"),
+    ]
+
+
+def _limited(step: Assign, names: Names) -> Lines:
+    """Return the query, with no more rows than tell that there are too many."""
+    query = query_code(step.query, names)
+    limit = SQL("LIMIT {}").format(Literal(_most(step) + 1))
+    tree = step.query.tree
+    if isinstance(tree, exp.Query) and not any(
+        tree.args.get(k) for k in ("order", "limit", "offset")
+    ):
+        return [*query, limit]
+    return [SQL("SELECT * FROM ("), query, SQL(") AS d {}").format(limit)]
+
+
+def _has_no_nulls(fields: Iterable[tuple[str, str]], names: Names) -> Composed:
+    """Return whether fields of variables hold no NULL."""
+    by_variable: dict[str, list[str]] = {}
+    for variable, field in sorted(fields):
+        by_variable.setdefault(variable, []).append(field)
+    return listed(
+        (
+            SQL("NOT EXISTS (SELECT FROM unnest({}) AS d WHERE {})").format(
+                dotted(names.program, variable),
+                listed((SQL("{} IS NULL").format(dotted("d", field)) for field in fields), " OR "),
+            )
+            for variable, fields in by_variable.items()
+        ),
+        " AND ",
+    )
+
+
+def _most(step: Assign) -> int:
+    return sizes.LARGE if step.at_most is None else min(sizes.LARGE, step.at_most)

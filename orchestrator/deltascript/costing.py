@@ -1,0 +1,132 @@
+"""Statements that compare a refresh with a recomputation, and remember what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from psycopg.sql import SQL, Composed, Literal
+
+from orchestrator.deltascript import sizes
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import Assign, MaintenancePlan, ReadChanges
+from orchestrator.deltascript.query import defined
+from orchestrator.deltascript.writer import Code, Lines, filled, listed, name, when
+
+FREELY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_material")
+"""Settings that are off where small diffs go through indexes whatever the statistics say."""
+
+
+def held(variable: str) -> Composed:
+    """Return how many rows a variable holds."""
+    return SQL("idivm.size({})").format(name(variable))
+
+
+def size(variables: Iterable[str]) -> Composed:
+    """Return how many rows some variables hold."""
+    return listed(map(held, variables), " + ")
+
+
+def switch(settings: Iterable[tuple[str, str]]) -> Code:
+    """Return what changes settings for the statements that follow, until the program ends."""
+    calls = [SQL(f"set_config('{setting}', '{value}', true)") for setting, value in settings]
+    return filled("PERFORM ", calls, ";")
+
+
+def plan_again(plan: MaintenancePlan) -> Code:
+    """Return what has the statements that follow planned for the rows that they meet."""
+    freely = switch((setting, "on") for setting in FREELY) if plan.by_lookups else ()
+    return [SQL("PERFORM idivm.plan_again();"), *freely]
+
+
+def planned_for(plan: MaintenancePlan, variable: str) -> Lines:
+    """Return what has statements planned for their diffs, from where a diff is large on."""
+    large = SQL("cardinality({}) > {}").format(name(variable), Literal(sizes.SMALL))
+    return when(large, plan_again(plan))
+
+
+def weigh_changes(plan: MaintenancePlan, names: Names) -> Code:
+    """Return what recomputes if applying the changes costs more, and plans for large diffs."""
+    reads = [step for step in plan.script if isinstance(step, ReadChanges)]
+    variables = [(step.source.oid, change.variable) for step in reads for change in step.classes]
+    terms = [
+        SQL("{} * {}").format(Literal(round(plan.accesses(variable), 1)), held(variable))
+        for oid, variable in variables
+        if oid not in plan.applied
+    ]
+    wins = SQL("accesses > {} AND idivm.recompute_wins({}, accesses, pending > {})").format(
+        Literal(sizes.WEIGHED_FROM), Literal(names.id), Literal(sizes.CHEAP)
+    )
+    code: Lines = [
+        SQL("IF NOT rebuild THEN"),
+        [
+            *filled("accesses := ", terms or [SQL("0")], ";", " + "),
+            *when(wins, [SQL("rebuild := true; kind := 'A';")]),
+        ],
+        SQL("END IF;"),
+    ]
+    if variables:
+        # NULL is no size, and greatest leaves it out.
+        each = (SQL("cardinality({})").format(name(variable)) for _, variable in variables)
+        code += filled("IF greatest(", each, f") > {sizes.SMALL} THEN")
+        code += [plan_again(plan), SQL("END IF;")]
+    return code
+
+
+def weigh_step(plan: MaintenancePlan, names: Names, step: Assign) -> Code:
+    """Return what recomputes where the rest of a refresh takes longer than that.
+
+    By now the diffs that the step reads have a size, and the time since the refresh began is known. Past
+    half of what a recomputation takes, no further diff is computed: a refresh that loses does so once, and
+    by half.
+    """
+    if plan.by_lookups:
+        return []
+    code: Lines = []
+    if step.lookups:
+        terms = [
+            SQL("{} * {}").format(Literal(round(each, 1)), held(variable))
+            for variable, each in step.lookups
+        ]
+        head = f"CONTINUE WHEN pending > {sizes.CHEAP} AND idivm.recompute_pays({names.id}, "
+        code += filled(head, terms, ");", " + ")
+    if step != next(other for other in plan.script if isinstance(other, Assign)):
+        deadline = SQL("late := idivm.refresh_deadline({}, begun, accesses, {});").format(
+            Literal(names.id), Literal(plan.way)
+        )
+        code += when(SQL("clock_timestamp() > late"), [deadline])
+        code.append(SQL("CONTINUE WHEN clock_timestamp() > late;"))
+    return code
+
+
+def note_cost(plan: MaintenancePlan, names: Names) -> Code:
+    """Return what remembers how long a refresh took that was large enough to tell."""
+    if not any(isinstance(step, ReadChanges) for step in plan.script):
+        return []
+    view, way = Literal(names.id), Literal(plan.way)
+    definition = Literal(defined(names).as_string(None))
+    return [
+        *when(
+            SQL("accesses > {} AND pending > {}").format(
+                Literal(sizes.TELLING), Literal(_untelling(plan))
+            ),
+            [
+                SQL("PERFORM idivm.note_diff({}, accesses, begun, {}, pending > {});").format(
+                    view, way, Literal(sizes.CHEAP)
+                )
+            ],
+        ),
+        *when(
+            SQL("clock_timestamp() > begun + interval {}").format(Literal(sizes.LONG)),
+            [
+                SQL(
+                    "PERFORM idivm.note_long({}, accesses, idivm.query_work({}), begun, {});"
+                ).format(view, definition, way)
+            ],
+        ),
+    ]
+
+
+def _untelling(plan: MaintenancePlan) -> int:
+    """Return up to how many changed rows a refresh does not tell what accesses cost."""
+    dearest = max((cost.accesses for cost in plan.costs), default=1.0)
+    return min(sizes.CHEAP, int(sizes.TELLING / max(dearest, 1.0)))

@@ -1,0 +1,227 @@
+"""The refresh function of a view: its Δ-script as PL/pgSQL.
+
+A diff is held in a variable, an array of rows, and read with unnest. The planner takes such an
+array for ten rows, unless it plans for the very values: then it knows the size. Small diffs share
+one plan of index probes; from where a diff is large on, statements are planned for their diffs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
+
+from orchestrator.deltascript.applying import GATHERING, LOOKING_UP, applied, gathers, looks_up
+from orchestrator.deltascript.assigning import HASHING, assigned
+from orchestrator.deltascript.captured import function_body
+from orchestrator.deltascript.costing import FREELY, note_cost, plan_again, weigh_changes
+from orchestrator.deltascript.emit import SEARCH_PATH
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.notation import comment
+from orchestrator.deltascript.plan import (
+    Analyse,
+    Apply,
+    Assign,
+    BagTable,
+    MaintenancePlan,
+    ReadChanges,
+    ReplaceContent,
+    Replan,
+    StateTable,
+    Step,
+)
+from orchestrator.deltascript.query import defined, stored
+from orchestrator.deltascript.reading import read_logs
+from orchestrator.deltascript.recomputing import recompute, replaced
+from orchestrator.deltascript.writer import (
+    Code,
+    Lines,
+    branches,
+    filled,
+    listed,
+    name,
+    when,
+    written,
+)
+
+
+def create_program(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
+    """Return the statements that make the refresh function, in place of an earlier one.
+
+    It runs with the settings of the view's creator. It tells how many rows it changed; of which kind the
+    changes were, or NULL if there were none; and the transaction's own statements that it consumed.
+    """
+    yield SQL("SELECT idivm.replace_program({})").format(Literal(names.id))
+    settings = SQL("").join(
+        SQL("SET {} = {}\n").format(Identifier(setting), Literal(value))
+        for setting, value in plan.settings
+    )
+    yield SQL(
+        "CREATE FUNCTION {}(since idivm.watermark, rebuild boolean,\n"
+        '    OUT changed bigint, OUT kind "char", OUT marks jsonb)\n'
+        "LANGUAGE plpgsql SECURITY DEFINER\nSET search_path = {}\n"
+        # Where a policy would hide rows from the owner, what is stored would be right for nobody.
+        "SET row_security = off\n"
+        "{}{}AS {}"
+    ).format(
+        names.refresh,
+        SQL(SEARCH_PATH),
+        _settings(plan, names),
+        settings,
+        function_body(SQL(program_text(plan, names))),
+    )
+
+
+def program_text(plan: MaintenancePlan, names: Names) -> str:
+    """Return the body of the refresh function."""
+    attempts = any(isinstance(step, Assign) for step in plan.script)
+    body: Lines = [*recompute(plan, names, attempts)]
+    if attempts:
+        body.append(SQL("rebuild := true;  -- for CONTINUE"))
+    for step in plan.script:
+        if not isinstance(step, ReadChanges):
+            body += step_code(plan, names, step)
+    body += note_cost(plan, names)
+    if attempts:
+        body = [SQL("LOOP"), [*body, SQL("RETURN;")], SQL("END LOOP;")]
+    content, definition = stored(names, plan.content), defined(names)
+    return written(
+        [
+            SQL("#variable_conflict use_column"),
+            SQL("-- Keeps {} equal to the rows of {}; strategy {}.").format(
+                _in_a_comment(content), _in_a_comment(definition), SQL(plan.strategy)
+            ),
+            SQL("<<{}>>").format(name(names.program)),
+            SQL("DECLARE"),
+            _declarations(plan, names),
+            SQL("BEGIN"),
+            [SQL("changed := 0;"), *_read_changes(plan, names), *body],
+            SQL("END"),
+        ]
+    ).rstrip("\n")
+
+
+def step_code(plan: MaintenancePlan, names: Names, step: Step) -> Code:
+    """Return the statements of a step, behind a comment that says what it does."""
+    notation = getattr(step, "notation", "")
+    return [*map(SQL, comment(notation)), *_STATEMENTS[type(step)](plan, names, step)]
+
+
+def analyse_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
+    """Return the statements after which the planner knows the sizes of the state tables."""
+    for state in plan.states:
+        if isinstance(state, BagTable | StateTable):
+            yield SQL("ANALYZE {}").format(stored(names, state.role))
+
+
+def _analysed(plan: MaintenancePlan, names: Names, step: Analyse) -> Code:
+    statements = [SQL("{};").format(statement) for statement in analyse_states(plan, names)]
+    return branches([(_holds_any(step.needs), statements)])
+
+
+def _planned_again(plan: MaintenancePlan, names: Names, step: Replan) -> Code:
+    return branches([(_holds_any(step.needs), plan_again(plan))])
+
+
+def _assigned(plan: MaintenancePlan, names: Names, step: Assign) -> Code:
+    code = assigned(plan, names, step)
+    return branches([(_holds_any(step.needs), code)]) if step.needs else code
+
+
+_STATEMENTS: dict[type[Any], Callable[[MaintenancePlan, Names, Any], Code]] = {
+    Analyse: _analysed,
+    Apply: applied,
+    Assign: _assigned,
+    Replan: _planned_again,
+    ReplaceContent: replaced,
+}
+
+
+def _holds_any(variables: tuple[str, ...]) -> Composed:
+    # A variable holds rows or NULL, never an empty array.
+    return listed((SQL("{} IS NOT NULL").format(name(variable)) for variable in variables), " OR ")
+
+
+def _settings(plan: MaintenancePlan, names: Names) -> SQL:
+    """Return the settings under which a program begins; reading a large diff changes them."""
+    reads = any(isinstance(step, ReadChanges) for step in plan.script)
+    settings = ["plan_cache_mode = force_generic_plan"] if reads else []
+    # What fills a variable or a table does not run in parallel, but would be planned to.
+    settings.append("max_parallel_workers_per_gather = 0")
+    if reads and names.sorts_before:
+        # Reading a log counts its keys, which are a fraction of its rows.
+        settings.append("enable_presorted_aggregate = off")
+    if plan.by_lookups:
+        # A setting that is off counts as a high cost, and expensive plans would be compiled.
+        # Frequent values make more rows to hash than statistics expect.
+        settings += ["join_collapse_limit = 1", "jit = off", "hash_mem_multiplier = 8"]
+        settings += [
+            f"{setting} = {value}" for setting, _, value in HASHING if setting not in FREELY
+        ]
+        settings += [f"{setting} = off" for setting in FREELY]
+    else:
+        steps = [step for step in plan.script if isinstance(step, Apply)]
+        switched: list[str] = []
+        if any(gathers(plan, step, names) for step in steps):
+            switched += GATHERING
+        if any(looks_up(plan, step) for step in steps):
+            switched += LOOKING_UP
+        settings += [f"{setting} = on" for setting in dict.fromkeys(switched)]
+    return SQL("".join(f"SET {setting}\n" for setting in settings))
+
+
+def _declarations(plan: MaintenancePlan, names: Names) -> Code:
+    """Return the variables of the program, among them those that hold diffs."""
+    diffs = [
+        SQL("{} {}[];").format(name(variable), stored(names, shape))
+        for variable, shape in plan.variables
+    ]
+    return [
+        SQL("begun timestamptz := clock_timestamp();"),
+        # The first refresh of a session plans its statements.
+        SQL("late timestamptz := begun + interval '500 milliseconds';"),
+        SQL(
+            "floor xid8 := pg_snapshot_xmin(since.snapshot); ceiling xid8 := pg_snapshot_xmax(since.snapshot);"
+        ),
+        SQL("consumer xid8 := since.own_xid; own xid8 := pg_current_xact_id_if_assigned();"),
+        SQL("accesses double precision := 0; pending bigint := 0; applied bigint; bytes bigint;"),
+        SQL("taken bigint; keys bigint; last bigint; most bigint; truncated boolean;"),
+        *(_unnested(filled("", diffs, separator=" ")) if diffs else ()),
+    ]
+
+
+def _unnested(lines: Code) -> Code:
+    """Return lines without the indentation of those that go on."""
+    flattened: Lines = []
+    for line in lines:
+        flattened += [line] if isinstance(line, Composable) else line
+    return flattened
+
+
+def _read_changes(plan: MaintenancePlan, names: Names) -> Code:
+    """Return what finds out what has changed since the watermark, and reads it.
+
+    A program that finds nothing to do ends here, before it has written anything.
+    """
+    code: Lines = [
+        *read_logs(plan, names),
+        SQL("kind := CASE WHEN rebuild THEN 'R' WHEN pending > 0 THEN 'C' END;"),
+    ]
+    if not plan.time_dependent:
+        code += when(SQL("kind IS NULL"), [SQL("RETURN;")])
+    code += when(
+        SQL("current_setting('transaction_isolation') IN ('repeatable read', 'serializable')"),
+        [SQL("PERFORM idivm.claim_watermark({});").format(Literal(names.id))],
+    )
+    if any(isinstance(step, ReadChanges) for step in plan.script):
+        code += weigh_changes(plan, names)
+    elif not plan.time_dependent:
+        cancels = SQL("kind = 'C' AND idivm.pending_cancels({})").format(Literal(names.id))
+        code += when(cancels, [SQL("RETURN;")])
+    return code
+
+
+def _in_a_comment(text: Composable) -> SQL:
+    """Return a name for people; no part of it may end the line."""
+    return SQL(" ".join(text.as_string(None).split()))

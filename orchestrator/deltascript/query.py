@@ -1,0 +1,279 @@
+"""Queries of a program as text: with the real names, short aliases and no needless parentheses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from psycopg.sql import SQL, Composable, Composed
+from sqlglot import exp
+
+from orchestrator.algebra import dialect
+from orchestrator.algebra.dialect import Tree, identifier, reference
+from orchestrator.deltascript.leaves import PROGRAM, SOURCE, STATE
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import Query
+from orchestrator.deltascript.writer import WIDTH, Code, Lines, dotted, flat, written
+
+_NAMES_AND_STRINGS = (exp.Identifier, exp.Literal, exp.National, exp.RawString, exp.ByteString)
+
+_HEAD = 16
+"""Characters of what stands before an expression."""
+
+_ATOMS = (exp.Column, exp.Literal, exp.Cast, exp.Anonymous, exp.Boolean, exp.Null)
+
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
+
+_SUMS = (exp.Add, exp.Sub, exp.Mul)
+
+_SUBSCRIPTS = (exp.Dot, exp.Bracket)
+
+
+def query_text(query: Query, names: Names, shapes: Mapping[str, str] | None = None) -> SQL:
+    """Return a query with the real names of states and variables; with `shapes`, of empty variables."""
+    return SQL(dialect.write(named(query, names, shapes), own=True))
+
+
+def query_code(query: Query, names: Names) -> Lines:
+    """Return the lines of a query.
+
+    Where a line ends within a name or a string, the query is a single line.
+    """
+    tree = _bare(_short_aliases(named(query, names)))
+    if _has_lines(tree):
+        return [SQL(dialect.write(tree, own=True))]
+    return folded(dialect.write(tree, pretty=True, own=True).split("\n"))
+
+
+def named(query: Query, names: Names, shapes: Mapping[str, str] | None = None) -> Tree:
+    """Return the tree of a query with real names."""
+
+    def rename(node: Tree) -> Tree:
+        if isinstance(node, exp.Table) and node.db == STATE:
+            node.set("this", identifier(names.table(node.name)))
+            node.set("db", identifier("idivm_state"))
+        if isinstance(node, exp.Table) and node.db == SOURCE:
+            source = names.sources[int(node.name.partition("\0")[2])]
+            node.set("this", identifier(f"s{source.id}"))
+            node.set("db", identifier("idivm_def"))
+        if isinstance(node, exp.Column) and "\0" in node.name:
+            oid, _, attnum = node.name.partition("\0")[2].partition(".")
+            return reference(names.sources[int(oid)].columns[int(attnum)], node.table)
+        if isinstance(node, exp.Column) and node.table == PROGRAM:
+            if shapes is None:
+                return reference(node.name, names.program)
+            kind = names.state(shapes[node.name]).as_string(None) + "[]"
+            return exp.Cast(this=exp.Null(), to=exp.DataType(this=exp.DType.USERDEFINED, kind=kind))
+        return node
+
+    tree = query.tree.transform(rename, copy=False)
+    assert isinstance(tree, exp.Expr)
+    return tree
+
+
+def stored(names: Names, role: str) -> Composed:
+    """Return the name of a state table or of a row type."""
+    return dotted("idivm_state", names.table(role))
+
+
+def defined(names: Names) -> Composed:
+    """Return the name of the definition of the view."""
+    return dotted("idivm_def", f"v{names.id}")
+
+
+def bare_text(text: str, within: str = "") -> str:
+    """Return an expression in SQL without needless parentheses, to stand alone or as an operand of AND.
+
+    >>> bare_text("(((t.a) + d.b) = 0) IS TRUE"), bare_text("((a = 1)) OR (b = 2)")
+    ('(t.a + d.b = 0) IS TRUE', 'a = 1 OR b = 2')
+    """
+    tree = _bare(exp.Paren(this=dialect.parse(f"SELECT {text}").expressions[0]))
+    if within and isinstance(tree, exp.Or):
+        tree = exp.Paren(this=tree)
+    text = dialect.write(tree)
+    if len(text) <= WIDTH - _HEAD or _has_lines(tree):
+        return text
+    # A CASE, for instance: with its branches in lines of their own.
+    lines = [SQL(line) for line in dialect.write(tree, pretty=True, own=True).split("\n")]
+    return written([lines[0], [lines[1:]]], 3).strip()
+
+
+def _bare(tree: Tree) -> Tree:
+    """Return a tree without needless parentheses and names."""
+
+    def simplify(node: Tree) -> Tree:
+        if isinstance(node, exp.Alias) and isinstance(node.this, exp.Column):
+            if node.this.name == node.alias and node.this.table:
+                return node.this
+            return node
+        if not isinstance(node, exp.Paren):
+            return node
+        inner: Tree = node.this
+        parent = node.parent
+        while isinstance(inner, exp.Paren):
+            inner = inner.this
+        if isinstance(inner, exp.Subquery | exp.Select | exp.Tuple):
+            return node
+        whole = parent is None or isinstance(parent, exp.Where | exp.Alias | exp.Paren)
+        whole = whole or (isinstance(parent, exp.Join) and node.arg_key == "on")
+        weak = isinstance(parent, exp.And | exp.Or) and _is_test(inner)
+        weak = weak or (isinstance(parent, _COMPARISONS) and isinstance(inner, _SUMS))
+        weak = weak or (isinstance(inner, exp.Column) and not isinstance(parent, _SUBSCRIPTS))
+        same = type(parent) is type(inner) and isinstance(inner, exp.And | exp.Or)
+        if whole or weak or same:
+            return inner
+        node.set("this", inner)
+        return node
+
+    # From the leaves upward, so that a pair of parentheses sees what is left within it.
+    for node in list(tree.find_all(exp.Paren, exp.Alias)):
+        simple = simplify(node)
+        if simple is not node:
+            if node is tree:
+                tree = simple
+            else:
+                node.replace(simple)
+    return tree
+
+
+def _has_lines(tree: Tree) -> bool:
+    """Return whether a name or a string has more than one line."""
+    return any("\n" in str(node.args.get("this")) for node in tree.find_all(*_NAMES_AND_STRINGS))
+
+
+def _is_test(node: Tree) -> bool:
+    """Return whether a condition binds more tightly than AND."""
+    inner = node.this if isinstance(node, exp.Not) else node
+    return isinstance(inner, exp.Is) or isinstance(node, (*_COMPARISONS, *_ATOMS))
+
+
+def _short_aliases(tree: Tree) -> Tree:
+    """Return a tree with the numbers of aliases left out where no other alias needs them.
+
+    >>> text = "SELECT d_3.a FROM t AS d_3 UNION ALL SELECT d_4.a FROM t AS d_4 JOIN u AS d_5 ON d_5.a = d_4.a"
+    >>> dialect.write(_short_aliases(dialect.parse(text)))
+    'SELECT d.a FROM t AS d UNION ALL SELECT d_4.a FROM t AS d_4 JOIN u AS d_5 ON d_5.a = d_4.a'
+    """
+    for select in list(tree.find_all(exp.Select)):
+        own = list(_sources(select))
+        around = [node for node in _above(select) if isinstance(node, exp.Select)]
+        beside = [alias for node in around for alias in _sources(node)]
+        below = [
+            alias
+            for node in select.find_all(exp.Select)
+            if node is not select
+            for alias in _sources(node)
+        ]
+        for alias in own:
+            base = re.sub(r"_\d+$", "", alias)
+            others = [*own, *beside, *below]
+            if base == alias or any(
+                other != alias and re.sub(r"_\d+$", "", other) == base for other in others
+            ):
+                continue
+            if others.count(alias) > 1:
+                continue
+            for node in select.find_all(exp.Column, exp.TableAlias):
+                if isinstance(node, exp.Column) and node.table == alias:
+                    node.set("table", identifier(base))
+                elif isinstance(node, exp.TableAlias) and node.name == alias:
+                    node.set("this", identifier(base))
+    return tree
+
+
+def _above(node: Tree) -> Iterator[Tree]:
+    parent = node.parent
+    while parent is not None:
+        yield parent
+        parent = parent.parent
+
+
+def _sources(select: exp.Select) -> Iterator[str]:
+    """Yield the aliases of a query's own FROM."""
+    clauses = [select.args.get("from_"), *(select.args.get("joins") or [])]
+    for clause in filter(None, clauses):
+        for node in clause.find_all(exp.TableAlias):
+            parent = node.parent
+            if parent is not None and parent.find_ancestor(exp.Select) is select and node.this:
+                yield node.name
+
+
+def folded(lines: list[str], width: int = WIDTH) -> Lines:
+    """Return lines with what is indented below each of them in the same line, where it fits.
+
+    >>> from orchestrator.deltascript.writer import written
+    >>> print(written(folded(["SELECT", "  a,", "  b", "FROM t", "WHERE", "  a = 1"])), end="")
+    SELECT a, b
+    FROM t
+    WHERE a = 1
+    """
+    code: Lines = []
+    for head, below in _blocks(lines):
+        closing = head.lstrip().startswith(")")
+        text = _flat([head, *below])
+        if closing and code and below == []:
+            code.append(SQL(head))
+        elif len(text) <= width:
+            code.append(SQL(text))
+        else:
+            code += [SQL(head), folded(below, width - 4)]
+    return _joined(_closed(code, width), width)
+
+
+def _joined(code: Lines, width: int) -> Lines:
+    """Return lines with a query that has no more than SELECT and FROM in one line."""
+    lines: Lines = []
+    for place, line in enumerate(code):
+        after = code[place + 1] if place + 1 < len(code) else SQL("UNION")
+        ends = isinstance(after, Composable) and after.as_string(None).startswith(
+            ("UNION", "ORDER")
+        )
+        if ends and lines and _begins(line, "FROM ") and _begins(lines[-1], "SELECT "):
+            single = flat([lines[-1], line])
+            if single is not None and len(single.as_string(None)) <= width:
+                lines[-1] = single
+                continue
+        lines.append(line)
+    return lines
+
+
+def _begins(line: Composable | Code, word: str) -> bool:
+    return isinstance(line, Composable) and line.as_string(None).startswith(word)
+
+
+def _closed(code: Lines, width: int) -> Lines:
+    """Return lines with short parentheses closed in the line that opens them."""
+    lines: Lines = []
+    for line in code:
+        if isinstance(line, Composable) and lines and isinstance(lines[-1], Composable):
+            before, text = lines[-1].as_string(None), line.as_string(None)
+            opens = before.count("(") > before.count(")") and text.startswith(")")
+            if opens and len(before) + len(text) <= width:
+                lines[-1] = SQL(before + text)
+                continue
+        lines.append(line)
+    return lines
+
+
+def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each line of the least indentation, and those below it."""
+    depth = min((len(line) - len(line.lstrip()) for line in lines), default=0)
+    head: str | None = None
+    below: list[str] = []
+    for line in lines:
+        if len(line) - len(line.lstrip()) > depth and head is not None:
+            below.append(line[depth:])
+            continue
+        if head is not None:
+            yield head, below
+        head, below = line[depth:], []
+    if head is not None:
+        yield head, below
+
+
+def _flat(lines: list[str]) -> str:
+    text = ""
+    for line in map(str.strip, lines):
+        tight = not text or text.endswith("(") or line.startswith(")")
+        text += line if tight else f" {line}"
+    return text

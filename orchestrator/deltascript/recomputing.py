@@ -1,0 +1,91 @@
+"""Statements that recompute states and write only the differences."""
+
+from __future__ import annotations
+
+from psycopg.sql import SQL, Composable, Composed, Literal
+
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import (
+    BagTable,
+    MaintenancePlan,
+    ReadChanges,
+    ReplaceContent,
+    StateTable,
+)
+from orchestrator.deltascript.query import defined, query_code, stored
+from orchestrator.deltascript.writer import (
+    Code,
+    Lines,
+    branches,
+    dollar_tag,
+    filled,
+    listed,
+    written,
+)
+
+
+def recompute(plan: MaintenancePlan, names: Names, again: bool) -> Code:
+    """Return what recomputes the states where that was asked for.
+
+    If a refresh may begin `again`, what it wrote so far belongs to the same transaction and does not count.
+    """
+    states = [state for state in plan.states if isinstance(state, StateTable)]
+    if not states:
+        return []
+    keyed = [
+        str(names.sources[step.source.oid].id)
+        for step in plan.script
+        if isinstance(step, ReadChanges) and step.source.keyed
+    ]
+    code: Lines = [
+        SQL("PERFORM idivm.require_valid_plan({}, {}, {});").format(
+            Literal(names.id), Literal(names.view), Literal(f"{{{','.join(keyed)}}}")
+        )
+    ]
+    if again:
+        code.append(SQL("changed := 0; kind := coalesce(nullif(kind, 'C'), 'R');"))
+    for state in states:
+        head = "changed := changed +" if state.role in plan.shown_states else "PERFORM"
+        code += _recomputed(head, state, names, query_code(state.query, names))
+    code += [
+        SQL("PERFORM idivm.note_recomputed({}, begun, {});").format(
+            Literal(names.id), Literal(plan.way)
+        ),
+        SQL("RETURN;"),
+    ]
+    return branches([(SQL("rebuild"), code)])
+
+
+def refill(state: StateTable, names: Names, query: Composable | None = None) -> Composed:
+    """Return a statement of its own that gives a state the rows of its query, or of another query."""
+    text = [query] if query else query_code(state.query, names)
+    return SQL("{}").format(SQL(written(_recomputed("SELECT", state, names, text))))
+
+
+def _recomputed(head: str, state: StateTable, names: Names, query: Code) -> Lines:
+    """Return the call that recomputes a state, with the query between dollar signs."""
+    columns = (list(state.key), list(state.nullable), list(state.together))
+    table, tag = Literal(stored(names, state.role).as_string(None)), SQL(dollar_tag(written(query)))
+    return [
+        SQL("{} idivm.recompute_state({}, {}, {}").format(
+            SQL(head), table, listed(map(Literal, columns)), tag
+        ),
+        query,
+        SQL("{});").format(tag),
+    ]
+
+
+def replaced(plan: MaintenancePlan, names: Names, step: ReplaceContent) -> Code:
+    """Return the call that gives a content that is a bag the rows of the definition."""
+    state = plan.state(step.state)
+    assert isinstance(state, BagTable)
+    identity = state.identity
+    arguments = [
+        Literal(stored(names, state.role).as_string(None)),
+        Literal(defined(names).as_string(None)),
+        Literal(identity.row if identity else None),
+        Literal(identity.nth if identity else None),
+        # After a recomputation is asked for, the key that made rows distinct may be gone.
+        SQL("NOT rebuild" if identity and identity.distinct else "false"),
+    ]
+    return filled("changed := changed + idivm.recompute_bag(", arguments, ");")

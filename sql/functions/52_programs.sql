@@ -1,0 +1,125 @@
+-- What the refresh programs of views share. A program runs with the rights of the owner of its view.
+
+-- The bytes of both segments of a log. A program reads the log only if there are any.
+CREATE OR REPLACE FUNCTION idivm.log_bytes(one regclass, other regclass) RETURNS bigint
+    LANGUAGE sql
+    RETURN pg_catalog.pg_relation_size(one) + pg_catalog.pg_relation_size(other);
+COMMENT ON FUNCTION idivm.log_bytes(regclass, regclass) IS 'the bytes of both segments of a log';
+
+-- The rows of a diff; a variable without rows is NULL.
+CREATE OR REPLACE FUNCTION idivm.size(diff anyarray) RETURNS integer
+    LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT coalesce(pg_catalog.cardinality(diff), 0)
+$$;
+COMMENT ON FUNCTION idivm.size(anyarray) IS 'the number of rows of a diff';
+
+-- Whether to recompute a view takes less time than so many accesses. What PostgreSQL expects of the query is asked only
+-- where the answer depends on it.
+CREATE OR REPLACE FUNCTION idivm.recompute_pays(view_id integer, accesses double precision) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF NOT idivm.recompute_is_cheaper(view_id, accesses) THEN
+        RETURN false;
+    END IF;
+    RETURN idivm.recompute_is_cheaper(view_id, accesses, idivm.query_work(to_regclass('idivm_def.v' || view_id)));
+END
+$$;
+COMMENT ON FUNCTION idivm.recompute_pays(integer, double precision) IS
+    'whether to recompute a view takes less time than so many lookups and rows';
+
+-- Whether a refresh recomputes the view instead. A refresh of many changed rows asks what both cost; others know from
+-- what they took before.
+CREATE OR REPLACE FUNCTION idivm.recompute_wins(view_id integer, accesses double precision, large boolean) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF large THEN
+        RETURN idivm.recompute_pays(view_id, accesses);
+    END IF;
+    RETURN EXISTS (SELECT FROM idivm.costs c WHERE c.view = view_id AND c.loses_from <= accesses);
+END
+$$;
+COMMENT ON FUNCTION idivm.recompute_wins(integer, double precision, boolean) IS
+    'whether to recompute a view instead of a refresh that expects so many lookups and rows';
+
+-- The statements that follow are planned for the rows that they meet. Inlined into the program, for which it holds.
+CREATE OR REPLACE FUNCTION idivm.plan_again() RETURNS text
+    LANGUAGE sql
+    RETURN pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true);
+COMMENT ON FUNCTION idivm.plan_again() IS 'has the statements of a program planned for their very rows';
+
+-- The time after which a refresh is given up: half of what a recomputation takes. A refresh that loses does so once,
+-- and by half. If the time is over, the loss is noted.
+CREATE OR REPLACE FUNCTION idivm.refresh_deadline(view_id integer, begun timestamptz, accesses double precision, way_now text)
+    RETURNS timestamptz
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    work double precision := idivm.query_work(to_regclass('idivm_def.v' || view_id));
+    deadline timestamptz := begun + make_interval(secs => idivm.recompute_seconds(view_id, work) / 2);
+BEGIN
+    IF clock_timestamp() > deadline THEN
+        PERFORM idivm.note_loss(view_id, accesses, way_now);
+    END IF;
+    RETURN deadline;
+END
+$$;
+COMMENT ON FUNCTION idivm.refresh_deadline(integer, timestamptz, double precision, text) IS
+    'when a refresh gives up and recomputes the view';
+
+-- Settings under which PostgreSQL reads the rows of a state that a diff names all at once, as it reads pages ahead then,
+-- and settings back to normal. Inlined into the program, for which they hold.
+CREATE OR REPLACE FUNCTION idivm.gather_rows(state text) RETURNS text
+    LANGUAGE sql
+    RETURN pg_catalog.set_config('enable_nestloop', state, true) || pg_catalog.set_config('enable_mergejoin', state, true)
+        || pg_catalog.set_config('enable_indexscan', state, true) || pg_catalog.set_config('enable_seqscan', state, true);
+COMMENT ON FUNCTION idivm.gather_rows(text) IS
+    'switches off, for a statement, the plans that read the rows of a state one after the other, and on again';
+
+-- Ends a recomputation if the program no longer fits the view. `keyed_sources` are those whose rows the program tells
+-- apart by their keys.
+CREATE OR REPLACE FUNCTION idivm.require_valid_plan(view_id integer, shown text, keyed_sources integer[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    reason text := CASE
+        WHEN EXISTS (SELECT FROM idivm.inlined_views i
+                     WHERE i.view = view_id AND i.signature IS DISTINCT FROM idivm.signature(i.relation))
+            THEN 'a plain view that %s reads was replaced, or a table altered whose rows it reads as values'
+        WHEN EXISTS (SELECT FROM idivm.view_sources vs WHERE vs.view = view_id AND idivm.capture_is_broken(vs.source))
+            THEN 'a part was dropped of what captures the changes of a table that %s reads'
+        WHEN EXISTS (SELECT FROM idivm.view_sources vs JOIN idivm.sources s ON s.id = vs.source
+                     JOIN pg_class c ON c.oid = s.relation
+                     WHERE vs.view = view_id AND vs.source = ANY (keyed_sources)
+                       AND (NOT s.keyed OR idivm.key_is_gone(s.id)
+                            OR c.relkind <> 'p' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)))
+            THEN 'a table that %s reads has lost its key'
+        WHEN EXISTS (SELECT FROM idivm.broken_promises b WHERE b.view = view_id)
+            THEN 'a table that %s reads has lost a key or a NOT NULL that its plan relies on'
+        WHEN EXISTS (SELECT FROM idivm.changed_expressions c WHERE c.view = view_id AND c.in_plan)
+            THEN 'a virtual generated column that %s reads has another expression'
+    END;
+BEGIN
+    IF reason IS NOT NULL THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = format(reason, shown), HINT = 'Refresh it once by idivm refresh, which plans it again.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.require_valid_plan(integer, text, integer[]) IS
+    'raises an error if the refresh program of a view no longer fits what the view reads';
+
+-- A few rows tell nothing but what a statement costs.
+CREATE OR REPLACE FUNCTION idivm.note_recomputed(view_id integer, begun timestamptz, way_now text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF clock_timestamp() > begun + interval '10 milliseconds' THEN
+        PERFORM idivm.note_recompute(view_id, idivm.query_work(to_regclass('idivm_def.v' || view_id)), begun, way_now);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.note_recomputed(integer, timestamptz, text) IS
+    'remembers what the recomputation of a view took';
