@@ -369,7 +369,7 @@ def test_a_partition_that_nobody_saw(orc, connect):
     plain.execute("INSERT INTO changing (id) VALUES (2), (12); UPDATE changing SET a = 'x'")
     plain.execute("DROP TABLE passing")
     plain.execute("CALL idivm.refresh_all()")
-    assert plain.execute("TABLE seen").fetchall() == [(2, "x"), (1, "x")]
+    assert plain.execute("TABLE seen ORDER BY id").fetchall() == [(1, "x"), (2, "x")]
     plain.execute("INSERT INTO changing (id) VALUES (3)")
     assert {view.name: view.pending for view in orc.views()} == {"seen": 1, "counted": 1}
     assert all(report.equal for report in orc.check())

@@ -446,7 +446,8 @@ def test_a_cache_that_saves_nothing_is_not_taken(orc):
     orc.execute(
         "CREATE TABLE a (id int PRIMARY KEY, k int, n int); CREATE TABLE t (id int PRIMARY KEY, k int);"
         "INSERT INTO a SELECT g, g % 10, g FROM generate_series(1, 2000) AS g;"
-        "INSERT INTO t SELECT g, g % 10 FROM generate_series(1, 100) AS g"
+        "INSERT INTO t SELECT g, g % 10 FROM generate_series(1, 100) AS g;"
+        "CREATE INDEX ON a (k); CREATE INDEX ON t (k)"
     )
     for _ in range(100):
         orc.execute("UPDATE a SET n = n + 1")
