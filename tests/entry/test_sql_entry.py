@@ -216,7 +216,10 @@ def test_without_data_a_view_waits_for_its_first_refresh(
     orc.refresh()
     shown = client.execute("SELECT idivm.explain('v')").fetchone()[0]
     assert "strategy id" in shown and "\N{GREEK SMALL LETTER GAMMA}" in shown
-    assert client.execute("SELECT idivm.plan_text('5 %% \\ %d83d%de00')").fetchone()[0] == "5 % \\ \U0001f600"
+    assert (
+        client.execute("SELECT idivm.plan_text('5 %% \\ %d83d%de00')").fetchone()[0]
+        == "5 % \\ \U0001f600"
+    )
 
 
 def test_a_view_that_cannot_be_planned_stays_right_and_says_why(

@@ -315,9 +315,9 @@ CHAINS = {
         ALTER TABLE child NO INHERIT family
         ALTER TABLE child INHERIT family
         ALTER TABLE second ADD COLUMN own int
-        CREATE TABLE child () INHERITS (t)
-        INSERT INTO child (id, g, c, d) VALUES (77, 1, 1, 1)
-        ALTER TABLE child NO INHERIT t
+        CREATE TABLE grandchild () INHERITS (t)
+        INSERT INTO grandchild (id, g, c, d) VALUES (77, 1, 1, 1)
+        ALTER TABLE grandchild NO INHERIT t
         DROP TABLE second
     """,
 }

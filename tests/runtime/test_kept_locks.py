@@ -6,7 +6,7 @@ from stepping import Session, differences
 
 pytestmark = pytest.mark.integration
 
-SETTINGS = ("open", "due", "later", "queued")
+SETTINGS = ("open", "pending", "later", "queued")
 
 
 @pytest.fixture(params=["plpgsql", "c"])
@@ -83,7 +83,7 @@ def test_a_trigger_cannot_end_the_statement_that_it_is_part_of(orc):
         CREATE TABLE b (id int PRIMARY KEY, n int); INSERT INTO b VALUES (1, 10), (2, 20);
         CREATE FUNCTION forged() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
-            SET LOCAL idivm.open = '0'; SET LOCAL idivm.due = '{}';
+            SET LOCAL idivm.open = '0'; SET LOCAL idivm.pending = '{}';
             UPDATE b SET n = n + 1 WHERE id = new.id;
             RETURN new;
         END $$;
@@ -130,7 +130,7 @@ def test_no_user_can_write_the_state(pair, connect):
         "SELECT idivm.note_writer(5, '{}', '{}', '{}')",
         "SELECT idivm.clear_writer()",
         "SELECT idivm.end_statement('{}', '{}')",
-        "INSERT INTO idivm.writers (xid, open, due, later) VALUES (pg_current_xact_id(), 5, '{}', '{}')",
+        "INSERT INTO idivm.writers (xid, open, pending, later) VALUES (pg_current_xact_id(), 5, '{}', '{}')",
         "CREATE TEMP TABLE t (); CREATE TRIGGER t BEFORE INSERT ON t EXECUTE FUNCTION idivm.statement_begins('{}')",
     ):
         with pytest.raises(InsufficientPrivilege):
