@@ -330,7 +330,7 @@ CREATE TABLE idivm.costs (
     view        integer PRIMARY KEY REFERENCES idivm.views ON DELETE CASCADE,
     access_seconds double precision,
     row_seconds double precision,
-    way         text,
+    variant     text,
     price       double precision,
     refreshes   integer NOT NULL DEFAULT 0,
     noted_at    timestamptz,
@@ -340,7 +340,7 @@ CREATE TABLE idivm.costs (
 COMMENT ON TABLE idivm.costs IS 'what refreshes of a view took';
 COMMENT ON COLUMN idivm.costs.access_seconds IS 'of a large diff: seconds for each lookup or row that the cost model expects';
 COMMENT ON COLUMN idivm.costs.row_seconds IS 'of recomputing the states: seconds for each row of work, as idivm.recompute_work counts it';
-COMMENT ON COLUMN idivm.costs.way IS 'the strategy of the refreshes that were measured, and whether it had a cache';
+COMMENT ON COLUMN idivm.costs.variant IS 'the strategy of the refreshes that were measured, and whether it had a cache';
 COMMENT ON COLUMN idivm.costs.price IS 'of diffs of any size: seconds for each lookup or row that the cost model expects';
 COMMENT ON COLUMN idivm.costs.refreshes IS 'how many refreshes the price was measured by';
 COMMENT ON COLUMN idivm.costs.noted_at IS 'when the last of these was';

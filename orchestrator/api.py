@@ -21,7 +21,6 @@ from psycopg.errors import Diagnostic, UndefinedTable
 from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL
 
-from orchestrator.deltascript.plan import Initialised
 from orchestrator.errors import (
     DatabaseError,
     IdivmError,
@@ -267,7 +266,7 @@ class Orchestrator:
 
     def missing_indexes(self, view: ViewInfo) -> list[indexes.MissingIndex]:
         """Return the indexes without which changes cost a view many times as much, dearest first."""
-        if not view.plan.get("missing"):
+        if not view.plan.evidence.missing:
             return []
         wanted = indexes.missing_for(self.connection, view.plan)
         return [index for index in wanted if index.factor is not None]
@@ -275,7 +274,7 @@ class Orchestrator:
     def parts(self, view: ViewInfo) -> Parts | None:
         """Return the heavy and light parts of the relations of a view with the strategy `skew`."""
         with self._ours(f"Looking at the parts of {view.name}", writes=False):
-            return parts_of(self.connection, install.names_of(view), view.plan)
+            return parts_of(self.connection, install.names_of(view), view.plan.partitioning)
 
     def enumerate(
         self, name: str, prefix: Mapping[str, object] | None = None
@@ -494,10 +493,8 @@ class Orchestrator:
                     raise
                 return StatementResult("CREATE VIEW", f"{statement.name} exists already, skipping")
             told = f"CREATE VIEW {view.name}: {view.maintain}, strategy {view.strategy}"
-            if initialised := view.plan.get("initialised"):
-                told += (
-                    f"; initial states: {', '.join(str(Initialised(**one)) for one in initialised)}"
-                )
+            if initialised := view.plan.evidence.initialised:
+                told += f"; initial states: {', '.join(map(str, initialised))}"
             return StatementResult("CREATE VIEW", told)
         if isinstance(statement, AlterView):
             try:

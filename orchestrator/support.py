@@ -13,6 +13,7 @@ from typing import Any
 
 from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.measure import durable_server
+from orchestrator.deltascript.plan import Assign, MaintenancePlan
 from orchestrator.engine.recompute_parts import AFTER, PARTS
 from orchestrator.resources import resource_folder
 from orchestrator.server import installations
@@ -112,29 +113,23 @@ def document(orchestrator: Orchestrator) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _by(plan: dict[str, Any]) -> str:
-    if plan["strategy"] == RECOMPUTE:
+def _by(plan: MaintenancePlan) -> str:
+    if plan.strategy == RECOMPUTE:
         return RECOMPUTE
     symbols = dict.fromkeys(one["symbol"] for one in _operators(plan) if one["inputs"])
-    return " ".join([f"{plan['strategy']}:", *reversed(symbols)]) if symbols else plan["strategy"]
+    return " ".join([f"{plan.strategy}:", *reversed(symbols)]) if symbols else plan.strategy
 
 
-def cost(plan: dict[str, Any]) -> str:
-    """Return in words what a refresh costs, from a view's plan.
-
-    >>> cost({"strategy": "recompute", "reasons": [
-    ...     {"strategy": "recompute", "taken": True, "because": "it applies to every query"},
-    ...     {"strategy": "id", "taken": False, "because": "a table has no key: t"}]})
-    'the whole view: a table has no key: t'
-    """
-    if plan["strategy"] == RECOMPUTE:
-        because = [one["because"] for one in plan["reasons"] if not one["taken"]]
+def cost(plan: MaintenancePlan) -> str:
+    """Return in words what a refresh costs, from a view's plan."""
+    if plan.strategy == RECOMPUTE:
+        because = [reason.because for reason in plan.evidence.reasons if not reason.taken]
         return f"the whole view: {because[0]}" if because else "the whole view"
     parts = ["the changed rows"]
     operators = {one["operator"] for one in _operators(plan)}
     if operators & _PARTNERS:
         parts.append("the rows that match them")
-    assigned = [one["variable"] for one in plan["script"] if one["step"] == "Assign"]
+    assigned = [step.variable for step in plan.program.script if isinstance(step, Assign)]
     if "Limit" in operators:
         parts.append("the stored first rows with their reserve")
     elif any(name.startswith(PARTS) for name in assigned):
@@ -144,8 +139,8 @@ def cost(plan: dict[str, Any]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def _operators(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    pending = [plan["algebra_tree"]["root"]]
+def _operators(plan: MaintenancePlan) -> Iterator[dict[str, Any]]:
+    pending = [plan.definition.algebra_tree["root"]]
     while pending:
         one = pending.pop(0)
         yield one

@@ -53,7 +53,7 @@ def require_invariants(orc, plan: MaintenancePlan, names: Names) -> None:
         )
         assert threshold == pytest.approx(base ** float(Fraction(part.epsilon)))
         require_parts(orc, names, part, threshold, part.epsilon == "0")
-    for state in plan.states:
+    for state in plan.program.states:
         if isinstance(state, StateTable) and not state.historic:
             require_query(orc, names, state)
 

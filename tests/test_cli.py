@@ -102,7 +102,7 @@ def test_explain(shop):
     assert "+ id: a change costs" in shop("explain", "total", "--why")[1]
     explained = json.loads(shop("explain", "total", "--json")[1])
     assert explained["strategy"] == "id"
-    assert explained["plan"]["sources"][0]["columns"][0]["name"] == "id"
+    assert explained["plan"]["program"]["sources"][0]["columns"][0]["name"] == "id"
 
 
 def test_status_and_explain_name_an_index_whose_lack_is_dear(idivm):

@@ -355,7 +355,7 @@ def _script_of(options: argparse.Namespace) -> str:
 
 def _summary(view: ViewInfo) -> dict[str, Any]:
     value = dataclasses.asdict(view)
-    for name in ("plan", "settings", "oid", "id", "base"):
+    for name in ("stored_plan", "settings", "oid", "id", "base"):
         del value[name]
     return value
 

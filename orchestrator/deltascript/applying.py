@@ -15,8 +15,8 @@ from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     Apply,
     ChangeKind,
-    MaintenancePlan,
     Nulls,
+    Program,
     StateTable,
 )
 from orchestrator.deltascript.query import bare_text, query_code, query_text, stored
@@ -41,47 +41,47 @@ LOOKING_UP = ("enable_hashjoin", "enable_mergejoin", "enable_seqscan")
 the whole state, as PostgreSQL would rather, costs more even where a tenth of it is met."""
 
 
-def applied(plan: MaintenancePlan, called: Names, step: Apply) -> Code:
+def applied(program: Program, called: Names, step: Apply) -> Code:
     """Return the statements of the step, and what plans for the rows that it and others have changed."""
-    others = [other for other in plan.script if isinstance(other, Apply)]
+    others = [other for other in program.script if isinstance(other, Apply)]
     last = next(other for other in reversed(others) if other.collect == step.collect)
-    large = planned_for(plan, step.collect) if step.collect and step is last else []
-    return [*_guarded(plan, called, step), *large]
+    large = planned_for(program, step.collect) if step.collect and step is last else []
+    return [*_guarded(program, called, step), *large]
 
 
-def _guarded(plan: MaintenancePlan, called: Names, step: Apply) -> Code:
+def _guarded(program: Program, called: Names, step: Apply) -> Code:
     """Return the statements under the condition that there is anything to apply."""
-    code = _statement(plan, called, step)
+    code = _statement(program, called, step)
     needed = listed((SQL("{} IS NOT NULL").format(name(need)) for need in step.needs), " OR ")
-    if gathers(plan, step, called):
+    if gathers(program, step, called):
         several = SQL("{} BETWEEN {} AND {}").format(
             _rows(step.needs), Literal(sizes.FEW + 1), Literal(sizes.SMALL)
         )
         gathered = [
             SQL("PERFORM idivm.gather_rows('off');"),
-            *_statement(plan, called, step, gathers=True),
+            *_statement(program, called, step, gathers=True),
             SQL("PERFORM idivm.gather_rows('on');"),
         ]
         return branches([(several, gathered), (needed, code)])
     if _has_nullable_keys(step):
         keys = tuple((k, d, "none" if nulls == "some" else nulls) for k, d, nulls in step.keys)
-        plain = _statement(plan, called, replace(step, keys=keys))
+        plain = _statement(program, called, replace(step, keys=keys))
         code = branches([(_has_many_without_nulls(step, called), plain)], code)
-    if looks_up(plan, step):
+    if looks_up(program, step):
         code = switched_where_large(step, code, [(setting, "off", "on") for setting in LOOKING_UP])
     return branches([(needed, code)]) if step.needs else code
 
 
-def gathers(plan: MaintenancePlan, step: Apply, called: Names) -> bool:
+def gathers(program: Program, step: Apply, called: Names) -> bool:
     """Return whether a row of the diff meets many of a state that can be gathered by one column.
 
     PostgreSQL reads several pages of gathered rows at a time; for rows that it looks up one after the
     other, it waits for each. Rows that are looked up by their keys are fewer, and the system reads ahead.
     """
-    state = plan.state(step.state)
+    state = program.state(step.state)
     return (
         step.kind in (ChangeKind.UPDATE, ChangeKind.DELETE)
-        and not plan.by_lookups
+        and not program.by_lookups
         and bool(step.needs)
         and isinstance(state, StateTable)
         and [nulls for _, _, nulls in step.keys] == ["none"]
@@ -91,14 +91,14 @@ def gathers(plan: MaintenancePlan, step: Apply, called: Names) -> bool:
     )
 
 
-def looks_up(plan: MaintenancePlan, step: Apply) -> bool:
+def looks_up(program: Program, step: Apply) -> bool:
     """Return whether many rows that are merged are looked up by their key, instead of reading all.
 
     They lie in one variable: if they are many, the statement is planned for them.
     """
     return (
         step.kind == "merge"
-        and not plan.by_lookups
+        and not program.by_lookups
         and len(step.needs) == 1
         and {nulls for _, _, nulls in step.keys} == {"none"}
         and _reads_variables_alone(step)
@@ -111,7 +111,7 @@ def _rows(variables: tuple[str, ...]) -> Composed:
     return size(variables)
 
 
-def _statement(plan: MaintenancePlan, called: Names, step: Apply, gathers: bool = False) -> Lines:
+def _statement(program: Program, called: Names, step: Apply, gathers: bool = False) -> Lines:
     """Return the statement, and what counts or keeps the rows that it changed."""
     query: Code = query_code(step.query, called)
     ahead: list[Lines] = []
@@ -119,12 +119,12 @@ def _statement(plan: MaintenancePlan, called: Names, step: Apply, gathers: bool 
         ahead = [around(SQL("diff AS MATERIALIZED ("), query, SQL(")"))]
         query = []
     else:
-        query = [*query, *_order(plan, step)]
+        query = [*query, *_order(program, step)]
     write = _merged if step.kind == "merge" else _WRITTEN[step.kind]
     statement = write(step, called, query, _conditions(step, gathers))
     if step.collect is None:
         code = [*_with(ahead), *_ended(statement, ";")]
-        if step.state in plan.shown_states:
+        if step.state in program.shown_states:
             code.append(SQL("GET DIAGNOSTICS applied = ROW_COUNT; changed := changed + applied;"))
         return code
     assert step.shape is not None
@@ -274,13 +274,13 @@ def _overwrites(step: Apply) -> bool:
     return any(_is_overwritten(step, *field) for field in step.fields)
 
 
-def _order(plan: MaintenancePlan, step: Apply) -> list[Composable]:
+def _order(program: Program, step: Apply) -> list[Composable]:
     """Return the order of a diff in which the state has its rows, as far as that is known.
 
     Rows that lie side by side are then met one after the other: in pages that were just read, or that the
     system reads ahead.
     """
-    state = plan.state(step.state)
+    state = program.state(step.state)
     tree = step.query.tree
     plain = isinstance(tree, exp.Select) and not (tree.args.get("order") or tree.args.get("limit"))
     if not isinstance(state, StateTable) or not plain:

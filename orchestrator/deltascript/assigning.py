@@ -12,7 +12,7 @@ from orchestrator.deltascript import sizes
 from orchestrator.deltascript.costing import planned_for, size, switch, weigh_step
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.nulls import without_nulls
-from orchestrator.deltascript.plan import Apply, Assign, MaintenancePlan
+from orchestrator.deltascript.plan import Apply, Assign, Program
 from orchestrator.deltascript.query import query_code, stored
 from orchestrator.deltascript.writer import (
     Code,
@@ -35,7 +35,7 @@ HASHING = (
 a diff are the same, and would rather hash the tables that it is joined with."""
 
 
-def assigned(plan: MaintenancePlan, names: Names, step: Assign) -> Code:
+def assigned(program: Program, names: Names, step: Assign) -> Code:
     """Return the statements of the step."""
     code: Code = _assigned(step, names)
     plain = without_nulls(step.query)
@@ -46,9 +46,9 @@ def assigned(plan: MaintenancePlan, names: Names, step: Assign) -> Code:
     if step.hashed:
         code = switched_where_large(step, code, HASHING)
     return [
-        *weigh_step(plan, names, step),
+        *weigh_step(program, names, step),
         *code,
-        *planned_for(plan, step.variable),
+        *planned_for(program, step.variable),
         SQL("CONTINUE WHEN cardinality({}) > {};").format(
             name(step.variable), Literal(_most(step))
         ),

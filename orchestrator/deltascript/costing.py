@@ -8,7 +8,7 @@ from psycopg.sql import SQL, Composed, Literal
 
 from orchestrator.deltascript import sizes
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.plan import Assign, MaintenancePlan, ReadChanges
+from orchestrator.deltascript.plan import Assign, Program, ReadChanges
 from orchestrator.deltascript.query import defined
 from orchestrator.deltascript.writer import Code, Lines, filled, listed, name, when
 
@@ -32,26 +32,26 @@ def switch(settings: Iterable[tuple[str, str]]) -> Code:
     return filled("PERFORM ", calls, ";")
 
 
-def plan_again(plan: MaintenancePlan) -> Code:
+def plan_again(program: Program) -> Code:
     """Return what has the statements that follow planned for the rows that they meet."""
-    freely = switch((setting, "on") for setting in FREELY) if plan.by_lookups else ()
+    freely = switch((setting, "on") for setting in FREELY) if program.by_lookups else ()
     return [SQL("PERFORM idivm.plan_again();"), *freely]
 
 
-def planned_for(plan: MaintenancePlan, variable: str) -> Lines:
+def planned_for(program: Program, variable: str) -> Lines:
     """Return what has statements planned for their diffs, from where a diff is large on."""
     large = SQL("cardinality({}) > {}").format(name(variable), Literal(sizes.SMALL))
-    return when(large, plan_again(plan))
+    return when(large, plan_again(program))
 
 
-def weigh_changes(plan: MaintenancePlan, names: Names) -> Code:
+def weigh_changes(program: Program, names: Names) -> Code:
     """Return what recomputes if applying the changes costs more, and plans for large diffs."""
-    reads = [step for step in plan.script if isinstance(step, ReadChanges)]
+    reads = [step for step in program.script if isinstance(step, ReadChanges)]
     variables = [(step.source.oid, change.variable) for step in reads for change in step.classes]
     terms = [
-        SQL("{} * {}").format(Literal(round(plan.accesses(variable), 1)), held(variable))
+        SQL("{} * {}").format(Literal(round(program.accesses(variable), 1)), held(variable))
         for oid, variable in variables
-        if oid not in plan.applied
+        if oid not in program.applied
     ]
     wins = SQL("accesses > {} AND idivm.recompute_wins({}, accesses, pending > {})").format(
         Literal(sizes.WEIGHED_FROM), Literal(names.id), Literal(sizes.CHEAP)
@@ -68,18 +68,18 @@ def weigh_changes(plan: MaintenancePlan, names: Names) -> Code:
         # NULL is no size, and greatest leaves it out.
         each = (SQL("cardinality({})").format(name(variable)) for _, variable in variables)
         code += filled("IF greatest(", each, f") > {sizes.SMALL} THEN")
-        code += [plan_again(plan), SQL("END IF;")]
+        code += [plan_again(program), SQL("END IF;")]
     return code
 
 
-def weigh_step(plan: MaintenancePlan, names: Names, step: Assign) -> Code:
+def weigh_step(program: Program, names: Names, step: Assign) -> Code:
     """Return what recomputes where the rest of a refresh takes longer than that.
 
     By now the diffs that the step reads have a size, and the time since the refresh began is known. Past
     half of what a recomputation takes, no further diff is computed: a refresh that loses does so once, and
     by half.
     """
-    if plan.by_lookups:
+    if program.by_lookups:
         return []
     code: Lines = []
     if step.lookups:
@@ -89,29 +89,29 @@ def weigh_step(plan: MaintenancePlan, names: Names, step: Assign) -> Code:
         ]
         head = f"CONTINUE WHEN pending > {sizes.CHEAP} AND idivm.recompute_pays({names.id}, "
         code += filled(head, terms, ");", " + ")
-    if step != next(other for other in plan.script if isinstance(other, Assign)):
+    if step != next(other for other in program.script if isinstance(other, Assign)):
         deadline = SQL("late := idivm.refresh_deadline({}, begun, accesses, {});").format(
-            Literal(names.id), Literal(plan.way)
+            Literal(names.id), Literal(program.variant)
         )
         code += when(SQL("clock_timestamp() > late"), [deadline])
         code.append(SQL("CONTINUE WHEN clock_timestamp() > late;"))
     return code
 
 
-def note_cost(plan: MaintenancePlan, names: Names) -> Code:
+def note_cost(program: Program, names: Names) -> Code:
     """Return what remembers how long a refresh took that was large enough to tell."""
-    if not any(isinstance(step, ReadChanges) for step in plan.script):
+    if not any(isinstance(step, ReadChanges) for step in program.script):
         return []
-    view, way = Literal(names.id), Literal(plan.way)
+    view, variant = Literal(names.id), Literal(program.variant)
     definition = Literal(defined(names).as_string(None))
     return [
         *when(
             SQL("accesses > {} AND pending > {}").format(
-                Literal(sizes.TELLING), Literal(_untelling(plan))
+                Literal(sizes.TELLING), Literal(_untelling(program))
             ),
             [
                 SQL("PERFORM idivm.note_diff({}, accesses, begun, {}, pending > {});").format(
-                    view, way, Literal(sizes.CHEAP)
+                    view, variant, Literal(sizes.CHEAP)
                 )
             ],
         ),
@@ -120,13 +120,13 @@ def note_cost(plan: MaintenancePlan, names: Names) -> Code:
             [
                 SQL(
                     "PERFORM idivm.note_long({}, accesses, idivm.query_work({}), begun, {});"
-                ).format(view, definition, way)
+                ).format(view, definition, variant)
             ],
         ),
     ]
 
 
-def _untelling(plan: MaintenancePlan) -> int:
+def _untelling(program: Program) -> int:
     """Return up to how many changed rows a refresh does not tell what accesses cost."""
-    dearest = max((cost.accesses for cost in plan.costs), default=1.0)
+    dearest = max((cost.accesses for cost in program.costs), default=1.0)
     return min(sizes.CHEAP, int(sizes.TELLING / max(dearest, 1.0)))

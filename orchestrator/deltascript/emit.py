@@ -12,7 +12,7 @@ from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     Apply,
     BagTable,
-    MaintenancePlan,
+    Program,
     ReadChanges,
     Shape,
     State,
@@ -26,29 +26,29 @@ SEARCH_PATH: Final = "pg_catalog, pg_temp"
 """Where a refresh looks for names: what prints names, as regclass does, prints them with schemas."""
 
 
-def create_states(plan: MaintenancePlan, names: Names, content: bool = True) -> Iterator[Composed]:
+def create_states(program: Program, names: Names, content: bool = True) -> Iterator[Composed]:
     """The statements that create the state tables, empty, and the row types of the variables."""
-    shapes = dict(plan.variables)
-    for step in plan.script:
+    shapes = dict(program.variables)
+    for step in program.script:
         if isinstance(step, ReadChanges) and step.classes:
             yield SQL("CREATE TABLE {} AS SELECT {} WITH NO DATA").format(
                 names.state(step.shape), fields(step, names)
             )
-    for state in plan.states:
+    for state in program.states:
         if isinstance(state, StateView):
             yield create_state_view(state, names, names.state(state.role))
             continue
-        if state.role == plan.content and not content:
+        if state.role == program.content and not content:
             continue
         query = _defining(state, names, shapes)
-        if state.role == plan.content and isinstance(state, StateTable) and plan.shown:
-            query = _typed(plan, state, names, query)
+        if state.role == program.content and isinstance(state, StateTable) and program.shown:
+            query = _typed(program, state, names, query)
         yield SQL("CREATE TABLE {} AS {} WITH NO DATA").format(names.state(state.role), query)
         if not isinstance(state, Shape):
             yield identify_rows(names.state(state.role))
         if isinstance(state, StateTable) and state.arrays:
             yield _in_line(state, names)
-        elif isinstance(state, StateTable) and _changes_in_place(plan, state):
+        elif isinstance(state, StateTable) and _changes_in_place(program, state):
             yield _filled(state, names, _filled_first(state))
         if isinstance(state, StateTable) and state.elements:
             yield _compressed_quickly(state, names)
@@ -102,14 +102,14 @@ def _filled_first(state: StateTable) -> int:
     return max(HALF_FILLED, min(FILLED_FIRST, round(100 - 100 * wanted)))
 
 
-def _changes_in_place(plan: MaintenancePlan, state: State) -> bool:
+def _changes_in_place(program: Program, state: State) -> bool:
     """Whether the script changes columns of a state that no index holds."""
     if not isinstance(state, StateTable):
         return False
     indexed = set(state.key).union(*state.probes)
     changed = [
         {name for name, _ in step.sets}
-        for step in plan.script
+        for step in program.script
         if isinstance(step, Apply) and step.state == state.role and step.sets
     ]
     return any(not names & indexed for names in changed)
@@ -121,11 +121,13 @@ def _filled(state: State, names: Names, share: int) -> Composed:
     )
 
 
-def _typed(plan: MaintenancePlan, state: StateTable, names: Names, query: Composable) -> Composed:
+def _typed(program: Program, state: StateTable, names: Names, query: Composable) -> Composed:
     """What users read has the definition's types, with lengths that a rewritten query may lose."""
-    shown = [Identifier(name) for name in plan.shown]
+    shown = [Identifier(name) for name in program.shown]
     columns = [
-        SQL("{}.{}").format(SQL("d" if column.name in plan.shown else "q"), Identifier(column.name))
+        SQL("{}.{}").format(
+            SQL("d" if column.name in program.shown else "q"), Identifier(column.name)
+        )
         for column in state.columns
     ]
     return SQL("SELECT {} FROM {} AS d ({}), ({}) AS q").format(
@@ -165,23 +167,23 @@ def _defining(
     return query_text(state.query, names)
 
 
-def index_states(plan: MaintenancePlan, names: Names, content: bool = True) -> Iterator[Composed]:
+def index_states(program: Program, names: Names, content: bool = True) -> Iterator[Composed]:
     """The statements that index the state tables; once the first content is there, which is
     cheapest, and leaves the room in its pages to later versions."""
-    for state in plan.states:
-        if state.role == plan.content and not content:
+    for state in program.states:
+        if state.role == program.content and not content:
             continue
         if isinstance(state, BagTable):
             if state.identity is not None:
                 yield add_key(names.state(state.role), state.identity.row, state.identity.nth)
         elif isinstance(state, StateTable):
             yield from _index_state(state, names)
-            if _changes_in_place(plan, state):
+            if _changes_in_place(program, state):
                 yield _filled(state, names, FILLED_LATER)
 
 
 def create_relation(
-    plan: MaintenancePlan, names: Names, relation: Composable, *, replacing: bool
+    program: Program, names: Names, relation: Composable, *, replacing: bool
 ) -> Iterator[Composed]:
     """The statements that create what users read.
 
@@ -190,7 +192,9 @@ def create_relation(
     table is dropped with CASCADE. It names them as relations, not as row types: PostgreSQL refuses to
     alter a domain whose values a stored expression may hold.
     """
-    yield from show(names, relation, plan.shown, names.state(plan.content), replacing=replacing)
+    yield from show(
+        names, relation, program.shown, names.state(program.content), replacing=replacing
+    )
 
 
 def show(

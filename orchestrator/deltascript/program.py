@@ -24,7 +24,7 @@ from orchestrator.deltascript.plan import (
     Apply,
     Assign,
     BagTable,
-    MaintenancePlan,
+    Program,
     ReadChanges,
     ReplaceContent,
     Replan,
@@ -46,7 +46,7 @@ from orchestrator.deltascript.writer import (
 )
 
 
-def create_program(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
+def create_program(program: Program, names: Names) -> Iterator[Composed]:
     """Return the statements that make the refresh function, in place of an earlier one.
 
     It runs with the settings of the view's creator. It tells how many rows it changed; of which kind the
@@ -55,7 +55,7 @@ def create_program(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
     yield SQL("SELECT idivm.replace_program({})").format(Literal(names.id))
     settings = SQL("").join(
         SQL("SET {} = {}\n").format(Identifier(setting), Literal(value))
-        for setting, value in plan.settings
+        for setting, value in program.settings
     )
     yield SQL(
         "CREATE FUNCTION {}(since idivm.watermark, rebuild boolean,\n"
@@ -67,69 +67,69 @@ def create_program(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
     ).format(
         names.refresh,
         SQL(SEARCH_PATH),
-        _settings(plan, names),
+        _settings(program, names),
         settings,
-        function_body(SQL(program_text(plan, names))),
+        function_body(SQL(program_text(program, names))),
     )
 
 
-def program_text(plan: MaintenancePlan, names: Names) -> str:
+def program_text(program: Program, names: Names) -> str:
     """Return the body of the refresh function."""
-    attempts = any(isinstance(step, Assign) for step in plan.script)
-    body: Lines = [*recompute(plan, names, attempts)]
+    attempts = any(isinstance(step, Assign) for step in program.script)
+    body: Lines = [*recompute(program, names, attempts)]
     if attempts:
         body.append(SQL("rebuild := true;  -- for CONTINUE"))
-    for step in plan.script:
+    for step in program.script:
         if not isinstance(step, ReadChanges):
-            body += step_code(plan, names, step)
-    body += note_cost(plan, names)
+            body += step_code(program, names, step)
+    body += note_cost(program, names)
     if attempts:
         body = [SQL("LOOP"), [*body, SQL("RETURN;")], SQL("END LOOP;")]
-    content, definition = stored(names, plan.content), defined(names)
+    content, definition = stored(names, program.content), defined(names)
     return written(
         [
             SQL("#variable_conflict use_column"),
             SQL("-- Keeps {} equal to the rows of {}; strategy {}.").format(
-                _in_a_comment(content), _in_a_comment(definition), SQL(plan.strategy)
+                _in_a_comment(content), _in_a_comment(definition), SQL(program.strategy)
             ),
             SQL("<<{}>>").format(name(names.program)),
             SQL("DECLARE"),
-            _declarations(plan, names),
+            _declarations(program, names),
             SQL("BEGIN"),
-            [SQL("changed := 0;"), *_read_changes(plan, names), *body],
+            [SQL("changed := 0;"), *_read_changes(program, names), *body],
             SQL("END"),
         ]
     ).rstrip("\n")
 
 
-def step_code(plan: MaintenancePlan, names: Names, step: Step) -> Code:
+def step_code(program: Program, names: Names, step: Step) -> Code:
     """Return the statements of a step, behind a comment that says what it does."""
     notation = getattr(step, "notation", "")
-    return [*map(SQL, comment(notation)), *_STATEMENTS[type(step)](plan, names, step)]
+    return [*map(SQL, comment(notation)), *_STATEMENTS[type(step)](program, names, step)]
 
 
-def analyse_states(plan: MaintenancePlan, names: Names) -> Iterator[Composed]:
+def analyse_states(program: Program, names: Names) -> Iterator[Composed]:
     """Return the statements after which the planner knows the sizes of the state tables."""
-    for state in plan.states:
+    for state in program.states:
         if isinstance(state, BagTable | StateTable):
             yield SQL("ANALYZE {}").format(stored(names, state.role))
 
 
-def _analysed(plan: MaintenancePlan, names: Names, step: Analyse) -> Code:
-    statements = [SQL("{};").format(statement) for statement in analyse_states(plan, names)]
+def _analysed(program: Program, names: Names, step: Analyse) -> Code:
+    statements = [SQL("{};").format(statement) for statement in analyse_states(program, names)]
     return branches([(_holds_any(step.needs), statements)])
 
 
-def _planned_again(plan: MaintenancePlan, names: Names, step: Replan) -> Code:
-    return branches([(_holds_any(step.needs), plan_again(plan))])
+def _planned_again(program: Program, names: Names, step: Replan) -> Code:
+    return branches([(_holds_any(step.needs), plan_again(program))])
 
 
-def _assigned(plan: MaintenancePlan, names: Names, step: Assign) -> Code:
-    code = assigned(plan, names, step)
+def _assigned(program: Program, names: Names, step: Assign) -> Code:
+    code = assigned(program, names, step)
     return branches([(_holds_any(step.needs), code)]) if step.needs else code
 
 
-_STATEMENTS: dict[type[Any], Callable[[MaintenancePlan, Names, Any], Code]] = {
+_STATEMENTS: dict[type[Any], Callable[[Program, Names, Any], Code]] = {
     Analyse: _analysed,
     Apply: applied,
     Assign: _assigned,
@@ -143,16 +143,16 @@ def _holds_any(variables: tuple[str, ...]) -> Composed:
     return listed((SQL("{} IS NOT NULL").format(name(variable)) for variable in variables), " OR ")
 
 
-def _settings(plan: MaintenancePlan, names: Names) -> SQL:
+def _settings(program: Program, names: Names) -> SQL:
     """Return the settings under which a program begins; reading a large diff changes them."""
-    reads = any(isinstance(step, ReadChanges) for step in plan.script)
+    reads = any(isinstance(step, ReadChanges) for step in program.script)
     settings = ["plan_cache_mode = force_generic_plan"] if reads else []
     # What fills a variable or a table does not run in parallel, but would be planned to.
     settings.append("max_parallel_workers_per_gather = 0")
     if reads and names.sorts_before:
         # Reading a log counts its keys, which are a fraction of its rows.
         settings.append("enable_presorted_aggregate = off")
-    if plan.by_lookups:
+    if program.by_lookups:
         # A setting that is off counts as a high cost, and expensive plans would be compiled.
         # Frequent values make more rows to hash than statistics expect.
         settings += ["join_collapse_limit = 1", "jit = off", "hash_mem_multiplier = 8"]
@@ -161,21 +161,21 @@ def _settings(plan: MaintenancePlan, names: Names) -> SQL:
         ]
         settings += [f"{setting} = off" for setting in FREELY]
     else:
-        steps = [step for step in plan.script if isinstance(step, Apply)]
+        steps = [step for step in program.script if isinstance(step, Apply)]
         switched: list[str] = []
-        if any(gathers(plan, step, names) for step in steps):
+        if any(gathers(program, step, names) for step in steps):
             switched += GATHERING
-        if any(looks_up(plan, step) for step in steps):
+        if any(looks_up(program, step) for step in steps):
             switched += LOOKING_UP
         settings += [f"{setting} = on" for setting in dict.fromkeys(switched)]
     return SQL("".join(f"SET {setting}\n" for setting in settings))
 
 
-def _declarations(plan: MaintenancePlan, names: Names) -> Code:
+def _declarations(program: Program, names: Names) -> Code:
     """Return the variables of the program, among them those that hold diffs."""
     diffs = [
         SQL("{} {}[];").format(name(variable), stored(names, shape))
-        for variable, shape in plan.variables
+        for variable, shape in program.variables
     ]
     return [
         SQL("begun timestamptz := clock_timestamp();"),
@@ -199,24 +199,24 @@ def _unnested(lines: Code) -> Code:
     return flattened
 
 
-def _read_changes(plan: MaintenancePlan, names: Names) -> Code:
+def _read_changes(program: Program, names: Names) -> Code:
     """Return what finds out what has changed since the watermark, and reads it.
 
     A program that finds nothing to do ends here, before it has written anything.
     """
     code: Lines = [
-        *read_logs(plan, names),
+        *read_logs(program, names),
         SQL("kind := CASE WHEN rebuild THEN 'R' WHEN pending > 0 THEN 'C' END;"),
     ]
-    if not plan.time_dependent:
+    if not program.time_dependent:
         code += when(SQL("kind IS NULL"), [SQL("RETURN;")])
     code += when(
         SQL("current_setting('transaction_isolation') IN ('repeatable read', 'serializable')"),
         [SQL("PERFORM idivm.claim_watermark({});").format(Literal(names.id))],
     )
-    if any(isinstance(step, ReadChanges) for step in plan.script):
-        code += weigh_changes(plan, names)
-    elif not plan.time_dependent:
+    if any(isinstance(step, ReadChanges) for step in program.script):
+        code += weigh_changes(program, names)
+    elif not program.time_dependent:
         cancels = SQL("kind = 'C' AND idivm.pending_cancels({})").format(Literal(names.id))
         code += when(cancels, [SQL("RETURN;")])
     return code

@@ -22,7 +22,7 @@ from orchestrator.deltascript.notation import comment
 from orchestrator.deltascript.plan import (
     ChangeClass,
     ChangeKind,
-    MaintenancePlan,
+    Program,
     ReadChanges,
     Source,
     SourceColumn,
@@ -50,19 +50,17 @@ def fields(step: ReadChanges, names: Names) -> Composed:
     )
 
 
-def read_logs(plan: MaintenancePlan, names: Names) -> Code:
+def read_logs(program: Program, names: Names) -> Code:
     """Return the statements that read the logs of all sources, and ask for a recomputation where they must."""
-    steps = {step.source: step for step in plan.script if isinstance(step, ReadChanges)}
+    steps = {step.source: step for step in program.script if isinstance(step, ReadChanges)}
     code: Lines = []
     code += when(SQL("NOT rebuild AND since.own_xid = own"), [SQL("marks := since.own_marks;")])
-    for source in plan.sources:
-        code += _of_source(plan, source, steps.get(source), names)
+    for source in program.sources:
+        code += _of_source(program, source, steps.get(source), names)
     return code
 
 
-def _of_source(
-    plan: MaintenancePlan, source: Source, step: ReadChanges | None, names: Names
-) -> Code:
+def _of_source(program: Program, source: Source, step: ReadChanges | None, names: Names) -> Code:
     """Read the log of a source; without a step, only find out whether there is anything in it.
 
     Most tables hardly ever change: an empty log is noticed without a query.
@@ -90,7 +88,7 @@ def _of_source(
         lines += map(SQL, comment(step.notation))
     segments = [Literal(f"idivm_log.s{known.id}{suffix}") for suffix in ("_a", "_b")]
     lines.append(SQL("bytes := idivm.log_bytes({}, {});").format(*segments))
-    if step is not None and not plan.by_lookups:
+    if step is not None and not program.by_lookups:
         lines += when(SQL("bytes > {}").format(Literal(sizes.LONG_LOG)), _has_more(known, names))
     return [*lines, *when(SQL("bytes > 0 AND NOT rebuild"), code)]
 

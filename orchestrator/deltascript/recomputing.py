@@ -7,7 +7,7 @@ from psycopg.sql import SQL, Composable, Composed, Literal
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     BagTable,
-    MaintenancePlan,
+    Program,
     ReadChanges,
     ReplaceContent,
     StateTable,
@@ -24,17 +24,17 @@ from orchestrator.deltascript.writer import (
 )
 
 
-def recompute(plan: MaintenancePlan, names: Names, again: bool) -> Code:
+def recompute(program: Program, names: Names, again: bool) -> Code:
     """Return what recomputes the states where that was asked for.
 
     If a refresh may begin `again`, what it wrote so far belongs to the same transaction and does not count.
     """
-    states = [state for state in plan.states if isinstance(state, StateTable)]
+    states = [state for state in program.states if isinstance(state, StateTable)]
     if not states:
         return []
     keyed = [
         str(names.sources[step.source.oid].id)
-        for step in plan.script
+        for step in program.script
         if isinstance(step, ReadChanges) and step.source.keyed
     ]
     code: Lines = [
@@ -45,11 +45,11 @@ def recompute(plan: MaintenancePlan, names: Names, again: bool) -> Code:
     if again:
         code.append(SQL("changed := 0; kind := coalesce(nullif(kind, 'C'), 'R');"))
     for state in states:
-        head = "changed := changed +" if state.role in plan.shown_states else "PERFORM"
+        head = "changed := changed +" if state.role in program.shown_states else "PERFORM"
         code += _recomputed(head, state, names, query_code(state.query, names))
     code += [
         SQL("PERFORM idivm.note_recomputed({}, begun, {});").format(
-            Literal(names.id), Literal(plan.way)
+            Literal(names.id), Literal(program.variant)
         ),
         SQL("RETURN;"),
     ]
@@ -75,9 +75,9 @@ def _recomputed(head: str, state: StateTable, names: Names, query: Code) -> Line
     ]
 
 
-def replaced(plan: MaintenancePlan, names: Names, step: ReplaceContent) -> Code:
+def replaced(program: Program, names: Names, step: ReplaceContent) -> Code:
     """Return the call that gives a content that is a bag the rows of the definition."""
-    state = plan.state(step.state)
+    state = program.state(step.state)
     assert isinstance(state, BagTable)
     identity = state.identity
     arguments = [

@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg import Connection
 
-from orchestrator.deltascript.plan import ChangeKind, Initialised
+from orchestrator.deltascript.plan import BagTable, ChangeKind, Cost, Shape, StateTable, StateView
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.catalog import costs as catalog_costs
 from orchestrator.runtime.installation import indexes
@@ -45,7 +45,7 @@ class Explanation:
             "script": self.script,
             "sql": self.sql,
             "missing_indexes": [asdict(one) for one in self.missing_indexes],
-            "why": self.details["reasons"],
+            "why": self.details["evidence"]["reasons"],
             "measured": self.measured,
             "recompute": self.recompute,
         }
@@ -65,7 +65,7 @@ def explain_view(connection: Connection[Any], view: ViewInfo) -> Explanation:
         sql=_sql(connection, view),
         why=_why(view, measured, recompute),
         missing_indexes=wanted,
-        details=view.plan,
+        details=view.plan.to_json(),
         measured=measured,
         recompute=recompute,
     )
@@ -80,43 +80,44 @@ def _measured(connection: Connection[Any], view: ViewInfo) -> dict[str, Any] | N
 
 
 def _recompute_estimate(connection: Connection[Any], view: ViewInfo) -> dict[str, Any] | None:
-    if not view.plan.get("costs"):
+    if not view.plan.program.costs:
         return None
     seconds, loses_from, measured = catalog_costs.recompute_cost(connection, view)
     return {"milliseconds": seconds * 1e3, "measured": measured, "loses_from": loses_from}
 
 
 def _plan(view: ViewInfo, missing: Sequence[indexes.MissingIndex]) -> str:
-    lines = [view.plan["algebra"], "", "captured:"]
-    for source, shown in zip(view.plan["sources"], view.sources, strict=False):
+    program = view.plan.program
+    lines = [view.plan.definition.algebra, "", "captured:"]
+    for source, shown in zip(program.sources, view.sources, strict=False):
         columns = ", ".join(
-            column["name"] + (" (key)" if column["in_key"] else "") for column in source["columns"]
+            column.name + (" (key)" if column.in_key else "") for column in source.columns
         )
-        keyless = "" if any(column["in_key"] for column in source["columns"]) else ", no key"
+        keyless = "" if source.keyed else ", no key"
         lines.append(f"  {shown} ({columns or 'no columns'}){keyless}")
-    if not view.plan["sources"]:
+    if not program.sources:
         lines.append("  nothing")
     lines.append("stored:")
-    lines += [_state(state) for state in view.plan["states"] if "columns" in state]
+    lines += [_state(state) for state in program.states if not isinstance(state, Shape)]
     if missing:
         lines.append("indexes that it looks for and that are missing:")
         lines += [f"  {index}" for index in missing]
     return "\n".join(lines)
 
 
-def _state(state: dict[str, Any]) -> str:
-    if "identity" in state:
-        columns = ", ".join(f"{column['name']} {column['type']}" for column in state["columns"])
-        identity = state["identity"]
-        hidden = f"; hidden: {identity['row']}, {identity['nth']}" if identity else ""
-        return f"  {state['role']} ({columns}{hidden})"
-    if "key" not in state:
-        columns = ", ".join(column["name"] for column in state["columns"])
-        return f"  {state['role']} ({columns}): not a table, but a query over the others"
-    shown = ", ".join(column["name"] for column in state["columns"] if not column["hidden"])
-    hidden = ", ".join(column["name"] for column in state["columns"] if column["hidden"])
-    key = ", ".join(state["key"]) or "at most one row"
-    return f"  {state['role']} ({shown}{'; hidden: ' + hidden if hidden else ''}; key: {key})"
+def _state(state: BagTable | StateTable | StateView) -> str:
+    if isinstance(state, BagTable):
+        columns = ", ".join(f"{column.name} {column.type}" for column in state.columns)
+        identity = state.identity
+        hidden = f"; hidden: {identity.row}, {identity.nth}" if identity else ""
+        return f"  {state.role} ({columns}{hidden})"
+    if isinstance(state, StateView):
+        columns = ", ".join(column.name for column in state.columns)
+        return f"  {state.role} ({columns}): not a table, but a query over the others"
+    shown = ", ".join(column.name for column in state.columns if not column.hidden)
+    hidden = ", ".join(column.name for column in state.columns if column.hidden)
+    key = ", ".join(state.key) or "at most one row"
+    return f"  {state.role} ({shown}{'; hidden: ' + hidden if hidden else ''}; key: {key})"
 
 
 _CHANGES = {
@@ -128,15 +129,15 @@ _CHANGES = {
 
 def _why(view: ViewInfo, measured: dict[str, Any] | None, recompute: dict[str, Any] | None) -> str:
     lines = [
-        f"{'+' if reason['taken'] else '-'} {reason['strategy']}: {reason['because']}"
-        for reason in view.plan["reasons"]
+        f"{'+' if reason.taken else '-'} {reason.strategy}: {reason.because}"
+        for reason in view.plan.evidence.reasons
     ]
-    if view.plan.get("initialised"):
+    if view.plan.evidence.initialised:
         lines.append("initial states:")
-        lines += [f"  {Initialised(**one)}" for one in view.plan["initialised"]]
-    if view.plan.get("costs"):
+        lines += [f"  {initialised}" for initialised in view.plan.evidence.initialised]
+    if view.plan.program.costs:
         lines.append("lookups and rows of one change, by the statistics when this was planned:")
-        lines += [f"  {_cost(one)}" for one in view.plan["costs"]]
+        lines += [f"  {_cost(cost)}" for cost in view.plan.program.costs]
         lines.append(_told(measured))
     if recompute is not None:
         lines.append(_recompute_line(recompute))
@@ -162,15 +163,15 @@ def _recompute_line(recompute: dict[str, Any]) -> str:
     )
 
 
-def _cost(cost: dict[str, Any]) -> str:
-    columns = f" ({', '.join(cost['columns'])})" if cost["columns"] else ""
-    letters = ", ".join(f"{letter} = {cost[letter]:,.3g}" for letter in "apgk")
-    return f"{cost['accesses']:,.3g} for {_CHANGES[ChangeKind(cost['kind'])]} {cost['source']}{columns}: {letters}"
+def _cost(cost: Cost) -> str:
+    columns = f" ({', '.join(cost.columns)})" if cost.columns else ""
+    letters = ", ".join(f"{letter} = {getattr(cost, letter):,.3g}" for letter in "apgk")
+    return f"{cost.accesses:,.3g} for {_CHANGES[cost.kind]} {cost.source}{columns}: {letters}"
 
 
 def _script(view: ViewInfo) -> str:
-    lines = [step["notation"] for step in view.plan["script"] if step.get("notation")]
-    return "\n".join(lines) or "planned by an earlier version; `--sql` shows the statements"
+    notations = (getattr(step, "notation", "") for step in view.plan.program.script)
+    return "\n".join(filter(None, notations))
 
 
 def _sql(connection: Connection[Any], view: ViewInfo) -> str:

@@ -83,17 +83,13 @@ def choose(request: PlanningRequest, wanted: str) -> MaintenancePlan:
             reasons.append(Reason(name, False, str(made)))
             continue
         because = _BECAUSE[name] if wanted == "auto" else "it was asked for"
-        because = "; ".join([because, *(reason.because for reason in made.reasons)])
+        because = "; ".join([because, *(reason.because for reason in made.evidence.reasons)])
         if request.time_dependent:
             because += f"; {request.time_dependent[0]}, so that every refresh recomputes"
-        because = "; ".join((because, *made.notes))
+        because = "; ".join((because, *made.evidence.notes))
         prices = plan_cost.renewed(request, [made])
-        return replace(
-            made,
-            reasons=(Reason(name, True, because), *reasons),
-            prices=prices,
-            missing=plan_cost.missing(request, made, [made]),
-        )
+        missing = plan_cost.missing(request, made, [made])
+        return made.because(Reason(name, True, because), *reasons, prices=prices, missing=missing)
     raise UnsupportedError(
         f"The strategy {wanted} cannot maintain this query: {reasons[0].because}."
         " Leave the choice to strategy = auto."
@@ -113,10 +109,9 @@ def _compared(
         return None
     if compose.size(request) > MOST_COMPARED:
         because = f"the query has more than {MOST_COMPARED} operators, so that no other was weighed"
-        taken = Reason(compose.NAME, True, "; ".join((because, *first.notes)))
-        return replace(
-            first,
-            reasons=(taken,),
+        taken = Reason(compose.NAME, True, "; ".join((because, *first.evidence.notes)))
+        return first.because(
+            taken,
             prices=plan_cost.renewed(request, [first]),
             missing=plan_cost.missing(request, first, [first]),
         )
@@ -127,7 +122,7 @@ def _compared(
         variants.append((f"{compose.NAME} without a cache", without))
     variants.append((compose.TUPLE, compose.plan_by_tuples(request)))
     tree = tried[viewtree.NAME] = viewtree.plan(request)
-    if isinstance(tree, Unsupported) or tree.costs:
+    if isinstance(tree, Unsupported) or tree.program.costs:
         variants.append((viewtree.NAME, tree))
     made = [(name, one) for name, one in variants if isinstance(one, MaintenancePlan)]
     plans = [one for _, one in made]
@@ -147,7 +142,7 @@ def _compared(
         measured = estimates[name].access_microseconds is not None
         if total[name] < margin * total[best] and (measured or saved >= least):
             best, plan = name, one
-    because = "; ".join((str(estimates[best]), *plan.notes))
+    because = "; ".join((str(estimates[best]), *plan.evidence.notes))
     reasons = [Reason(best, True, because, estimates[best])]
     reasons += [
         Reason(name, False, str(one), one) for name, one in estimates.items() if name != best
@@ -159,22 +154,20 @@ def _compared(
     if parted is not None:
         by_parts = skew.plan(request) if parted.pays else None
         if isinstance(by_parts, MaintenancePlan):
-            because = "; ".join([parted.described, *(one.because for one in by_parts.reasons)])
+            because = "; ".join(
+                [parted.described, *(one.because for one in by_parts.evidence.reasons)]
+            )
             reasons = [replace(one, taken=False) for one in reasons]
             reasons = [Reason(skew.NAME, True, because), *reasons]
-            return replace(by_parts, reasons=tuple(reasons), prices=prices)
+            return by_parts.because(*reasons, prices=prices)
         refused = isinstance(by_parts, Unsupported)
         reasons.append(Reason(skew.NAME, False, str(by_parts) if refused else parted.described))
-    return replace(
-        plan,
-        reasons=tuple(reasons),
-        prices=prices,
-        missing=plan_cost.missing(request, plan, plans),
-    )
+    missing = plan_cost.missing(request, plan, plans)
+    return plan.because(*reasons, prices=prices, missing=missing)
 
 
 def _has_cache(plan: MaintenancePlan | Unsupported) -> bool:
-    return isinstance(plan, MaintenancePlan) and any(s.role == CACHE for s in plan.states)
+    return isinstance(plan, MaintenancePlan) and any(s.role == CACHE for s in plan.program.states)
 
 
 def _moving(request: PlanningRequest, name: str) -> Unsupported | None:

@@ -74,12 +74,12 @@ def missing(
     with them, under the plan that would then be the best."""
     if request.create_indexes:
         return ()
-    best = min(plans, key=lambda plan: accesses(plan.costs, request, indexed=True))
-    least = max(1.0, accesses(best.costs, request, indexed=True))
-    now = accesses(taken.costs, request)
+    best = min(plans, key=lambda plan: accesses(plan.program.costs, request, indexed=True))
+    least = max(1.0, accesses(best.program.costs, request, indexed=True))
+    now = accesses(taken.program.costs, request)
     found = []
-    for probe in dict.fromkeys(scan[:2] for cost in best.costs for scan in cost.scans):
-        scans = _average(best.costs, request, partial(_scanned, probe))
+    for probe in dict.fromkeys(scan[:2] for cost in best.program.costs for scan in cost.scans):
+        scans = _average(best.program.costs, request, partial(_scanned, probe))
         without = min(now, least + scans)
         if without >= TIMES_DEARER * least and without >= DEAR:
             found.append(MissingIndex(Probe(*probe), without / least))
@@ -96,10 +96,12 @@ def renewed(request: PlanningRequest, plans: Sequence[MaintenancePlan]) -> tuple
     A view that was planned over empty tables met more than was expected. What a change took is what was
     measured, whatever an access was called then.
     """
-    expected = {plan.way: accesses(plan.costs, request, indexed=True) for plan in plans}
+    expected = {
+        plan.program.variant: accesses(plan.program.costs, request, indexed=True) for plan in plans
+    }
 
     def today(price: Price) -> Price:
-        now = expected.get(price.way, 0.0)
+        now = expected.get(price.variant, 0.0)
         if not price.costs or not now:
             return replace(price, costs=())
         # What was measured is a price for lookups, which what they took had scans in it.
@@ -118,14 +120,14 @@ def estimates(
     The refreshes of others tell how the ways of plans compare, and not more: an access of one view may
     take many times what one of another does. Where nothing was measured, an access is one.
     """
-    own = {price.way: price for price in prices if not price.views}
-    others = {price.way: price for price in prices if price.views}
-    counted = _counted([plan.way for plan in plans], _seconds(own), _seconds(others))
+    own = {price.variant: price for price in prices if not price.views}
+    others = {price.variant: price for price in prices if price.views}
+    counted = _counted([plan.program.variant for plan in plans], _seconds(own), _seconds(others))
     return [
         Estimate(
-            accesses(plan.costs, request),
-            own.get(plan.way) or others.get(plan.way),
-            counted[plan.way] * 1e6 if counted else None,
+            accesses(plan.program.costs, request),
+            own.get(plan.program.variant) or others.get(plan.program.variant),
+            counted[plan.program.variant] * 1e6 if counted else None,
         )
         for plan in plans
     ]

@@ -12,8 +12,11 @@ from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.deltascript.plan import (
     CONTENT,
     Column,
+    Definition,
+    Evidence,
     MaintenancePlan,
     Price,
+    Program,
     Source,
     State,
     Statistics,
@@ -91,18 +94,19 @@ class PlanningRequest:
     ) -> MaintenancePlan:
         """The maintenance plan that a strategy has made; why it was taken is not its matter."""
         return MaintenancePlan(
-            strategy=strategy,
             maintain=self.maintain,
-            sources=self.sources,
-            states=tuple(states),
-            script=tuple(script),
-            variables=tuple(variables),
-            content=CONTENT,
-            inlined=self.inlined,
-            time_dependent=self.time_dependent,
-            settings=self.settings,
-            reasons=(),
-            algebra=self.algebra,
-            algebra_tree=self.algebra_tree,
-            statistics=tuple(self.statistics.get(one.oid) for one in self.sources),
+            definition=Definition(self.algebra, self.algebra_tree, self.inlined),
+            program=Program(
+                strategy=strategy,
+                sources=self.sources,
+                states=tuple(states),
+                script=tuple(script),
+                content=CONTENT,
+                settings=self.settings,
+                time_dependent=self.time_dependent,
+                variables=tuple(variables),
+            ),
+            evidence=Evidence(
+                statistics=tuple(self.statistics.get(source.oid) for source in self.sources)
+            ),
         )

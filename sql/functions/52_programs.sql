@@ -52,7 +52,7 @@ COMMENT ON FUNCTION idivm.plan_again() IS 'has the statements of a program plann
 
 -- The time after which a refresh is given up: half of what a recomputation takes. A refresh that loses does so once,
 -- and by half. If the time is over, the loss is noted.
-CREATE OR REPLACE FUNCTION idivm.refresh_deadline(view_id integer, begun timestamptz, accesses double precision, way_now text)
+CREATE OR REPLACE FUNCTION idivm.refresh_deadline(view_id integer, begun timestamptz, accesses double precision, variant_now text)
     RETURNS timestamptz
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -61,7 +61,7 @@ DECLARE
     deadline timestamptz := begun + make_interval(secs => idivm.recompute_seconds(view_id, work) / 2);
 BEGIN
     IF clock_timestamp() > deadline THEN
-        PERFORM idivm.note_loss(view_id, accesses, way_now);
+        PERFORM idivm.note_loss(view_id, accesses, variant_now);
     END IF;
     RETURN deadline;
 END
@@ -112,12 +112,12 @@ COMMENT ON FUNCTION idivm.require_valid_plan(integer, text, integer[]) IS
     'raises an error if the refresh program of a view no longer fits what the view reads';
 
 -- A few rows tell nothing but what a statement costs.
-CREATE OR REPLACE FUNCTION idivm.note_recomputed(view_id integer, begun timestamptz, way_now text) RETURNS void
+CREATE OR REPLACE FUNCTION idivm.note_recomputed(view_id integer, begun timestamptz, variant_now text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF clock_timestamp() > begun + interval '10 milliseconds' THEN
-        PERFORM idivm.note_recompute(view_id, idivm.query_work(to_regclass('idivm_def.v' || view_id)), begun, way_now);
+        PERFORM idivm.note_recompute(view_id, idivm.query_work(to_regclass('idivm_def.v' || view_id)), begun, variant_now);
     END IF;
 END
 $$;

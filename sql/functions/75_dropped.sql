@@ -38,9 +38,9 @@ BEGIN
     INSERT INTO idivm.dropped_views AS d (name, view, query, columns, options, search_path, grants, cause, at)
     SELECT note_dropped.name, v.id, v.query,
            ARRAY(SELECT c.value ->> 'name'
-                 FROM jsonb_array_elements(v.plan -> 'states') AS s,
+                 FROM jsonb_array_elements(v.plan -> 'program' -> 'states') AS s,
                       jsonb_array_elements(s -> 'columns') WITH ORDINALITY AS c (value, place)
-                 WHERE s -> 'role' = v.plan -> 'content' AND (c.value -> 'hidden') IS DISTINCT FROM 'true'
+                 WHERE s -> 'role' = v.plan -> 'program' -> 'content' AND (c.value -> 'hidden') IS DISTINCT FROM 'true'
                  ORDER BY c.place),
            v.options, v.search_path, v.grants, note_dropped.cause, clock_timestamp()
     FROM idivm.views v WHERE v.id = view_id AND v.status <> 'building'

@@ -62,12 +62,12 @@ $$;
 -- Remembers that a refresh took longer than recomputing the view, or was given up for that: one that
 -- expects as many accesses recomputes the view from then on. The bound rises with each time that the view is
 -- recomputed, so that a diff is tried again, and more rarely after each further loss.
-CREATE OR REPLACE FUNCTION idivm.note_loss(view_id integer, accesses double precision, way_now text) RETURNS void
+CREATE OR REPLACE FUNCTION idivm.note_loss(view_id integer, accesses double precision, variant_now text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF (accesses > 0 AND accesses < 1e18) IS TRUE THEN
-        INSERT INTO idivm.costs AS c (view, way, loses_from, losses) VALUES (view_id, way_now, accesses, 1)
+        INSERT INTO idivm.costs AS c (view, variant, loses_from, losses) VALUES (view_id, variant_now, accesses, 1)
         ON CONFLICT (view) DO UPDATE SET loses_from = least(c.loses_from, excluded.loses_from),
                                          losses = least(c.losses + 1, 8);
     END IF;
@@ -79,21 +79,21 @@ COMMENT ON FUNCTION idivm.note_loss(integer, double precision, text) IS
 -- Remembers whether a long refresh took longer than recomputing the view. The first one of a session
 -- planned its statements, and says little.
 CREATE OR REPLACE FUNCTION idivm.note_long(view_id integer, accesses double precision, query_work double precision,
-                                           begun timestamptz, way_now text) RETURNS void
+                                           begun timestamptz, variant_now text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     session text := 'idivm.long_' || view_id;
-    allowed double precision := CASE WHEN current_setting(session, true) = way_now THEN 0.005 ELSE 0.5 END;
+    allowed double precision := CASE WHEN current_setting(session, true) = variant_now THEN 0.005 ELSE 0.5 END;
     seconds double precision;
 BEGIN
     IF (query_work >= 0 AND query_work < 1e18 AND begun > '-infinity' AND begun <= clock_timestamp()) IS NOT TRUE THEN
         RETURN;
     END IF;
     seconds := extract(epoch FROM clock_timestamp() - begun);
-    PERFORM set_config(session, way_now, false);
+    PERFORM set_config(session, variant_now, false);
     IF seconds > 1.25 * idivm.recompute_seconds(view_id, query_work) + allowed THEN
-        PERFORM idivm.note_loss(view_id, accesses, way_now);
+        PERFORM idivm.note_loss(view_id, accesses, variant_now);
     ELSIF accesses > 0 THEN
         UPDATE idivm.costs c SET loses_from = NULL, losses = 0 WHERE c.view = view_id AND c.loses_from <= accesses;
     END IF;
@@ -104,7 +104,7 @@ COMMENT ON FUNCTION idivm.note_long(integer, double precision, double precision,
 
 -- Remembers what recomputing took, with the rights of the program that says so; nonsense is not noted. Accesses look cheaper each time, so that what one slow refresh said
 -- of them does not stand for ever.
-CREATE OR REPLACE FUNCTION idivm.note_recompute(view_id integer, query_work double precision, begun timestamptz, way_now text)
+CREATE OR REPLACE FUNCTION idivm.note_recompute(view_id integer, query_work double precision, begun timestamptz, variant_now text)
     RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -115,13 +115,13 @@ BEGIN
         RETURN;
     END IF;
     by_row := extract(epoch FROM clock_timestamp() - begun) / nullif(idivm.recompute_work(view_id, query_work), 0);
-    DELETE FROM idivm.costs c WHERE c.view = view_id AND c.way <> way_now;
-    INSERT INTO idivm.costs AS c (view, row_seconds, way) VALUES (view_id, by_row, way_now)
+    DELETE FROM idivm.costs c WHERE c.view = view_id AND c.variant <> variant_now;
+    INSERT INTO idivm.costs AS c (view, row_seconds, variant) VALUES (view_id, by_row, variant_now)
     ON CONFLICT (view) DO UPDATE
     SET access_seconds = 0.9 * coalesce(c.access_seconds, least(c.price, 4 * c.row_seconds)),
         row_seconds = coalesce((c.row_seconds + excluded.row_seconds) / 2, excluded.row_seconds, c.row_seconds),
         loses_from = c.loses_from * (1 + 2.0 ^ -c.losses),
-        way = excluded.way;
+        variant = excluded.variant;
 END
 $$;
 
@@ -131,7 +131,7 @@ $$;
 -- long that nobody finds another row written.
 -- A session that found nothing to note remembers until when, and does not look again before.
 
-CREATE OR REPLACE FUNCTION idivm.note_diff(view_id integer, accesses double precision, begun timestamptz, way_now text,
+CREATE OR REPLACE FUNCTION idivm.note_diff(view_id integer, accesses double precision, begun timestamptz, variant_now text,
                                            large boolean) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -139,7 +139,7 @@ DECLARE
     ended timestamptz := clock_timestamp();
     seconds double precision;
     session text := 'idivm.noted_' || view_id;
-    -- The way that the session knows, behind the second until which nothing is to be noted of it.
+    -- The variant that the session knows, behind the second until which nothing is to be noted of it.
     heard text := current_setting(session, true);
     is_usual boolean;
     known idivm.costs;
@@ -149,8 +149,8 @@ BEGIN
     END IF;
     seconds := extract(epoch FROM ended - begun);
     is_usual := seconds < 0.02 AND NOT large;
-    IF substr(heard, strpos(heard, ' ') + 1) IS DISTINCT FROM way_now THEN
-        PERFORM set_config(session, '0 ' || way_now, false);
+    IF substr(heard, strpos(heard, ' ') + 1) IS DISTINCT FROM variant_now THEN
+        PERFORM set_config(session, '0 ' || variant_now, false);
         IF seconds < 0.1 AND NOT large THEN
             RETURN;
         END IF;
@@ -160,19 +160,19 @@ BEGIN
         RETURN;
     END IF;
     SELECT * INTO known FROM idivm.costs c WHERE c.view = view_id;
-    IF is_usual AND known.way = way_now AND known.refreshes >= 8 AND ended < known.noted_at + interval '1 minute' THEN
-        PERFORM set_config(session, ceil(extract(epoch FROM known.noted_at) + 60) || ' ' || way_now, false);
+    IF is_usual AND known.variant = variant_now AND known.refreshes >= 8 AND ended < known.noted_at + interval '1 minute' THEN
+        PERFORM set_config(session, ceil(extract(epoch FROM known.noted_at) + 60) || ' ' || variant_now, false);
         RETURN;
     END IF;
-    IF known.way <> way_now THEN
+    IF known.variant <> variant_now THEN
         DELETE FROM idivm.costs c WHERE c.view = view_id;
     END IF;
-    INSERT INTO idivm.costs AS c (view, access_seconds, way, price, refreshes, noted_at)
-    VALUES (view_id, CASE WHEN large THEN seconds / accesses END, way_now, seconds / accesses, 1, ended)
+    INSERT INTO idivm.costs AS c (view, access_seconds, variant, price, refreshes, noted_at)
+    VALUES (view_id, CASE WHEN large THEN seconds / accesses END, variant_now, seconds / accesses, 1, ended)
     ON CONFLICT (view) DO UPDATE
     SET access_seconds = coalesce((c.access_seconds + excluded.access_seconds) / 2, excluded.access_seconds,
                                   c.access_seconds),
-        way = excluded.way,
+        variant = excluded.variant,
         price = CASE WHEN c.price < excluded.price THEN c.price + (least(excluded.price, 2 * c.price) - c.price) / 8
                      ELSE coalesce((c.price + excluded.price) / 2, excluded.price) END,
         refreshes = c.refreshes + 1,

@@ -336,10 +336,10 @@ BEGIN
     END IF;
     RETURN (
         SELECT concat_ws(
-            E'\n', format('%s: %s, strategy %s', view, v.maintain, v.strategy), idivm.plan_text(v.plan ->> 'algebra'),
+            E'\n', format('%s: %s, strategy %s', view, v.maintain, v.strategy), idivm.plan_text(v.plan -> 'definition' ->> 'algebra'),
             (SELECT string_agg(format('%s %s: %s', CASE WHEN (r ->> 'taken')::boolean THEN '+' ELSE '-' END,
                                       r ->> 'strategy', idivm.plan_text(r ->> 'because')), E'\n')
-             FROM jsonb_array_elements(v.plan -> 'reasons') AS r))
+             FROM jsonb_array_elements(v.plan -> 'evidence' -> 'reasons') AS r))
         FROM idivm.views v WHERE v.id = view_id);
 END
 $$;

@@ -3,6 +3,7 @@
 import pytest
 from stepping import differences
 
+from orchestrator.errors import UsageError
 from orchestrator.frontend.options import parse_options
 from orchestrator.runtime.catalog.objects import orphans
 from orchestrator.runtime.diagnosis.doctor import examine
@@ -149,10 +150,27 @@ def test_a_content_that_was_dropped(shop):
 def test_a_view_that_an_older_version_planned_is_planned_as_today(shop):
     plan = shop.view("totals").plan
     shop.execute(
-        "UPDATE idivm.views SET plan = plan - 'variables' WHERE relation = 'totals'::regclass"
+        "UPDATE idivm.views SET plan = jsonb_set(plan, '{program,variables}', '[]')"
+        " WHERE relation = 'totals'::regclass"
     )
     only(examined(shop), "view totals", "this version of idivm plans it otherwise", "planned again")
-    assert shop.view("totals").plan["variables"] == plan["variables"]
+    assert shop.view("totals").plan == plan
+
+
+def test_a_plan_in_the_form_of_another_version_is_planned_again(shop):
+    plan = shop.view("totals").plan
+    shop.execute(
+        """UPDATE idivm.views SET plan = '{"version": 0}' WHERE relation = 'totals'::regclass"""
+    )
+    with pytest.raises(UsageError, match="Another version of idivm planned"):
+        shop.explain("totals")
+    shop.refresh("totals")
+    assert shop.view("totals").plan == plan
+    shop.execute(
+        """UPDATE idivm.views SET plan = '{"version": 0}' WHERE relation = 'totals'::regclass"""
+    )
+    only(examined(shop), "view totals", "another version of idivm planned it", "planned again")
+    assert shop.view("totals").plan == plan
 
 
 def test_a_view_dropped_in_plain_sql_stays_dropped(shop):
@@ -218,7 +236,7 @@ def test_what_is_known_of_the_tables_by_now_hides_no_damage(orc):
     )
     view = orc.view("v")
     plan = install.plan_again(orc.connection, view, parse_options(view.options.items()))
-    assert len(plan.script) != len(view.plan["script"])
+    assert len(plan.program.script) != len(view.plan.program.script)
     rows = orc.connection.execute(
         "SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_class c ON c.oid = indrelid"
         " WHERE relnamespace = 'idivm_state'::regnamespace AND relkind = 'r' AND NOT indisprimary"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from orchestrator.deltascript.plan import StateTable
+
 pytestmark = pytest.mark.integration
 
 TABLES = """
@@ -93,8 +95,8 @@ def test_stored_joins_are_indexed_for_what_is_looked_up(orc):
         strategy="recursive",
         updatable="parts",
     )
-    [join] = [s for s in orc.view("v").plan["states"] if s["role"] == "join"]
-    assert join["probes"] == [["Uses_pid"]]
+    join = orc.view("v").plan.program.state("join")
+    assert isinstance(join, StateTable) and join.probes == (("Uses_pid",),)
 
 
 BIG = """
@@ -142,15 +144,15 @@ def test_the_plan_follows_indexes_that_come_and_go(orc):
     )
     query = "SELECT kind, weight, count(*) AS items FROM kinds JOIN items USING (kind) GROUP BY kind, weight"
     orc.create_view("v", query)
-    without = orc.view("v").plan["way"]
+    without = orc.view("v").plan.program.variant
     orc.execute("CREATE INDEX by_kind ON items (kind)")
     change = "UPDATE items SET kind = kind % 20000 + 1 WHERE id < 4"
     orc.execute(change)
     orc.refresh("v")
-    assert orc.view("v").plan["way"] != without
+    assert orc.view("v").plan.program.variant != without
     orc.execute(f"DROP INDEX by_kind; {change}")
     orc.refresh("v")
-    assert orc.view("v").plan["way"] == without
+    assert orc.view("v").plan.program.variant == without
     # An index that changes no more than what is known leaves the content alone.
     orc.execute(f"CREATE INDEX ON items (n); CREATE INDEX ON kinds (weight); {change}")
     [report] = orc.refresh("v")

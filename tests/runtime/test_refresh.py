@@ -500,7 +500,7 @@ def test_rows_that_are_read_as_values_show_the_columns_of_their_table(shop, stra
     shop.connection.execute("ALTER TABLE r RENAME COLUMN n TO m")
     shop.refresh()
     assert content(shop, "shown") == [(1, {"id": 1, "m": 2, "more": 6})]
-    assert shop.view("shown").plan["strategy"] == strategy
+    assert shop.view("shown").plan.strategy == strategy
 
 
 @pytest.mark.parametrize(
@@ -521,7 +521,7 @@ def test_rows_of_functions_have_the_columns_that_their_type_has_now(shop, query)
         shop.connection.execute("""UPDATE docs SET j = j || '{"m": 4, "n": 5}' WHERE id = 1""")
         shop.refresh()
         assert equal(shop)["pairs"]
-        assert shop.view("pairs").plan["strategy"] == "tuple"
+        assert shop.view("pairs").plan.strategy == "tuple"
     assert content(shop, "pairs") == [(1, 2), (1, 3), (1, 4), (1, 4), (1, 4)]
 
 

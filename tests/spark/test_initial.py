@@ -57,7 +57,7 @@ def differing(orc: Orchestrator, view: ViewInfo) -> dict[str, Any]:
         orc.connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")
         plan = inspection.installed_plan(orc.connection, view)
         assert plan is not None
-        for state in plan.states:
+        for state in plan.program.states:
             if isinstance(state, StateTable):
                 images = [
                     orc.connection.execute(
@@ -78,7 +78,7 @@ def differing(orc: Orchestrator, view: ViewInfo) -> dict[str, Any]:
 
 
 def makers(view: ViewInfo) -> dict[str, Initialised]:
-    return {one["state"]: Initialised(**one) for one in view.plan["initialised"]}
+    return {each.state: each for each in view.plan.evidence.initialised}
 
 
 def by_spark(view: ViewInfo) -> set[str]:

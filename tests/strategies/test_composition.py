@@ -92,7 +92,7 @@ def request(
 def applied(plan: Plan, cache: bool = True) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     made = compose.plan(request(plan, cache))
     assert not isinstance(made, Unsupported), made
-    for step in made.script:
+    for step in made.program.script:
         if isinstance(step, Apply):
             yield step.kind, step.state, step.needs
 
@@ -100,7 +100,7 @@ def applied(plan: Plan, cache: bool = True) -> Iterator[tuple[str, str, tuple[st
 def test_an_update_that_no_condition_reads_needs_no_join() -> None:
     made = compose.plan(request(running_example()))
     assert not isinstance(made, Unsupported)
-    (update,) = (s for s in made.script if isinstance(s, Apply) and s.kind == "update")
+    (update,) = (s for s in made.program.script if isinstance(s, Apply) and s.kind == "update")
     assert update.needs == ("parts_updated",)
     assert "JOIN" not in str(update.query)
     assert [key for key, _, _ in update.keys] == ["pid"]
@@ -111,7 +111,7 @@ def test_updates_are_read_by_the_columns_that_conditions_read() -> None:
     assert not isinstance(made, Unsupported)
     classes = {
         (step.source.name, one.kind, tuple(one.touched))
-        for step in made.script
+        for step in made.program.script
         if isinstance(step, ReadChanges)
         for one in step.classes
     }
@@ -125,7 +125,7 @@ def test_changes_that_satisfy_no_condition_are_not_read() -> None:
     assert not isinstance(made, Unsupported)
     found = {
         (step.source.name, one.kind): str(one.where)
-        for step in made.script
+        for step in made.program.script
         if isinstance(step, ReadChanges)
         for one in step.classes
     }
@@ -154,11 +154,15 @@ def test_a_cache_feeds_the_groups() -> None:
 def test_a_cache_holds_ids_and_what_is_read_and_lies_as_it_changes() -> None:
     made = compose.plan(request(extended_example(), statistics=FEW))
     assert not isinstance(made, Unsupported)
-    [cache] = (one for one in made.states if isinstance(one, StateTable) and one.role == "cache")
+    [cache] = (
+        one for one in made.program.states if isinstance(one, StateTable) and one.role == "cache"
+    )
     # No category, which a condition has compared, and each equal column once.
     assert [column.name for column in cache.columns] == ["pid", "price", "device", "did"]
     assert cache.together == ("pid",)
-    [update] = (s for s in made.script if isinstance(s, Apply) and s.kind == "update" and s.collect)
+    [update] = (
+        s for s in made.program.script if isinstance(s, Apply) and s.kind == "update" and s.collect
+    )
     # What was stored is in the diff, and the row need not be looked at twice.
     assert [name for name, _ in update.before] == ["price"]
 
@@ -166,11 +170,15 @@ def test_a_cache_holds_ids_and_what_is_read_and_lies_as_it_changes() -> None:
 def test_what_sums_add_up_stays_in_a_table_whose_rows_have_many_partners() -> None:
     made = compose.plan(request(extended_example()))
     assert not isinstance(made, Unsupported)
-    [cache] = (one for one in made.states if isinstance(one, StateTable) and one.role == "cache")
+    [cache] = (
+        one for one in made.program.states if isinstance(one, StateTable) and one.role == "cache"
+    )
     assert [column.name for column in cache.columns] == ["pid", "device", "did"]
     # A change of a price finds its devices there, and changes nothing.
     assert cache.together == ("pid",) and cache.at_once == 1.0
-    kinds = {one.kind for one in made.script if isinstance(one, Apply) and one.state == "cache"}
+    kinds = {
+        one.kind for one in made.program.script if isinstance(one, Apply) and one.state == "cache"
+    }
     assert kinds == {"delete", "insert"}
 
 

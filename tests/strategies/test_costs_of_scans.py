@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from orchestrator.deltascript.plan import ChangeKind
+
 pytestmark = pytest.mark.integration
 
 GROUPS = 40
@@ -72,8 +74,8 @@ def test_a_missing_index_is_named_and_made(orc):
     orc.create_view("v", VIEWS["groups"])
     wanted = 'CREATE INDEX CONCURRENTLY ON "public"."big" ("g")'
     assert [one.statement for one in orc.explain("v").missing_indexes] == [wanted]
-    [update] = [one for one in orc.view("v").plan["costs"] if one["kind"] == "update"]
-    assert update["accesses"] < 10 * 4000 / GROUPS
+    [update] = [c for c in orc.view("v").plan.program.costs if c.kind is ChangeKind.UPDATE]
+    assert update.accesses < 10 * 4000 / GROUPS
     orc.execute(f"CREATE OR REPLACE VIEW v WITH (create_indexes = on) AS {VIEWS['groups']}")
     assert orc.explain("v").missing_indexes == []
     orc.execute("DROP VIEW v")
@@ -94,11 +96,11 @@ def test_a_deleted_row_reaches_the_stored_rows_that_it_is_joined_with(orc):
     )
     query = "SELECT n, sum(weight) AS total FROM items JOIN kinds USING (kind) GROUP BY n"
     orc.create_view("v", query, strategy="id", cache="on")
-    costs = orc.view("v").plan["costs"]
-    assert {one["kind"] for one in costs if one["source"] == "public.kinds"} == {
+    costs = orc.view("v").plan.program.costs
+    assert {cost.kind.value for cost in costs if cost.source == "public.kinds"} == {
         *("delete", "insert", "update")
     }
-    assert max(one["accesses"] for one in costs) < 20 * 4000 / 400
+    assert max(cost.accesses for cost in costs) < 20 * 4000 / 400
     orc.execute("DELETE FROM kinds WHERE kind < 4; INSERT INTO kinds VALUES (2, 9)")
     orc.refresh("v")
     assert all(report.equal for report in orc.check())
@@ -121,9 +123,9 @@ def test_a_foreign_key_says_that_a_new_row_is_joined_with_none(orc):
         " WHERE category = 'phone' GROUP BY did",
     )
     view = orc.view("v")
-    assert view.plan["way"] == "id with a cache"
-    whole = [one for one in view.plan["costs"] if one["kind"] != "update"]
-    referred = [one["accesses"] for one in whole if one["source"] != "public.devices_parts"]
+    assert view.plan.program.variant == "id with a cache"
+    whole = [c for c in view.plan.program.costs if c.kind is not ChangeKind.UPDATE]
+    referred = [cost.accesses for cost in whole if cost.source != "public.devices_parts"]
     assert len(referred) == 4 and max(referred) <= 2
     assert all(finding.fine for finding in orc.doctor())
     orc.execute(
@@ -145,4 +147,4 @@ def test_a_foreign_key_says_that_a_new_row_is_joined_with_none(orc):
 def test_what_never_runs_or_reads_few_rows_costs_little(orc, query, most):
     orc.execute(TABLES + "; CREATE INDEX ON big (g)")
     orc.create_view("v", query, strategy="id")
-    assert max(one["accesses"] for one in orc.view("v").plan["costs"]) < most
+    assert max(cost.accesses for cost in orc.view("v").plan.program.costs) < most

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.frontend.options import parse_options
+from orchestrator.runtime.installation import install
+
 GOLDEN = Path(__file__).parent / "golden"
 
 TABLES = """
@@ -55,6 +58,10 @@ def test_programs_read_as_the_golden_files(orc):
     different = []
     for name, (strategy, query) in VIEWS.items():
         orc.create_view(name, query, strategy=strategy)
+        view = orc.view(name)
+        options = parse_options(view.options.items())
+        planned = install.plan_again(orc.connection, view, options, view.plan.evidence)
+        assert planned == view.plan, "the catalog returns the plan that was stored"
         found = orc.explain(name)
         [(program,)] = orc.execute(
             "SELECT p.prosrc FROM pg_proc AS p JOIN idivm.views AS v ON p.proname = 'refresh_' || v.id"

@@ -233,7 +233,7 @@ def test_the_doctor_finds_it_whole_mends_it_and_nothing_is_left_when_it_goes(orc
     for change in batches(Random(5), 6, 12):
         orc.execute(change)
     orc.refresh()
-    light = next(one["role"] for one in orc.view("v").plan["states"] if "_l" in one["role"])
+    light = next(s.role for s in orc.view("v").plan.program.states if "_l" in s.role)
     assert all(finding.fine for finding in orc.doctor())
     [content] = orc.connection.execute("SELECT state::text FROM idivm.views").fetchone()
     query = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.deltascript import sizes
+from orchestrator.deltascript.plan import StateTable
 from orchestrator.engine import split_joins
 from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.strategies.idiff.rules import recursive as recursion
@@ -358,8 +359,8 @@ def test_what_was_said_not_to_change_may_change(orc):
     orc.execute(TABLES)
     for name in ("spj", "sums", "joined_groups"):
         orc.create_view(name, VIEWS[name], strategy="recursive", updatable="parts")
-    stored = orc.view("spj").plan["states"]
-    assert [state["role"] for state in stored if "key" in state] == ["join", "content"]
+    stored = orc.view("spj").plan.program.states
+    assert [s.role for s in stored if isinstance(s, StateTable)] == ["join", "content"]
     for change in CHANGES:
         orc.execute(change)
         assert all(report.equal for report in orc.check()), change
@@ -454,7 +455,8 @@ def test_a_cache_that_saves_nothing_is_not_taken(orc):
     orc.execute("ANALYZE a, t; SELECT pg_stat_force_next_flush(); SELECT 1")
     # An update of n changes ten rows of the cache, or twice as many looked up without one.
     orc.create_view("v", "SELECT t.id, sum(a.n) AS n FROM a JOIN t USING (k) GROUP BY t.id")
-    assert [s["role"] for s in orc.view("v").plan["states"] if "key" in s] == ["content"]
+    stored = orc.view("v").plan.program.states
+    assert [s.role for s in stored if isinstance(s, StateTable)] == ["content"]
     assert orc.explain("v").why.startswith("+ id without a cache: ")
 
 
@@ -476,8 +478,8 @@ def test_auto_goes_by_what_a_change_costs(orc):
     why = orc.explain("many").why.splitlines()
     assert why[0].startswith("+ viewtree: a change costs ")
     assert any(line.startswith("- id: a change costs ") for line in why)
-    costs = {(c["source"], c["kind"]): c for c in orc.explain("by_id").details["costs"]}
-    assert 100 < costs["public.a", "insert"]["a"] < 400
+    costs = {(c.source, c.kind.value): c for c in orc.view("by_id").plan.program.costs}
+    assert 100 < costs["public.a", "insert"].a < 400
     for change in CHANGES[:8]:
         orc.execute(change)
     assert all(report.equal for report in orc.check())

@@ -159,8 +159,8 @@ def test_rows_that_look_alike_are_not_read_again(orc):
     view = orc.create_view("v", "SELECT n, count(*) AS c FROM t GROUP BY n", strategy="id")
     orc.execute("DELETE FROM t WHERE id % 100 < 50; UPDATE t SET n = 3 WHERE id = 55")
     orc.refresh()
-    [kept] = [one["columns"] for one in view.plan["states"] if one["role"] == "content"]
-    looks = [one["name"] for one in kept if one["name"].startswith("idivm_looks")]
+    columns = view.plan.program.state("content").columns
+    looks = [column.name for column in columns if column.name.startswith("idivm_looks")]
     rows = orc.execute(
         f"SELECT count(*) FROM {view.state} WHERE {looks[0]} <> c * "
         'hashtextextended(ROW(n)::text COLLATE "C", 0)::numeric'
@@ -174,4 +174,4 @@ def test_keys_that_always_look_alike_cost_nothing(orc, type_):
     for key in ("k", "lower(k::text)", "coalesce(k, k)") if type_ != "char(3)" else ("k",):
         query = f"SELECT {key} AS key, count(*) AS c FROM t GROUP BY 1"
         view = orc.create_view("v", query, strategy="id", replace=True)
-        assert "idivm_looks" not in str(view.plan["states"]), key
+        assert "idivm_looks" not in str(view.plan.program.states), key

@@ -135,7 +135,7 @@ def test_content_and_parts_follow_every_change(
     # Few values get beyond larger thresholds one by one.
     assert minor > 0 or epsilon not in ("1/4", "0.5")
     for name in names:
-        if orc.view(name).plan["enumeration"]:
+        if orc.view(name).plan.enumeration:
             require_enumeration(orc, name, LEADING.get(name, ()))
 
 
@@ -300,7 +300,7 @@ def test_the_middle_of_a_path_is_divided_together_and_moves_at_once(orc):
     def stored() -> list[int]:
         tables = [
             plan[1].state(s.role)
-            for s in plan[0].states
+            for s in plan[0].program.states
             if isinstance(s, StateTable) and s.role.startswith("at_")
         ]
         return [
@@ -540,7 +540,9 @@ def test_the_doctor_finds_it_whole_and_nothing_is_left_when_it_goes(orc):
     assert all(finding.fine for finding in orc.doctor())
     plan = plan_of(orc, "v")
     [lost] = [
-        one for one in plan[0].states if one.role == plan[0].partitioning.partitions[0].parts[1]
+        one
+        for one in plan[0].program.states
+        if one.role == plan[0].partitioning.partitions[0].parts[1]
     ]
     orc.connection.execute(SQL("DROP TABLE {}").format(plan[1].state(lost.role)))
     assert any(finding.mended for finding in orc.doctor())

@@ -35,6 +35,7 @@ from orchestrator.bench.contenders import (
 )
 from orchestrator.bench.measure import Execution
 from orchestrator.bench.workload import SCHEMA, configure
+from orchestrator.deltascript.plan import CACHE
 from orchestrator.errors import DatabaseError, IdivmError, UsageError
 
 UNCACHED = Contender("id-uncached", "id", (("cache", "off"),))
@@ -159,8 +160,8 @@ class _Subject:
         """Return whether the strategy `id` stores the input of an aggregation."""
         if ID.label not in self.sides:
             return False
-        states = self.bench.orchestrator.view(view_name(_NAME, ID)).plan["states"]
-        return any(state["role"] == "cache" for state in states)
+        program = self.bench.orchestrator.view(view_name(_NAME, ID)).plan.program
+        return any(state.role == CACHE for state in program.states)
 
     def _drop(self, contender: Contender) -> None:
         try:
@@ -207,7 +208,7 @@ class _Subject:
                 self._run(cell, number + place)
             # Plans that measurements contradict are made again.
             orchestrator.refresh(*(view_name(_NAME, one) for one in self.sides.values()))
-        taken = orchestrator.view(view_name(_NAME, AUTO)).plan["way"]
+        taken = orchestrator.view(view_name(_NAME, AUTO)).plan.program.variant
         for cell in cells:
             cell.taken = taken
         [report] = orchestrator.check(view_name(_NAME, AUTO))

@@ -35,6 +35,7 @@ from orchestrator.bench.fivm.datasets import CATEGORIES, RETAILER, Dataset
 from orchestrator.bench.measure import Execution
 from orchestrator.bench.report import Bar
 from orchestrator.bench.workload import vacuum
+from orchestrator.deltascript.plan import StateTable
 
 BATCH = 1_000
 ALONE = 3
@@ -120,8 +121,8 @@ def covariance(
             first += size * (min(repeat, 3) + 1)
             for side, one in some.items():
                 found.append(row(f"{name} {size:,}", rows, called[side], one, batch=size))
-        states = orchestrator.explain(tree[0]).details["states"]
-        views = sum("key" in state for state in states)
+        states = orchestrator.view(tree[0]).plan.program.states
+        views = sum(isinstance(state, StateTable) for state in states)
     if data is not RETAILER:
         return found, [Bar(f"{data.workload.name}, stored views", views, "<=", VIEWS_AT_MOST)]
     bars = [

@@ -31,6 +31,7 @@ from orchestrator.bench.measure import explained, slope
 from orchestrator.bench.report import Bar
 from orchestrator.bench.skew.rebalancing import Light, Rebalancing, grow
 from orchestrator.bench.workload import Workload, vacuum
+from orchestrator.deltascript.plan import StateTable
 from orchestrator.errors import DatabaseError
 from orchestrator.runtime.catalog import readers as catalog_readers
 from orchestrator.runtime.enumeration import ordered
@@ -148,7 +149,8 @@ def stored(orchestrator: Orchestrator, name: str) -> int:
     """How many rows a view stores."""
     view = orchestrator.view(name)
     names = install.names_of(view)
-    tables = [names.state(state["role"]) for state in view.plan["states"] if "key" in state]
+    states = (state for state in view.plan.program.states if isinstance(state, StateTable))
+    tables = [names.state(state.role) for state in states]
     counted = (sql.SQL("(SELECT count(*) FROM {})").format(table) for table in tables)
     row = orchestrator.connection.execute(
         sql.SQL("SELECT {}").format(sql.SQL(" + ").join(counted))

@@ -187,7 +187,7 @@ def _create(
         )
     except UnsupportedError as error:
         return View(query, REFUSED, str(error))
-    reasons = [one["because"] for one in view.plan["reasons"] if not one["taken"]]
+    reasons = [reason.because for reason in view.plan.evidence.reasons if not reason.taken]
     recomputed = view.strategy == RECOMPUTE
     return View(query, view.strategy, reasons[0] if recomputed and reasons else "")
 

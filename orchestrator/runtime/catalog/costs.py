@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from psycopg import Connection
 from psycopg.rows import class_row
 
-from orchestrator.deltascript.plan import Cost, Price
+from orchestrator.deltascript.plan import Evidence, Price
 from orchestrator.runtime.catalog import ViewInfo
 
 OFTEN = 3
@@ -21,13 +21,12 @@ SEVERAL = 3
 def measured(connection: Connection[Any], view: ViewInfo) -> tuple[Price, int] | None:
     """What accesses took in a view's own refreshes, as it is maintained now, and in how many."""
     row = connection.execute(
-        "SELECT way, price, refreshes FROM idivm.costs WHERE view = %s AND price > 0", [view.id]
+        "SELECT variant, price, refreshes FROM idivm.costs WHERE view = %s AND price > 0", [view.id]
     ).fetchone()
-    if row is None or row[0] != view.plan.get("way"):
+    if row is None or row[0] != view.plan.program.variant:
         return None
-    way, seconds, refreshes = row
-    expected = tuple(map(Cost.of_json, view.plan["costs"]))
-    return Price(way, seconds, 0, expected), refreshes
+    variant, seconds, refreshes = row
+    return Price(variant, seconds, 0, view.plan.program.costs), refreshes
 
 
 def recompute_cost(connection: Connection[Any], view: ViewInfo) -> tuple[float, float | None, bool]:
@@ -51,20 +50,20 @@ def prices(connection: Connection[Any], before: ViewInfo | None) -> tuple[Price,
     """
     with connection.cursor(row_factory=class_row(Price)) as cursor:
         found = cursor.execute(
-            "SELECT way, percentile_cont(0.5) WITHIN GROUP (ORDER BY price) AS seconds, count(*) AS views"
+            "SELECT variant, percentile_cont(0.5) WITHIN GROUP (ORDER BY price) AS seconds, count(*) AS views"
             " FROM idivm.costs WHERE price > 0 AND refreshes >= %s AND view IS DISTINCT FROM %s"
-            " GROUP BY way HAVING count(*) >= %s ORDER BY way",
+            " GROUP BY variant HAVING count(*) >= %s ORDER BY variant",
             [OFTEN, before.id if before else None, SEVERAL],
         ).fetchall()
     own: dict[str, Price] = {}
-    if before is not None:
-        own = {price.way: price for price in earlier(before.plan) if not price.views}
+    if before is not None and before.is_planned:
+        own = {p.variant: p for p in earlier(before.plan.evidence) if not p.views}
         latest = measured(connection, before)
         if latest is not None and latest[1] >= OFTEN:
-            own[latest[0].way] = latest[0]
+            own[latest[0].variant] = latest[0]
     return (*found, *own.values())
 
 
-def earlier(plan: Mapping[str, Any]) -> tuple[Price, ...]:
+def earlier(evidence: Evidence) -> tuple[Price, ...]:
     """What was known when a plan was made."""
-    return tuple(map(Price.of_json, plan.get("prices", ())))
+    return tuple(replace(price, costs=()) for price in evidence.prices)

@@ -172,7 +172,7 @@ def knows_its_tables(connection: Connection[Any], view_id: int) -> bool:
     row = connection.execute(
         "SELECT bool_and(EXISTS (SELECT FROM idivm.sources s"
         "                        WHERE s.relation = (p ->> 'oid')::oid))"
-        " FROM idivm.views v, jsonb_array_elements(v.plan -> 'sources') AS p WHERE v.id = %s",
+        " FROM idivm.views v, jsonb_array_elements(v.plan -> 'program' -> 'sources') AS p WHERE v.id = %s",
         [view_id],
     ).fetchone()
     return row is not None and row[0] is True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ from psycopg import Connection
 from psycopg.sql import SQL, Composed, Identifier
 
 from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import Partition, Partitioning
 
 SHOWN = 5
 """Of the heavy values, how many are named."""
@@ -51,41 +51,41 @@ class Parts:
         return self.relations[0].threshold
 
 
-def parts_of(connection: Connection[Any], names: Names, plan: Mapping[str, Any]) -> Parts | None:
-    """The parts that a view's plan speaks of; nothing without any, or without the right to see them."""
-    known = plan.get("partitioning")
-    if not known:
+def parts_of(connection: Connection[Any], names: Names, known: Partitioning | None) -> Parts | None:
+    """The parts of a view with this partitioning; nothing without any, or without the right to see them."""
+    if known is None:
         return None
-    state = names.state(known["state"])
+    state = names.state(known.state)
     row = connection.execute(
         "SELECT has_table_privilege(%s, 'SELECT')", [state.as_string(connection)]
     ).fetchone()
     if row != (True,):
         return None
-    columns = [Identifier(known[one]) for one in ("base", "size", "minor", "major")]
+    columns = [Identifier(column) for column in (known.base, known.size, known.minor, known.major)]
     found = connection.execute(
         SQL("SELECT {} FROM {}").format(SQL(", ").join(columns), state)
     ).fetchone()
     if found is None:
         return None
-    # An older plan has one ε, which it says once.
-    relations = [_relation(connection, names, {**known, **one}) for one in known["partitions"]]
+    relations = [_relation(connection, names, state, each) for each in known.partitions]
     base, size, minor, major = found
     return Parts(base, size, minor, major, relations)
 
 
-def _relation(connection: Connection[Any], names: Names, one: Mapping[str, Any]) -> RelationParts:
+def _relation(
+    connection: Connection[Any], names: Names, state: Identifier, one: Partition
+) -> RelationParts:
     row = connection.execute(_counts(names, one)).fetchone()
-    held = SQL("SELECT {} FROM {}").format(Identifier(one["threshold"]), names.state(one["state"]))
+    held = SQL("SELECT {} FROM {}").format(Identifier(one.threshold), state)
     threshold = connection.execute(held).fetchone()
     heaviest = connection.execute(_heaviest(names, one), [SHOWN]).fetchall()
     assert row is not None
     assert threshold is not None
     heavy, heavy_rows, light, light_rows = row
     return RelationParts(
-        one["relation"],
-        one["on"],
-        one["epsilon"],
+        one.relation,
+        list(one.on),
+        one.epsilon,
         threshold[0],
         heavy,
         heavy_rows,
@@ -95,7 +95,7 @@ def _relation(connection: Connection[Any], names: Names, one: Mapping[str, Any])
     )
 
 
-def _counts(names: Names, one: Mapping[str, Any]) -> Composed:
+def _counts(names: Names, one: Partition) -> Composed:
     return SQL(
         "SELECT count(*) FILTER (WHERE h), coalesce(sum(n) FILTER (WHERE h), 0)::bigint,"
         " count(*) FILTER (WHERE NOT h), coalesce(sum(n) FILTER (WHERE NOT h), 0)::bigint"
@@ -104,19 +104,19 @@ def _counts(names: Names, one: Mapping[str, Any]) -> Composed:
     ).format(**_named(names, one))
 
 
-def _heaviest(names: Names, one: Mapping[str, Any]) -> Composed:
+def _heaviest(names: Names, one: Partition) -> Composed:
     return SQL(
         "SELECT concat_ws(', ', {values}), d.{degree} FROM {heavy} AS h JOIN {degrees} AS d ON {same}"
         " ORDER BY d.{degree} DESC, {values} LIMIT %s"
     ).format(**_named(names, one))
 
 
-def _named(names: Names, one: Mapping[str, Any]) -> dict[str, Composed | Identifier]:
-    values = [Identifier(name) for name in one["values"]]
+def _named(names: Names, one: Partition) -> dict[str, Composed | Identifier]:
+    values = [Identifier(name) for name in one.values]
     return {
-        "degree": Identifier(one["degree"]),
-        "degrees": names.state(one["degrees"]),
-        "heavy": names.state(one["heavy_values"]),
+        "degree": Identifier(one.degree),
+        "degrees": names.state(one.degrees),
+        "heavy": names.state(one.heavy_values),
         "same": SQL(" AND ").join(SQL("h.{0} = d.{0}").format(value) for value in values),
         "values": SQL(", ").join(SQL("d.{}").format(value) for value in values),
     }

@@ -40,7 +40,7 @@ def readers(connection: Connection[Any], tables: Collection[int]) -> tuple[Reade
     rows = connection.execute(
         "SELECT DISTINCT v.id, coalesce(v.relation::text, v.name), v.strategy, v.maintain,"
         "  (SELECT coalesce(jsonb_object_agg(c ->> 'source', c -> 'accesses'), '{}')"
-        "   FROM jsonb_array_elements(v.plan -> 'costs') AS c WHERE c ->> 'kind' = %(kind)s)"
+        "   FROM jsonb_array_elements(v.plan -> 'program' -> 'costs') AS c WHERE c ->> 'kind' = %(kind)s)"
         " FROM idivm.views v JOIN idivm.view_sources vs ON vs.view = v.id"
         " JOIN idivm.sources s ON s.id = vs.source"
         " LEFT JOIN idivm.source_members m ON m.source = s.id"

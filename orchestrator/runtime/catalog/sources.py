@@ -11,9 +11,10 @@ from psycopg.sql import SQL, Composable
 
 from orchestrator.deltascript.captured import Captured, Layout
 from orchestrator.deltascript.names import SourceNames
-from orchestrator.deltascript.plan import Source, SourceColumn
+from orchestrator.deltascript.plan import BagTable, Source, SourceColumn, StateTable
 from orchestrator.engine.column_types import ColumnType
 from orchestrator.runtime.catalog import ascii_json
+from orchestrator.runtime.catalog.views import read_plan
 from orchestrator.strategies.ring import Ring
 
 
@@ -30,15 +31,19 @@ def stored_content(connection: Connection[Any], view_id: int) -> tuple[Source, f
     ).fetchone()
     assert row is not None
     oid, schema, name, plan = row
-    plan = ascii_json.load(plan)
-    (content,) = (state for state in plan["states"] if state["role"] == plan["content"])
-    if "identity" in content:
-        identity = content["identity"] or {}
-        hidden, equality = [identity[one] for one in ("row", "nth") if identity], "exact"
+    program = read_plan(ascii_json.load(plan), name).program
+    content = program.state(program.content)
+    sure: tuple[str, ...] = ()
+    if isinstance(content, BagTable):
+        identity = content.identity
+        hidden: tuple[str, ...] = (identity.row, identity.nth) if identity else ()
+        equality = "exact"
     else:
+        assert isinstance(content, StateTable)
         # Rows whose key may be NULL are told apart by their content.
-        hidden, equality = [] if content["nullable"] else content["key"], "coarse"
-    sure = {*hidden, *content.get("not_null", ())}
+        hidden, equality = () if content.nullable else content.key, "coarse"
+        sure = content.not_null
+    sure = (*hidden, *sure)
     columns = connection.execute(
         "SELECT a.attnum, a.attname, true, format_type(coalesce(nullif(t.typbasetype, 0), t.oid),"
         " CASE WHEN t.typbasetype = 0 THEN a.atttypmod ELSE t.typtypmod END), %s"

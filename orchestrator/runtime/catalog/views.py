@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, cast
 
 from psycopg import Connection
@@ -12,8 +13,8 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Composable
 from psycopg.types.json import Jsonb
 
-from orchestrator.deltascript.plan import Initialised
-from orchestrator.errors import NotFoundError, RightsError
+from orchestrator.deltascript.plan import VERSION, Initialised, MaintenancePlan
+from orchestrator.errors import NotFoundError, RightsError, UsageError
 from orchestrator.runtime.catalog import ascii_json
 from orchestrator.runtime.catalog.relations import Grant, relation_oid, schema_and_name, shown
 from orchestrator.runtime.errors import near_miss
@@ -35,7 +36,7 @@ class ViewInfo:
     query: str
     options: dict[str, str]
     settings: dict[str, str]
-    plan: dict[str, Any]
+    stored_plan: dict[str, Any]
     oid: int | None
     definition: str | None
     state: str | None
@@ -66,13 +67,31 @@ class ViewInfo:
     sqlstate: str | None
     failed_at: datetime | None
 
+    @cached_property
+    def plan(self) -> MaintenancePlan:
+        """The plan by which it is maintained."""
+        return read_plan(self.stored_plan, self.name)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether this version of idivm can read its plan."""
+        return self.stored_plan.get("version") == VERSION
+
+
+def read_plan(stored: dict[str, Any], name: str) -> MaintenancePlan:
+    """Return the plan of a view from its form in the catalog."""
+    plan = MaintenancePlan.of_stored(stored)
+    if plan is None:
+        raise UsageError(f"Another version of idivm planned {name}; refresh it to plan it again.")
+    return plan
+
 
 _VIEWS = SQL("""
     SELECT v.id, coalesce(shown.oid::regclass::text, v.name) AS name,
            coalesce(shown.oid::regclass::text, v.name) AS relation,
            CASE WHEN v.status = 'ready' AND present.trouble IS NOT NULL THEN 'invalid' ELSE v.status END AS status,
            v.strategy, v.maintain, v.time_dependent,
-           v.query, v.options, v.settings, v.plan::text AS plan, shown.oid, v.definition::text,
+           v.query, v.options, v.settings, v.plan::text AS stored_plan, shown.oid, v.definition::text,
            v.state::text, used.sources,
            v.created_at, CASE WHEN v.status = 'ready' THEN idivm.pending_changes(v.id) ELSE 0 END AS pending,
            w.refreshed_at, coalesce(w.refreshes, 0) AS refreshes, coalesce(w.changed, 0) AS changed,
@@ -94,7 +113,7 @@ _VIEWS = SQL("""
     CROSS JOIN LATERAL (
         SELECT coalesce(array_agg(coalesce(below.relation, s.relation)::text ORDER BY (
                    SELECT min(p.place)
-                   FROM jsonb_array_elements(v.plan -> 'sources') WITH ORDINALITY AS p (source, place)
+                   FROM jsonb_array_elements(v.plan -> 'program' -> 'sources') WITH ORDINALITY AS p (source, place)
                    WHERE (p.source ->> 'oid')::oid = s.relation), s.id), '{{}}') AS sources,
                coalesce(sum(log.bytes), 0)::bigint AS log_bytes
         FROM idivm.view_sources vs
@@ -122,7 +141,7 @@ def _views(connection: Connection[Any], condition: Composable, *values: object) 
             v,
             name=next(names),
             sources=[next(names) for _ in v.sources],
-            plan=ascii_json.load(cast(str, v.plan)),
+            stored_plan=ascii_json.load(cast(str, v.stored_plan)),
         )
         for v in views
     ]
@@ -252,9 +271,9 @@ def sources_of(connection: Connection[Any], view_ids: Sequence[int]) -> set[int]
 def views_to_replan(connection: Connection[Any], among: Sequence[int]) -> list[ViewInfo]:
     """Return the views whose plan no longer fits, or names what is not there any more.
 
-    A plain view below was replaced, a key or NOT NULL was lost, the expression of a virtual column was
-    altered, or what the query calls was renamed or altered; or the last refresh failed as a name in its
-    program is unknown or means something else.
+    Another version of idivm made it, a plain view below was replaced, a key or NOT NULL was lost, the
+    expression of a virtual column was altered, or what the query calls was renamed or altered; or the last
+    refresh failed as a name in its program is unknown or means something else.
     """
     rows = connection.execute(
         "SELECT v.id FROM idivm.views v WHERE v.id = ANY (%s) AND v.status <> 'building' AND ("
@@ -265,10 +284,11 @@ def views_to_replan(connection: Connection[Any], among: Sequence[int]) -> list[V
         " OR idivm.code_drift(v.id) IN ('names', 'facts')"
         " OR EXISTS (SELECT FROM idivm.view_errors e WHERE e.view = v.id"
         " AND left(e.sqlstate, 2) IN ('42', '3F') AND e.sqlstate <> '42501')"
-        " OR EXISTS (SELECT FROM jsonb_array_elements(v.plan -> 'sources') AS p"
+        " OR (v.plan ->> 'version')::integer IS DISTINCT FROM %s"
+        " OR EXISTS (SELECT FROM jsonb_array_elements(v.plan -> 'program' -> 'sources') AS p"
         " JOIN idivm.sources s ON s.relation = (p ->> 'oid')::oid"
         " WHERE NOT s.keyed AND p -> 'columns' @> '[{\"in_key\": true}]')) ORDER BY v.id",
-        [list(among)],
+        [list(among), VERSION],
     )
     return [view_by_id(connection, row[0]) for row in rows.fetchall()]
 
@@ -359,7 +379,7 @@ def note_initialised(
 ) -> None:
     """Remembers where the states of a view were computed, for `explain`."""
     connection.execute(
-        "UPDATE idivm.views SET plan = jsonb_set(plan, '{initialised}', %s) WHERE id = %s",
+        "UPDATE idivm.views SET plan = jsonb_set(plan, '{evidence,initialised}', %s) WHERE id = %s",
         [ascii_json.dump([asdict(one) for one in initialised]), view_id],
     )
 

@@ -6,7 +6,6 @@ what is there. So nothing here knows what a strategy stores.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from orchestrator.deltascript import emit, program
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.plan import Cost, MaintenancePlan, StateTable, StateView
+from orchestrator.deltascript.plan import MaintenancePlan, ReadChanges, StateTable, StateView
 from orchestrator.deltascript.query import query_text
 from orchestrator.errors import UnsupportedError
 from orchestrator.frontend.options import parse_options
@@ -80,13 +79,16 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
         return Damage(
             f"CREATE OR REPLACE VIEW in plain SQL gave it another query ({query})", replaced=True
         )
-    if not view.plan or catalog_objects.lacks_watermark(connection, view.id):
+    if not view.stored_plan or catalog_objects.lacks_watermark(connection, view.id):
         return Damage("its rows in idivm's catalog are gone or were edited")
-    if catalog_objects.count_sources(connection, view.id) != len(view.plan["sources"]):
+    if not view.is_planned:
+        return Damage("another version of idivm planned it", recomputed=True)
+    planned = view.plan.program
+    if catalog_objects.count_sources(connection, view.id) != len(planned.sources):
         return Damage("the catalog has lost a table that it reads")
     names = installed_names(connection, view)
-    wanted = [names.table(state["role"]) for state in view.plan["states"]]
-    wanted += [names.table(step["shape"]) for step in view.plan["script"] if "classes" in step]
+    wanted = [names.table(state.role) for state in planned.states]
+    wanted += [names.table(step.shape) for step in planned.script if isinstance(step, ReadChanges)]
     lost = sorted(set(wanted) - catalog_objects.standing(connection, wanted))
     if lost:
         return Damage(f"of idivm_state the tables {', '.join(lost)} are gone")
@@ -96,11 +98,11 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
         plan = installed_plan(connection, view)
         if plan is None:
             # What was known is told by the tables' oids, which a dump does not keep.
-            if "statistics" in view.plan and catalog_objects.knows_its_tables(connection, view.id):
+            if catalog_objects.knows_its_tables(connection, view.id):
                 return Damage("this version of idivm plans it otherwise", recomputed=True)
             return None
         if not catalog_objects.is_guarded(connection, view.relation):
-            again = emit.create_relation(plan, names, SQL(view.relation), replacing=True)
+            again = emit.create_relation(plan.program, names, SQL(view.relation), replacing=True)
             return Damage(
                 "the trigger is gone that refuses to write to it",
                 tuple((SQL(view.relation), statement) for statement in again),
@@ -147,7 +149,7 @@ def wrong_states(connection: Connection[Any], view: ViewInfo) -> list[str]:
             wrong.append("the view")
         with connection.transaction(force_rollback=True):
             plan = installed_plan(connection, view)
-            for state in plan.states if plan is not None else ():
+            for state in plan.program.states if plan is not None else ():
                 if not isinstance(state, StateTable) or state.historic:
                     continue
                 if not _holds(connection, state, names):
@@ -168,31 +170,30 @@ def installed_plan(connection: Connection[Any], view: ViewInfo) -> MaintenancePl
     """The plan of a view as it was installed, or None if it would be planned otherwise today."""
     try:
         options = parse_options(view.options.items())
-        plan = install.plan_again(connection, view, options, as_before=True)
+        plan = install.plan_again(connection, view, options, view.plan.evidence)
     except UnsupportedError:
         return None
-    today = json.loads(json.dumps(plan.to_json()))
+    # Queries are compared as people read them: a dump does not keep the oids of tables.
+    today, stored = plan.to_json()["program"], view.plan.to_json()["program"]
     parts = ("states", "script", "content", "variables")
-    if not all(today[part] == view.plan.get(part) for part in parts):
+    if not all(today[part] == stored[part] for part in parts):
         return None
-    # Plans of older versions do not say what was known; their programs have the costs of that.
-    costs = view.plan.get("costs", ())
-    return replace(plan, costs=tuple(map(Cost.of_json, costs)))
+    return replace(plan, program=replace(plan.program, costs=view.plan.program.costs))
 
 
 def _compared(connection: Connection[Any], plan: MaintenancePlan, names: Names) -> Damage | None:
     """What differs from what the plan would install, which is installed for it."""
     twin = replace(names, view=_TWIN)
-    for statement in emit.create_states(plan, twin):
+    for statement in emit.create_states(plan.program, twin):
         connection.execute(statement)
     missing: list[tuple[Composable, Composed]] = []
     lacking: list[str] = []
-    for state in plan.states:
+    for state in plan.program.states:
         table, wanted = names.state(state.role), twin.state(state.role)
         if catalog_objects.columns(connection, table) != catalog_objects.columns(
             connection, wanted
         ):
-            content = state.role == plan.content
+            content = state.role == plan.program.content
             return Damage(f"its table {names.table(state.role)} was altered", content=content)
         if isinstance(state, StateView):
             connection.execute(emit.create_state_view(state, names, wanted))
@@ -201,9 +202,11 @@ def _compared(connection: Connection[Any], plan: MaintenancePlan, names: Names) 
                 return Damage(f"the query of {names.table(state.role)} was edited", content=True)
             continue
         present = catalog_objects.indexes(connection, table)
-        alone = replace(plan, states=(state,))
+        alone = replace(plan.program, states=(state,))
         for statement, like in zip(
-            emit.index_states(alone, names), emit.index_states(alone, twin), strict=True
+            emit.index_states(alone, names),
+            emit.index_states(alone, twin),
+            strict=True,
         ):
             before = catalog_objects.indexes(connection, wanted)
             connection.execute(like)
@@ -215,7 +218,7 @@ def _compared(connection: Connection[Any], plan: MaintenancePlan, names: Names) 
         tables = ", ".join(dict.fromkeys(lacking))
         return Damage(f"indexes of its tables {tables} are gone", tuple(missing))
     installed = catalog_objects.program(connection, names)
-    for statement in program.create_program(plan, names):
+    for statement in program.create_program(plan.program, names):
         connection.execute(statement)
     if catalog_objects.program(connection, names) != installed:
         return Damage(

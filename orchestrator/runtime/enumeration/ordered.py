@@ -19,7 +19,7 @@ from psycopg import Connection, IsolationLevel
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal, Placeholder
 
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.plan import Walk
+from orchestrator.deltascript.plan import MaintenancePlan, StateView, Walk
 from orchestrator.errors import UsageError
 from orchestrator.runtime.catalog import objects as catalog_objects
 
@@ -62,30 +62,25 @@ class Order:
 _NOTHING = SQL("")
 
 
-def order_of(connection: Connection[Any], names: Names, plan: Mapping[str, Any]) -> Order | None:
+def order_of(connection: Connection[Any], names: Names, plan: MaintenancePlan) -> Order | None:
     """How the rows of a view are enumerated if no table holds them and its plan says how."""
-    found = plan.get("enumeration")
-    if not found:
+    found = plan.enumeration
+    if found is None:
         return None
-
-    def walk(one: Mapping[str, Any]) -> Walk:
-        columns = tuple((variable, column) for variable, column in one["columns"])
-        below = tuple(map(walk, one["below"]))
-        return Walk(one["state"], columns, tuple(one["nullable"]), below)
-
-    content = names.state(plan["content"])
-    [state] = [state for state in plan["states"] if state["role"] == plan["content"]]
-    keys = dict(zip(found["variables"], state["keys"], strict=True))
+    content = names.state(plan.program.content)
+    state = plan.program.state(plan.program.content)
+    assert isinstance(state, StateView)
+    keys = dict(zip(found.variables, state.keys, strict=True))
     declared = catalog_objects.declared(connection, content)
     return Order(
         names,
         content,
-        tuple(column["name"] for column in state["columns"]),
+        tuple(column.name for column in state.columns),
         keys,
-        dict(found["shown"]),
+        dict(found.shown),
         {variable: declared[column] for variable, column in keys.items()},
-        tuple(tuple(map(walk, trees)) for trees in found["unions"]),
-        bool(found.get("streamed")),
+        found.unions,
+        found.streamed,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -11,7 +11,7 @@ from psycopg import Connection
 from psycopg.errors import InsufficientPrivilege
 from psycopg.sql import SQL, Composed, Identifier
 
-from orchestrator.deltascript.plan import MaintenancePlan, Probe
+from orchestrator.deltascript.plan import Evidence, MaintenancePlan, Probe
 from orchestrator.errors import UsageError
 from orchestrator.frontend.catalog import indexes_on, relations
 from orchestrator.runtime import catalog
@@ -59,25 +59,17 @@ class MissingIndex:
         return f"{self.statement}; -- a change costs {_times(self.factor)} as much without it"
 
 
-def probes_of(plan: Mapping[str, Any]) -> list[Probe]:
-    """How the script of a plan from the catalog looks for rows of tables."""
-    return [Probe(one["table"], tuple(one["columns"])) for one in plan.get("probes", ())]
-
-
-def missing_for(connection: Connection[Any], plan: Mapping[str, Any]) -> list[MissingIndex]:
+def missing_for(connection: Connection[Any], plan: MaintenancePlan) -> list[MissingIndex]:
     """Return the indexes that the plan of a view would use, the most important ones first."""
-    factors = {
-        Probe(one["probe"]["table"], tuple(one["probe"]["columns"])): one["factor"]
-        for one in plan.get("missing", ())
-    }
-    wanted = missing(connection, [*factors, *probes_of(plan)], factors)
+    factors = {one.probe: one.factor for one in plan.evidence.missing}
+    wanted = missing(connection, [*factors, *plan.program.probes], factors)
     wanted.sort(key=lambda one: -(one.factor or 0.0))
     return [MissingIndex(one.advice.as_string(connection), one.factor) for one in wanted]
 
 
 def notices(connection: Connection[Any], name: str, plan: MaintenancePlan) -> Iterator[str]:
     """Return what to tell the creator of a view about indexes."""
-    factors = {one.probe: one.factor for one in plan.missing}
+    factors = {one.probe: one.factor for one in plan.evidence.missing}
     for wanted in missing(connection, factors, factors):
         yield (
             f"A change of {wanted.table.as_string(connection)} costs {name} about"
@@ -143,8 +135,8 @@ def views_to_reconsider(connection: Connection[Any], among: Sequence[int]) -> li
         """
         SELECT v.id
         FROM idivm.views v,
-             jsonb_array_elements(v.plan -> 'sources') WITH ORDINALITY AS source (value, nth),
-             LATERAL (SELECT v.plan -> 'statistics' -> (nth - 1)::integer -> 'indexed') AS known (indexed),
+             jsonb_array_elements(v.plan -> 'program' -> 'sources') WITH ORDINALITY AS source (value, nth),
+             LATERAL (SELECT v.plan #> ARRAY['evidence', 'statistics', (nth - 1)::text, 'indexed']) AS known (indexed),
              LATERAL (
                  SELECT coalesce(jsonb_agg(DISTINCT i.indkey[0]::integer), '[]') AS indexed
                  FROM pg_index i
@@ -163,18 +155,16 @@ def views_to_reconsider(connection: Connection[Any], among: Sequence[int]) -> li
     return [view_id for (view_id,) in rows]
 
 
-def as_indexed(connection: Connection[Any], plan: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a plan from the catalog with the indexes that its tables have today."""
-    tables = [source["oid"] for source in plan["sources"]]
+def as_indexed(connection: Connection[Any], plan: MaintenancePlan) -> Evidence:
+    """Return what was known when a plan was made, with the indexes that its tables have today."""
+    tables = [source.oid for source in plan.program.sources]
     there = indexes_on(connection, tables)
-    return {
-        **plan,
-        "statistics": [
-            known
-            and {**known, "indexed": sorted({i.first_column for i in there if i.table == table})}
-            for table, known in zip(tables, plan["statistics"], strict=True)
-        ],
-    }
+    statistics = tuple(
+        known
+        and replace(known, indexed=frozenset(i.first_column for i in there if i.table == table))
+        for table, known in zip(tables, plan.evidence.statistics, strict=True)
+    )
+    return replace(plan.evidence, statistics=statistics)
 
 
 def ensure(connection: Connection[Any], view_id: int, probes: Iterable[Probe]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +24,7 @@ from psycopg.sql import SQL, Composable, Identifier, Literal
 
 from orchestrator.deltascript import emit, program
 from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.plan import Initialised, MaintenancePlan
+from orchestrator.deltascript.plan import Evidence, Initialised, MaintenancePlan
 from orchestrator.errors import (
     DatabaseError,
     IdivmError,
@@ -105,7 +105,7 @@ def create_view(
             with suppress(psycopg.Error), connection.transaction():
                 connection.execute("SELECT idivm.uninstall(%s)", [view_id])
             raise
-    for statement in program.analyse_states(plan, names):
+    for statement in program.analyse_states(plan.program, names):
         connection.execute(statement)
     created = catalog.view_by_id(connection, view_id)
     if publications := catalog.publications_of_ours(connection):
@@ -197,13 +197,17 @@ def _reconsider(connection: Connection[Any], view: ViewInfo) -> None:
     """
     known = indexes.as_indexed(connection, view.plan)
     options = parse_options(view.options.items())
-    plan = plan_again(connection, replace(view, plan=dict(known)), options, as_before=True)
-    stored = plan.to_json()
-    if any(stored[part] != view.plan.get(part) for part in ("strategy", "states", "script")):
+    plan = plan_again(connection, view, options, known)
+    before, after = view.plan.program, plan.program
+    if (before.strategy, before.states, before.script) != (
+        after.strategy,
+        after.states,
+        after.script,
+    ):
         replan(connection, view)
         return
     connection.execute(
-        "UPDATE idivm.views SET plan = %s WHERE id = %s", [ascii_json.dump(stored), view.id]
+        "UPDATE idivm.views SET plan = %s WHERE id = %s", [ascii_json.dump(plan.stored()), view.id]
     )
 
 
@@ -384,7 +388,7 @@ def _install(
         catalog_unplanned.refuse_capture(
             connection,
             new.waiting,
-            [source.oid for source in plan.sources],
+            [source.oid for source in plan.program.sources],
             new.options.create_indexes == "on",
         )
     modes.refuse_time_dependent(connection, names.id, plan.maintain)
@@ -432,7 +436,7 @@ def _replan_one(
     _use(connection, view.id, plan, options)
     names = bound(connection, names)
     old = _restate(connection, view, plan, names, afresh)
-    for statement in program.create_program(plan, names):
+    for statement in program.create_program(plan.program, names):
         connection.execute(statement)
     connection.execute("SELECT idivm.hand_over(%s)", [view.id])
     lost = before - catalog.sources_of(connection, [view.id])
@@ -459,26 +463,16 @@ def bound(connection: Connection[Any], names: Names) -> Names:
 
 
 def plan_again(
-    connection: Connection[Any], view: ViewInfo, options: ViewOptions, *, as_before: bool = False
+    connection: Connection[Any], view: ViewInfo, options: ViewOptions, known: Evidence | None = None
 ) -> MaintenancePlan:
     """The plan that a view would get today, with the settings that its creator had.
 
-    With `as_before`, what is known of tables and costs is what it was when the view was last planned.
+    What is known of tables and costs is what is `known`, or what the database says today.
     """
-    # A plan of an older version does not say what was known.
-    known = view.plan if as_before and "statistics" in view.plan else None
     plan = planning.plan_view(connection, names_of(view), options, known=known, before=view)
     # A view below it may have been replaced by one that depends on more of them.
-    return replace(plan, settings=tuple({**dict(plan.settings), **view.settings}.items()))
-
-
-def _layout(plan: Mapping[str, Any]) -> Any:
-    """What a plan says of the table that holds the content, or of the view in its place."""
-    if not plan:
-        return None
-    [state] = [state for state in plan["states"] if state["role"] == plan["content"]]
-    aside = ("query", "probes", "together", "at_once")
-    return {key: value for key, value in state.items() if key not in aside}
+    settings = tuple({**dict(plan.program.settings), **view.settings}.items())
+    return replace(plan, program=replace(plan.program, settings=settings))
 
 
 def _restate(
@@ -492,24 +486,26 @@ def _restate(
 
     Returns the name of what held the old content in this case; there may be none any more.
     """
-    kept = _layout(plan.to_json()) == _layout(view.plan) and not afresh
+    kept = view.is_planned and plan.program.layout == view.plan.program.layout and not afresh
     old = fitted_name(names.view, f"_before_{names.id}")
     if not kept and view.base is not None:
         connection.execute(
-            SQL("ALTER TABLE {} RENAME TO {}").format(names.state(plan.content), Identifier(old))
+            SQL("ALTER TABLE {} RENAME TO {}").format(
+                names.state(plan.program.content), Identifier(old)
+            )
         )
     connection.execute("SELECT idivm.drop_states(%s, %s)", [view.id, True])
-    for statement in emit.create_states(plan, names, content=not kept):
+    for statement in emit.create_states(plan.program, names, content=not kept):
         connection.execute(statement)
-    for statement in emit.index_states(plan, names, content=not kept):
+    for statement in emit.index_states(plan.program, names, content=not kept):
         connection.execute(statement)
     if kept:
         return None
-    for statement in emit.create_relation(plan, names, SQL(view.relation), replacing=True):
+    for statement in emit.create_relation(plan.program, names, SQL(view.relation), replacing=True):
         connection.execute(statement)
     connection.execute(
         "UPDATE idivm.views SET relation = %s::regclass, state = %s::regclass WHERE id = %s",
-        [view.relation, names.state(plan.content).as_string(connection), view.id],
+        [view.relation, names.state(plan.program.content).as_string(connection), view.id],
     )
     return Identifier("idivm_state", old)
 
@@ -522,27 +518,27 @@ def _use(
         "UPDATE idivm.views SET strategy = %s, time_dependent = %s, settings = %s, plan = %s WHERE id = %s",
         [
             plan.strategy,
-            bool(plan.time_dependent),
-            json.dumps(dict(plan.settings)),
-            ascii_json.dump(plan.to_json()),
+            bool(plan.program.time_dependent),
+            json.dumps(dict(plan.program.settings)),
+            ascii_json.dump(plan.stored()),
             view_id,
         ],
     )
     connection.execute("DELETE FROM idivm.inlined_views WHERE view = %s", [view_id])
     connection.execute(
         "INSERT INTO idivm.inlined_views SELECT %s, r, idivm.signature(r) FROM unnest(%s::oid[]) AS r",
-        [view_id, list(plan.inlined)],
+        [view_id, list(plan.definition.inlined)],
     )
     connection.execute("DELETE FROM idivm.view_sources WHERE view = %s", [view_id])
     # In one order for everybody, so that two creations do not wait for each other.
-    for source in sorted(plan.sources, key=lambda source: source.oid):
+    for source in sorted(plan.program.sources, key=lambda source: source.oid):
         source_id = sources.ensure_source(connection, source)
         connection.execute(
             "INSERT INTO idivm.view_sources VALUES (%s, %s, %s, %s)",
             [view_id, source_id, list(source.not_null), json.dumps(source.keys)],
         )
     connection.execute("DELETE FROM idivm.view_expressions WHERE view = %s", [view_id])
-    for source in plan.sources:
+    for source in plan.program.sources:
         # What recomputes asks the definition, and has no expression in its program.
         planned = plan.strategy != recompute.NAME
         for in_plan, attnums in ((False, source.stored), (planned, source.virtual)):
@@ -559,10 +555,10 @@ def _use(
             )
     connection.execute("SELECT idivm.note_expressions(%s)", [view_id])
     connection.execute("SELECT idivm.note_code(idivm.code_now(%s))", [view_id])
-    catalog.note_reads(connection, view_id, plan.types, plan.reads)
+    catalog.note_reads(connection, view_id, plan.definition.types, plan.definition.reads)
     connection.execute("DELETE FROM idivm.made_indexes WHERE view = %s", [view_id])
     if options.create_indexes == "on":
-        indexes.ensure(connection, view_id, plan.probes)
+        indexes.ensure(connection, view_id, plan.program.probes)
 
 
 def _fill(
@@ -588,13 +584,13 @@ def _fill(
             if prepared and snapshot:
                 prepared.finish()
             else:
-                catalog.take_settings(connection, dict(plan.settings))
-                for statement in emit.create_states(plan, names):
+                catalog.take_settings(connection, dict(plan.program.settings))
+                for statement in emit.create_states(plan.program, names):
                     connection.execute(statement)
-                for statement in program.create_program(plan, names):
+                for statement in program.create_program(plan.program, names):
                     connection.execute(statement)
                 connection.execute(SQL("SELECT {}(NULL, true)").format(names.refresh))
-            for statement in emit.index_states(plan, names):
+            for statement in emit.index_states(plan.program, names):
                 connection.execute(statement)
             connection.execute(
                 "INSERT INTO idivm.watermarks (view, mark, cluster, refreshed_at)"
@@ -639,7 +635,7 @@ def _publish(
     waiting: UnplannedView | None,
 ) -> None:
     """Makes the content readable under the view's name; its readers wait for the commit at most."""
-    state = names.state(plan.content)
+    state = names.state(plan.program.content)
     replacing = replaced is not None or waiting is not None
     timeout: tuple[Any, ...] | None = None
     if waiting is not None:
@@ -650,7 +646,7 @@ def _publish(
         ).fetchone()
         if not catalog_unplanned.take(connection, waiting):
             raise DatabaseError(f"{waiting.relation} was changed meanwhile; plan it again.")
-    _show(connection, names, relation, plan.shown, state, replacing=replacing)
+    _show(connection, names, relation, plan.program.shown, state, replacing=replacing)
     if timeout is not None:
         connection.execute("SELECT set_config('lock_timeout', %s, true)", timeout[:1])
     catalog.clear_dropped(connection, relation)
@@ -660,7 +656,7 @@ def _publish(
         "UPDATE idivm.views SET status = 'ready', relation = %s::regclass, state = %s::regclass WHERE id = %s",
         [
             relation.as_string(connection),
-            names.state(plan.content).as_string(connection),
+            names.state(plan.program.content).as_string(connection),
             names.id,
         ],
     )

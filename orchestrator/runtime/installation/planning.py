@@ -25,6 +25,7 @@ from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     ChangeKind,
     Column,
+    Evidence,
     MaintenancePlan,
     Source,
     SourceColumn,
@@ -67,14 +68,14 @@ def plan_view(
     names: Names,
     options: ViewOptions,
     notify: bool = False,
-    known: Mapping[str, Any] | None = None,
+    known: Evidence | None = None,
     before: ViewInfo | None = None,
 ) -> MaintenancePlan:
     """Analyses the definition view of some names and chooses how to maintain it.
 
-    With `notify`, the session is told what of the query has no effect. `known` is a plan in the
-    catalog; what was known when it was made leads to the same one. Without it, what is known today
-    is taken, also of the view that has maintained the same query `before`.
+    With `notify`, the session is told what of the query has no effect. `known` is what
+    was known when the plan in the catalog was made, which leads to the same plan. Without it, what is known
+    today is taken, also of the view that has maintained the same query `before`.
     """
     oid = catalog.relation_oid(connection, names.definition)
     assert oid is not None
@@ -92,18 +93,17 @@ def plan_view(
         say(connection, SETTLED)
     analysis = settled
     request = replace(
-        _problem(connection, analysis, options, () if known is None else known["statistics"]),
+        _problem(connection, analysis, options, () if known is None else known.statistics),
         prices=(
             catalog_costs.prices(connection, before)
             if known is None
             else catalog_costs.earlier(known)
         ),
     )
-    return replace(
-        choose(request, options.strategy),
-        reads=tuple((one.through, one.relation, one.columns) for one in analysis.reads),
-        types=tuple(sorted(analysis.types)),
-    )
+    plan = choose(request, options.strategy)
+    reads = tuple((one.through, one.relation, one.columns) for one in analysis.reads)
+    definition = replace(plan.definition, reads=reads, types=tuple(sorted(analysis.types)))
+    return replace(plan, definition=definition)
 
 
 UNSORTED = Literal(
@@ -178,7 +178,7 @@ def _problem(
     connection: Connection[Any],
     analysis: Analysis,
     options: ViewOptions,
-    known: Sequence[Mapping[str, Any] | None],
+    known: Sequence[Statistics | None],
 ) -> PlanningRequest:
     used = {use.relation.oid: _source(connection, use) for use in analysis.sources}
     sources = tuple(source for source, _ in used.values())
@@ -242,13 +242,11 @@ def _statistics(
     connection: Connection[Any],
     uses: Sequence[SourceUse],
     sources: Sequence[Source],
-    known: Sequence[Mapping[str, Any] | None],
+    known: Sequence[Statistics | None],
 ) -> dict[int, Statistics]:
     if len(known) == len(sources):
         return {
-            source.oid: Statistics.of_json(one)
-            for source, one in zip(sources, known, strict=True)
-            if one is not None
+            source.oid: one for source, one in zip(sources, known, strict=True) if one is not None
         }
     tables = [source.oid for source in sources]
     first = {(one.table, one.first_column) for one in indexes_on(connection, tables)}

@@ -44,7 +44,7 @@ class Division:
 
 def tables_of(plan: MaintenancePlan) -> tuple[StateTable, ...] | None:
     """The states of a plan, if all are given by queries that are trees."""
-    states = [state for state in plan.states if not isinstance(state, Shape | StateView)]
+    states = [state for state in plan.program.states if not isinstance(state, Shape | StateView)]
     if not all(isinstance(state, StateTable) for state in states):
         return None
     return tuple(state for state in states if isinstance(state, StateTable))

@@ -86,9 +86,9 @@ class States:
         if refused:
             return Prepared(None, refused, lambda: None)
         with connection.transaction():
-            for statement in emit.create_states(plan, names):
+            for statement in emit.create_states(plan.program, names):
                 connection.execute(statement)
-            for statement in create_program(plan, names):
+            for statement in create_program(plan.program, names):
                 connection.execute(statement)
         return self._prepared(connection, plan, names)
 
@@ -127,7 +127,7 @@ class States:
         level = connection.isolation_level
         connection.isolation_level = IsolationLevel.REPEATABLE_READ
         try:
-            oids = [source.oid for source in plan.sources]
+            oids = [source.oid for source in plan.program.sources]
             with connection.transaction():
                 seen = facts.relations(connection, oids)
             with connection.transaction():
@@ -308,11 +308,11 @@ def _forget(session: SparkSession, division: Division) -> None:
 def _refused(plan: MaintenancePlan) -> tuple[Initialised, ...]:
     """Why no state of a plan is computed by Spark, if that is so."""
     reason = ""
-    if plan.time_dependent:
-        reason = plan.time_dependent[0]
+    if plan.program.time_dependent:
+        reason = plan.program.time_dependent[0]
     elif tables_of(plan) is None:
         reason = f"the strategy {plan.strategy} tells rows apart by PostgreSQL's digests"
-    return (Initialised(plan.content, "PostgreSQL", reason),) if reason else ()
+    return (Initialised(plan.program.content, "PostgreSQL", reason),) if reason else ()
 
 
 def _snapshot(connection: Connection[Any]) -> tuple[str, str]:
@@ -331,7 +331,11 @@ def _snapshot(connection: Connection[Any]) -> tuple[str, str]:
 @contextmanager
 def _as_in_a_refresh(connection: Connection[Any], plan: MaintenancePlan) -> Iterator[None]:
     """Gives the open transaction the settings under which a refresh runs, for a block."""
-    settings = {**dict(plan.settings), "search_path": emit.SEARCH_PATH, "row_security": "off"}
+    settings = {
+        **dict(plan.program.settings),
+        "search_path": emit.SEARCH_PATH,
+        "row_security": "off",
+    }
     before = connection.execute(
         "SELECT s, current_setting(s) FROM unnest(%s::text[]) AS s", [list(settings)]
     ).fetchall()

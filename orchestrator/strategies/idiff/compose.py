@@ -163,9 +163,12 @@ class _Composition:
         made = request.maintained_by(self.strategy, states, script, self.composer.variables)
         return replace(
             made,
-            probes=table_probes(lookups),
-            costs=costs(self.composer, request.statistics),
-            notes=tuple(dict.fromkeys(self.composer.notes)),
+            program=replace(
+                made.program,
+                probes=table_probes(lookups),
+                costs=costs(self.composer, request.statistics),
+            ),
+            evidence=replace(made.evidence, notes=tuple(dict.fromkeys(self.composer.notes))),
         )
 
     def _weigh_steps(self) -> None:

@@ -375,9 +375,11 @@ class Degrees:
             replace(one, historic=True)
             if isinstance(one, StateTable) and one.role in historic
             else one
-            for one in plan.states
+            for one in plan.program.states
         )
-        return replace(plan, states=tuple(states), partitioning=known)
+        return replace(
+            plan, program=replace(plan.program, states=tuple(states)), partitioning=known
+        )
 
     def _described(self, parts: Mapping[Split, tuple[StateScan, ...]]) -> Partitioning:
         """Where what is kept lies, and where the heavy and the light part if those are stored."""

@@ -146,13 +146,14 @@ class _Program(Propagation):
         parts = {
             one.splits[0]: self._stored(one.parts) for one in made.divisions if len(one.on) == 1
         }
-        return replace(
-            self.degrees.shown(planned, parts),
-            algebra=f"{planned.algebra}\n\n{shown(made)}",
-            reasons=(Reason(NAME, True, f"it is {made.kind}: {made.described}"),),
-            by_lookups=True,
+        plan = self.degrees.shown(planned, parts)
+        plan = replace(
+            plan,
+            program=replace(plan.program, by_lookups=True),
             enumeration=self._enumeration() if made.factorized else None,
         )
+        reason = Reason(NAME, True, f"it is {made.kind}: {made.described}")
+        return plan.drawn(shown(made)).because(reason)
 
     # States
 
@@ -277,9 +278,9 @@ class _Program(Propagation):
 
         states = (
             ordered(one) if isinstance(one, StateTable) and one.role in buckets else one
-            for one in planned.states
+            for one in planned.program.states
         )
-        return replace(planned, states=tuple(states))
+        return replace(planned, program=replace(planned.program, states=tuple(states)))
 
     def _enumeration(self) -> Enumeration:
         """How the rows are found: those that are listed, then those of each other case."""

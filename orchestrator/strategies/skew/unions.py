@@ -73,13 +73,13 @@ class Unions(Propagation):
         plan = self._planned(name)
         if made.divisions:
             plan = self.degrees.shown(plan, {})
-        return replace(
+        plan = replace(
             plan,
-            algebra=f"{plan.algebra}\n\n{drawn(made)}",
-            reasons=(Reason(name, True, f"it is hierarchical: {made.guarantee.described}"),),
-            by_lookups=True,
+            program=replace(plan.program, by_lookups=True),
             enumeration=self._enumeration(),
         )
+        reason = Reason(name, True, f"it is hierarchical: {made.guarantee.described}")
+        return plan.drawn(drawn(made)).because(reason)
 
     # States
 

@@ -113,8 +113,9 @@ class _Program(Propagation):
                 self._add(state, product, content, whole=True)
         made = self._planned(NAME)
         # The size of a change says nothing of what it costs in factors.
-        made = replace(made, applied=tuple(sorted(self.request.factorizable)))
-        return replace(made, algebra=f"{made.algebra}\n\n{self._drawn()}", reasons=self._why())
+        applied = tuple(sorted(self.request.factorizable))
+        made = replace(made, program=replace(made.program, applied=applied))
+        return made.drawn(self._drawn()).because(*self._why())
 
     def _drawn(self) -> str:
         order = orders.written(self.forest)

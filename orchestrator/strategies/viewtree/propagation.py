@@ -148,11 +148,12 @@ class Propagation:
         script = (*reads(self.composer), *self.composer.steps)
         made = self.request.maintained_by(name, states, script, self.composer.variables)
         lookups = (lookup for one in self.composer.loops.values() for lookup in probes(one))
-        return replace(
-            made,
+        program = replace(
+            made.program,
             probes=table_probes(list(dict.fromkeys(lookups))),
             costs=costs(self.composer, self.request.statistics),
         )
+        return replace(made, program=program)
 
     # Rows of atoms
 

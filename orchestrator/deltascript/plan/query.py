@@ -1,0 +1,84 @@
+"""Queries of plans: over tables, states and variables, by names that no database has."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+
+from sqlglot import exp
+
+from orchestrator.algebra import dialect
+from orchestrator.algebra.dialect import Tree, identifier
+from orchestrator.deltascript.leaves import PROGRAM, SOURCE, STATE
+
+_QUALIFIER = re.compile("|".join(re.escape(f'"{name}".') for name in (PROGRAM, SOURCE, STATE)))
+
+_NUMBERED = re.compile('"((?:[^"\0]|"")*)\0[0-9.]*"')
+"""A captured table or column, with its number behind a zero byte."""
+
+_ESCAPES = {"\0": "\1z", "\1": "\1e"}
+"""JSON in PostgreSQL has no zero byte."""
+
+
+class Query:
+    """A query over tables, states and variables; two are equal if their texts are."""
+
+    def __init__(self, tree: Tree) -> None:
+        """Keeps a tree that nobody else changes."""
+        self.__dict__["_tree"] = tree
+
+    @classmethod
+    def of_stored(cls, stored: str) -> Query:
+        """Return the query that has this form in the catalog."""
+        query = cls.__new__(cls)
+        query.__dict__["_text"] = stored.replace("\1z", "\0").replace("\1e", "\1")
+        return query
+
+    @property
+    def stored(self) -> str:
+        r"""The form that the catalog has.
+
+        >>> query = Query(dialect.parse('SELECT a FROM "\0state".cache'))
+        >>> Query.of_stored(query.stored) == query
+        True
+        """
+        return re.sub("[\0\1]", lambda found: _ESCAPES[found[0]], self._text)
+
+    @property
+    def tree(self) -> Tree:
+        """A copy of the tree."""
+        return dialect.copied(self._tree)
+
+    @property
+    def states(self) -> frozenset[str]:
+        """The roles of the states that it reads."""
+        return frozenset(t.name for t in self._tree.find_all(exp.Table) if t.db == STATE)
+
+    def __str__(self) -> str:
+        r"""For people: states by their roles, variables by their names.
+
+        >>> print(Query(dialect.parse('SELECT t."a\0007.1" FROM "\0source"."T\0007" AS t')))
+        SELECT t.a FROM "T" AS t
+        """
+        text = _QUALIFIER.sub("", self._text)
+        return _NUMBERED.sub(lambda found: _name(found[1].replace('""', '"')), text)
+
+    def __eq__(self, other: object) -> bool:
+        """By their texts."""
+        return isinstance(other, Query) and self._text == other._text
+
+    def __hash__(self) -> int:
+        """Of the text."""
+        return hash(self._text)
+
+    @cached_property
+    def _tree(self) -> Tree:
+        return dialect.parse(self._text)
+
+    @cached_property
+    def _text(self) -> str:
+        return dialect.write(self._tree)
+
+
+def _name(name: str) -> str:
+    return dialect.write(identifier(name), own=True)
