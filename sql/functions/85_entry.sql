@@ -75,9 +75,8 @@ AS $$
                      'lc_monetary', 'lc_numeric', 'lc_time', 'xmlbinary')
 $$;
 
--- A volatile function that a view calls, directly or through plain views below it. Calls of built-in functions are not
--- in pg_depend, so the stored query is searched for the numbers of functions.
-CREATE OR REPLACE FUNCTION idivm.volatile_call(view regclass) RETURNS text
+-- A view and the plain views that it reads, however indirectly.
+CREATE OR REPLACE FUNCTION idivm.relations_below(view regclass) RETURNS SETOF oid
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     WITH RECURSIVE below(relation) AS (
@@ -89,9 +88,18 @@ AS $$
         JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
         JOIN pg_class c ON c.oid = d.refobjid AND c.relkind = 'v'
     )
+    SELECT b.relation FROM below b
+$$;
+COMMENT ON FUNCTION idivm.relations_below(regclass) IS 'a view and the plain views that it reads, however indirectly';
+
+-- A volatile function that a view calls, directly or through plain views below it. Calls of built-in functions are not
+-- in pg_depend, so the stored query is searched for the numbers of functions.
+CREATE OR REPLACE FUNCTION idivm.volatile_call(view regclass) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
     SELECT p.proname || '()'
-    FROM below b
-    JOIN pg_rewrite r ON r.ev_class = b.relation
+    FROM idivm.relations_below(view) AS below
+    JOIN pg_rewrite r ON r.ev_class = below
     CROSS JOIN LATERAL regexp_matches(r.ev_action::text, ':(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)', 'g') AS called (number)
     JOIN pg_proc p ON p.oid = called.number[1]::oid AND p.provolatile = 'v'
     ORDER BY p.proname LIMIT 1

@@ -44,19 +44,11 @@ AS $$
     FROM (SELECT a.id, max(a.depth) AS depth FROM above a WHERE a.depth > 0 GROUP BY a.id) AS deepest
 $$;
 
--- Refuses to change a planned view that others read.
-CREATE OR REPLACE FUNCTION idivm.refuse_readers(view regclass, view_id integer, remedy text) RETURNS void
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+-- The names of some planned views, as a sentence lists them.
+CREATE OR REPLACE FUNCTION idivm.names_of(view_ids integer[]) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    names text := (SELECT string_agg(coalesce(v.relation::text, v.name), ', ' ORDER BY v.id)
-                   FROM idivm.views v WHERE v.id = ANY (idivm.views_above(view_id)));
-BEGIN
-    IF names IS NOT NULL THEN
-        RAISE dependent_objects_still_exist USING
-            MESSAGE = format('the maintained views %s read %s', names, view), HINT = remedy;
-    END IF;
-END
+    SELECT string_agg(coalesce(v.relation::text, v.name), ', ' ORDER BY v.id) FROM idivm.views v WHERE v.id = ANY (view_ids)
 $$;
 
 -- Keeps refreshes and writers away from views that are to go.
@@ -95,8 +87,10 @@ BEGIN
     view_id := idivm.own_view(view);
     IF view_id IS NOT NULL THEN
         above := idivm.views_above(view_id);
-        IF NOT cascade THEN
-            PERFORM idivm.refuse_readers(view, view_id, 'Drop them first, or use cascade => true.');
+        IF above <> '{}' AND NOT cascade THEN
+            RAISE dependent_objects_still_exist USING
+                MESSAGE = format('the maintained views %s read %s', idivm.names_of(above), view),
+                HINT = 'Drop them first, or use cascade => true.';
         END IF;
         IF idivm.may_change_catalog() THEN
             PERFORM idivm.hold_views(above || view_id);
@@ -113,29 +107,63 @@ END
 $$;
 COMMENT ON FUNCTION idivm.drop_view(text, boolean, boolean, text) IS 'drops a view that idivm maintains';
 
--- Turns a view into an ordinary view of a query, which the next orchestrator plans.
+-- The query of a planned view as its owner wrote it, and the names of its columns as readers see them.
+CREATE OR REPLACE FUNCTION idivm.query_of(v idivm.views, OUT query text, OUT columns text[])
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pg_get_viewdef(coalesce(to_regclass('idivm_def.q' || v.id), v.definition)),
+           ARRAY(SELECT a.attname::text FROM pg_attribute a
+                 WHERE a.attrelid = v.relation AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum)
+$$;
+COMMENT ON FUNCTION idivm.query_of(idivm.views) IS 'the query of a planned view, and the names of its columns';
+
+-- Turns a view into an ordinary view of a query, which the next orchestrator plans. The maintained views that read it
+-- turn into ordinary views of their queries, too: their content would be that of the former query. The caller has to
+-- own them, as for any change of a view.
 CREATE OR REPLACE FUNCTION idivm.unplan(view regclass, columns text[], query text, options jsonb, settings jsonb, path text)
     RETURNS regclass
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     view_id integer := idivm.own_view(view);
+    above integer[] := '{}';
+    reader idivm.views;
+    shown record;
     relation text := view;
     grants jsonb := idivm.grants_on(view);
     owner regrole := (SELECT c.relowner FROM pg_class c WHERE c.oid = view);
+    refusal text;
     statement text;
 BEGIN
     IF view_id IS NOT NULL THEN
-        PERFORM idivm.refuse_readers(view, view_id, 'Drop them first.');
+        above := idivm.views_above(view_id);
         IF idivm.may_change_catalog() THEN
-            PERFORM idivm.hold_views(ARRAY[view_id]);
+            PERFORM idivm.hold_views(above || view_id);
         END IF;
     END IF;
+    FOR reader IN SELECT v.* FROM idivm.views v WHERE v.id = ANY (above) LOOP
+        refusal := CASE WHEN NOT idivm.owns(reader.relation) THEN format('must be owner of view %s', reader.relation)
+                        ELSE idivm.distrusted(reader.definition, coalesce(reader.types, '{}'), current_user::regrole) END;
+        IF refusal IS NOT NULL THEN
+            RAISE insufficient_privilege USING
+                MESSAGE = format('%s reads %s and cannot be planned again: %s', reader.relation, view, refusal);
+        END IF;
+        CONTINUE WHEN EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = reader.relation);
+        shown := idivm.query_of(reader);
+        PERFORM idivm.ask_for_plan(reader.relation, reader.options, reader.settings || idivm.session_settings());
+        PERFORM idivm.show_query(reader.relation::text, shown.columns, shown.query, 'pg_catalog, pg_temp', true);
+    END LOOP;
     -- Before the query changes, so that the event trigger of maintained views lets it pass.
     PERFORM idivm.ask_for_plan(view, options, settings);
     BEGIN
         PERFORM idivm.show_query(relation, columns, query, path, true);
     EXCEPTION WHEN invalid_table_definition THEN
+        IF above <> '{}' THEN
+            RAISE invalid_table_definition USING
+                MESSAGE = format('%s cannot lose, rename or retype columns while the maintained views %s read it',
+                                 relation, idivm.names_of(above)),
+                HINT = 'Add columns at the end, or drop these views first.';
+        END IF;
         -- Other columns: only a view that nothing reads can make room.
         DELETE FROM idivm.unplanned_views u WHERE u.relation = view;
         EXECUTE format('DROP VIEW %s', view);
@@ -152,14 +180,19 @@ BEGIN
         END IF;
         PERFORM idivm.ask_for_plan(view, options, settings);
     END;
+    IF EXISTS (SELECT FROM idivm.relations_below(view) AS below JOIN idivm.views v ON v.relation = below AND v.id = ANY (above)) THEN
+        RAISE invalid_recursion USING
+            MESSAGE = format('%s cannot read the maintained views %s, which read %s', relation, idivm.names_of(above), relation);
+    END IF;
     IF view_id IS NOT NULL AND idivm.may_change_catalog() THEN
-        PERFORM idivm.uninstall(view_id, true);
+        -- Upper views first, as they capture the content of the lower ones.
+        PERFORM idivm.uninstall(id, true) FROM unnest(above || view_id) AS id;
     END IF;
     RETURN view;
 END
 $$;
 COMMENT ON FUNCTION idivm.unplan(regclass, text[], text, jsonb, jsonb, text) IS
-    'turns a view into an ordinary view of a query until an orchestrator plans it';
+    'turns a view, and the maintained views that read it, into ordinary views until an orchestrator plans them';
 
 CREATE OR REPLACE FUNCTION idivm.replace_view(
     view regclass, query text, maintain text DEFAULT NULL, strategy text DEFAULT NULL, staleness text DEFAULT NULL,
@@ -202,6 +235,7 @@ DECLARE
         options || jsonb_strip_nulls(jsonb_build_object('maintain', maintain, 'strategy', strategy, 'staleness', staleness)));
     mode text := wanted ->> 'maintain';
     v idivm.views;
+    shown record;
 BEGIN
     IF wanted = '{}' THEN
     ELSIF EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = view) THEN
@@ -216,12 +250,9 @@ BEGIN
             END IF;
             UPDATE idivm.views planned SET options = planned.options || wanted WHERE planned.id = view_id;
         ELSE
-            PERFORM idivm.unplan(
-                view,
-                ARRAY(SELECT a.attname FROM pg_attribute a
-                      WHERE a.attrelid = view AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum),
-                pg_get_viewdef(coalesce(to_regclass('idivm_def.q' || view_id), v.definition)),
-                v.options || wanted, v.settings || idivm.session_settings(), 'pg_catalog, pg_temp');
+            shown := idivm.query_of(v);
+            PERFORM idivm.unplan(view, shown.columns, shown.query, v.options || wanted,
+                                 v.settings || idivm.session_settings(), 'pg_catalog, pg_temp');
         END IF;
     END IF;
     IF name IS NOT NULL THEN

@@ -184,22 +184,33 @@ def test_a_paused_view_stays_as_it_is(orc: Orchestrator, client: psycopg.Connect
     assert totals(client) == RIGHT[2:]
 
 
-def test_a_view_that_others_read_is_not_changed_below_them(
+def test_a_view_that_others_read_is_changed_with_them(
     orc: Orchestrator, client: psycopg.Connection[Any]
 ) -> None:
     create(client, "v", TOTALS)
     create(client, "above", "SELECT max(s) AS s FROM v")
     assert [report.strategy for report in orc.plan()] == ["id", "id"]
     assert orc.view("above").sources == ["v"]
-    for statement in (
-        "SELECT idivm.drop_view('v')",
-        "SELECT idivm.replace_view('v', 'SELECT k FROM t')",
-        "SELECT idivm.alter_view('v', strategy => 'tuple')",
+    with pytest.raises(
+        DependentObjectsStillExist, match=r"the maintained views public\.above read"
     ):
-        with pytest.raises(
-            DependentObjectsStillExist, match=r"the maintained views public\.above read"
-        ):
-            client.execute(statement)
+        client.execute("SELECT idivm.drop_view('v')")
+    for query, said in (
+        ("SELECT k FROM t", "cannot lose, rename or retype columns while"),
+        ("SELECT 'x' AS k, s FROM above", r"cannot read the maintained views public\.above"),
+    ):
+        with pytest.raises(psycopg.Error, match=said):
+            client.execute("SELECT idivm.replace_view('v', %s)", [query])
+    with client.transaction():
+        client.execute("SELECT idivm.replace_view('v', %s)", [f"{TOTALS} HAVING sum(n) < 18"])
+        assert client.execute("TABLE above").fetchall() == [(15,)]
+    assert [report.view for report in orc.plan()] == ["v", "above"]
+    assert orc.view("above").sources == ["v"]
+    client.execute("SELECT idivm.alter_view('v', strategy => 'tuple')")
+    orc.refresh()
+    assert orc.view("v").strategy == "tuple"
+    assert (len(orc.views()), orphans(orc.connection)) == (2, [])
+    assert all(report.equal for report in orc.check())
     client.execute("SELECT idivm.drop_view('v', cascade => true)")
     assert orc.views() == []
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.errors import DatabaseError
+from orchestrator.errors import DatabaseError, IdivmError
 from orchestrator.runtime.catalog.objects import orphans
 
 pytestmark = pytest.mark.integration
@@ -115,3 +115,39 @@ def test_views_over_a_view_whose_key_is_lost_are_planned_anew_with_it(orc, mode)
     orc.drop_view("low", cascade=True)
     assert [view.name for view in orc.views()] == ["apart"]
     assert orphans(orc.connection) == []
+
+
+@pytest.mark.parametrize("mode", ["deferred", "eager"])
+def test_a_view_with_readers_is_replaced_with_them(base, connect, mode):
+    base.create_view("sums", "SELECT v, sum(id) AS s FROM v GROUP BY v", maintain=mode)
+    base.connection.execute("CREATE VIEW between AS SELECT s FROM sums")
+    base.create_view("top", "SELECT max(s) AS s FROM between", maintain=mode)
+    base.connection.execute("GRANT SELECT ON top TO PUBLIC")
+    reader = connect()
+    seen = reader.execute("SELECT 'v'::regclass::oid, 'top'::regclass::oid").fetchone()
+    base.execute(
+        "INSERT INTO t VALUES (3, 'c', 7);"
+        "CREATE OR REPLACE VIEW v AS SELECT id * 10 AS id, v, w FROM t WHERE id > 1"
+    )
+    # No refresh since: the readers' contents came with the new query.
+    assert reader.execute("SELECT * FROM v ORDER BY id").fetchall() == [(20, "b", 6), (30, "c", 7)]
+    assert reader.execute("TABLE top").fetchall() == [(30,)]
+    assert reader.execute("SELECT 'v'::regclass::oid, 'top'::regclass::oid").fetchone() == seen
+    assert len(base.views()) == 3
+    base.execute("INSERT INTO t VALUES (4, 'c', 8)")
+    assert all(report.equal for report in base.check())
+    assert reader.execute("TABLE top").fetchall() == [(70,)]
+    assert orphans(base.connection) == []
+    for query, said in (
+        ("SELECT id FROM t", "cannot lose, rename or retype columns while .* sums, top read it"),
+        ("SELECT id, v, w::text FROM t", "cannot lose, rename or retype columns"),
+        ("SELECT s::int AS id, 'x' AS v, 1 AS w FROM top", "cannot read top, which reads v"),
+        ("SELECT 1 / (id - id) AS id, v, w FROM t", "division by zero"),
+    ):
+        with pytest.raises(IdivmError, match=said):
+            base.execute(f"CREATE OR REPLACE VIEW v AS {query}")
+        assert all(report.equal for report in base.check())
+    base.execute("ALTER VIEW v SET (strategy = recompute)")
+    assert base.view("v").strategy == "recompute"
+    assert all(report.equal for report in base.check())
+    assert orphans(base.connection) == []

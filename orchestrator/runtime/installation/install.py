@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +18,11 @@ from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import Connection, IsolationLevel
-from psycopg.errors import InvalidTableDefinition, LockNotAvailable
+from psycopg.errors import (
+    DependentObjectsStillExist,
+    InvalidTableDefinition,
+    LockNotAvailable,
+)
 from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
@@ -94,13 +98,18 @@ def create_view(
     replaced = _replaced(connection, new, relation)
     view_id = _next_id(connection)
     names = Names(view_id, new.name.name)
-    # The writers of a view that they keep wait for its lock, and this would wait for them.
-    at_rest = replaced.id if replaced and replaced.maintain == modes.DEFERRED else None
-    with held(connection, view_id), held_apart(connection, at_rest):
+    readers = _readers_of(connection, replaced)
+    replaced_ids = [replaced.id, *readers] if replaced else []
+    with held(connection, view_id), ExitStack() as stack:
+        # The writers of a synchronous view wait for its lock, and this would wait for them.
+        for at_rest in sorted(replaced_ids):
+            if not modes.is_synchronous(connection, at_rest):
+                stack.enter_context(held_apart(connection, at_rest))
         with connection.transaction():
             plan = _install(connection, new, names, relation, replaced)
+            _refuse_circle(connection, names, readers)
         try:
-            _fill(connection, plan, names, relation, replaced, initialise, new.waiting)
+            _fill(connection, plan, names, relation, replaced, readers, initialise, new.waiting)
         except BaseException:
             with suppress(psycopg.Error), connection.transaction():
                 connection.execute("SELECT idivm.uninstall(%s)", [view_id])
@@ -283,13 +292,25 @@ def _replaced(connection: Connection[Any], new: NewView, relation: Identifier) -
         raise NameTakenError(
             f"{shown} exists and is not maintained by idivm; drop it first or choose another name."
         )
-    readers = catalog.readers_of(connection, view.id)
-    if readers:
-        names = ", ".join(name for _, name in readers)
-        raise UsageError(
-            f"{shown} cannot be replaced while the maintained views {names} read it; drop them first."
-        )
     return view
+
+
+def _readers_of(connection: Connection[Any], replaced: ViewInfo | None) -> list[int]:
+    """Return the IDs of the maintained views that read a view, however indirectly, lower views first."""
+    if replaced is None:
+        return []
+    readers = [reader_id for reader_id, _ in catalog.readers_of(connection, replaced.id)]
+    return readers[::-1]
+
+
+def _refuse_circle(connection: Connection[Any], names: Names, readers: Sequence[int]) -> None:
+    """Refuse a new query of a view that reads one of the maintained views that read the view."""
+    below = catalog.refresh_order(connection, [names.id])
+    if circle := [reader for reader in readers if reader in below]:
+        reader = catalog.view_by_id(connection, circle[-1]).name
+        raise UsageError(
+            f"{names.view} cannot read {reader}, which reads {names.view}; drop {reader} first."
+        )
 
 
 def _waiting(connection: Connection[Any], relation: Identifier) -> UnplannedView | None:
@@ -414,10 +435,9 @@ def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False)
         if left is None:
             return
         # Capture holds on to the old content until the readers have turned to the new one.
-        old = [left, *(_replan_one(connection, reader) for reader in tower[1:])]
-        for content in filter(None, old):
-            kind = SQL("VIEW" if catalog.is_plain_view(connection, content) else "TABLE")
-            connection.execute(SQL("DROP {} IF EXISTS {}").format(kind, content))
+        _drop_contents(
+            connection, [left, *(_replan_one(connection, reader) for reader in tower[1:])]
+        )
 
 
 def _replan_one(
@@ -567,13 +587,15 @@ def _fill(
     names: Names,
     relation: Identifier,
     replaced: ViewInfo | None,
+    readers: Sequence[int],
     initialise: Initialiser | None,
     waiting: UnplannedView | None,
 ) -> None:
     names = bound(connection, names)
-    # What writers keep, or have kept, is published while there are none.
+    # What writers keep, or have kept, is published while there are none; and so is what other views read, as these
+    # are planned again with it.
     kept = {plan.maintain, replaced.maintain if replaced else modes.DEFERRED}
-    by_writers = kept != {modes.DEFERRED}
+    by_writers = kept != {modes.DEFERRED} or bool(readers)
     prepared = initialise(connection, plan, names) if initialise else None
     snapshot = prepared.snapshot if prepared else None
     level = connection.isolation_level
@@ -612,12 +634,16 @@ def _fill(
 
             def publish() -> None:
                 # To take triggers off keeps readers out as well, for as long as it takes.
+                concerned = [names.id, *([replaced.id, *readers] if replaced else [])]
                 connection.execute(
-                    "SELECT idivm.hold_writers(%s, %s)",
-                    [[names.id, *([replaced.id] if replaced else [])], replaced is not None],
+                    "SELECT idivm.hold_writers(%s, %s)", [concerned, replaced is not None]
                 )
-                _publish(connection, plan, names, relation, replaced, waiting)
-                modes.start(connection, names.id)
+                if readers != _readers_of(connection, replaced):
+                    raise DatabaseError(
+                        f"Other maintained views read {names.view} by now; replace it again."
+                    )
+                _publish(connection, plan, names, relation, replaced, waiting, readers)
+                modes.start(connection, names.id, *readers)
 
             connection.isolation_level = IsolationLevel.READ_COMMITTED
             _in_turns(connection, publish, ATTEMPTS if waiting else 1)
@@ -633,8 +659,12 @@ def _publish(
     relation: Identifier,
     replaced: ViewInfo | None,
     waiting: UnplannedView | None,
+    readers: Sequence[int] = (),
 ) -> None:
-    """Makes the content readable under the view's name; its readers wait for the commit at most."""
+    """Makes the content readable under the view's name; its readers wait for the commit at most.
+
+    The maintained views above a replaced view are planned again; the caller recomputes them.
+    """
     state = names.state(plan.program.content)
     replacing = replaced is not None or waiting is not None
     timeout: tuple[Any, ...] | None = None
@@ -646,12 +676,25 @@ def _publish(
         ).fetchone()
         if not catalog_unplanned.take(connection, waiting):
             raise DatabaseError(f"{waiting.relation} was changed meanwhile; plan it again.")
-    _show(connection, names, relation, plan.program.shown, state, replacing=replacing)
+    above = ", ".join(catalog.view_by_id(connection, reader).name for reader in readers)
+    try:
+        _show(connection, names, relation, plan.program.shown, state, replacing=replacing)
+    except DependentObjectsStillExist as error:
+        if not readers:
+            raise
+        raise UsageError(
+            f"{names.view} cannot lose, rename or retype columns while the maintained views {above} read it;"
+            " add columns at the end, or drop these views first."
+        ) from error
     if timeout is not None:
         connection.execute("SELECT set_config('lock_timeout', %s, true)", timeout[:1])
     catalog.clear_dropped(connection, relation)
     if replaced is not None:
-        connection.execute("SELECT idivm.uninstall(%s, true)", [replaced.id])
+        # The views above read its content until they are planned again.
+        connection.execute(
+            "UPDATE idivm.views SET status = 'building', relation = NULL WHERE id = %s",
+            [replaced.id],
+        )
     connection.execute(
         "UPDATE idivm.views SET status = 'ready', relation = %s::regclass, state = %s::regclass WHERE id = %s",
         [
@@ -662,6 +705,38 @@ def _publish(
     )
     if waiting is not None:
         connection.execute("SELECT idivm.hand_over(%s)", [names.id])
+    if replaced is not None:
+        _replan_readers(connection, readers)
+        connection.execute("SELECT idivm.uninstall(%s, true)", [replaced.id])
+
+
+def _replan_readers(connection: Connection[Any], readers: Sequence[int]) -> None:
+    """Plan the views above a replaced view again, lower views first; their contents are recomputed later.
+
+    A view that waits to be planned shows its query, so that only its former plan is removed.
+    """
+    views = [catalog.view_by_id(connection, reader) for reader in readers]
+    unplanned = catalog_unplanned.views_with(
+        connection, [view.oid for view in views if view.oid is not None]
+    )
+    without_plan = {view.oid for view in unplanned}
+    for view in reversed(views):
+        if view.oid in without_plan:
+            connection.execute("SELECT idivm.uninstall(%s, true)", [view.id])
+    planned = [view for view in views if view.oid not in without_plan]
+    contents = []
+    for view in planned:
+        # As it is now: the view below it may have been planned again.
+        contents.append(_replan_one(connection, catalog.view_by_id(connection, view.id)))
+        modes.refuse_time_dependent(connection, view.id, view.maintain)
+    _drop_contents(connection, contents)
+
+
+def _drop_contents(connection: Connection[Any], contents: Iterable[Identifier | None]) -> None:
+    """Drop what held the contents of views before they were planned again."""
+    for content in filter(None, contents):
+        kind = SQL("VIEW" if catalog.is_plain_view(connection, content) else "TABLE")
+        connection.execute(SQL("DROP {} IF EXISTS {}").format(kind, content))
 
 
 def _in_turns(connection: Connection[Any], publish: Callable[[], None], attempts: int) -> None:

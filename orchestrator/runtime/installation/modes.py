@@ -63,10 +63,11 @@ def hold(connection: Connection[Any], *view_ids: int) -> None:
     )
 
 
-def start(connection: Connection[Any], view_id: int) -> None:
-    """Brings up a view whose writers are held, and leaves it to them from then on."""
+def start(connection: Connection[Any], *view_ids: int) -> None:
+    """Brings up views whose writers are held, lower ones first, and leaves synchronous ones to them from then on."""
     sync(connection)
-    connection.execute("SELECT idivm.start_keeping(%s)", [view_id])
+    for view_id in view_ids:
+        connection.execute("SELECT idivm.start_keeping(%s)", [view_id])
 
 
 def alter(connection: Connection[Any], view: ViewInfo, options: ViewOptions) -> None:
