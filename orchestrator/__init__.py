@@ -8,21 +8,47 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.interpreted import prefer_sources
 
 if TYPE_CHECKING:
+    from orchestrator.aio import AsyncOrchestrator
     from orchestrator.api import Orchestrator, StatementResult, connect
-    from orchestrator.errors import IdivmError
+    from orchestrator.errors import (
+        CancelledError,
+        DatabaseError,
+        IdivmError,
+        MigrationError,
+        NameTakenError,
+        NotFoundError,
+        RightsError,
+        ServerError,
+        UnsupportedError,
+        UsageError,
+    )
+    from orchestrator.frontend.options import OptionValues
     from orchestrator.runtime.catalog import ViewInfo
     from orchestrator.runtime.diagnosis.comparison import CheckReport
     from orchestrator.runtime.explain import Explanation
+    from orchestrator.runtime.progress import Progress
     from orchestrator.runtime.refresh import RefreshError, RefreshReport
     from orchestrator.runtime.unplanned import PlanReport
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AsyncOrchestrator": "orchestrator.aio",
+    "CancelledError": "orchestrator.errors",
+    "DatabaseError": "orchestrator.errors",
+    "MigrationError": "orchestrator.errors",
+    "NameTakenError": "orchestrator.errors",
+    "NotFoundError": "orchestrator.errors",
+    "RightsError": "orchestrator.errors",
+    "ServerError": "orchestrator.errors",
+    "UnsupportedError": "orchestrator.errors",
+    "UsageError": "orchestrator.errors",
     "CheckReport": "orchestrator.runtime.diagnosis.comparison",
     "Explanation": "orchestrator.runtime.explain",
     "IdivmError": "orchestrator.errors",
+    "OptionValues": "orchestrator.frontend.options",
     "Orchestrator": "orchestrator.api",
+    "Progress": "orchestrator.runtime.progress",
     "PlanReport": "orchestrator.runtime.unplanned",
     "RefreshError": "orchestrator.runtime.refresh",
     "RefreshReport": "orchestrator.runtime.refresh",
@@ -32,14 +58,26 @@ _HOMES = {
 }
 
 __all__ = [
+    "AsyncOrchestrator",
+    "CancelledError",
     "CheckReport",
+    "DatabaseError",
     "Explanation",
     "IdivmError",
+    "MigrationError",
+    "NameTakenError",
+    "NotFoundError",
+    "OptionValues",
     "Orchestrator",
     "PlanReport",
+    "Progress",
     "RefreshError",
     "RefreshReport",
+    "RightsError",
+    "ServerError",
     "StatementResult",
+    "UnsupportedError",
+    "UsageError",
     "ViewInfo",
     "__version__",
     "connect",

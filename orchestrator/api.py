@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from html import escape
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -29,7 +31,7 @@ from orchestrator.errors import (
     ServerError,
     UsageError,
 )
-from orchestrator.frontend.options import parse_options, seconds
+from orchestrator.frontend.options import OptionValues, parse_options, seconds
 from orchestrator.frontend.statements import (
     AlterView,
     CreateView,
@@ -41,7 +43,15 @@ from orchestrator.frontend.statements import (
     parse_name,
     parse_script,
 )
-from orchestrator.runtime import catalog, migrate, refresh, unplanned
+from orchestrator.runtime import (
+    catalog,
+    in_transaction,
+    migrate,
+    progress,
+    refresh,
+    screenful,
+    unplanned,
+)
 from orchestrator.runtime.catalog import DroppedView, ViewInfo
 from orchestrator.runtime.catalog import unplanned as catalog_unplanned
 from orchestrator.runtime.catalog.parts import Parts, parts_of
@@ -58,15 +68,17 @@ from orchestrator.runtime.errors import cascades, explained, near_miss, unreacha
 from orchestrator.runtime.explain import Explanation, explain_view
 from orchestrator.runtime.installation import indexes, install, modes, sources
 from orchestrator.runtime.installation.install import Initialiser, NewView
+from orchestrator.runtime.progress import LOGGER, Progress
 from orchestrator.runtime.refresh import RefreshReport
 from orchestrator.runtime.search_path import PIN, pin, pinned, users_path
 from orchestrator.runtime.serve import Event, Server
-from orchestrator.runtime.sessions import open_session
+from orchestrator.runtime.sessions import OwnSession, borrow, borrowed, open_session
 from orchestrator.runtime.unplanned import PlanReport
 from orchestrator.spark.java import describe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from typing_extensions import Unpack
 
     from orchestrator.server import EmbeddedServer
     from orchestrator.spark.loading.report import LoadReport
@@ -85,13 +97,39 @@ class StatementResult:
     columns: tuple[str, ...] = ()
     rows: list[tuple[Any, ...]] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        """Return the first rows, or the message of a statement without rows."""
+        return screenful.as_text(self.columns, self.rows) if self.columns else self.message
 
-def connect(dsn: str | None = None) -> Orchestrator:
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        if not self.columns:
+            return f"<pre>{escape(self.message)}</pre>"
+        return screenful.as_html(self.columns, self.rows)
+
+
+def connect(database: Any = None) -> Orchestrator:
     """Connect to a database, and install or upgrade its idivm catalog.
 
-    Without a dsn, use IDIVM_DSN, then DATABASE_URL, then the embedded server.
+    `database` is a connection string, or a URL or engine of SQLAlchemy. Without it, use IDIVM_DSN, then
+    DATABASE_URL, then the embedded server.
     """
-    return Orchestrator(_open(dsn or default_dsn()))
+    return Orchestrator(_open(dsn_of(database) if database is not None else default_dsn()))
+
+
+def dsn_of(database: Any) -> str:
+    """Return the connection string of a database that is given as a string, or as a URL or engine of SQLAlchemy.
+
+    >>> dsn_of("postgresql+psycopg2://me@here/db?connect_timeout=3")
+    'postgresql://me@here/db?connect_timeout=3'
+    """
+    url = getattr(database, "url", database)
+    text = url if isinstance(url, str) else url.render_as_string(hide_password=False)
+    scheme, mark, rest = text.partition("://")
+    kind, plus, _ = scheme.partition("+")
+    if mark and kind not in ("postgresql", "postgres"):
+        raise UsageError(f"idivm cannot connect to a database of {kind}: it needs PostgreSQL.")
+    return f"{kind}://{rest}" if plus else text
 
 
 def default_dsn() -> str:
@@ -138,25 +176,38 @@ def _open(dsn: str) -> Connection[Any]:
             f"Cannot connect to PostgreSQL: {unreachable(error)}. Check --dsn, IDIVM_DSN or DATABASE_URL."
         ) from error
     try:
-        with explained("Preparing the database"), pinned(connection):
-            migrate.migrate(connection)
+        _migrate(connection)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
+def _migrate(connection: Connection[Any]) -> None:
+    with explained("Preparing the database"), borrowed(connection), pinned(connection):
+        migrate.migrate(connection)
+
+
 class Orchestrator:
     """Creates, refreshes, explains, checks and drops maintained views over one connection."""
 
-    def __init__(self, connection: Connection[Any]) -> None:
-        """Use a connection in autocommit mode to a database with idivm's catalog."""
-        self.connection = connection
+    def __init__(self, connection: Any) -> None:
+        """Use the session of anybody's connection: of psycopg 3, of a pool, of SQLAlchemy or of Django.
+
+        The connection stays as it is, and stays open. Inside its transaction, views are created and changed as
+        SQL does it, and `prepare` installs the catalog if the database has none.
+        """
+        self.connection: Connection[Any] = (
+            connection if isinstance(connection, OwnSession) else borrow(connection)
+        )
         self._stack = ExitStack()
         self._spark: SparkSession | None = None
         self.on_notice: Callable[[str], None] | None = None
+        """Called with each notice and warning of the database, which also go to the log."""
+        self._on_progress: Callable[[Progress], None] | None = None
         self._names: Mapping[str, str] = {}
-        connection.add_notice_handler(self._notice)
+        self._is_prepared = isinstance(connection, OwnSession)
+        self.connection.add_notice_handler(self._notice)
 
     def __enter__(self) -> Orchestrator:
         """Return the orchestrator itself."""
@@ -168,27 +219,73 @@ class Orchestrator:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close the connection."""
+        """Close the connection if `connect` opened it."""
         self.close()
 
     def close(self) -> None:
-        """Close the connection, and stop Spark if a view has started it."""
+        """Close the connection if `connect` opened it, and stop Spark if a view has started it."""
         self._spark = None
         self._stack.close()
         self.connection.close()
 
+    def cancel(self) -> None:
+        """Cancel what another thread is doing with this orchestrator, which then raises `CancelledError`."""
+        self.connection.cancel_safe()
+
+    def prepare(self) -> None:
+        """Install or upgrade idivm's catalog. Inside a transaction, use a separate connection."""
+        if self._in_transaction():
+            _open(self._dsn()).close()
+        else:
+            _migrate(self.connection)
+
+    def _dsn(self) -> str:
+        info = self.connection.info
+        return make_conninfo(info.dsn, password=info.password or None)
+
+    def _in_transaction(self) -> bool:
+        return self.connection.info.transaction_status != TransactionStatus.IDLE
+
     def _notice(self, diagnostic: Diagnostic) -> None:
-        if self.on_notice is not None and diagnostic.message_primary:
-            for line in cascades(diagnostic, self._names):
+        if not diagnostic.message_primary:
+            return
+        level = logging.WARNING if diagnostic.severity_nonlocalized == "WARNING" else logging.INFO
+        for line in cascades(diagnostic, self._names):
+            LOGGER.log(level, "%s", line)
+            if self.on_notice is not None:
                 self.on_notice(line)
+
+    @property
+    def on_progress(self) -> Callable[[Progress], None] | None:
+        """Called for each stage of a creation, in the thread that creates the view."""
+        return self._on_progress
+
+    @on_progress.setter
+    def on_progress(self, listener: Callable[[Progress], None] | None) -> None:
+        self._on_progress = listener
+        progress.listen(self.connection, listener)
 
     @contextmanager
     def _ours(self, doing: str, *, writes: bool = True) -> Iterator[None]:
         """Run idivm's own statements. Turn errors into sentences that name the failed action."""
         if writes:
             self._require_primary(doing)
-        with explained(doing), pinned(self.connection):
+        LOGGER.debug("%s", doing)
+        with explained(doing), borrowed(self.connection), pinned(self.connection):
+            self._require_catalog()
             yield
+
+    def _require_catalog(self) -> None:
+        # `connect` has prepared its database.
+        if self._is_prepared or self._in_failed_transaction():
+            return
+        row = self.connection.execute("SELECT pg_catalog.to_regclass('idivm.views')").fetchone()
+        if row == (None,):
+            raise UsageError(
+                f"The database {self.connection.info.dbname} has no catalog of idivm: run idivm init, or call"
+                " prepare() of the orchestrator."
+            )
+        self._is_prepared = True
 
     def _require_primary(self, doing: str) -> None:
         if self._on_standby():
@@ -217,9 +314,13 @@ class Orchestrator:
         columns: Sequence[str] | None = None,
         replace: bool = False,
         spark: Any = None,
-        **options: object,
+        **options: Unpack[OptionValues],
     ) -> ViewInfo:
-        """Create a maintained view of a query. `spark` is the session for initialise = spark."""
+        """Create a maintained view of a query. `spark` is the session for initialise = spark.
+
+        Inside a transaction, the status of the view is `not planned`: every read computes the query until `plan`,
+        a refresh of the view or `idivm serve` plans it after the commit.
+        """
         statements = parse_script(query)
         if len(statements) != 1:
             raise UsageError(f"The query of {name} must be one statement, not {len(statements)}.")
@@ -235,7 +336,7 @@ class Orchestrator:
             spark,
         )
 
-    def alter_view(self, name: str, **options: object) -> ViewInfo:
+    def alter_view(self, name: str, **options: Unpack[OptionValues]) -> ViewInfo:
         """Change the options of a maintained view. Reads and writes go on meanwhile."""
         given = tuple((key, str(value)) for key, value in options.items())
         return self._alter(AlterView(f"ALTER VIEW {name}", parse_name(name), given))
@@ -268,7 +369,8 @@ class Orchestrator:
         """Return the indexes without which changes cost a view many times as much, dearest first."""
         if not view.plan.evidence.missing:
             return []
-        wanted = indexes.missing_for(self.connection, view.plan)
+        with self._ours(f"Looking at the indexes of {view.name}", writes=False):
+            wanted = indexes.missing_for(self.connection, view.plan)
         return [index for index in wanted if index.factor is not None]
 
     def parts(self, view: ViewInfo) -> Parts | None:
@@ -288,11 +390,7 @@ class Orchestrator:
             view = catalog.view_named(self.connection, parse_name(name).identifier)
             shown = catalog.relation_name(self.connection, view)
             order = ordered.order_of(self.connection, install.names_of(view), view.plan)
-            info = self.connection.info
-        with (
-            explained(f"Enumerating {name}"),
-            open_session(make_conninfo(info.dsn, password=info.password or None)) as connection,
-        ):
+        with explained(f"Enumerating {name}"), open_session(self._dsn()) as connection:
             connection.execute(PIN)
             if order is None:
                 joined = view.options.get("representation") == "factorized"
@@ -387,9 +485,7 @@ class Orchestrator:
 
         Use separate connections, and reopen lost connections.
         """
-        info = self.connection.info
-        dsn = make_conninfo(info.dsn, password=info.password or None)
-
+        dsn = self._dsn()
         self._require_primary("Serving")
 
         def connect() -> Connection[Any]:
@@ -492,7 +588,7 @@ class Orchestrator:
                 if not statement.if_not_exists:
                     raise
                 return StatementResult("CREATE VIEW", f"{statement.name} exists already, skipping")
-            told = f"CREATE VIEW {view.name}: {view.maintain}, strategy {view.strategy}"
+            told = f"CREATE VIEW {_summary(view)}"
             if initialised := view.plan.evidence.initialised:
                 told += f"; initial states: {', '.join(map(str, initialised))}"
             return StatementResult("CREATE VIEW", told)
@@ -503,9 +599,7 @@ class Orchestrator:
                 if not statement.if_exists:
                     raise
                 return StatementResult("ALTER VIEW", f"{statement.name} does not exist, skipping")
-            return StatementResult(
-                "ALTER VIEW", f"ALTER VIEW {view.name}: {view.maintain}, strategy {view.strategy}"
-            )
+            return StatementResult("ALTER VIEW", f"ALTER VIEW {_summary(view)}")
         if isinstance(statement, DropView):
             self._drop(statement)
             return StatementResult("DROP VIEW", "DROP VIEW")
@@ -525,6 +619,8 @@ class Orchestrator:
         )
         try:
             with self._ours(f"Creating {statement.name}"):
+                if self._in_transaction():
+                    return in_transaction.create_view(self.connection, new)
                 return install.create_view(self.connection, new, self._initialiser(new, spark))
         except DatabaseError as error:
             raise self._with_near_miss(error) from error.__cause__
@@ -546,6 +642,8 @@ class Orchestrator:
 
     def _alter(self, statement: AlterView) -> ViewInfo:
         with self._ours(f"Altering {statement.name}"):
+            if self._in_transaction():
+                return in_transaction.alter_view(self.connection, statement.name, statement.options)
             self._tidy()
             view = catalog.view_named(self.connection, statement.name.identifier)
             options = modes.altered(view, statement.options)
@@ -600,6 +698,8 @@ class Orchestrator:
 
     def _refresh(self, names: list[QualifiedName]) -> list[RefreshReport]:
         with self._ours("Refreshing"):
+            if self._in_transaction():
+                return in_transaction.refresh_views(self.connection, names)
             ids, failed = self._follow(names)
             if names and not ids:
                 return []
@@ -643,7 +743,10 @@ class Orchestrator:
             with self._ours("Looking up names", writes=False):
                 self._names = catalog.names_behind(self.connection)
         try:
-            with explained(f"{statement.verb} failed", statement.text, names=self._names):
+            with (
+                explained(f"{statement.verb} failed", statement.text, names=self._names),
+                borrowed(self.connection),
+            ):
                 cursor = self.connection.execute(statement.text.encode())
         except DatabaseError as error:
             raise self._with_near_miss(error) from error.__cause__
@@ -666,7 +769,15 @@ class Orchestrator:
         if not isinstance(cause, UndefinedTable) or not missing or self._in_failed_transaction():
             return error
         name = missing[1].rpartition(".")[2]
-        with explained("Looking up names"):
+        with explained("Looking up names"), borrowed(self.connection):
             return DatabaseError(
                 f"{error}{near_miss(name, catalog.visible_relations(self.connection))}"
             )
+
+
+def _summary(view: ViewInfo) -> str:
+    if view.status == "not planned":
+        return (
+            f"{view.name}: {view.maintain}, and every read computes the query until it is planned"
+        )
+    return f"{view.name}: {view.maintain}, strategy {view.strategy}"

@@ -39,3 +39,7 @@ class ServerError(IdivmError):
 
 class MigrationError(IdivmError):
     """The catalog in the database and the program do not fit each other."""
+
+
+class CancelledError(DatabaseError):
+    """Another thread cancelled the work with `Orchestrator.cancel`, or somebody cancelled the query."""

@@ -60,7 +60,7 @@ def base(orc):
             "idivm's own",
         ),
         ("SELECT 1; CREATE VIEW", UsageError, "name is missing"),
-        ("BEGIN; CREATE VIEW v AS SELECT 1 AS a", UsageError, "outside a transaction"),
+        ("CREATE VIEW v WITH (maintian = eager) AS SELECT 1 AS a", UsageError, "mean maintain?"),
     ],
 )
 def test_one_sentence_and_nothing_left(base, script, error, says):

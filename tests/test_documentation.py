@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import idivm
 from orchestrator.cli.main import build_parser
 from orchestrator.frontend.options import _ALLOWED, ViewOptions
 
@@ -77,6 +78,12 @@ def test_the_table_of_view_options_lists_all_options_with_values_and_defaults() 
         assert not choices or values == ", ".join(f"`{value}`" for value in choices)
         expected = getattr(defaults, name.strip("`"))
         assert expected is None or default == f"`{expected}`"
+
+
+def test_every_exception_is_documented() -> None:
+    text = (ROOT / "docs" / "python.md").read_text()
+    documented = [row[0].strip("`") for row in table(text, "| exception | raised if |")]
+    assert sorted(documented) == [name for name in sorted(idivm.__all__) if name.endswith("Error")]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

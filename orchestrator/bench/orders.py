@@ -148,7 +148,7 @@ class _Bench:
             connection.execute(SQL("DROP SCHEMA {} CASCADE").format(Identifier(SCHEMA)))
 
     @contextmanager
-    def _views(self, mode: str) -> Iterator[None]:
+    def _views(self, mode: Any) -> Iterator[None]:
         names = [f"{SCHEMA}.{mode}_{number}" for number in range(TABLES)]
         for number, name in enumerate(names):
             query = SQL(

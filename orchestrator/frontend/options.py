@@ -5,33 +5,43 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from fractions import Fraction
+from typing import Literal, TypedDict, get_args, get_origin, get_type_hints
 
 from orchestrator.errors import UsageError
 
-MODES = ("deferred", "eager", "on_commit")
-"""When a view follows its tables: by refreshes, after each statement, or at each commit."""
+
+class OptionValues(TypedDict, total=False):
+    """The options of a view as keywords of `create_view` and `alter_view`; docs/options.md explains them."""
+
+    maintain: Literal["deferred", "eager", "on_commit"]
+    strategy: Literal["auto", "id", "tuple", "recursive", "viewtree", "skew", "recompute"]
+    cache: Literal["auto", "on", "off"]
+    minimise: Literal["on", "off"]
+    create_indexes: Literal["on", "off"]
+    updatable: str
+    staleness: str
+    log_limit: str
+    on_log_limit: Literal["warn", "refresh", "rebuild"]
+    representation: Literal["listing", "factorized"]
+    variable_order: str
+    epsilon: str | float
+    partition: Literal["single", "double"]
+    static: str
+    factorizable: str
+    initialise: Literal["postgresql", "spark"]
+    on_drop: Literal["note", "restore"]
+    on_error: Literal["continue", "raise"]
+
 
 _ALLOWED: dict[str, tuple[str, ...]] = {
-    "maintain": MODES,
-    "strategy": ("auto", "id", "tuple", "recursive", "viewtree", "skew", "recompute"),
-    "cache": ("auto", "on", "off"),
-    "minimise": ("on", "off"),
-    "create_indexes": ("on", "off"),
-    "updatable": (),
-    "staleness": (),
-    "log_limit": (),
-    "on_log_limit": ("warn", "refresh", "rebuild"),
-    "representation": ("listing", "factorized"),
-    "variable_order": (),
-    "epsilon": (),
-    "partition": ("single", "double"),
-    "static": (),
-    "factorizable": (),
-    "initialise": ("postgresql", "spark"),
-    "on_drop": ("note", "restore"),
-    "on_error": ("continue", "raise"),
+    name: get_args(hint) if get_origin(hint) is Literal else ()
+    for name, hint in get_type_hints(OptionValues).items()
 }
+
+MODES = _ALLOWED["maintain"]
+"""When a view follows its tables: by refreshes, after each statement, or at each commit."""
 
 _FREE = ("updatable", "variable_order", "epsilon", "static", "factorizable")
 """Options whose values name columns and tables: what they say is seen when the view is planned."""
@@ -153,13 +163,15 @@ def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
     True
     >>> parse_options([("stratgy", "recompute")])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    orchestrator.errors.UsageError: There is no option 'stratgy'; a maintained view takes maintain, strategy, ...
+    orchestrator.errors.UsageError: There is no option 'stratgy'. Did you mean strategy? A maintained view takes ...
     """
     chosen: dict[str, str] = {}
     for name, value in given:
         if name not in _ALLOWED:
             known = ", ".join(_ALLOWED)
-            raise UsageError(f"There is no option {name!r}; a maintained view takes {known}.")
+            near = get_close_matches(name, _ALLOWED, 1, 0.7)
+            meant = f"Did you mean {near[0]}? A" if near else "A"
+            raise UsageError(f"There is no option {name!r}. {meant} maintained view takes {known}.")
         if name in chosen:
             raise UsageError(f"The option {name!r} is given twice.")
         text = str(value) if name in _FREE else str(value).lower()

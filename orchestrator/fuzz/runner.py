@@ -6,6 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Any
 
 import psycopg
 from psycopg.sql import SQL, Composed, Identifier, Literal
@@ -147,7 +148,7 @@ class Runner(Acts):
             if len(view.query) % 2:
                 orc.execute(view_statement(view, replace))
                 return orc.view(view.name).strategy
-            options: dict[str, object] = dict(view.options)
+            options: dict[str, Any] = dict(view.options)
             return orc.create_view(
                 view.name, view.query, columns=view.columns, replace=replace, **options
             ).strategy
@@ -274,7 +275,7 @@ class Runner(Acts):
             if step.view is None:
                 victim.refresh()
             elif step.view.name in self.views:
-                given: dict[str, object] = dict(step.view.options)
+                given: dict[str, Any] = dict(step.view.options)
                 victim.create_view(
                     step.view.name,
                     step.view.query,

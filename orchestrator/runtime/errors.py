@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from types import MappingProxyType
 
 import psycopg
-from psycopg.errors import DependentObjectsStillExist, Diagnostic
+from psycopg.errors import DependentObjectsStillExist, Diagnostic, QueryCanceled
 
-from orchestrator.errors import DatabaseError, IdivmError, ServerError
+from orchestrator.errors import CancelledError, DatabaseError, IdivmError, ServerError
 
 
 @contextmanager
@@ -61,7 +61,8 @@ def explain(
     place = position(text, int(error.diag.statement_position or 0) - ahead)
     parts = [f"{doing}: {primary}{place}", detail, error.diag.message_hint or ""]
     sentence = ". ".join(_one_line(part).rstrip(".") for part in parts if part)
-    return DatabaseError(f"{sentence}.")
+    kind = CancelledError if isinstance(error, QueryCanceled) else DatabaseError
+    return kind(f"{sentence}.")
 
 
 def position(text: str, place: int) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import Any
 
 from psycopg import Connection
 
 from orchestrator.deltascript.plan import BagTable, ChangeKind, Cost, Shape, StateTable, StateView
+from orchestrator.runtime import screenful
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.catalog import costs as catalog_costs
 from orchestrator.runtime.installation import indexes
@@ -17,6 +19,20 @@ from orchestrator.runtime.installation import indexes
 @dataclass(frozen=True)
 class Explanation:
     """A view's plan, the SQL that maintains it, and why it is maintained so."""
+
+    def __repr__(self) -> str:
+        """Return at most a screenful: the plan and the reasons."""
+        return screenful.first_lines(str(self))
+
+    def __str__(self) -> str:
+        """Return the plan and the reasons."""
+        return (
+            f"{self.view}: strategy {self.strategy}, {self.maintain}\n\n{self.plan}\n\n{self.why}"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return a text for notebooks."""
+        return f"<pre>{escape(repr(self))}</pre>"
 
     view: str
     strategy: str

@@ -1,11 +1,20 @@
-"""Opens idivm's own database sessions."""
+"""Opens idivm's own database sessions, and borrows those of others."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import psycopg
-from psycopg import Connection
+from psycopg import AsyncConnection, Connection
+from psycopg.pq import TransactionStatus
+
+from orchestrator.errors import ServerError, UsageError
+
+
+class OwnSession(Connection[Any]):
+    """A connection that idivm opened."""
 
 
 def open_session(
@@ -16,6 +25,93 @@ def open_session(
     The server translates. A database in SQL_ASCII passes bytes through, which we then take for UTF-8, as psycopg
     gives no text there otherwise.
     """
-    return psycopg.connect(
+    return OwnSession.connect(
         dsn, autocommit=autocommit, application_name=application_name, client_encoding="UTF8"
     )
+
+
+class BorrowedSession(Connection[Any]):
+    """A connection of our own over the session of somebody else's connection.
+
+    It has its own adapters, row factory, cursors and autocommit mode, and never ends a transaction that it did not
+    begin. `borrowed` must surround its use.
+    """
+
+    def __init__(self, lender: Connection[Any] | AsyncConnection[Any]) -> None:
+        """Use the session of `lender`, which must not be closed before this connection."""
+        pgconn = lender.pgconn
+        handlers = pgconn.notice_handler, pgconn.notify_handler
+        super().__init__(pgconn)
+        # The constructor replaces the handlers of the lender.
+        self._own_handler = pgconn.notice_handler
+        pgconn.notice_handler, pgconn.notify_handler = handlers
+        # Names of prepared statements are those of the session, and the lender counts its own.
+        self.prepare_threshold = None
+        self.lender = lender
+        self._turn = threading.RLock()
+        self._depth = 0
+
+    def __del__(self, *_: Any) -> None:
+        """Leave the session to its lender without a warning."""
+
+    def close(self) -> None:
+        """Leave the session to its lender."""
+
+    @contextmanager
+    def borrowed(self) -> Iterator[None]:
+        """Use the session in a block, and give it back as it was."""
+        with self._turn, ExitStack() as stack:
+            self._depth += 1
+            stack.callback(self._leave)
+            if self._depth == 1:
+                self._enter(stack)
+            yield
+
+    def _leave(self) -> None:
+        self._depth -= 1
+
+    def _enter(self, stack: ExitStack) -> None:
+        pgconn = self.pgconn
+        if self.closed:
+            raise ServerError("The connection is closed. Open another one.")
+        if isinstance(self.lender, Connection):
+            stack.enter_context(self.lender.lock)
+        theirs = pgconn.notice_handler
+        pgconn.notice_handler = self._own_handler
+        stack.callback(setattr, pgconn, "notice_handler", theirs)
+        if self.info.transaction_status == TransactionStatus.IDLE:
+            self.autocommit = True
+        encoding = self.info.parameter_status("client_encoding")
+        if encoding != "UTF8" and self.info.transaction_status != TransactionStatus.INERROR:
+            self._encode(b"UTF8")
+            stack.callback(self._encode, (encoding or "UTF8").encode())
+
+    def _encode(self, encoding: bytes) -> None:
+        # In a failed transaction nothing can be set, and its end brings back what was set before it.
+        if self.info.transaction_status in (TransactionStatus.IDLE, TransactionStatus.INTRANS):
+            self.execute(b"SET client_encoding = '" + encoding + b"'")
+
+
+def borrow(lender: Any) -> BorrowedSession:
+    """Borrow the session of a connection of psycopg, SQLAlchemy or Django."""
+    if hasattr(lender, "ensure_connection"):  # Django's wrapper
+        lender.ensure_connection()
+    # SQLAlchemy's Connection has a pooled connection, which has that of the driver.
+    for attribute in ("connection", "driver_connection"):
+        lender = getattr(lender, attribute, lender)
+    if not isinstance(lender, Connection | AsyncConnection):
+        raise UsageError(
+            f"idivm cannot use a {type(lender).__module__}.{type(lender).__qualname__}: it needs a connection of"
+            " psycopg 3. Pass the address of the database or a SQLAlchemy engine to idivm.connect instead."
+        )
+    return BorrowedSession(lender)
+
+
+@contextmanager
+def borrowed(connection: Connection[Any]) -> Iterator[None]:
+    """Use a connection in a block; a borrowed session is given back as it was."""
+    if isinstance(connection, BorrowedSession):
+        with connection.borrowed():
+            yield
+    else:
+        yield

@@ -30,7 +30,7 @@ TABLES = """
     ALTER TABLE places REPLICA IDENTITY FULL
 """
 
-VIEWS = {
+VIEWS: dict[str, tuple[str, Any]] = {
     "prices": ("SELECT kind, sum(price) AS s, count(*) AS n FROM items GROUP BY kind", "deferred"),
     "found": ("SELECT i.id, kind, place FROM items i JOIN places ON item = i.id", "on_commit"),
     "kinds": ("SELECT kind, max(price) AS dearest FROM items GROUP BY kind", "eager"),

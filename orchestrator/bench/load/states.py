@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from psycopg import sql
 
@@ -15,7 +15,7 @@ from orchestrator.bench.report import Bar
 from orchestrator.bench.workload import SCHEMA
 from orchestrator.runtime.diagnosis import check
 
-STRATEGY = "id"
+STRATEGY: Final = "id"
 """Of all views, so that both sides make the same tables."""
 
 
@@ -29,7 +29,7 @@ def measure(
         for query in QUERIES:
             say(f"initial states of {query.name}, {users:,} users")
 
-            def created(side: str, text: str = query.text) -> None:
+            def created(side: Any, text: str = query.text) -> None:
                 orchestrator.create_view(
                     _name(side),
                     text,

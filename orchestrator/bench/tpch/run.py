@@ -174,7 +174,7 @@ def _text(query: str) -> str:
 
 
 def _create(
-    orchestrator: Orchestrator, query: str, maintain: str, strategy: str, minimise: str = "on"
+    orchestrator: Orchestrator, query: str, maintain: Any, strategy: Any, minimise: Any = "on"
 ) -> View:
     try:
         view = orchestrator.create_view(

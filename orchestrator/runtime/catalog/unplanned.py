@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from psycopg import Connection
@@ -12,7 +13,8 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Composable
 
 from orchestrator.errors import RightsError
-from orchestrator.runtime.catalog import shown
+from orchestrator.runtime.catalog.relations import shown
+from orchestrator.runtime.catalog.views import ViewInfo
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class UnplannedView:
     options: dict[str, str]
     settings: dict[str, str]
     refusal: str | None
+    asked_at: datetime
     owner: str
     is_own: bool
     """Whether this role may replace the relation."""
@@ -36,7 +39,7 @@ class UnplannedView:
 
 _UNPLANNED = SQL("""
     SELECT c.oid, n.nspname AS schema, c.relname AS name, c.oid::regclass::text AS relation, u.options, u.settings,
-           u.refusal, pg_get_userbyid(c.relowner) AS owner, idivm.owns(c.oid) AS is_own,
+           u.refusal, u.asked_at, pg_get_userbyid(c.relowner) AS owner, idivm.owns(c.oid) AS is_own,
            concat_ws(' ', u.asked_at, idivm.signature(c.oid)) AS version
     FROM idivm.unplanned_views u JOIN pg_class c ON c.oid = u.relation JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE {}
@@ -181,3 +184,44 @@ def session_settings(connection: Connection[Any], view: UnplannedView) -> Iterat
 def _set(connection: Connection[Any], settings: dict[str, str]) -> None:
     for name, value in settings.items():
         connection.execute("SELECT set_config(%s, %s, false)", [name, value])
+
+
+def as_view(connection: Connection[Any], view: UnplannedView) -> ViewInfo:
+    """The view with what the catalog says of planned views; its status is `not planned`."""
+    name = user_name(connection, view)
+    return ViewInfo(
+        id=0,
+        name=name,
+        relation=view.relation,
+        status="not planned",
+        strategy="not planned",
+        maintain=view.options.get("maintain", "deferred"),
+        time_dependent=False,
+        query=query_of(connection, view),
+        options=view.options,
+        settings=view.settings,
+        stored_plan={},
+        oid=view.oid,
+        definition=None,
+        state=None,
+        sources=[],
+        created_at=view.asked_at,
+        pending=0,
+        refreshed_at=None,
+        refreshes=0,
+        changed=0,
+        seconds=0.0,
+        total_seconds=0.0,
+        recomputed=False,
+        rows=0,
+        bytes=0,
+        log_bytes=0,
+        log_kept=0,
+        log_limit=0,
+        on_log_limit="warn",
+        base=None,
+        trouble=None,
+        error=view.refusal,
+        sqlstate=None,
+        failed_at=None,
+    )

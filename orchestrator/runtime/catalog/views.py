@@ -15,6 +15,7 @@ from psycopg.types.json import Jsonb
 
 from orchestrator.deltascript.plan import VERSION, Initialised, MaintenancePlan
 from orchestrator.errors import NotFoundError, RightsError, UsageError
+from orchestrator.runtime import screenful
 from orchestrator.runtime.catalog import ascii_json
 from orchestrator.runtime.catalog.relations import Grant, relation_oid, schema_and_name, shown
 from orchestrator.runtime.errors import near_miss
@@ -23,6 +24,19 @@ from orchestrator.runtime.errors import near_miss
 @dataclass(frozen=True)
 class ViewInfo:
     """A maintained view as the catalog knows it, with how far it lags behind."""
+
+    def __repr__(self) -> str:
+        """Return a line, without the query and the plan."""
+        return f"ViewInfo({self.name!r}, {', '.join(f'{k}={v!r}' for k, v in self._facts())})"
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        facts = [("view", self.name), *self._facts(), ("query", self.query)]
+        return screenful.as_html([name for name, _ in facts], [[value for _, value in facts]])
+
+    def _facts(self) -> list[tuple[str, object]]:
+        names = ("maintain", "strategy", "status", "pending", "rows", "refreshed_at")
+        return [(name, getattr(self, name)) for name in names]
 
     id: int
     name: str
@@ -80,6 +94,8 @@ class ViewInfo:
 
 def read_plan(stored: dict[str, Any], name: str) -> MaintenancePlan:
     """Return the plan of a view from its form in the catalog."""
+    if not stored:
+        raise UsageError(f"{name} is not planned yet; run idivm plan.")
     plan = MaintenancePlan.of_stored(stored)
     if plan is None:
         raise UsageError(f"Another version of idivm planned {name}; refresh it to plan it again.")

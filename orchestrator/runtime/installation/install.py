@@ -38,7 +38,7 @@ from orchestrator.errors import (
 )
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.frontend.statements import QualifiedName, parse_name
-from orchestrator.runtime import catalog
+from orchestrator.runtime import catalog, progress
 from orchestrator.runtime.catalog import DroppedView, ViewInfo, ascii_json
 from orchestrator.runtime.catalog import objects as catalog_objects
 from orchestrator.runtime.catalog import unplanned as catalog_unplanned
@@ -92,6 +92,7 @@ def create_view(
         raise UsageError(
             f"CREATE VIEW {new.name} commits while it works; run it outside a transaction block."
         )
+    progress.reach(connection, new.name.name, "analyze")
     relation = _placed(connection, new.name)
     if new.replace and new.waiting is None:
         new = replace(new, waiting=_waiting(connection, relation))
@@ -384,6 +385,7 @@ def _install(
         (search_path,) = connection.execute(
             "SELECT pg_catalog.current_setting('search_path')"
         ).fetchone() or (None,)
+    progress.reach(connection, new.name.name, "capture")
     before = replaced if replaced and replaced.query == new.query else None
     plan = planning.plan_view(connection, names, new.options, notify=True, before=before)
     connection.execute(
@@ -596,6 +598,7 @@ def _fill(
     # are planned again with it.
     kept = {plan.maintain, replaced.maintain if replaced else modes.DEFERRED}
     by_writers = kept != {modes.DEFERRED} or bool(readers)
+    progress.reach(connection, names.view, "compute")
     prepared = initialise(connection, plan, names) if initialise else None
     snapshot = prepared.snapshot if prepared else None
     level = connection.isolation_level
@@ -612,8 +615,10 @@ def _fill(
                 for statement in program.create_program(plan.program, names):
                     connection.execute(statement)
                 connection.execute(SQL("SELECT {}(NULL, true)").format(names.refresh))
+            progress.reach(connection, names.view, "index")
             for statement in emit.index_states(plan.program, names):
                 connection.execute(statement)
+            progress.reach(connection, names.view, "publish")
             connection.execute(
                 "INSERT INTO idivm.watermarks (view, mark, cluster, refreshed_at)"
                 " VALUES (%s, ROW(coalesce(%s::pg_snapshot, pg_current_snapshot()), NULL, NULL)::idivm.watermark,"

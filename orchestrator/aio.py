@@ -1,0 +1,145 @@
+"""The asynchronous interface: each call runs in a thread, over a session that no other call uses meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from orchestrator.api import Orchestrator, StatementResult, connect
+from orchestrator.frontend.options import OptionValues
+from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.catalog.unplanned import UnplannedView
+from orchestrator.runtime.diagnosis.comparison import CheckReport
+from orchestrator.runtime.explain import Explanation
+from orchestrator.runtime.refresh import RefreshReport
+from orchestrator.runtime.unplanned import PlanReport
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Result = TypeVar("Result")
+
+ROWS = 1000
+"""How many rows of an enumeration a thread fetches before it hands them over."""
+
+
+class AsyncOrchestrator:
+    """Does what `Orchestrator` does, for programs that use asyncio."""
+
+    def __init__(self, connection: Any) -> None:
+        """Use the session of anybody's connection, such as an `AsyncConnection`, or an `Orchestrator`."""
+        is_own = isinstance(connection, Orchestrator)
+        self.orchestrator = connection if is_own else Orchestrator(connection)
+        lock = getattr(connection, "lock", None)
+        # Nobody else may use an AsyncConnection while a thread uses its session.
+        self._lock = lock if isinstance(lock, asyncio.Lock) else asyncio.Lock()
+
+    @classmethod
+    async def connect(cls, database: Any = None) -> AsyncOrchestrator:
+        """Connect to a database as `idivm.connect` does."""
+        return cls(await asyncio.to_thread(connect, database))
+
+    async def __aenter__(self) -> AsyncOrchestrator:
+        """Return the orchestrator itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connection if `connect` opened it."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection if `connect` opened it."""
+        await self._call(self.orchestrator.close)
+
+    def cancel(self) -> None:
+        """Cancel the call that is running, which then raises `CancelledError`."""
+        self.orchestrator.cancel()
+
+    async def _call(self, action: Callable[[], Result]) -> Result:
+        async with self._lock:
+            running = asyncio.ensure_future(asyncio.to_thread(action))
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                # The session is free once the server has given the query up.
+                while not running.done():
+                    self.orchestrator.cancel()
+                    await asyncio.wait([running], timeout=1)
+                running.exception()
+                raise
+
+    async def execute(self, script: str) -> list[StatementResult]:
+        """Run a script. CREATE VIEW, DROP VIEW and REFRESH manage maintained views."""
+        return await self._call(partial(self.orchestrator.execute, script))
+
+    async def prepare(self) -> None:
+        """Install or upgrade idivm's catalog."""
+        await self._call(self.orchestrator.prepare)
+
+    async def create_view(
+        self,
+        name: str,
+        query: str,
+        *,
+        columns: Sequence[str] | None = None,
+        replace: bool = False,
+        **options: Unpack[OptionValues],
+    ) -> ViewInfo:
+        """Create a maintained view of a query."""
+        create = partial(self.orchestrator.create_view, name, query, columns=columns)
+        return await self._call(partial(create, replace=replace, **options))
+
+    async def alter_view(self, name: str, **options: Unpack[OptionValues]) -> ViewInfo:
+        """Change the options of a maintained view."""
+        return await self._call(partial(self.orchestrator.alter_view, name, **options))
+
+    async def drop_view(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
+        """Drop a maintained view and everything that only this view uses."""
+        drop = partial(self.orchestrator.drop_view, name, cascade=cascade, if_exists=if_exists)
+        await self._call(drop)
+
+    async def refresh(self, *names: str) -> list[RefreshReport]:
+        """Refresh the named views, or all views, in one snapshot."""
+        return await self._call(partial(self.orchestrator.refresh, *names))
+
+    async def plan(self, *names: str) -> list[PlanReport]:
+        """Plan the named views, or all, that SQL created."""
+        return await self._call(partial(self.orchestrator.plan, *names))
+
+    async def check(self, *names: str) -> list[CheckReport]:
+        """Refresh the named views, or all views, and compare each with the result of its query."""
+        return await self._call(partial(self.orchestrator.check, *names))
+
+    async def explain(self, name: str) -> Explanation:
+        """Explain how a view is maintained."""
+        return await self._call(partial(self.orchestrator.explain, name))
+
+    async def view(self, name: str) -> ViewInfo:
+        """Return the maintained view of this name."""
+        return await self._call(partial(self.orchestrator.view, name))
+
+    async def views(self) -> list[ViewInfo]:
+        """Return all maintained views."""
+        return await self._call(self.orchestrator.views)
+
+    async def unplanned_views(self) -> list[UnplannedView]:
+        """Return the views that SQL created and that no orchestrator has planned yet."""
+        return await self._call(self.orchestrator.unplanned_views)
+
+    async def enumerate(
+        self, name: str, prefix: Mapping[str, object] | None = None
+    ) -> AsyncIterator[tuple[Any, ...]]:
+        """Yield the rows of a view without refreshing it, over a separate connection."""
+        rows: Iterator[tuple[Any, ...]] = self.orchestrator.enumerate(name, prefix)
+        while batch := await self._call(lambda: list(islice(rows, ROWS))):
+            for row in batch:
+                yield row
