@@ -10,7 +10,8 @@ COPY docker/constraints.txt docker/constraints.txt
 RUN python -m pip install --no-cache-dir --constraint docker/constraints.txt hatchling \
     && python -m venv /opt/idivm \
     && /opt/idivm/bin/pip install --no-cache-dir --constraint docker/constraints.txt pyspark
-COPY LICENSE README.md idivm.py pyproject.toml ./
+COPY LICENSE README.md pyproject.toml ./
+COPY idivm idivm
 COPY migrations migrations
 COPY pg_extension pg_extension
 COPY sql sql

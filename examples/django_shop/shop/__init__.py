@@ -1,0 +1,1 @@
+"""An app with orders and a maintained view of them."""
