@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from client_scripts import ORDERS, run, scripts
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
@@ -37,6 +38,14 @@ def spark() -> Iterator[Any]:
 
 def rows(orc: Orchestrator, query: str) -> list[tuple[Any, ...]]:
     return orc.connection.execute(query).fetchall()  # type: ignore[arg-type]
+
+
+def test_the_documented_script_for_jdbc(orc: Orchestrator, spark: Any) -> None:
+    orc.execute(ORDERS)
+    info = orc.connection.info
+    url = f"jdbc:postgresql://127.0.0.1:{info.port}/{info.dbname}?user={info.user}"
+    run(scripts()["JDBC"], {"spark": spark, "jdbc_url": url})
+    assert orc.execute("SELECT to_regclass('totals')")[0].rows == [(None,)]
 
 
 TYPES = """
