@@ -13,6 +13,7 @@
 #include "commands/trigger.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "replication/logicalworker.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -209,7 +210,8 @@ idivm_statement_begins(PG_FUNCTION_ARGS)
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		elog(ERROR, "idivm.statement_begins() is called by triggers alone");
 	trigger = ((TriggerData *) fcinfo->context)->tg_trigger;
-	if (trigger->tgnargs == 0 || strcmp(trigger->tgargs[0], "{}") != 0)
+	/* An apply worker brings views up at its commit, see idivm.end_statement_in_full(). */
+	if ((trigger->tgnargs == 0 || strcmp(trigger->tgargs[0], "{}") != 0) && !IsLogicalWorker())
 		DirectFunctionCall2(pg_advisory_xact_lock_int4, Int32GetDatum(LOCK_CLASS), Int32GetDatum(EAGER_LOCK));
 	own()->open++;
 	PG_RETURN_POINTER(NULL);
@@ -247,7 +249,7 @@ idivm_end_statement(PG_FUNCTION_ARGS)
 	Datum		pending = integers(PG_GETARG_TEXT_PP(0));
 	Datum		later = integers(PG_GETARG_TEXT_PP(1));
 
-	if (writer == NULL || writer->open != 1 || !is_empty(writer->pending) || !is_empty(writer->later) ||
+	if (IsLogicalWorker() || writer == NULL || writer->open != 1 || !is_empty(writer->pending) || !is_empty(writer->later) ||
 		!are_among(DatumGetArrayTypeP(later), writer->queued))
 	{
 		OidFunctionCall2(function_named("end_statement_in_full", types, 2), pending, later);

@@ -28,6 +28,18 @@ BEGIN
 END
 $$;
 
+-- Whether this session applies what a publisher sends. It brings synchronous views up at its commit, and takes no lock
+-- for them before.
+CREATE OR REPLACE FUNCTION idivm.is_apply_worker() RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN current_setting('session_replication_role') = 'replica'
+        AND EXISTS (SELECT FROM pg_stat_get_subscription(NULL) s WHERE s.pid = pg_backend_pid());
+END
+$$;
+COMMENT ON FUNCTION idivm.is_apply_worker() IS 'whether this session is a worker of a subscription';
+
 -- Of views that are due, those that an apply worker brings up: none while a transaction that it has prepared itself holds
 -- a lock of synchronous views. The publisher ends that one later, so to wait for it would be to wait for ever. The views become
 -- invalid, and the next writer or refresh rebuilds them. Nobody reads them meanwhile by the rule of their locks: the

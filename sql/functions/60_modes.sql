@@ -421,6 +421,12 @@ BEGIN
     IF state.pending <> '{}' THEN
         pending := idivm.in_order(state.pending || pending);
     END IF;
+    IF pending <> '{}' AND idivm.is_apply_worker() THEN
+        -- TRUNCATE, and the statements of triggers that fire in a worker. It may have prepared a transaction that
+        -- holds the locks of these views, and it commits this transaction before it ends the prepared one.
+        later := idivm.in_order(pending || later);
+        pending := '{}';
+    END IF;
     later := state.later || later;
     IF state.open > 1 THEN
         done := idivm.note_writer(state.open - 1, pending, later, state.queued) IS NULL;

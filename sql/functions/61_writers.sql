@@ -45,7 +45,7 @@ AS $$
 DECLARE
     state record;
 BEGIN
-    IF tg_nargs = 0 OR tg_argv[0] <> '{}' THEN
+    IF (tg_nargs = 0 OR tg_argv[0] <> '{}') AND NOT idivm.is_apply_worker() THEN
         PERFORM idivm.lock_eager();
     END IF;
     state := idivm.writer();
