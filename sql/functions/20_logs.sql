@@ -309,9 +309,16 @@ $$;
 COMMENT ON FUNCTION idivm.pending_pages(integer, regclass, idivm.watermark) IS
     'the pages of a log segment that a view with this watermark has yet to consume';
 
--- Whether the log of a source has more than so many pending rows, as far as its pages show: a refresh that
--- recomputes its view has no need of reading millions of rows first. The last page but one shows how many rows a
--- page has.
+-- A diff is an array, and PostgreSQL has no array of more than 1 GB. It finds that out after it has gathered all rows in
+-- memory, so a refresh does not try.
+CREATE OR REPLACE FUNCTION idivm.most_diff_bytes() RETURNS bigint
+    LANGUAGE sql IMMUTABLE
+    RETURN 805306368;
+COMMENT ON FUNCTION idivm.most_diff_bytes() IS 'with more pending bytes in the log of a table, a refresh recomputes the view';
+
+-- Whether the log of a source has more than so many pending rows, as far as its pages show, or more bytes than a diff may
+-- have: a refresh that recomputes its view has no need of reading millions of rows first. The last page but one shows
+-- how many rows a page has.
 CREATE OR REPLACE FUNCTION idivm.has_more_pending(source integer, since idivm.watermark, most bigint) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -319,23 +326,28 @@ DECLARE
     segment regclass;
     pages bigint;
     on_page bigint;
+    page_bytes bigint;
     expected bigint := 0;
+    bytes bigint := 0;
 BEGIN
     FOREACH segment IN ARRAY ARRAY['idivm_log.s' || source || '_a', 'idivm_log.s' || source || '_b']::regclass[] LOOP
         pages := pg_relation_size(segment) / current_setting('block_size')::bigint;
         CONTINUE WHEN pages < 2;
         EXECUTE format('SELECT count(*) FROM %s WHERE ctid >= $1 AND ctid < $2', segment)
         INTO on_page USING format('(%s,0)', pages - 2)::tid, format('(%s,0)', pages - 1)::tid;
-        IF expected + pages * on_page > most THEN
+        -- With the values that are stored out of line.
+        page_bytes := pg_table_size(segment) / pages;
+        IF expected + pages * on_page > most OR bytes + pages * page_bytes > idivm.most_diff_bytes() THEN
             pages := idivm.pending_pages(source, segment, since);
         END IF;
         expected := expected + pages * on_page;
+        bytes := bytes + pages * page_bytes;
     END LOOP;
-    RETURN expected > most;
+    RETURN expected > most OR bytes > idivm.most_diff_bytes();
 END
 $$;
 COMMENT ON FUNCTION idivm.has_more_pending(integer, idivm.watermark, bigint) IS
-    'whether about more than so many rows of a log are pending after a watermark';
+    'whether about more than so many rows of a log are pending after a watermark, or too many bytes for a diff';
 
 -- The bytes of log that a view has yet to consume, to a page.
 CREATE OR REPLACE FUNCTION idivm.log_kept(view_id integer) RETURNS bigint

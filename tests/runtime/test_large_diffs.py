@@ -71,3 +71,19 @@ def test_several_views_and_those_above(orc):
     orc.refresh()
     for view in ("v", "above", "beside"):
         assert differences(orc.connection, view) == []
+
+
+def test_pending_bytes_decide_before_a_diff_is_read(orc, mode):
+    """The rows are few, and an array of them would be too large."""
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, w text)")
+    orc.create_view("v", "SELECT id, w FROM t", maintain=mode)
+    orc.connection.execute(
+        "CREATE OR REPLACE FUNCTION idivm.most_diff_bytes() RETURNS bigint LANGUAGE sql RETURN 800000"
+    )
+    insert = "INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(%s::int, %s) i"
+    for first, last, is_large in ((1, 300, False), (301, 1200, True)):
+        orc.connection.execute(insert, [first, last])
+        orc.refresh()
+        assert differences(orc.connection, "v") == []
+        last_refresh = orc.connection.execute("SELECT changed, recomputed FROM idivm.watermarks")
+        assert last_refresh.fetchall() == [(last - first + 1, is_large)]

@@ -148,6 +148,9 @@ class _Episode:
             except (IdivmError, psycopg.Error) as error:
                 self.shared.judge(error, f"{who}, seed {self.seed}")
                 self.over.wait(0.3)
+            except Exception as error:
+                self.shared.unexpected(error, f"{who}, seed {self.seed}")
+                self.over.wait(0.3)
 
     def _tried(self, connection: Connection[Any], statement: Statement, who: str) -> None:
         """Runs a statement of the fuzzer, which PostgreSQL may refuse."""

@@ -230,14 +230,19 @@ class _Run:
             blow = blows[number % len(blows)]
             number += 1
             self.shared.recent.append(f"blow at{blow.__name__}")
-            with suppress(psycopg.Error, ProcessLookupError, IdivmError):
+            try:
                 blow(chance)
+            except (psycopg.Error, ProcessLookupError, IdivmError):
+                pass
+            except Exception as error:
+                self.shared.unexpected(error, f"blow at{blow.__name__}")
             # The next blow is for a server that is at work again.
             self.shared.recover()
 
     def _victim(self, chance: random.Random) -> tuple[psycopg.Connection[Any], int]:
         admin = psycopg.connect(self.shared.admin("postgres"), autocommit=True)
-        return admin, chance.choice(chaos_acts.kill_targets(admin))
+        # While nobody else has connected, as after a restart, the blow is for this session.
+        return admin, chance.choice(chaos_acts.kill_targets(admin) or [admin.info.backend_pid])
 
     def _cancel(self, chance: random.Random) -> None:
         connection, pid = self._victim(chance)

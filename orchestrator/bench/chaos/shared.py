@@ -112,14 +112,18 @@ class Shared:
                 self.judge(error, who)
                 self.stop.wait(pause)
             except Exception as error:
-                place = traceback.format_exception(error)[-3:-1]
-                self.found("errors that are no sentence", f"{who}: {error!r} {''.join(place)}")
+                self.unexpected(error, who)
                 self.stop.wait(pause)
+
+    def unexpected(self, error: Exception, who: str) -> None:
+        """Keeps an exception that no user could read, with where it was raised; it fails the run."""
+        place = traceback.format_exception(error)[-4:-1]
+        self.found("errors that are no sentence", f"{who}: {error!r} {''.join(place)}")
 
     def judge(self, error: IdivmError | psycopg.Error, who: str) -> None:
         """Counts what somebody ran into; a writer's error that is due to a view fails the run."""
         cause = error.__cause__ if isinstance(error, IdivmError) else error
-        said = f"{who}: {str(error).splitlines()[0][:300]}"
+        said = f"{who}: {(str(error) or repr(error)).splitlines()[0][:300]}"
         writes = who.startswith("writers")
         if was_cut(cause):
             self.count(f"interrupted, {who}")
