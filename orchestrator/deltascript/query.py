@@ -26,7 +26,8 @@ _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 _SUMS = (exp.Add, exp.Sub, exp.Mul)
 
-_SUBSCRIPTS = (exp.Dot, exp.Bracket)
+_NEED_PARENTHESES = (exp.Dot, exp.Bracket, exp.Any, exp.All)
+"""Of a field, a subscript, and ANY and ALL of an array, the parentheses are part of the syntax."""
 
 
 def query_text(query: Query, names: Names, shapes: Mapping[str, str] | None = None) -> SQL:
@@ -86,6 +87,8 @@ def bare_text(text: str, within: str = "") -> str:
 
     >>> bare_text("(((t.a) + d.b) = 0) IS TRUE"), bare_text("((a = 1)) OR (b = 2)")
     ('(t.a + d.b = 0) IS TRUE', 'a = 1 OR b = 2')
+    >>> bare_text("((t.a) = ANY (d.xs)) AND t.b > ALL ((d.xs)) AND ((d.r).f = 1)")
+    't.a = ANY(d.xs) AND t.b > ALL(d.xs) AND (d.r).f = 1'
     """
     tree = _bare(exp.Paren(this=dialect.parse(f"SELECT {text}").expressions[0]))
     if within and isinstance(tree, exp.Or):
@@ -118,7 +121,7 @@ def _bare(tree: Tree) -> Tree:
         whole = whole or (isinstance(parent, exp.Join) and node.arg_key == "on")
         weak = isinstance(parent, exp.And | exp.Or) and _is_test(inner)
         weak = weak or (isinstance(parent, _COMPARISONS) and isinstance(inner, _SUMS))
-        weak = weak or (isinstance(inner, exp.Column) and not isinstance(parent, _SUBSCRIPTS))
+        weak = weak or (isinstance(inner, exp.Column) and not isinstance(parent, _NEED_PARENTHESES))
         same = type(parent) is type(inner) and isinstance(inner, exp.And | exp.Or)
         if whole or weak or same:
             return inner
