@@ -65,6 +65,9 @@ DISK = "small"
 FULL_FOR = 1.0
 """Seconds that the disk is full."""
 
+DEADLOCK_LINES = 20
+"""Lines of the log that describe a deadlock."""
+
 KINDS = (
     "differences",
     "views that are gone",
@@ -337,13 +340,16 @@ class _Run:
                     )
 
     def _deadlocks_of_workers(self) -> list[str]:
-        """The deadlocks in the log that no client was told of: those of apply workers."""
-        lines = (
-            line
-            for log in self.shared.server.log.glob("server-*.log")
-            for line in log.read_text(errors="replace").splitlines()
-        )
-        return [one for one in lines if one.rstrip().endswith("] ERROR:  deadlock detected")]
+        """The deadlocks in the log that no client was told of: those of apply workers, with what they waited for."""
+        deadlocks = []
+        for log in self.shared.server.log.glob("server-*.log"):
+            lines = log.read_text(errors="replace").splitlines()
+            deadlocks += [
+                " ".join(line.strip() for line in lines[number : number + DEADLOCK_LINES])
+                for number, line in enumerate(lines)
+                if line.rstrip().endswith("] ERROR:  deadlock detected")
+            ]
+        return deadlocks
 
 
 def run(
