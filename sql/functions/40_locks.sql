@@ -70,15 +70,17 @@ $$;
 -- Locks tables in a mode, and synchronous views, until the end of the transaction. Writers take such locks in the order of
 -- their statements. So this waits for one lock at a time and releases all others meanwhile, except for what has the
 -- order of everybody: the lock of eager views, then synchronous views by number. When writers follow each other so closely
--- that one lock or another is always taken, it waits for the tables in order.
+-- that one lock or another is always taken, it waits for the tables in order. The tables `to_read` are locked as a query
+-- would lock them later, so that no query waits for a TRUNCATE whose transaction waits for one of these views.
 -- With `eager`, the lock of eager views comes first. While it waits for a table it would hold up the transaction that
 -- has this lock, so it gives up such a wait soon, and tries again.
 CREATE OR REPLACE FUNCTION idivm.hold_still(tables regclass[], mode text, synchronous integer[] DEFAULT '{}',
-                                            eager boolean DEFAULT false, beside regclass[] DEFAULT '{}') RETURNS void
+                                            eager boolean DEFAULT false, beside regclass[] DEFAULT '{}',
+                                            to_read regclass[] DEFAULT '{}') RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    in_order boolean := tables = '{}';
+    in_order boolean := tables = '{}' AND to_read = '{}';
     is_patient boolean := current_setting('lock_timeout') <> '0'
         OR NOT EXISTS (SELECT FROM idivm.views v WHERE v.maintain = 'eager');
     relation regclass;
@@ -88,14 +90,16 @@ DECLARE
     waits boolean;
 BEGIN
     FOR attempt IN 1..200 LOOP
-        EXIT WHEN is_patient AND cardinality(tables) = 1 AND synchronous = '{}' AND NOT eager;
+        EXIT WHEN is_patient AND cardinality(tables) = 1 AND synchronous = '{}' AND NOT eager AND to_read = '{}';
         BEGIN
             waits := is_patient;
             IF late IS NOT NULL THEN
                 IF NOT is_patient THEN
                     PERFORM set_config('lock_timeout', '50ms', true);
                 END IF;
-                EXECUTE format('LOCK TABLE %s IN %s MODE', late, CASE WHEN late = ANY (beside) THEN 'ROW EXCLUSIVE' ELSE mode END);
+                EXECUTE format('LOCK TABLE %s IN %s MODE', late, CASE WHEN late = ANY (to_read) THEN 'ACCESS SHARE'
+                                                                      WHEN late = ANY (beside) THEN 'ROW EXCLUSIVE'
+                                                                      ELSE mode END);
                 PERFORM set_config('lock_timeout', '0', true) WHERE NOT is_patient;
             ELSIF late_view IS NOT NULL THEN
                 PERFORM pg_advisory_xact_lock(idivm.lock_class(), late_view);
@@ -109,6 +113,10 @@ BEGIN
                 late_view := NULL;
                 RAISE lock_not_available;
             END IF;
+            FOREACH relation IN ARRAY to_read LOOP
+                late := relation;
+                EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE NOWAIT', relation);
+            END LOOP;
             FOREACH relation IN ARRAY beside LOOP
                 late := relation;
                 EXECUTE format('LOCK TABLE %s IN ROW EXCLUSIVE MODE NOWAIT', relation);
@@ -138,6 +146,9 @@ BEGIN
     IF eager THEN
         PERFORM idivm.lock_eager();
     END IF;
+    FOREACH relation IN ARRAY to_read LOOP
+        EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', relation);
+    END LOOP;
     FOREACH relation IN ARRAY beside LOOP
         EXECUTE format('LOCK TABLE %s IN ROW EXCLUSIVE MODE', relation);
     END LOOP;
@@ -161,7 +172,8 @@ CREATE OR REPLACE FUNCTION idivm.written_in_turn(tables regclass[]) RETURNS regc
 
 -- Keeps the tables and synchronous views that a refresh reads as they are, until the end of the transaction. The writers of
 -- some tables hold the lock of eager views; the others are kept out by a table lock.
-CREATE OR REPLACE FUNCTION idivm.hold_sources(tables regclass[], synchronous integer[] DEFAULT '{}') RETURNS void
+CREATE OR REPLACE FUNCTION idivm.hold_sources(tables regclass[], synchronous integer[] DEFAULT '{}',
+                                              to_read regclass[] DEFAULT '{}') RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -174,7 +186,7 @@ BEGIN
     END IF;
     LOOP
         PERFORM idivm.hold_still(ARRAY(SELECT r FROM unnest(tables) AS r WHERE r <> ALL (beside) ORDER BY r), 'SHARE', synchronous,
-                                 any_eager AND (beside <> '{}' OR synchronous <> '{}'), beside);
+                                 any_eager AND (beside <> '{}' OR synchronous <> '{}'), beside, to_read);
         EXIT WHEN beside = '{}';
         -- A mode may have changed before the tables were locked.
         now := idivm.written_in_turn(tables);

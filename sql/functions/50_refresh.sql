@@ -103,7 +103,15 @@ BEGIN
                           WHERE NOT snapshot_is_fixed AND vs.view = ANY (ordered) AND vs.view <> ALL (synchronous)
                             AND NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation)
                           ORDER BY s.relation),
-                    ARRAY(SELECT id FROM unnest(synchronous) AS id WHERE id = ANY (ordered) ORDER BY id));
+                    ARRAY(SELECT id FROM unnest(synchronous) AS id WHERE id = ANY (ordered) ORDER BY id),
+                    ARRAY(SELECT DISTINCT c.oid::regclass
+                          FROM idivm.view_sources vs
+                          JOIN idivm.sources s ON s.id = vs.source
+                          JOIN pg_class c ON c.oid = s.relation
+                          WHERE behind AND vs.view = ANY (ordered) AND (snapshot_is_fixed OR vs.view = ANY (synchronous))
+                            AND c.relkind IN ('r', 'p') AND has_table_privilege(c.oid, 'SELECT')
+                            AND NOT EXISTS (SELECT FROM idivm.views lower_view WHERE lower_view.state = s.relation)
+                          ORDER BY 1));
                 one_cut := true;
             END IF;
             IF one_cut AND view_id = ANY (suspects) THEN

@@ -1,7 +1,8 @@
 """Writers of eager and on_commit views: what they rely on cannot be set by hand, and they wait in no circle."""
 
 import pytest
-from psycopg.errors import InsufficientPrivilege
+from psycopg import IsolationLevel
+from psycopg.errors import InsufficientPrivilege, SerializationFailure
 from stepping import Session, differences
 
 pytestmark = pytest.mark.integration
@@ -217,3 +218,24 @@ def test_a_change_of_mode_holds_no_table_while_it_waits_for_another(orc, session
     changer.commit()
     orc.execute("UPDATE a SET n = 7")
     assert differences(orc.connection, "d") == []
+
+
+@pytest.mark.parametrize("view", ["soon_a", "late_a"])
+@pytest.mark.parametrize(
+    "level", [IsolationLevel.READ_COMMITTED, IsolationLevel.REPEATABLE_READ], ids=["rc", "rr"]
+)
+def test_a_refresh_waits_for_a_truncation_before_it_holds_views(pair, session, view, level):
+    """A view that fell behind is refreshed while its table is locked by a writer that empties it."""
+    pair.connection.execute(
+        "UPDATE idivm.views SET status = 'invalid' WHERE relation = %s::regclass", [view]
+    )
+    writer, refresher = session(), session(level)
+    writer("SET LOCAL lock_timeout = '20s'; LOCK TABLE a IN ACCESS EXCLUSIVE MODE")
+    refresher.starts(f"SELECT idivm.refresh('{view}')", pair.connection)
+    writer("TRUNCATE a; INSERT INTO a VALUES (1, 5)")
+    writer.commit()
+    error = refresher.ends()
+    assert error is None or isinstance(error, SerializationFailure)
+    refresher.rollback()
+    pair.refresh()
+    assert right(pair)
