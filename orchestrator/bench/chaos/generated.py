@@ -34,8 +34,11 @@ from orchestrator.runtime.sessions import open_session
 SECONDS = 10.0
 """How long an episode writes."""
 
-ATTEMPTS = 6
+ATTEMPTS = 30
 """How often something is tried that a kill or a restart cuts."""
+
+REFUSALS = 6
+"""How often something is tried that fails for another reason."""
 
 
 def episodes(shared: Shared, place: Place) -> None:
@@ -203,6 +206,7 @@ class _Episode:
 
     def _verify(self) -> None:
         """Refreshes all views and compares each; what a kill or a full disk cuts is tried again."""
+        refusals = 0
         for attempt in range(ATTEMPTS):
             self.shared.recover()
             try:
@@ -214,7 +218,9 @@ class _Episode:
                 return
             except (CaseError, IdivmError, psycopg.Error) as error:
                 is_different = isinstance(error, CaseError) and error.kind == "difference"
-                if is_different or attempt == ATTEMPTS - 1:
+                cause = error.__cause__ if isinstance(error, IdivmError) else error
+                refusals += not was_cut(cause)
+                if is_different or refusals == REFUSALS or attempt == ATTEMPTS - 1:
                     kind = "differences" if is_different else "manual steps"
                     self.shared.found(kind, f"generated seed {self.seed}: {error}")
                     return
