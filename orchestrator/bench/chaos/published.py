@@ -37,7 +37,7 @@ VIEWS: dict[str, tuple[str, Any]] = {
 }
 
 PATIENCE = 120.0
-"""Seconds that a subscriber may take until it has what was written before.
+"""Seconds without a change after which a subscriber stands still.
 
 Where its tables belong to somebody else than the subscription, it brings synchronous views up for each row, so there is
 little to write.
@@ -127,13 +127,17 @@ def pause_and_go_on(connection: Connection[Any]) -> None:
 
 
 def caught_up(shared: Shared, subscriber: str) -> bool:
-    """Waits until the subscriber has all rows of the publisher; false if it does not get them."""
-    late = time.monotonic() + PATIENCE
+    """Waits until the subscriber has all rows of the publisher; false if it stands still before."""
+    last: object = None
     with psycopg.connect(shared.admin(subscriber), autocommit=True) as connection:
         connection.execute("ALTER SUBSCRIPTION chaos ENABLE")
+    late = time.monotonic() + PATIENCE
     while time.monotonic() < late:
-        if _rows(shared.dsn(PUBLISHER)) == _rows(shared.dsn(subscriber)):
+        rows = _rows(shared.dsn(subscriber))
+        if rows == _rows(shared.dsn(PUBLISHER)):
             return True
+        if rows != last:
+            last, late = rows, time.monotonic() + PATIENCE
         time.sleep(0.5)
     return False
 
