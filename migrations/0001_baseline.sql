@@ -75,10 +75,13 @@ CREATE TABLE idivm.source_members (
     member      regclass NOT NULL,
     number      integer NOT NULL,
     layout      text,
+    file        oid NOT NULL,
     UNIQUE (source, number),
     PRIMARY KEY (source, member)
 );
 COMMENT ON TABLE idivm.source_members IS 'the tables that carry the capture triggers of a source: itself, its partitions, its inheritance children';
+COMMENT ON COLUMN idivm.source_members.file IS
+    'the file of the table when capture began; another file may have been unlogged and emptied by a crash in between';
 COMMENT ON COLUMN idivm.source_members.layout IS
     'the table''s identity and columns for which its capture functions were made; else they look up its columns'' names';
 
@@ -354,7 +357,7 @@ CREATE UNLOGGED TABLE idivm.witnesses (
     view integer NOT NULL REFERENCES idivm.views ON DELETE CASCADE
 );
 COMMENT ON TABLE idivm.witnesses IS
-    'the views that read unlogged tables and were computed since the server last emptied those, as it empties this';
+    'the views that were computed since the server last emptied unlogged tables, as it empties this';
 
 -- The covariance of several numbers over the rows of a query, and what follows from it.
 -- Only upper triangles are kept, row by row, as the matrices are symmetric.

@@ -138,6 +138,10 @@ def numbers(dsn: str) -> list[tuple[int, int]]:
 def test_a_crash_of_the_server(primary: TestServer) -> None:
     dsn = primary.conninfo("test")
     views_and_changes(dsn)
+    with orchestrator.connect(dsn) as orc:
+        orc.execute("CREATE TABLE loaded (id int PRIMARY KEY); INSERT INTO loaded VALUES (1), (2)")
+        orc.create_view("loads", "SELECT id FROM loaded")
+        orc.execute("ALTER TABLE loaded SET UNLOGGED")
     before = numbers(dsn)
     open_one = psycopg.connect(dsn)
     write(open_one)
@@ -148,6 +152,9 @@ def test_a_crash_of_the_server(primary: TestServer) -> None:
     assert all(now > then for (_, then), (_, now) in zip(before, numbers(dsn), strict=True))
     with psycopg.connect(dsn, autocommit=True) as plain:
         assert plain.execute("SELECT count(*) FROM visits").fetchone() == (0,)
+        plain.execute("ALTER TABLE loaded SET LOGGED; INSERT INTO loaded VALUES (2), (3)")
+        plain.execute("CALL idivm.refresh_all()")
+        assert plain.execute("SELECT id FROM loads ORDER BY id").fetchall() == [(2,), (3,)]
     lasts(dsn)
 
 

@@ -242,15 +242,16 @@ BEGIN
 END
 $$;
 
--- Remembers that a view was recomputed since its unlogged tables were emptied by a crash.
+-- Remembers that a view was computed since a crash may have emptied unlogged tables. Each view has a witness, as any of
+-- its tables may be unlogged for a while.
 CREATE OR REPLACE FUNCTION idivm.note_witness(view_id integer) RETURNS void
     LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
     INSERT INTO idivm.witnesses SELECT view_id
-    WHERE idivm.reads_unlogged(view_id) AND NOT EXISTS (SELECT FROM idivm.witnesses w WHERE w.view = view_id)
+    WHERE NOT EXISTS (SELECT FROM idivm.witnesses w WHERE w.view = view_id)
 $$;
 COMMENT ON FUNCTION idivm.note_witness(integer) IS
-    'remembers that a view was recomputed since a crash may have emptied its unlogged tables';
+    'remembers that a view was computed since a crash may have emptied its unlogged tables';
 
 -- Discards what a dump brought into the logs of a view that was recomputed. A log row that is visible while its
 -- transaction is not came with a dump: the tables have held that change from the beginning.

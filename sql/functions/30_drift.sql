@@ -184,7 +184,8 @@ BEGIN
                   AND NOT EXISTS (
                       SELECT FROM idivm.source_columns k
                       WHERE k.source = s.id AND k.in_key AND k.attnum <> ALL (i.indkey[:i.indnkeyatts - 1]::smallint[])))
-            OR c.relpersistence = 'u' AND NOT idivm.is_witnessed(view_id))
+            -- SET LOGGED and SET UNLOGGED write another file, and a crash may have come in between.
+            OR (c.relpersistence = 'u' OR c.relfilenode <> m.file) AND NOT idivm.is_witnessed(view_id))
     ) OR EXISTS (
         SELECT FROM idivm.inlined_views i
         WHERE i.view = view_id AND i.signature IS DISTINCT FROM idivm.signature(i.relation)
@@ -269,12 +270,16 @@ BEGIN
             FILTER (WHERE idivm.key_is_gone(one.source)),
         min(format('the unlogged table %s was emptied by a crash', one.shown))
             FILTER (WHERE idivm.reads_unlogged(view_id)
-                    AND NOT idivm.is_witnessed(view_id)))
+                    AND NOT idivm.is_witnessed(view_id)),
+        min(format('%s was rewritten, and a crash may have emptied it while it was unlogged', one.rewritten))
+            FILTER (WHERE one.rewritten IS NOT NULL AND NOT idivm.is_witnessed(view_id)))
     INTO reason
     FROM (
         SELECT vs.source, s.relation, coalesce(below.relation, s.relation) AS shown, (
                    SELECT m.member FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member
-                   WHERE m.source = s.id AND NOT idivm.carries_capture(s.id, m.member) ORDER BY m.number LIMIT 1) AS off
+                   WHERE m.source = s.id AND NOT idivm.carries_capture(s.id, m.member) ORDER BY m.number LIMIT 1) AS off, (
+                   SELECT m.member FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member
+                   WHERE m.source = s.id AND c.relfilenode <> m.file ORDER BY m.number LIMIT 1) AS rewritten
         FROM idivm.view_sources vs
         JOIN idivm.sources s ON s.id = vs.source
         JOIN pg_class t ON t.oid = s.relation

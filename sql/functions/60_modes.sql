@@ -539,10 +539,10 @@ BEGIN
         DELETE FROM idivm.source_members m WHERE m.source = sync_partitions.source AND m.number = one.number;
     END LOOP;
     FOR one IN
-        INSERT INTO idivm.source_members (source, member, number)
+        INSERT INTO idivm.source_members (source, member, number, file)
         SELECT sync_partitions.source, d, (SELECT max(m.number) FROM idivm.source_members m WHERE m.source = sync_partitions.source)
-                                          + row_number() OVER (ORDER BY d)
-        FROM idivm.descendants(root) AS d
+                                          + row_number() OVER (ORDER BY d), c.relfilenode
+        FROM idivm.descendants(root) AS d JOIN pg_class c ON c.oid = d
         WHERE d NOT IN (SELECT m.member FROM idivm.source_members m WHERE m.source = sync_partitions.source)
         RETURNING member, number
     LOOP

@@ -247,10 +247,10 @@ def new_members(connection: Connection[Any], source_id: int) -> set[int]:
     """Records the tables that belong to the source and do not carry capture yet; their numbers."""
     rows = connection.execute(
         """
-        INSERT INTO idivm.source_members (source, member, number)
+        INSERT INTO idivm.source_members (source, member, number, file)
         SELECT s.id, d, coalesce((SELECT max(number) FROM idivm.source_members WHERE source = s.id), 0)
-                        + row_number() OVER (ORDER BY d::oid)
-        FROM idivm.sources s, idivm.descendants(s.relation) d
+                        + row_number() OVER (ORDER BY d::oid), c.relfilenode
+        FROM idivm.sources s, idivm.descendants(s.relation) d JOIN pg_class c ON c.oid = d
         WHERE s.id = %s AND NOT EXISTS (
             SELECT FROM idivm.source_members m WHERE m.source = s.id AND m.member = d)
         RETURNING number
