@@ -135,7 +135,7 @@ def test_a_table_made_after_csv_keeps_what_its_fields_say(
         ('(1,"",007,1.50,)',),
         ("(2,5,1,3000000000,)",),
     ]
-    with pytest.raises(UsageError, match=r"CSV reader has no option comment; take .*header"):
+    with pytest.raises(UsageError, match=r"CSV files has no option comment: each line is a row"):
         orc.load(path, "made", options={"comment": "#"}, spark=spark)
 
 

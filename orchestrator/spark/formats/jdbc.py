@@ -6,12 +6,13 @@ PostgreSQL writes such values as text, and another PostgreSQL reads that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from psycopg.sql import SQL, Identifier
 
+from orchestrator.errors import UsageError
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.formats.exact import Exact, quoted, with_texts
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from orchestrator.spark.formats.typed_files import TypedScan
-    from orchestrator.spark.loading.sources import Source
 
 _SCALES = (
     (Path("/usr/share/java"), "postgresql.jar"),
@@ -121,14 +121,14 @@ _BY = "idivm_by"
 """The column that divides the reading, as the database has it."""
 
 
-def open_database(spark: SparkSession, source: Source) -> TypedScan:
-    """The table or the query that the options of a source name."""
+def open_database(spark: SparkSession, urls: Sequence[str], given: Mapping[str, str]) -> TypedScan:
+    """Return the table or the query that the options of a source name, which are in lower case."""
     from orchestrator.spark.formats.typed_files import TypedScan
 
-    options = {name.lower(): value for name, value in source.options.items()}
-    if len(source.paths) != 1:
+    options = dict(given)
+    if len(urls) != 1:
         raise LoadError("A load reads one database: give one JDBC URL.")
-    url = source.paths[0]
+    url = urls[0]
     if "dbtable" not in options and "query" not in options:
         raise LoadError(
             "A JDBC source needs --options dbtable=TABLE or --options 'query=SELECT ...'."
@@ -158,7 +158,11 @@ def _open_postgresql(spark: SparkSession, options: dict[str, str]) -> TypedScan:
     """A table or query of PostgreSQL, with text for what Java cannot hold."""
     from orchestrator.spark.formats.typed_files import TypedScan
 
-    start = options.pop("prepareQuery".lower(), "")
+    if "prefertimestampntz" in options:
+        raise UsageError(
+            "The option preferTimestampNTZ has no effect on PostgreSQL: a load keeps the types of columns."
+        )
+    start = options.pop("preparequery", "")
     table = options.pop("dbtable", "")
     if query := options.pop("query", ""):
         table = f"({query}) AS idivm_query"
@@ -197,6 +201,8 @@ def _described(
     dialect = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"])
     connection = dialect.createConnectionFactory(told).apply(-1)
     try:
+        if statement := options.get("sessioninitstatement"):
+            connection.createStatement().execute(statement)
         query = SQL("SELECT * FROM {} LIMIT 0").format(SQL(table)).as_string(None)
         columns = connection.prepareStatement(f"{start} {query}").getMetaData()
         return [

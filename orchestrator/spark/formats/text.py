@@ -30,6 +30,7 @@ from orchestrator.spark.formats.json_rows import (
     made_of,
     seen_kinds,
 )
+from orchestrator.spark.formats.options import FILES
 from orchestrator.spark.loading.copying import CORRUPT, corrupt
 from orchestrator.spark.session import set_for_a_block
 from orchestrator.spark.types import is_json_type, named
@@ -44,12 +45,6 @@ FILE, SPLIT, LINE, ROW = "idivm_file", "idivm_split", "idivm_line", "idivm_row"
 """Columns for the place of a row: its file, where Spark's part of the file begins, and the numbers of
 line and row within that part."""
 _OPENING_LINES = 1000
-_FILES = {"pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter"}
-_CSV = {
-    *("header", "sep", "delimiter", "quote", "escape", "encoding", "charset", "multiline"),
-    "nullvalue",
-}
-_JSON = {"multiline", "encoding", "charset"}
 
 
 @dataclass(frozen=True)
@@ -97,12 +92,11 @@ class Text:
 def open_csv(
     spark: SparkSession,
     paths: list[str],
-    given: Mapping[str, str],
+    options: Mapping[str, str],
     table: Relation | None,
     plain: bool,
 ) -> Text:
     """Open files of CSV; `plain` says that nothing is done with their rows on the way."""
-    options = _options("CSV", given, _CSV)
     tabs = all(re.search(r"\.tsv(\.\w+)?$", path) for path in paths)
     multiline = options.get("multiline")
     quote = _byte("quote", options.get("quote", '"'))
@@ -121,7 +115,7 @@ def open_csv(
     ):
         raise UsageError("The options sep, quote and nullValue of CSV have to differ.")
     header = _truth("header", options.get("header", "true"))
-    lines = _lines(spark, paths, given)
+    lines = _lines(spark, paths, options)
     direct = _is_local(lines) and reader.escape is None and reader.encoding is None
     record, fields = _first_record(lines, reader, direct)
     reader = replace(reader, width=len(fields), header=record if header else None)
@@ -135,15 +129,14 @@ def open_csv(
 def open_json(
     spark: SparkSession,
     paths: list[str],
-    given: Mapping[str, str],
+    options: Mapping[str, str],
     table: Relation | None,
     plain: bool,
 ) -> Text:
     """Open files of JSON; `plain` says that nothing is done with their rows on the way."""
-    options = _options("JSON", given, _JSON)
     multiline = _truth("multiLine", options.get("multiline", "false"))
     reader = JsonReader((), multiline, _encoding(options))
-    lines = _lines(spark, paths, given)
+    lines = _lines(spark, paths, options)
     direct = _is_local(lines) and reader.encoding is None and plain
     seen = _seen(lines, reader, deeply=table is None or not direct)
     if not seen:
@@ -165,15 +158,6 @@ def open_json(
         )
     names = tuple(column.name for column in columns)
     return Text(replace(reader, columns=tuple(columns)), names, lines, made, direct=direct)
-
-
-def _options(kind: str, given: Mapping[str, str], ours: set[str]) -> dict[str, str]:
-    for name in given:
-        if name.lower() not in ours | _FILES:
-            raise UsageError(
-                f"The {kind} reader has no option {name}; take {', '.join(sorted(ours | _FILES))}."
-            )
-    return {name.lower(): value for name, value in given.items()}
 
 
 def _byte(name: str, value: str) -> bytes:
@@ -205,10 +189,10 @@ def _encoding(options: Mapping[str, str]) -> str | None:
     return name
 
 
-def _lines(spark: SparkSession, paths: list[str], given: Mapping[str, str]) -> DataFrame:
+def _lines(spark: SparkSession, paths: list[str], options: Mapping[str, str]) -> DataFrame:
     from pyspark.sql import functions as f
 
-    files = {name: value for name, value in given.items() if name.lower() in _FILES}
+    files = {FILES[name]: value for name, value in options.items() if name in FILES}
     # What a folder is named is text, whatever it looks like.
     with set_for_a_block(
         spark, {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}

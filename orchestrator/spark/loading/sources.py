@@ -21,6 +21,7 @@ from orchestrator.spark.formats.blocks import Range, local_path
 from orchestrator.spark.formats.blocks import cut as cut_lines
 from orchestrator.spark.formats.exact import Exact, is_text_name, passed, texts_passed
 from orchestrator.spark.formats.jdbc import open_database
+from orchestrator.spark.formats.options import as_spark_spells, checked
 from orchestrator.spark.formats.text import PACKED, Text, open_csv, open_json
 from orchestrator.spark.formats.typed_files import TypedScan, open_files
 from orchestrator.spark.loading.copying import CORRUPT
@@ -102,17 +103,18 @@ class Frame:
 def open_source(spark: SparkSession, source: Source, table: Relation | None) -> Frame:
     """Opens a source for a table, or for one to be made after it."""
     kind = _format(source)
+    options = checked(kind, source.options)
     if kind == "jdbc":
-        return _shaped(_typed(open_database(spark, source), source, kind))
+        return _shaped(_typed(open_database(spark, source.paths, options), source, kind))
     paths = [_located(path) for path in source.paths]
     if kind in ("csv", "json"):
         opener = open_csv if kind == "csv" else open_json
         plain = not source.where and not source.select
-        text = opener(spark, paths, source.options, table, plain)
+        text = opener(spark, paths, options, table, plain)
         scan = text.scan()
         frame = Frame(scan, scan, source, kind, made=text.made, text=text)
     else:
-        frame = _typed(open_files(spark, kind, paths, source.options), source, kind)
+        frame = _typed(open_files(spark, kind, paths, as_spark_spells(kind, options)), source, kind)
     return _shaped(_listed(spark, frame))
 
 
@@ -124,6 +126,9 @@ def _typed(scan: TypedScan, source: Source, kind: str) -> Frame:
 
 def open_frame(frame: DataFrame, source: Source) -> Frame:
     """A DataFrame of the caller's as a source."""
+    checked("frame", source.options)
+    if source.format != "auto":
+        raise UsageError(f"A DataFrame has no format: omit {source.format}.")
     return _shaped(Frame(frame, frame, source, "frame", made=_made(frame.schema)))
 
 
