@@ -311,7 +311,25 @@ def test_lines_of_csv_are_copied_as_they_are(
         told = rows(db, f"SELECT file, row_number, line FROM idivm.rejected_rows {where}")
         assert told == [(str(path), line - 2, line)]
     end(db, (load, 2))
-    assert rows(db, "SELECT * FROM t ORDER BY a") == [(1, "x"), (2, ""), (3, None)]
+    good = [(1, "x"), (2, ""), (3, None)]
+    assert rows(db, "SELECT * FROM t ORDER BY a") == good
+
+    # Lines with bad rows among them, and rows that a key refuses only beside the others.
+    db.execute("TRUNCATE t; ALTER TABLE t ADD PRIMARY KEY (a)")
+    path.write_text(path.read_text() + "5,a,b\n2,again\n6,z\n")
+    load, task = begin("t", quarantine=True, command="quarantined")
+    whole = [Range(str(path), 0, path.stat().st_size)]
+    done = copy_ranges(task, reader, 0, 1, whole)
+    assert (done.rows_read, done.rows_rejected) == (8, 3)
+    assert end(db, (load, 1))[load.id].rejected == 4
+    assert rows(db, "SELECT * FROM t ORDER BY a") == [*good, (6, "z")]
+    found = rows(
+        db, f"SELECT position FROM idivm.rejected_rows WHERE load = {load.id} ORDER BY position"
+    )
+    text = path.read_bytes()
+    assert [text[at:].split(b"\n")[0] for (at,) in found] == [
+        *(b"4x,bad", b"100,large", b"5,a,b", b"2,again"),
+    ]
 
 
 def test_texts_are_utf_8_whatever_the_database_is_in(pg: Any, tmp_path: Path) -> None:

@@ -165,6 +165,22 @@ class CsvReader:
             data = re.sub(rb"^\\\.$", self.quote + b"\\." + self.quote, data, flags=re.MULTILINE)
         return data, int(np.count_nonzero(ends))
 
+    def line_starts(self, block: Block) -> Any:
+        r"""Return the bytes of a block where the lines begin that `lines` returns.
+
+        >>> CsvReader(2, header=b"a,b").line_starts(Block("t.csv", 0, b'a,b\r\n\r\n1,2\r\n3,4\n', True)).tolist()
+        [7, 12]
+        """
+        ends = np.flatnonzero(np.frombuffer(block.data, np.uint8) == _NEWLINE)
+        starts = np.concatenate([[0], ends[:-1] + 1])[: len(ends)]
+        left_out = [start for start, _ in self._left_out(block.data, block)]
+        return np.delete(starts, np.searchsorted(starts, left_out)) if left_out else starts
+
+    @property
+    def takes_numbers(self) -> bool:
+        """Return whether numbers before a line are fields of their own."""
+        return not set(self.separator + self.quote) & set(b"0123456789")
+
     def _torn(self, block: Block) -> Torn:
         return min(self.take_apart(block).torn, key=lambda torn: torn.at)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection
+from psycopg.errors import IntegrityError
 from psycopg.sql import SQL, Composed, Identifier
 
 from orchestrator.frontend import catalog
@@ -60,9 +61,38 @@ def finish(connection: Connection[Any], loads: Sequence[tuple[Load, int]]) -> di
     connection.execute("SET CONSTRAINTS ALL DEFERRED")
     for load in ordered:
         lock_and_verify(connection, load, parts[load.id])
+    rejects = any(load.quarantine for load in ordered)
+    if rejects and all(map(_refused_at_once, ordered)):
+        # Most loads have no row that violates a key, and a look for such rows reads and sorts all of them.
+        try:
+            with connection.transaction():
+                return _move_all(connection, ordered, rejects=False)
+        except IntegrityError:
+            pass
+    return _move_all(connection, ordered, rejects)
+
+
+def _refused_at_once(load: Load) -> bool:
+    """Return whether PostgreSQL refuses each row that a quarantine would take, when it is inserted."""
+    deferred = any(key.deferrable for key in _references(load))
+    return not deferred and not _updates(load)
+
+
+def _updates(load: Load) -> bool:
+    """Return whether rows with keys of existing rows update them."""
+    if load.target.relation is None:
+        return False
+    return load.mode == "upsert" or (load.mode == "replace" and compares(load))
+
+
+def _move_all(connection: Connection[Any], ordered: list[Load], rejects: bool) -> dict[int, Moved]:
+    for load in ordered:
+        # These are the staging tables that are joined with other tables.
+        if load.mode != "append" or (load.quarantine and rejects):
+            connection.execute(SQL("ANALYZE {}").format(staging_table(load.id)))
     # Children leave before their parents, and parents come before their children.
     removed = {load.id: _remove(connection, load) for load in reversed(ordered)}
-    return {load.id: _move(connection, load, removed[load.id]) for load in ordered}
+    return {load.id: _move(connection, load, removed[load.id], rejects) for load in ordered}
 
 
 def lock_and_verify(connection: Connection[Any], load: Load, parts: int) -> None:
@@ -75,8 +105,6 @@ def lock_and_verify(connection: Connection[Any], load: Load, parts: int) -> None
             f"Of {parts} partitions for {plain(load.target.name)} only {there} are in the database, "
             "which must have crashed meanwhile: run the load again with --resume."
         )
-    if load.mode != "append" or load.quarantine:  # then it is joined with other tables
-        connection.execute(SQL("ANALYZE {}").format(staging_table(load.id)))
 
 
 def _remove(connection: Connection[Any], load: Load) -> int:
@@ -102,9 +130,9 @@ def compares(load: Load) -> bool:
     return own == {column.name for column in load.columns}
 
 
-def _move(connection: Connection[Any], load: Load, removed: int) -> Moved:
+def _move(connection: Connection[Any], load: Load, removed: int, rejects: bool) -> Moved:
     table = load.target.relation
-    if load.quarantine:
+    if load.quarantine and rejects:
         _reject_clashes(connection, load)
     if table is None:
         _create(connection, load)
@@ -112,7 +140,7 @@ def _move(connection: Connection[Any], load: Load, removed: int) -> Moved:
     statement = SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
         _name(connection, load), names, names, staging_table(load.id)
     )
-    if table is not None and (load.mode == "upsert" or (load.mode == "replace" and compares(load))):
+    if table is not None and _updates(load):
         statement += _on_conflict(load, table)
     loaded = _write(connection, statement)
     if table is None and load.key:

@@ -37,7 +37,7 @@ from orchestrator.spark.formats.blocks import (
     read_again,
 )
 from orchestrator.spark.formats.csv_rows import CsvReader
-from orchestrator.spark.loading.encode import Lines, encode
+from orchestrator.spark.loading.encode import Lines, encode, numbered
 
 CORRUPT = "idivm_corrupt"
 """The column that has why a row could not be taken apart; NULL for others."""
@@ -182,14 +182,58 @@ class _Writer:
         """Writes the rows of files, which are told by their places among the ranges' bytes."""
         self.reader = reader
         # PostgreSQL takes lines of CSV apart faster than anyone.
-        if isinstance(reader, CsvReader) and not reader.spans_lines and not self.task.quarantine:
-            self.raw = True
-            self.statement += SQL(" (FORMAT csv, DELIMITER {}, QUOTE {}, NULL {})").format(
-                *(Literal(one.decode()) for one in (reader.separator, reader.quote, reader.null))
-            )
-            self._copy_all(self._lines(reader, ranges))
-        else:
+        if not isinstance(reader, CsvReader) or reader.spans_lines:
             self._write(self._taken_apart(reader, ranges))
+        elif not self.task.quarantine:
+            self.raw = True
+            self.statement += self._csv(reader)
+            self._copy_all(self._lines(reader, ranges))
+        elif not reader.takes_numbers:
+            self._write(self._taken_apart(reader, ranges))
+        else:
+            self._copy_lines(reader, ranges)
+
+    def _csv(self, reader: CsvReader) -> Composed:
+        numbers = SQL(", FORCE_NOT_NULL ({}, {})").format(Identifier(PART), Identifier(POSITION))
+        return SQL(" (FORMAT csv, DELIMITER {}, QUOTE {}, NULL {}{})").format(
+            *(Literal(one.decode()) for one in (reader.separator, reader.quote, reader.null)),
+            numbers if self.task.quarantine else SQL(""),
+        )
+
+    def _copy_lines(self, reader: CsvReader, ranges: Iterable[Range]) -> None:
+        """Copy lines as they are, and take only those blocks apart of which PostgreSQL refuses a line."""
+        statement = self.statement + self._csv(reader)
+        before = 0
+        for one in ranges:
+            for block in blocks(one):
+                start = before + block.start - one.start
+                sound = self._copied(statement, reader, block, start)
+                if sound is not None:
+                    for batch, positions in self._rows(reader, block, start):
+                        encoded = self._encoded(batch, (self.part, positions))
+                        self._copy_sound(encoded, positions, sound)
+            before += one.end - one.start
+
+    def _copied(
+        self, statement: Composed, reader: CsvReader, block: Block, start: int
+    ) -> int | None:
+        """Copy the lines of a block; return how many are before the first bad line if there is one."""
+        lines = reader.lines(block)
+        if isinstance(lines, Torn):
+            return 0
+        data, number = lines
+        if number:
+            positions = start + reader.line_starts(block)
+            try:
+                with (
+                    self.connection.transaction(),
+                    self.connection.cursor().copy(statement) as copy,
+                ):
+                    self._send(copy, numbered(data, self.part, positions, reader.separator))
+            except (DataError, IntegrityError) as error:
+                return (_line(error, self.task.load) or 1) - 1
+            self.read += number
+        return None
 
     def _write(self, batches: Iterable[tuple[Any, Any]]) -> None:
         if not self.task.quarantine:
@@ -215,23 +259,24 @@ class _Writer:
             yield data
 
     def _taken_apart(self, reader: Reader, ranges: Iterable[Range]) -> Iterator[tuple[Any, Any]]:
-        before = sound = 0
+        before = 0
         for one in ranges:
             for block in in_rows(blocks(one), reader):
-                rows = reader.take_apart(block)
-                offset = before + block.start - one.start
-                for torn in rows.torn:
-                    row = Rejected(offset + torn.at, None, torn.reason, torn.content)
-                    stops = torn.ends or not self.task.quarantine
-                    self._leave_out(self._at(row, block, torn.at) if stops else row, torn.ends)
-                self.read += len(rows.starts) + len(rows.torn)
                 if not self.task.quarantine:
-                    self.sent.append((sound, replace(block, data=b""), len(block.data)))
-                    sound += len(rows.starts)
-                if len(rows.starts):
-                    batch = pa.RecordBatch.from_arrays(list(rows.columns), self.task.columns)
-                    yield batch, offset + np.asarray(rows.starts)
+                    self.sent.append((self.read, replace(block, data=b""), len(block.data)))
+                yield from self._rows(reader, block, before + block.start - one.start)
             before += one.end - one.start
+
+    def _rows(self, reader: Reader, block: Block, start: int) -> Iterator[tuple[Any, Any]]:
+        rows = reader.take_apart(block)
+        for torn in rows.torn:
+            row = Rejected(start + torn.at, None, torn.reason, torn.content)
+            stops = torn.ends or not self.task.quarantine
+            self._leave_out(self._at(row, block, torn.at) if stops else row, torn.ends)
+        self.read += len(rows.starts) + len(rows.torn)
+        if len(rows.starts):
+            batch = pa.RecordBatch.from_arrays(list(rows.columns), self.task.columns)
+            yield batch, start + np.asarray(rows.starts)
 
     def _at(self, row: Rejected, block: Block, start: int) -> Rejected:
         """Adds the place of a row that begins at a byte of a block."""
@@ -286,9 +331,12 @@ class _Writer:
         reason = torn.get(start, rejected.reason)
         return self._at(replace(rejected, reason=reason), block, start)
 
-    def _copy_sound(self, lines: Lines, positions: Any) -> None:
-        """The rows of a batch that PostgreSQL takes; those before the one it names are among them."""
-        start, step = 0, len(lines)
+    def _copy_sound(self, lines: Lines, positions: Any, sound: int | None = None) -> None:
+        """Copy the rows of a batch that PostgreSQL takes, and leave out the others.
+
+        `sound` is how many rows at the beginning are known to be sound.
+        """
+        start, step = 0, len(lines) if sound is None else sound or _FEW
         while start < len(lines):
             end = min(len(lines), start + step)
             try:
