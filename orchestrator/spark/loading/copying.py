@@ -337,6 +337,7 @@ class _Writer:
         `sound` is how many rows at the beginning are known to be sound.
         """
         start, step = 0, len(lines) if sound is None else sound or _FEW
+        after = 0
         while start < len(lines):
             end = min(len(lines), start + step)
             try:
@@ -351,7 +352,7 @@ class _Writer:
                     self._copy_range(lines, start, bad)
                 content = lines.text(bad).split("\t", 2)[2]
                 self._leave_out(_rejected(error, int(positions[bad]), content, self.task))
-                start, step = bad + 1, _FEW
+                start, step, after = bad + 1, max(_FEW, bad - after), bad + 1
 
     def _copy_range(self, lines: Lines, start: int, end: int) -> None:
         with self.connection.transaction(), self.connection.cursor().copy(self.statement) as copy:
