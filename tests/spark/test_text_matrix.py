@@ -213,6 +213,7 @@ def test_csv_is_what_copy_reads_on_every_path(
     several = {"on_bad_row": "quarantine", "options": {"multiLine": "true"}}
     paths: list[tuple[str, dict[int, bytes], dict[str, Any]]] = [
         ("plain.csv", sound(single), {"spark": spark}),
+        ("here.csv", single, {"partitions": 3, **each}),
         ("ranges.csv", single, {"spark": spark, "partitions": 5, **each}),
         ("packed.csv.gz", single, {"spark": spark, **each}),
         ("where.csv", single, {"spark": own, "partitions": 3, **shaped, **each}),

@@ -7,7 +7,6 @@ readers, which tasks call on every path, so that a file has the same content on 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from orchestrator.errors import UsageError
 from orchestrator.frontend.facts import Relation
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.formats.arrow import pa, pc
@@ -31,6 +29,7 @@ from orchestrator.spark.formats.json_rows import (
     seen_kinds,
 )
 from orchestrator.spark.formats.options import FILES
+from orchestrator.spark.formats.text_options import csv_reader, encoding, truth
 from orchestrator.spark.loading.copying import CORRUPT, corrupt
 from orchestrator.spark.session import set_for_a_block
 from orchestrator.spark.types import is_json_type, named
@@ -54,8 +53,9 @@ class Text:
     reader: Reader
     names: tuple[str, ...]
     """The columns of the files."""
-    lines: DataFrame
-    """The lines of all files; the columns that folders stand for are beside them."""
+    lines: Any
+    """The lines of all files as a DataFrame, with the columns that folders stand for; None if this process
+    copies the files."""
     made: Mapping[str, str]
     """PostgreSQL's types for a table to be made."""
     positional: bool = False
@@ -86,7 +86,7 @@ class Text:
     @property
     def folders(self) -> tuple[str, ...]:
         """The columns that folders named column=value stand for."""
-        return tuple(self.lines.columns[3:])
+        return () if self.lines is None else tuple(self.lines.columns[3:])
 
 
 def open_csv(
@@ -97,33 +97,26 @@ def open_csv(
     plain: bool,
 ) -> Text:
     """Open files of CSV; `plain` says that nothing is done with their rows on the way."""
-    tabs = all(re.search(r"\.tsv(\.\w+)?$", path) for path in paths)
-    multiline = options.get("multiline")
-    quote = _byte("quote", options.get("quote", '"'))
-    escape = _byte("escape", options["escape"]) if "escape" in options else quote
-    reader = CsvReader(
-        width=0,
-        separator=_byte("sep", options.get("sep", options.get("delimiter", "\t" if tabs else ","))),
-        quote=quote,
-        null=options.get("nullvalue", "").encode(),
-        multiline=None if multiline is None else _truth("multiLine", multiline),
-        escape=None if escape == quote else escape,
-        encoding=_encoding(options),
-    )
-    if len({reader.separator, reader.quote, b"\n", b"\r"}) < 4 or set(reader.null) & set(
-        reader.separator + reader.quote + b"\r\n"
-    ):
-        raise UsageError("The options sep, quote and nullValue of CSV have to differ.")
-    header = _truth("header", options.get("header", "true"))
+    reader, header = csv_reader(paths, options)
     lines = _lines(spark, paths, options)
     direct = _is_local(lines) and reader.escape is None and reader.encoding is None
-    record, fields = _first_record(lines, reader, direct)
-    reader = replace(reader, width=len(fields), header=record if header else None)
-    names = _names(fields) if header else [f"_c{place}" for place, _ in enumerate(fields)]
-    opened = Text(reader, tuple(names), lines, {}, not header, direct and plain)
+    files = sorted(lines.inputFiles())
+    openings = openings_of(files) if direct else _openings(lines, files)
+    opened = replace(with_columns(reader, header, files, openings), lines=lines)
+    opened = replace(opened, direct=direct and plain)
     if table is not None:
         return opened
     return replace(opened, made=_inferred(opened.scan(), opened))
+
+
+def with_columns(
+    reader: CsvReader, header: bool, files: Sequence[str], openings: Iterable[tuple[str, bytes]]
+) -> Text:
+    """Return files of CSV with the columns that the first row of the first file has."""
+    record, fields = _first_record(reader, files, openings)
+    reader = replace(reader, width=len(fields), header=record if header else None)
+    names = _names(fields) if header else [f"_c{place}" for place, _ in enumerate(fields)]
+    return Text(reader, tuple(names), None, {}, not header, direct=True)
 
 
 def open_json(
@@ -134,8 +127,8 @@ def open_json(
     plain: bool,
 ) -> Text:
     """Open files of JSON; `plain` says that nothing is done with their rows on the way."""
-    multiline = _truth("multiLine", options.get("multiline", "false"))
-    reader = JsonReader((), multiline, _encoding(options))
+    multiline = truth("multiLine", options.get("multiline", "false"))
+    reader = JsonReader((), multiline, encoding(options))
     lines = _lines(spark, paths, options)
     direct = _is_local(lines) and reader.encoding is None and plain
     seen = _seen(lines, reader, deeply=table is None or not direct)
@@ -158,35 +151,6 @@ def open_json(
         )
     names = tuple(column.name for column in columns)
     return Text(replace(reader, columns=tuple(columns)), names, lines, made, direct=direct)
-
-
-def _byte(name: str, value: str) -> bytes:
-    value = {"\\t": "\t"}.get(value, value)
-    if len(value) != 1 or not value.isascii():
-        raise UsageError(f"The option {name} is {value!r}, and has to be one ASCII character.")
-    return value.encode()
-
-
-def _truth(name: str, value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise UsageError(f"The option {name} is {value!r}: take true or false.")
-    return value.lower() == "true"
-
-
-def _encoding(options: Mapping[str, str]) -> str | None:
-    """Return an encoding other than UTF-8, in which ASCII characters are single bytes."""
-    name = options.get("encoding", options.get("charset", "UTF-8"))
-    try:
-        plain = '",\n\\'.encode(name) == b'",\n\\'
-        if "\u00e4\n".encode(name, "replace") == "\u00e4\n".encode():
-            return None
-    except LookupError:
-        raise UsageError(f"There is no encoding {name}.") from None
-    if not plain:
-        raise UsageError(
-            f"Files in {name} cannot be read: convert them to UTF-8 (iconv -f {name} -t UTF-8)."
-        )
-    return name
 
 
 def _lines(spark: SparkSession, paths: list[str], options: Mapping[str, str]) -> DataFrame:
@@ -214,11 +178,10 @@ def _is_local(lines: DataFrame) -> bool:
 
 
 def _first_record(
-    lines: DataFrame, reader: CsvReader, direct: bool
+    reader: CsvReader, files: Sequence[str], openings: Iterable[tuple[str, bytes]]
 ) -> tuple[bytes, list[str | None]]:
     """Return the first row of the files that is not blank, as it is written and its fields."""
-    files = sorted(lines.inputFiles())
-    for path, data in _openings(lines, files, direct):
+    for path, data in openings:
         record = reader.first_record(data.removeprefix(BOM))
         if record is not None:
             try:
@@ -229,17 +192,19 @@ def _first_record(
     raise LoadError(f"{', '.join(files)} holds no line to learn the columns from.")
 
 
-def _openings(lines: DataFrame, files: list[str], direct: bool) -> Iterator[tuple[str, bytes]]:
-    """Yield files with their first lines."""
+def openings_of(files: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield files of this machine with their first lines."""
+    for file in files:
+        path = local_path(file) or file
+        size = Path(path).stat().st_size
+        block = next(blocks(Range(path, 0, size)), None)
+        yield path, block.data if block else b""
+
+
+def _openings(lines: DataFrame, files: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield the first file that has lines with its first lines."""
     from pyspark.sql import functions as f
 
-    if direct:
-        for file in files:
-            path = local_path(file) or file
-            size = Path(path).stat().st_size
-            block = next(blocks(Range(path, 0, size)), None)
-            yield path, block.data if block else b""
-        return
     first = lines.where((f.col(SPLIT) == 0) & (f.trim(f.col(_LINE).cast("string")) != ""))
     found = first.limit(_OPENING_LINES).collect()
     yield (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -22,6 +22,7 @@ from orchestrator.runtime.search_path import leave_path_to_triggers
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.failures import failed
 from orchestrator.spark.formats.jdbc import with_driver
+from orchestrator.spark.formats.options import checked
 from orchestrator.spark.initial.states import States, dsn_of
 from orchestrator.spark.loading import ledger
 from orchestrator.spark.loading.commit_load import Moved, compares, finish
@@ -35,11 +36,12 @@ from orchestrator.spark.loading.effects import (
     uncaptured,
     with_those_above,
 )
+from orchestrator.spark.loading.here import copy_here, threads_of
 from orchestrator.spark.loading.opening import Opened, layout_of, open_table, prepared
 from orchestrator.spark.loading.progress import Say, silent, watch_copying, watch_time_dependent
 from orchestrator.spark.loading.rejects import locate
 from orchestrator.spark.loading.report import LoadedTable, LoadReport, RejectedRow, TableLoad
-from orchestrator.spark.loading.sources import cut, layout
+from orchestrator.spark.loading.sources import cut, format_of, layout
 from orchestrator.spark.session import default_master, derived, spark_session
 from orchestrator.spark.types import handling
 
@@ -110,17 +112,20 @@ def run(
             if frame is not None:
                 spark = frame.sparkSession
         lent = spark is not None
-        if spark is not None:
-            spark = stack.enter_context(derived(spark, SETTINGS))
-        else:
+        where = master or default_master()
+
+        @cache
+        def session() -> SparkSession:
+            if spark is not None:
+                return _active(stack.enter_context(derived(spark, SETTINGS)))
             with clock.stage("start of Spark"):
                 say("starting Spark")
                 urls = [path for table in tables for path in table.source.paths]
                 settings = with_driver({**SETTINGS, **_JAVA, **(config or {})}, urls)
-                spark = stack.enter_context(
-                    spark_session(master or default_master(), "idivm load", **settings)
-                )
-        job = _Job(connection, spark, say, clock)
+                return _active(stack.enter_context(spark_session(where, "idivm load", **settings)))
+
+        threads = None if lent or config else threads_of(where)
+        job = _Job(connection, session, say, clock, threads)
         try:
             report, decision = job.run(tables, views, resume, again)
         except Exception as error:
@@ -134,6 +139,13 @@ def run(
         return report, decision
 
 
+def _active(spark: SparkSession) -> SparkSession:
+    """Return a session as the active one: Spark looks data sources up in that."""
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+    return spark
+
+
 def _check(tables: Sequence[TableLoad], views: str) -> None:
     if views not in CHOICES:
         raise UsageError(f"There is no --views {views}; take {', '.join(CHOICES)}.")
@@ -144,22 +156,28 @@ def _check(tables: Sequence[TableLoad], views: str) -> None:
             raise UsageError(
                 f"There is no --on-bad-row {table.on_bad_row}; take stop or quarantine."
             )
+        if table.frame is None:
+            checked(format_of(table.source), table.source.options)
     names = [str(parse_name(table.into)) for table in tables]
     if len(set(names)) < len(names):
         raise UsageError("A table is there twice: name all sources of a table in one place.")
 
 
 class _Job:
-    """One run over all tables, on one connection and one Spark session."""
+    """One run over all tables, on one connection and one Spark session, which starts when it is needed."""
 
     def __init__(
-        self, connection: Connection[Any], spark: SparkSession, say: Say, clock: _Clock
+        self,
+        connection: Connection[Any],
+        spark: Callable[[], SparkSession],
+        say: Say,
+        clock: _Clock,
+        threads: int | None,
     ) -> None:
         self.connection, self.spark, self.say, self.clock = connection, spark, say, clock
+        self.threads = threads
+        """How many tasks run at once in this process; None if only Spark may run tasks."""
         self.dsn = dsn_of(connection)
-        # Spark looks data sources up in the session that is active, which another one may be.
-        jvm: Any = spark._jvm
-        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
 
     def run(
         self, tables: Sequence[TableLoad], views: str, resume: bool, again: bool
@@ -202,7 +220,7 @@ class _Job:
             if view.id not in await_it or not asked:
                 continue
             self.say(f"{view.name}: computing its states")
-            done = States(self.spark, self.dsn, self.say).rebuild(self.connection, view)
+            done = States(self.spark(), self.dsn, self.say).rebuild(self.connection, view)
             told.append((view.name, ", ".join(map(str, done))))
             self.say(f"{view.name}: {told[-1][1]}", True)
         return tuple(told)
@@ -212,7 +230,7 @@ class _Job:
         for table in tables:
             self.say(f"{table.into}: looking at the source")
             try:
-                one = open_table(self.connection, self.spark, table)
+                one = open_table(self.connection, self.spark, table, self.threads is not None)
             except Exception as error:
                 # Tasks that look at the files tell why as well.
                 reasons = [str(error)] if isinstance(error, LoadError) else _told(error)
@@ -280,12 +298,14 @@ class _Job:
         if not ranges:
             rows = prepared(one)
             register(rows.sparkSession)  # it may be a caller's
-            cut(self.spark, one.frame)
+            cut(self.spark(), one.frame)
             parts = layout(rows)[1] if one.frame.format != "frame" else None
         try:
             with watch_copying(self.dsn, load.id, str(one.wanted.into), parts, self.say):
+                if ranges and text is not None and text.lines is None:
+                    return copy_here(task, text.reader, ranges, self.threads or 1)
                 if ranges and text is not None:
-                    slices = self.spark.sparkContext.parallelize(ranges, len(ranges))
+                    slices = self.spark().sparkContext.parallelize(ranges, len(ranges))
                     return slices.mapPartitionsWithIndex(
                         partial(copy_slice, task, text.reader)
                     ).count()
@@ -301,6 +321,7 @@ class _Job:
         told = _told(error)
         if not told:
             last = re.findall(r"^\s*(?:psycopg\.[\w.]+): (.+)", str(error), re.MULTILINE)
+            last = [str(error)] if isinstance(error, psycopg.Error) else last
             if last:
                 raise LoadError(
                     f"The load into {one.wanted.into} broke off: {last[-1].strip()}. What is there "
@@ -426,6 +447,8 @@ def rejected_rows(connection: Connection[Any], load: int) -> tuple[RejectedRow, 
 
 def _told(error: Exception) -> list[str]:
     """What tasks have said of the rows or files that they had to refuse."""
+    if isinstance(error, LoadError):
+        return [str(error)]
     return re.findall(r"\w+\.(?:LoadError|BadRowError): (.+)", str(error)) or re.findall(
         r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", str(error), re.MULTILINE
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from orchestrator.spark.formats.blocks import digest
 from orchestrator.spark.formats.exact import quoted, text_name
 from orchestrator.spark.loading import ledger
 from orchestrator.spark.loading.copying import CORRUPT
+from orchestrator.spark.loading.here import open_here
 from orchestrator.spark.loading.report import TableLoad
 from orchestrator.spark.loading.sources import Frame, cut, layout, open_frame, open_source
 from orchestrator.spark.types import Column, made_columns, pair
@@ -36,15 +38,20 @@ class Opened:
     command: str
 
 
-def open_table(connection: Connection[Any], spark: SparkSession, table: TableLoad) -> Opened:
-    """Compares a source with its table; refuses what does not fit."""
+def open_table(
+    connection: Connection[Any], spark: Callable[[], SparkSession], table: TableLoad, here: bool
+) -> Opened:
+    """Compares a source with its table; refuses what does not fit.
+
+    `here` says whether this process may copy files, without Spark.
+    """
     target = ledger.target_named(connection, parse_name(table.into))
     ledger.require(target, table.create)
-    frame = (
-        open_frame(table.frame, table.source)
-        if table.frame is not None
-        else open_source(spark, table.source, target.relation)
-    )
+    if table.frame is not None:
+        frame = open_frame(table.frame, table.source)
+    else:
+        plain = open_here(table.source, target.relation) if here else None
+        frame = plain or open_source(spark(), table.source, target.relation)
     key = ledger.key_columns(target, table.key)
     if target.relation is not None:
         columns = pair(
@@ -68,11 +75,11 @@ def open_table(connection: Connection[Any], spark: SparkSession, table: TableLoa
     return Opened(table, frame, target, columns, key, _command(table, target, frame))
 
 
-def layout_of(spark: SparkSession, one: Opened) -> str | None:
+def layout_of(spark: Callable[[], SparkSession], one: Opened) -> str | None:
     """What tells whether the sources are cut as they were before."""
     if ranges := one.frame.ranges:
         return digest(ranges)
-    cut(spark, one.frame)
+    cut(spark(), one.frame)
     return layout(prepared(one))[0] if one.frame.format != "frame" else None
 
 
@@ -91,7 +98,8 @@ def prepared(one: Opened) -> DataFrame:
         chosen.append(value.alias(column.source))
     if one.frame.corrupt:
         chosen.append(f.col(CORRUPT))
-    return one.frame.rows.select(*chosen)
+    rows: DataFrame = one.frame.rows
+    return rows.select(*chosen)
 
 
 def _command(table: TableLoad, target: ledger.Target, frame: Frame) -> str:

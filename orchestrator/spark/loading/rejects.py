@@ -7,7 +7,7 @@ in the partition. For the latter the same scan once more, with the place of each
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection
@@ -31,7 +31,9 @@ Blocks = Mapping[tuple[str, int], tuple[int, int]]
 """For each block of each file, what its rows are numbered from, and how many there are."""
 
 
-def locate(spark: SparkSession, connection: Connection[Any], load: int, frame: Frame) -> None:
+def locate(
+    spark: Callable[[], SparkSession], connection: Connection[Any], load: int, frame: Frame
+) -> None:
     """Notes file, row number and line of the rejected rows of a load from files."""
     wanted = catalog_loads.not_located(connection, load, _MOST_LOCATED)
     if not wanted or not frame.files:
@@ -39,9 +41,9 @@ def locate(spark: SparkSession, connection: Connection[Any], load: int, frame: F
     if frame.ranges:
         found = _in_ranges(frame, wanted)
     elif frame.text is not None:
-        found = _in_lines(spark, frame, wanted)
+        found = _in_lines(spark(), frame, wanted)
     else:
-        found = _in_rows(spark, frame, wanted)
+        found = _in_rows(spark(), frame, wanted)
     for (part, position), (file, row, line) in found.items():
         catalog_loads.note_place(
             *(connection, load, part, position),

@@ -61,9 +61,9 @@ class Source:
 class Frame:
     """An opened source."""
 
-    rows: DataFrame
-    """What is loaded."""
-    scan: DataFrame
+    rows: Any
+    """What is loaded, as a DataFrame; None if this process copies the files."""
+    scan: Any
     """What is read, before `where` and `select`."""
     source: Source
     format: str
@@ -79,7 +79,7 @@ class Frame:
     @property
     def corrupt(self) -> bool:
         """Whether a column tells of lines that could not be taken apart."""
-        return CORRUPT in self.rows.columns
+        return self.rows is not None and CORRUPT in self.rows.columns
 
     @property
     def ranges(self) -> tuple[tuple[Range, ...], ...]:
@@ -92,8 +92,10 @@ class Frame:
     @property
     def schema(self) -> StructType:
         """The columns that are loaded."""
-        from pyspark.sql.types import StructType
+        from pyspark.sql.types import StringType, StructField, StructType
 
+        if self.rows is None and self.text is not None:
+            return StructType([StructField(name, StringType()) for name in self.text.names])
         fields = self.rows.schema.fields
         return StructType(
             [one for one in fields if one.name != CORRUPT and not is_text_name(one.name)]
@@ -102,11 +104,11 @@ class Frame:
 
 def open_source(spark: SparkSession, source: Source, table: Relation | None) -> Frame:
     """Opens a source for a table, or for one to be made after it."""
-    kind = _format(source)
+    kind = format_of(source)
     options = checked(kind, source.options)
     if kind == "jdbc":
         return _shaped(_typed(open_database(spark, source.paths, options), source, kind))
-    paths = [_located(path) for path in source.paths]
+    paths = [located(path) for path in source.paths]
     if kind in ("csv", "json"):
         opener = open_csv if kind == "csv" else open_json
         plain = not source.where and not source.select
@@ -160,7 +162,8 @@ def layout(rows: DataFrame) -> tuple[str | None, int]:
     return hashlib.sha256(repr(told).encode()).hexdigest() if sure else None, len(told)
 
 
-def _format(source: Source) -> str:
+def format_of(source: Source) -> str:
+    """Return the format of a source, which is given or follows from its names."""
     if source.format != "auto":
         if source.format not in FORMATS:
             raise UsageError(f"There is no format {source.format}; take {', '.join(FORMATS)}.")
@@ -196,7 +199,8 @@ def _guessed(path: str) -> str | None:
     return None
 
 
-def _located(path: str) -> str:
+def located(path: str) -> str:
+    """Return a path in full, or the URI that it is; refuses a path to nothing."""
     if re.match(r"[a-z][a-z0-9+.-]+:", path):
         return path
     if not re.search(r"[*?\[{]", path) and not Path(path).exists():
@@ -226,14 +230,18 @@ def _listed(spark: SparkSession, frame: Frame) -> Frame:
         path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(name))
         status = path.getFileSystem(conf).getFileStatus(path)
         files.append({"file": name, "bytes": status.getLen(), "time": status.getModificationTime()})
-    total = sum(file["bytes"] for file in files)
-    if wanted := frame.source.partitions:
-        split = max(1, -(-total // wanted))
-    else:
-        split = min(max(total // _SPLITS, _LEAST_SPLIT), _MOST_SPLIT)
+    split = split_of(frame.source, files)
     if frame.text and frame.text.reader.spans_lines:
         split = max([split, *(file["bytes"] for file in files)])
     return replace(frame, files=tuple(files), split=split)
+
+
+def split_of(source: Source, files: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many bytes of a file a partition gets at most."""
+    total = sum(file["bytes"] for file in files)
+    if wanted := source.partitions:
+        return int(max(1, -(-total // wanted)))
+    return int(min(max(total // _SPLITS, _LEAST_SPLIT), _MOST_SPLIT))
 
 
 def _shaped(frame: Frame) -> Frame:

@@ -1,0 +1,70 @@
+"""Plain CSV on this machine: loads that start no Java."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+from orchestrator.api import Orchestrator
+from orchestrator.errors import NotFoundError, UsageError
+from orchestrator.spark.errors import LoadError
+from orchestrator.spark.loading import load as loading
+
+
+class StartedError(Exception):
+    """Spark would have been started."""
+
+
+@pytest.fixture
+def files(orc: Orchestrator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    def started(*_: Any, **__: Any) -> Any:
+        raise StartedError
+
+    monkeypatch.setattr(loading, "spark_session", started)
+    orc.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
+    for number in range(3):
+        (tmp_path / f"{number}.csv").write_text(f'a,b\n{number},x\n\n{number + 10},""\n')
+    return tmp_path
+
+
+def content(orc: Orchestrator) -> list[tuple[Any, ...]]:
+    return orc.connection.execute("SELECT a, b FROM t ORDER BY a").fetchall()
+
+
+def test_plain_files_are_loaded_without_spark(orc: Orchestrator, files: Path) -> None:
+    both = [(number, text) for text in ("x", "") for number in range(3)]
+    wanted = [(number + 10 * (text == ""), text) for number, text in both]
+    for source in (files, files / "*.csv", [files / f"{number}.csv" for number in range(3)]):
+        orc.execute("TRUNCATE t")
+        report = orc.load(source, "t", again=True, partitions=2)
+        assert (report.tables[0].loaded, content(orc)) == (6, wanted)
+    assert orc.load(files, "t").tables[0].again
+    (files / "bad.csv").write_text("a,b\n20,x\n1,again\n21x,bad\n")
+    with pytest.raises(LoadError, match=r"bad.csv, line 4, column a: .*21x"):
+        orc.load(files / "bad.csv", "t")
+    (table,) = orc.load(files / "bad.csv", "t", on_bad_row="quarantine").tables
+    assert [(row.line, row.column) for row in table.rejected_rows] == [(3, "a"), (4, "a")]
+    assert content(orc) == [*wanted, (20, "x")]
+
+
+def test_what_else_there_is_takes_spark(orc: Orchestrator, files: Path) -> None:
+    for said in (
+        *({"where": "a > 0"}, {"config": {"spark.ui.port": 1}}, {"master": "spark://host:7077"}),
+        *({"options": {name: value}} for name, value in (("multiLine", "true"), ("escape", "!"))),
+    ):
+        with pytest.raises(StartedError):
+            orc.load(files, "t", **said)
+    with pytest.raises(StartedError):
+        orc.load(files, "made", create=True)
+    (files / "year=1").mkdir()
+    with pytest.raises(StartedError):
+        orc.load(files, "t")
+    with pytest.raises(UsageError, match="no option comment"):
+        orc.load(files, "t", options={"comment": "#"}, where="a > 0")
+    with pytest.raises(NotFoundError, match="no file or folder"):
+        orc.load(files / "missing.csv", "t")
