@@ -511,12 +511,26 @@ class Orchestrator:
             findings = doctor.examine(self.connection, contents)
         return [*findings, Finding("java", *describe())]
 
+    @contextmanager
+    def snapshot(self) -> Iterator[str]:
+        """Keep a snapshot of the database for a block, and return its name.
+
+        Reads of `spark.read.format("idivm")` with the option `snapshot` then show this moment.
+        """
+        from orchestrator.spark.initial.states import dsn_of, export_snapshot
+
+        with open_session(dsn_of(self.connection)) as keeper:
+            pin(keeper)
+            keeper.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield export_snapshot(keeper)[1]
+
     def load(
         self,
         source: str | Path | Sequence[str | Path] | DataFrame,
         into: str | None = None,
         *,
         create: bool = False,
+        add_columns: bool = False,
         mode: str | None = None,
         key: Sequence[str] = (),
         format: str | None = None,  # noqa: A002 - as Spark calls it
@@ -545,6 +559,7 @@ class Orchestrator:
 
         said = {
             "create": create or None,
+            "add_columns": add_columns or None,
             "mode": mode,
             "key": list(key) or None,
             "format": format,

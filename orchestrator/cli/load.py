@@ -26,6 +26,9 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--create", action="store_true", help="create the table from the columns of the source"
     )
+    sub.add_argument(
+        "--add-columns", action="store_true", help="add the columns that only the source has"
+    )
     sub.add_argument("--mode", choices=("append", "replace", "upsert"), help="default: append")
     sub.add_argument(
         "--key",
@@ -103,6 +106,8 @@ def load(options: argparse.Namespace) -> int:
     }
     if options.create:
         said["create"] = True
+    if options.add_columns:
+        said["add_columns"] = True
     if options.key:
         said["key"] = [name.strip() for name in options.key.split(",")]
     if options.options:

@@ -1,20 +1,18 @@
-"""The PySpark data source `postgres_copy`: reads and writes PostgreSQL by streaming COPY.
+"""The PySpark data source `idivm`: reads and writes PostgreSQL by streaming COPY.
 
-    from orchestrator.spark.postgres_copy import PostgresCopy
+    frame.write.format("idivm").option("dsn", dsn).mode("append").save("t")
+    spark.read.format("idivm").option("dsn", dsn).load("v")
 
-    spark.dataSource.register(PostgresCopy)
-    frame.write.format("postgres_copy").option("dsn", dsn).option("table", "t").mode("append").save()
-    spark.read.format("postgres_copy").option("dsn", dsn).option("table", "t").load()
-
-A write is a load of its own: tasks fill a staging table, and the commit of the job moves the rows
-in one transaction. `mode("overwrite")` replaces the rows; the option `key` makes it an upsert.
+Spark finds it by the module `pyspark_idivm`. A write is a load of its own: tasks fill a staging table, and
+the commit of the job moves the rows in one transaction. `mode("overwrite")` replaces the rows; the option
+`key` makes it an upsert.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +39,19 @@ if TYPE_CHECKING:
 
     from orchestrator.spark.loading import ledger
 
-NAME = "postgres_copy"
+NAME = "idivm"
+_READ = (
+    "table",
+    "query",
+    "partitions",
+    "snapshot",
+    "columns",
+    "astext",
+    "pages",
+    "whole",
+    "locktimeout",
+)
+_WRITE = ("table", "key", "task")
 
 
 @dataclass
@@ -75,21 +85,29 @@ class PostgresCopy(DataSource):
             lists = {name: tuple(values[name]) for name in ("columns", "as_json", "as_double")}
             task = CopyTask(**{**values, **lists})
             return _Writer(task, None)
-        return _writer(dict(self.options), schema, overwrite)
+        return _writer(_options(self.options, _WRITE), schema, overwrite)
 
     def _plan(self) -> ReadPlan:
-        return plan_read(
-            _option(dict(self.options), "dsn"),
-            table=self.options.get("table"),
-            query=self.options.get("query"),
-            partitions=int(self.options.get("partitions", "1")),
-            pages=int(self.options.get("pages", "0")),
-            snapshot=self.options.get("snapshot"),
-            columns=json.loads(self.options.get("columns", "null")),
-            as_text=json.loads(self.options.get("astext", "[]")),
-            whole=self.options.get("whole", "false") == "true",
-            lock_timeout=self.options.get("locktimeout", "0"),
+        options = _options(self.options, _READ)
+        plan = plan_read(
+            options["dsn"],
+            table=options.get("table"),
+            query=options.get("query"),
+            partitions=int(options.get("partitions", "1")),
+            pages=int(options.get("pages", "0")),
+            snapshot=options.get("snapshot"),
+            columns=json.loads(options.get("columns", "null")),
+            as_text=json.loads(options.get("astext", "[]")),
+            whole=options.get("whole", "false") == "true",
+            lock_timeout=options.get("locktimeout", "0"),
         )
+        if len(plan.parts) > 1 and plan.snapshot is None:
+            raise LoadError(
+                f"{options['table']} cannot be read in {len(plan.parts)} partitions without a snapshot, because "
+                "each partition would show another moment: read it in a block of `with orchestrator.snapshot() "
+                "as name` with the option snapshot = name, or omit partitions."
+            )
+        return plan
 
 
 def register(session: SparkSession) -> None:
@@ -159,10 +177,16 @@ def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Wr
     for field in schema.fields:
         if field.dataType.typeName() == "variant":
             raise LoadError(f"Column {field.name} is a variant: cast it by to_json.")
-    dsn = _option(options, "dsn")
+    dsn = options["dsn"]
+    if "table" not in options:
+        raise LoadError(f"The data source {NAME} needs the name of a table: save('orders').")
+    if overwrite and "key" in options:
+        raise LoadError(
+            "mode('overwrite') replaces all rows, and the option key updates rows: give one of them."
+        )
     with _connected(dsn) as connection:
         catalog_loads.drop_orphans(connection)
-        target = ledger.target_named(connection, parse_name(_option(options, "table")))
+        target = ledger.target_named(connection, parse_name(options["table"]))
         ledger.require(target, create=False)
         assert target.relation is not None
         wanted = [name.strip() for name in options.get("key", "").split(",") if name.strip()]
@@ -189,7 +213,21 @@ def _connected(dsn: str) -> Connection[Any]:
     return connection
 
 
-def _option(options: dict[str, str], name: str) -> str:
-    if not options.get(name):
-        raise LoadError(f"The data source {NAME} needs the option {name}.")
-    return options[name]
+def _options(given: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
+    """Return the options of a read or a write in lower case; refuses any that has no effect."""
+    options = {name.lower(): value for name, value in given.items()}
+    if path := options.pop("path", ""):
+        if "table" in options or "query" in options:
+            raise LoadError(
+                f"Name what to read or write once: {path}, or the option table or query."
+            )
+        options["table"] = path
+    for name in options:
+        if name not in known and name != "dsn":
+            listed = ", ".join(sorted({"dsn", *known} - {"task"}))
+            raise LoadError(
+                f"The data source {NAME} has no option {name}; the options are {listed}."
+            )
+    if not options.get("dsn"):
+        raise LoadError(f"The data source {NAME} needs the option dsn.")
+    return options

@@ -46,6 +46,8 @@ class ReadPlan:
     whole: bool = False
     """Whether a policy that would hide rows is an error."""
     lock_timeout: str = "0"
+    state: bool = False
+    """Whether `source` is the query of a maintained view over its state, and ends in a condition."""
 
     @property
     def schema(self) -> str:
@@ -90,14 +92,39 @@ def plan_read(
                 raise LoadError(f"There is no table or view {table} to read.")
             relation = catalog.relations(connection, [oid])[oid]
             source = Identifier(relation.schema, relation.name)
+            stored: tuple[str, int] | None = None
             if relation.relkind in ("r", "m") and not relation.children:
                 parts = _cut(catalog.pages(connection, oid), partitions, pages)
+            elif relation.maintained is not None and (partitions > 1 or pages):
+                stored = _state(connection, oid)
             text = source.as_string(connection)
+            if stored is not None:
+                text, state = stored
+                parts = _cut(catalog.pages(connection, state), partitions, pages)
         else:
             text = f"({query})"
-        kinds = dict(_described(connection, text)) | dict.fromkeys(as_text, "string")
+            stored = None
+        shown = text if stored is None else f"({text})"
+        kinds = dict(_described(connection, shown)) | dict.fromkeys(as_text, "string")
     read = tuple((name, kinds[name]) for name in (kinds if columns is None else columns))
-    return ReadPlan(dsn, text, read, parts, snapshot, whole, lock_timeout)
+    return ReadPlan(dsn, text, read, parts, snapshot, whole, lock_timeout, stored is not None)
+
+
+def _state(connection: Connection[Any], view: int) -> tuple[str, int] | None:
+    """The query of a maintained view over its state, whose pages divide the rows, and the state.
+
+    None if the view does more than read its state, or if only its owner may read that.
+    """
+    row = connection.execute(
+        "SELECT rtrim(pg_get_viewdef(v.relation), '; '), v.state::oid::bigint FROM idivm.views AS v"
+        " WHERE v.relation = %s::oid::regclass AND has_table_privilege(v.state, 'SELECT')",
+        [view],
+    ).fetchone()
+    if row is None or not re.search(
+        r"\sFROM \S+ s\s+WHERE \('[^']+'::\S*regclass IS NOT NULL\)$", row[0]
+    ):
+        return None
+    return row[0], row[1]
 
 
 def read_part(plan: ReadPlan, part: TablePart) -> Iterator[Any]:
@@ -171,20 +198,22 @@ def _statement(plan: ReadPlan, part: TablePart) -> Composed:
         else SQL("t.{}").format(Identifier(name))
         for name, kind in plan.columns
     )
+    # The caller's own query, a name that was quoted when the plan was made, or PostgreSQL's text of a view.
+    source = SQL(plan.source)
+    alias = Identifier("s" if plan.state else "t")
     condition: Composed = SQL("").format()
     if part.first is not None:
-        condition = SQL(" WHERE ctid OPERATOR(pg_catalog.>=) {}::pg_catalog.tid").format(
-            Literal(f"({part.first},0)")
+        condition = SQL(" {} {}.ctid OPERATOR(pg_catalog.>=) {}::pg_catalog.tid").format(
+            *(SQL("AND" if plan.state else "WHERE"), alias, Literal(f"({part.first},0)"))
         )
         if part.last is not None:
-            condition += SQL(" AND ctid OPERATOR(pg_catalog.<) {}::pg_catalog.tid").format(
-                Literal(f"({part.last},0)")
+            condition += SQL(" AND {}.ctid OPERATOR(pg_catalog.<) {}::pg_catalog.tid").format(
+                alias, Literal(f"({part.last},0)")
             )
-    # The caller's own query, or a name that was quoted when the plan was made.
-    source = SQL(plan.source)
-    return SQL("COPY (SELECT {} FROM {} AS t{}) TO STDOUT (FORMAT csv)").format(
-        listed, source, condition
-    )
+    form = "COPY (SELECT {} FROM ({}{}) AS t) TO STDOUT (FORMAT csv)"
+    if not plan.state:
+        form = "COPY (SELECT {} FROM {} AS t{}) TO STDOUT (FORMAT csv)"
+    return SQL(form).format(listed, source, condition)
 
 
 class _Stream(io.RawIOBase):

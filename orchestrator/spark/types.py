@@ -47,6 +47,8 @@ class Column:
     """Whether it holds JSON that is made of other values."""
     places: int | None = None
     """How many decimal places the seconds have, where the source may have more."""
+    added: bool = False
+    """Whether the load adds it to the table."""
 
 
 def made_type(kind: DataType, exact: bool = False) -> str:
@@ -133,6 +135,11 @@ def made_columns(
         for name in names
         for places in [_places(made[name], exact.get(name))]
     )
+
+
+def added_names(schema: StructType, table: Relation) -> list[str]:
+    """Return the columns of a source that a table does not have."""
+    return [one.name for one in schema.fields if named(one.name, table.columns) is None]
 
 
 def _places(wanted: str, exact: Exact | None) -> int | None:

@@ -270,10 +270,32 @@ def test_views_follow_a_load(orc: Orchestrator, spark: Any, tmp_path: Path, view
 
 
 @pytest.mark.slow
-def test_the_data_source_by_itself(orc: Orchestrator, dsn: str, spark: Any) -> None:
-    from orchestrator.spark.postgres_copy import PostgresCopy
+def test_columns_that_only_the_source_has_are_added(
+    orc: Orchestrator, spark: Any, tmp_path: Path
+) -> None:
+    orc.execute("CREATE TABLE t (a int PRIMARY KEY, b int)")
+    orc.execute("CREATE VIEW v AS SELECT b, count(*) AS n FROM t GROUP BY b")
+    (csv := tmp_path / "t.csv").write_text("a,b,when,C\n1,1,2024-01-01,007\n1,x,2024-01-02,\n")
+    (documents := tmp_path / "t.json").write_text('{"a": 2, "b": 1, "more": {"x": 1.0}}\n')
+    more = {"add_columns": True, "spark": spark}
+    with pytest.raises(LoadError, match=r"columns? C is not in the table"):
+        orc.load(csv, "t", spark=spark)
+    with pytest.raises(LoadError, match="line 3, column b"):
+        orc.load(csv, "t", **more)
+    assert rows(orc, "SELECT * FROM t") == []
+    assert orc.load(csv, "t", on_bad_row="quarantine", **more).tables[0].rejected == 1
+    orc.load(documents, "t", **more)
+    assert rows(orc, 'SELECT a, b, "when", "C", more::text FROM t ORDER BY a') == [
+        (1, 1, dt.date(2024, 1, 1), "007", None),
+        (2, 1, None, None, '{"x": 1.0}'),
+    ]
+    assert all(one.equal for one in orc.check())
+    assert rows(orc, "SELECT * FROM v") == [(1, 2)]
 
-    spark.dataSource.register(PostgresCopy)
+
+@pytest.mark.slow
+def test_the_data_source_by_itself(orc: Orchestrator, dsn: str, spark: Any) -> None:
+    # Spark finds it by the module pyspark_idivm.
     orc.execute("CREATE TABLE t (a int PRIMARY KEY, b text, c bytea, d numeric(8,2), e date)")
     frame = spark.range(1000).selectExpr(
         "cast(id AS int) a",
@@ -282,20 +304,34 @@ def test_the_data_source_by_itself(orc: Orchestrator, dsn: str, spark: Any) -> N
         "cast(id / 4 AS decimal(8,2)) d",
         "date_add(date'2000-01-01', cast(id AS int)) e",
     )
-    writer = frame.write.format("postgres_copy").option("dsn", dsn).option("table", "t")
-    writer.mode("append").save()
-    writer.mode("overwrite").save()
+    writer = frame.write.format("idivm").option("dsn", dsn)
+    writer.mode("append").save("t")
+    writer.mode("overwrite").save("t")
     assert rows(orc, "SELECT count(*), count(b), sum(d) FROM t") == [
         (1000, 666, Decimal("124875.00"))
     ]
 
     def read(**options: str) -> Any:
-        return spark.read.format("postgres_copy").options(dsn=dsn, **options).load()
+        return spark.read.format("idivm").options(dsn=dsn, **options).load()
 
-    back = read(table="t", partitions="3")
-    assert back.schema.simpleString() == "struct<a:int,b:string,c:binary,d:decimal(8,2),e:date>"
-    assert back.rdd.getNumPartitions() == 3
-    assert back.exceptAll(frame).count() == frame.exceptAll(back).count() == 0
+    orc.execute("CREATE VIEW v AS SELECT a, b, c, d, e FROM t WHERE a < 900")
+    with orc.snapshot() as snapshot:
+        orc.execute("DELETE FROM t WHERE a < 10; REFRESH MATERIALIZED VIEW v")
+        for name, whole in (("t", frame), ("v", frame.where("a < 900"))):
+            back = read(table=name, partitions="3", snapshot=snapshot)
+            assert back.schema.simpleString() == (
+                "struct<a:int,b:string,c:binary,d:decimal(8,2),e:date>"
+            )
+            assert back.rdd.getNumPartitions() == 3
+            assert back.exceptAll(whole).count() == whole.exceptAll(back).count() == 0
+    for options, message in (
+        ({"table": "v", "partitions": "3"}, "cannot be read in 3 partitions without a snapshot"),
+        ({"table": "v", "snapshots": "x"}, "no option snapshots; the options are"),
+    ):
+        with pytest.raises(Exception, match=message):
+            read(**options)
+    with pytest.raises(Exception, match="give one of them"):
+        writer.option("key", "a").mode("overwrite").save("t")
     assert read(query="SELECT 1 AS one WHERE false").collect() == []
 
 

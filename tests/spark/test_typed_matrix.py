@@ -27,7 +27,6 @@ from orchestrator.api import Orchestrator  # noqa: E402
 from orchestrator.spark.errors import LoadError  # noqa: E402
 from orchestrator.spark.formats.jdbc import driver_jar, with_driver  # noqa: E402
 from orchestrator.spark.loading.load import SETTINGS  # noqa: E402
-from orchestrator.spark.postgres_copy import PostgresCopy  # noqa: E402
 from orchestrator.spark.session import spark_session  # noqa: E402
 
 SMALL = {
@@ -51,7 +50,6 @@ HOSTILE = {
 def spark() -> Iterator[Any]:
     settings = with_driver({**SETTINGS, **SMALL}, ["jdbc:postgresql:"])
     with spark_session("local[2]", "tests", **settings) as session:
-        session.dataSource.register(PostgresCopy)
         yield session
 
 
@@ -365,7 +363,7 @@ def test_orc_of_spark_and_frames(orc: Orchestrator, spark: Any, tmp_path: Path) 
         created(orc, name, chosen)
     orc.load(frame, "plain")
     compare(orc, "plain", chosen)
-    writer = frame.write.format("postgres_copy")
+    writer = frame.write.format("idivm")
     writer.options(dsn=orc.connection.info.dsn, table="source").mode("append").save()
     same(orc, "source")
     listed = "id, d, at, n38_18, s, raw, f8"

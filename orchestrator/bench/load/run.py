@@ -14,7 +14,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,11 @@ from orchestrator.server import installations
 
 SCHEMA = "idivm_bench_load"
 TABLE = sql.Identifier(SCHEMA, "parts")
-OF_COPY_AT_LEAST = 0.4
+OF_COPY_AT_LEAST = 0.6
+QUARANTINE_AT_MOST = 1.3
+SMALL = 200_000
+"""Rows of a small load, and the seconds that it may take beyond \\copy."""
+WARM_AT_MOST, COLD_AT_MOST = 4.0, 8.0
 OF_JDBC_AT_LEAST = 2.0
 MEMORY_AT_MOST = 1.1
 """Flat: the driver may need a tenth more for ten times the rows."""
@@ -102,12 +107,12 @@ def _throughput(bench: _Bench, folder: Path) -> tuple[tuple[dict[str, Any], ...]
         frame = spark.read.option("header", "true").schema(_SCHEMA).csv(str(csv))
         frame.write.parquet(str(parquet))
 
-        def load(path: Path) -> Callable[[], float]:
+        def load(path: Path, **said: Any) -> Callable[[], float]:
             def once() -> float:
                 _truncate(bench.dsn)
-                bench.say(f"idivm load of {path.name}")
+                bench.say(f"idivm load of {path.name} {' '.join(map(str, said))}")
                 with connect(bench.dsn) as orchestrator:
-                    report = orchestrator.load(path, f"{SCHEMA}.parts", again=True, spark=spark)
+                    report = orchestrator.load(path, f"{SCHEMA}.parts", again=True, **said)
                 _verify(bench)
                 return report.seconds
 
@@ -130,9 +135,15 @@ def _throughput(bench: _Bench, folder: Path) -> tuple[tuple[dict[str, Any], ...]
             )
 
         beside_copy = alternate(load(csv), copy, bench.repeat)
-        from_parquet = alternate(load(parquet), copy, bench.repeat, warm_up=0)
+        by_spark = alternate(load(csv, spark=spark), copy, bench.repeat)
+        from_parquet = alternate(load(parquet, spark=spark), copy, bench.repeat, warm_up=0)
+        quarantine = alternate(
+            load(csv, on_bad_row="quarantine"), load(csv), bench.repeat, warm_up=0
+        )
         rows = [
             _row(bench, "idivm load, CSV", beside_copy.medians[0]),
+            _row(bench, "idivm load, CSV, by Spark's tasks", by_spark.medians[0]),
+            _row(bench, "idivm load, CSV, with a quarantine", quarantine.medians[0]),
             _row(bench, "idivm load, Parquet", from_parquet.medians[0]),
             _row(bench, "psql \\copy, CSV", beside_copy.medians[1]),
         ]
@@ -142,7 +153,14 @@ def _throughput(bench: _Bench, folder: Path) -> tuple[tuple[dict[str, Any], ...]
                 beside_copy.ratio,
                 ">=",
                 OF_COPY_AT_LEAST,
-            )
+            ),
+            Bar(
+                "seconds with a quarantine / without",
+                1 / quarantine.ratio,
+                "<=",
+                QUARANTINE_AT_MOST,
+            ),
+            *_small(replace(bench, rows=min(bench.rows, SMALL)), folder, spark),
         ]
         if bench.jdbc_jar:
             beside_jdbc = alternate(load(csv), jdbc, 1, warm_up=0)
@@ -164,6 +182,49 @@ def _throughput(bench: _Bench, folder: Path) -> tuple[tuple[dict[str, Any], ...]
             rows += states
             bars.append(equal)
     return tuple(rows), tuple(bars)
+
+
+def _small(bench: _Bench, folder: Path, spark: Any) -> Iterator[Bar]:
+    """Measure a small file: in a session that runs, and with a command of its own."""
+    path = folder / "small.csv"
+    write_parts(path, bench.rows)
+
+    def copy() -> float:
+        _truncate(bench.dsn)
+        return _timed(lambda: _psql_copy(bench.dsn, path))
+
+    def warm() -> float:
+        _truncate(bench.dsn)
+        bench.say(f"idivm load of {bench.rows:,} rows in a running session")
+        with connect(bench.dsn) as orchestrator:
+            load = partial(orchestrator.load, path, f"{SCHEMA}.parts", again=True, spark=spark)
+            seconds = _timed(load)
+        _verify(bench)
+        return seconds
+
+    def cold() -> float:
+        _truncate(bench.dsn)
+        bench.say(f"the command idivm load, {bench.rows:,} rows")
+        command = [sys.executable, "-m", "orchestrator.cli.main", "load", "--dsn", bench.dsn]
+        command += [str(path), "--into", f"{SCHEMA}.parts", "--again", "--master", bench.master]
+        seconds = _timed(lambda: _run(command))
+        _verify(bench)
+        return seconds
+
+    for name, side, limit in (
+        ("in a running session", warm, WARM_AT_MOST),
+        ("by a command of its own", cold, COLD_AT_MOST),
+    ):
+        pair = alternate(side, copy, bench.repeat)
+        more = pair.medians[0] - pair.medians[1]
+        yield Bar(f"{bench.rows:,} rows {name}, seconds beyond \\copy", more, "<=", limit)
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise ServerError(f"The load failed: {done.stderr.strip().splitlines()[-1]}.")
+    return done.stdout
 
 
 _SCHEMA = "pid int, price decimal(10,2), name string"
@@ -295,18 +356,16 @@ def _memory(bench: _Bench, folder: Path, rows: int) -> tuple[tuple[dict[str, Any
         _truncate(bench.dsn)
         command = [sys.executable, "-c", _DRIVER, bench.dsn, str(path), f"{SCHEMA}.parts"]
         started = time.perf_counter()
-        done = subprocess.run([*command, bench.master], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise ServerError(f"The load failed: {done.stderr.strip().splitlines()[-1]}.")
+        peak = int(_run([*command, bench.master]))
         seconds = time.perf_counter() - started
-        peaks.append(int(done.stdout))
+        peaks.append(peak)
         told.append(
             {
                 "measured": "driver process, CSV, start of Spark included",
                 "rows": number,
                 "seconds": seconds,
                 "rows/s": number / seconds,
-                "driver MiB": int(done.stdout) / 1024,
+                "driver MiB": peak / 1024,
             }
         )
     name = f"peak memory of the driver, {10 * rows:,} / {rows:,} rows"

@@ -95,6 +95,7 @@ def open_csv(
     options: Mapping[str, str],
     table: Relation | None,
     plain: bool,
+    adds: bool = False,
 ) -> Text:
     """Open files of CSV; `plain` says that nothing is done with their rows on the way."""
     reader, header = csv_reader(paths, options)
@@ -104,7 +105,10 @@ def open_csv(
     openings = openings_of(files) if direct else _openings(lines, files)
     opened = replace(with_columns(reader, header, files, openings), lines=lines)
     opened = replace(opened, direct=direct and plain)
-    if table is not None:
+    known = () if table is None else table.columns
+    if table is not None and not (
+        adds and any(named(one, known) is None for one in (*opened.names, *opened.folders))
+    ):
         return opened
     return replace(opened, made=_inferred(opened.scan(), opened))
 
@@ -125,13 +129,14 @@ def open_json(
     options: Mapping[str, str],
     table: Relation | None,
     plain: bool,
+    adds: bool = False,
 ) -> Text:
     """Open files of JSON; `plain` says that nothing is done with their rows on the way."""
     multiline = truth("multiLine", options.get("multiline", "false"))
     reader = JsonReader((), multiline, encoding(options))
     lines = _lines(spark, paths, options)
     direct = _is_local(lines) and reader.encoding is None and plain
-    seen = _seen(lines, reader, deeply=table is None or not direct)
+    seen = _seen(lines, reader, deeply=table is None or adds or not direct)
     if not seen:
         raise LoadError(f"{', '.join(paths)} holds no document to learn the columns from.")
     columns, made = [], {}

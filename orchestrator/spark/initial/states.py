@@ -135,7 +135,7 @@ class States:
                 for oid in sorted(seen):
                     name = Identifier(seen[oid].schema, seen[oid].name)
                     connection.execute(SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name))
-                snapshot, exported = _snapshot(connection)
+                snapshot, exported = export_snapshot(connection)
                 connection.execute("SELECT idivm.discard_foreign_log(%s)", [names.id])
                 relations = facts.relations(connection, oids)
                 with _as_in_a_refresh(connection, plan):
@@ -315,7 +315,7 @@ def _refused(plan: MaintenancePlan) -> tuple[Initialised, ...]:
     return (Initialised(plan.program.content, "PostgreSQL", reason),) if reason else ()
 
 
-def _snapshot(connection: Connection[Any]) -> tuple[str, str]:
+def export_snapshot(connection: Connection[Any]) -> tuple[str, str]:
     """The snapshot of the open transaction, and the name under which others may have it."""
     # It is idle while Spark works.
     connection.execute(

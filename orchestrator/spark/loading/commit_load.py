@@ -21,7 +21,7 @@ from orchestrator.runtime.catalog import loads as catalog_loads
 from orchestrator.runtime.catalog.loads import PART, POSITION, staging_table
 from orchestrator.runtime.search_path import users_path
 from orchestrator.spark.errors import LoadError
-from orchestrator.spark.loading.ledger import Load, plain
+from orchestrator.spark.loading.ledger import Load, added, plain
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,10 @@ def _updates(load: Load) -> bool:
 
 def _move_all(connection: Connection[Any], ordered: list[Load], rejects: bool) -> dict[int, Moved]:
     for load in ordered:
+        for column in load.columns:
+            # A table with pending events of triggers cannot be altered, so it happens first.
+            if column.added and load.target.relation is not None:
+                connection.execute(added(_name(connection, load), column))
         # These are the staging tables that are joined with other tables.
         if load.mode != "append" or (load.quarantine and rejects):
             connection.execute(SQL("ANALYZE {}").format(staging_table(load.id)))

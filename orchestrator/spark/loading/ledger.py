@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg import Connection
 from psycopg.errors import UniqueViolation
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Composed, Identifier
 
 from orchestrator.errors import NotFoundError
 from orchestrator.frontend import catalog
@@ -140,6 +140,9 @@ def _create_staging(connection: Connection[Any], load: Load) -> None:
                 staging, Identifier(table.schema, table.name)
             )
         )
+        for one in load.columns:
+            if one.added:
+                connection.execute(added(staging, one))
         loaded = {column.name for column in load.columns}
         for column in table.columns:
             if column.name not in loaded:
@@ -153,6 +156,13 @@ def _create_staging(connection: Connection[Any], load: Load) -> None:
             )
         )
     connection.execute(SQL("ALTER TABLE {} SET (autovacuum_enabled = false)").format(staging))
+
+
+def added(table: Identifier, column: Column) -> Composed:
+    """Return the statement that adds a column of a source to a table."""
+    return SQL("ALTER TABLE {} ADD COLUMN {} {}").format(
+        table, Identifier(column.name), SQL(column.type)
+    )
 
 
 def plain(name: QualifiedName) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection
@@ -20,7 +20,7 @@ from orchestrator.spark.loading.copying import CORRUPT
 from orchestrator.spark.loading.here import open_here
 from orchestrator.spark.loading.report import TableLoad
 from orchestrator.spark.loading.sources import Frame, cut, layout, open_frame, open_source
-from orchestrator.spark.types import Column, made_columns, pair
+from orchestrator.spark.types import Column, added_names, made_columns, pair
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,21 +45,31 @@ def open_table(
 
     `here` says whether this process may copy files, without Spark.
     """
+    from pyspark.sql.types import StructType
+
     target = ledger.target_named(connection, parse_name(table.into))
     ledger.require(target, table.create)
     if table.frame is not None:
         frame = open_frame(table.frame, table.source)
     else:
-        plain = open_here(table.source, target.relation) if here else None
-        frame = plain or open_source(spark(), table.source, target.relation)
+        plain = None
+        if here and not table.add_columns:
+            plain = open_here(table.source, target.relation)
+        frame = plain or open_source(spark(), table.source, target.relation, table.add_columns)
     key = ledger.key_columns(target, table.key)
     if target.relation is not None:
+        positional = frame.text is not None and frame.text.positional
+        adds = table.add_columns and not positional
+        added = added_names(frame.schema, target.relation) if adds else []
         columns = pair(
-            *(frame.schema, target.relation, target.defaults),
+            StructType([one for one in frame.schema.fields if one.name not in added]),
+            *(target.relation, target.defaults),
             text=frame.text is not None,
-            positional=frame.text is not None and frame.text.positional,
+            positional=positional,
             exact=frame.exact,
         )
+        more = made_columns(added, frame.made, frame.exact)
+        columns += tuple(replace(one, added=True) for one in more)
     else:
         columns = made_columns(frame.schema.names, frame.made, frame.exact)
         if missing := set(key) - {column.name for column in columns}:

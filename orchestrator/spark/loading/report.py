@@ -22,6 +22,8 @@ class TableLoad:
     """Rows that are there already, in place of the source's paths."""
     mode: str = "append"
     create: bool = False
+    add_columns: bool = False
+    """Whether the table gets the columns that only the source has."""
     key: tuple[str, ...] = ()
     on_bad_row: str = "stop"
     max_bad_rows: int = 10_000

@@ -102,8 +102,10 @@ class Frame:
         )
 
 
-def open_source(spark: SparkSession, source: Source, table: Relation | None) -> Frame:
-    """Opens a source for a table, or for one to be made after it."""
+def open_source(
+    spark: SparkSession, source: Source, table: Relation | None, adds: bool = False
+) -> Frame:
+    """Opens a source for a table, or for one to be made after it; `adds` says that it may get more columns."""
     kind = format_of(source)
     options = checked(kind, source.options)
     if kind == "jdbc":
@@ -112,7 +114,7 @@ def open_source(spark: SparkSession, source: Source, table: Relation | None) -> 
     if kind in ("csv", "json"):
         opener = open_csv if kind == "csv" else open_json
         plain = not source.where and not source.select
-        text = opener(spark, paths, options, table, plain)
+        text = opener(spark, paths, options, table, plain, adds)
         scan = text.scan()
         frame = Frame(scan, scan, source, kind, made=text.made, text=text)
     else:
