@@ -53,14 +53,18 @@ def weigh_changes(program: Program, names: Names) -> Code:
         for oid, variable in variables
         if oid not in program.applied
     ]
-    wins = SQL("accesses > {} AND idivm.recompute_wins({}, accesses, pending > {})").format(
-        Literal(sizes.WEIGHED_FROM), Literal(names.id), Literal(sizes.CHEAP)
+    wins = SQL("accesses > {} AND idivm.recompute_wins({}, accesses, accesses > {})").format(
+        Literal(sizes.WEIGHED_FROM), Literal(names.id), Literal(sizes.MANY)
+    )
+    impatient = SQL("late := least(late, clock_timestamp() + interval {});").format(
+        Literal(sizes.IMPATIENCE)
     )
     code: Lines = [
         SQL("IF NOT rebuild THEN"),
         [
             *filled("accesses := ", terms or [SQL("0")], ";", " + "),
             *when(wins, [SQL("rebuild := true; kind := 'A';")]),
+            *when(SQL("accesses > {}").format(Literal(sizes.MANY)), [impatient]),
         ],
         SQL("END IF;"),
     ]
@@ -87,7 +91,7 @@ def weigh_step(program: Program, names: Names, step: Assign) -> Code:
             SQL("{} * {}").format(Literal(round(each, 1)), held(variable))
             for variable, each in step.lookups
         ]
-        head = f"CONTINUE WHEN pending > {sizes.CHEAP} AND idivm.recompute_pays({names.id}, "
+        head = f"CONTINUE WHEN idivm.recompute_pays({names.id}, "
         code += filled(head, terms, ");", " + ")
     if step != next(other for other in program.script if isinstance(other, Assign)):
         deadline = SQL("late := idivm.refresh_deadline({}, begun, accesses, {});").format(

@@ -12,6 +12,7 @@ from typing import Any
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
+from orchestrator.deltascript import sizes
 from orchestrator.deltascript.applying import GATHERING, LOOKING_UP, applied, gathers, looks_up
 from orchestrator.deltascript.assigning import HASHING, assigned
 from orchestrator.deltascript.captured import function_body
@@ -180,13 +181,13 @@ def _declarations(program: Program, names: Names) -> Code:
     return [
         SQL("begun timestamptz := clock_timestamp();"),
         # The first refresh of a session plans its statements.
-        SQL("late timestamptz := begun + interval '500 milliseconds';"),
+        SQL("late timestamptz := begun + interval {};").format(Literal(sizes.PATIENCE)),
         SQL(
             "floor xid8 := pg_snapshot_xmin(since.snapshot); ceiling xid8 := pg_snapshot_xmax(since.snapshot);"
         ),
         SQL("consumer xid8 := since.own_xid; own xid8 := pg_current_xact_id_if_assigned();"),
         SQL("accesses double precision := 0; pending bigint := 0; applied bigint; bytes bigint;"),
-        SQL("taken bigint; keys bigint; last bigint; most bigint; truncated boolean;"),
+        SQL("taken bigint; keys bigint; last bigint; work double precision; truncated boolean;"),
         *(_unnested(filled("", diffs, separator=" ")) if diffs else ()),
     ]
 

@@ -89,16 +89,25 @@ def _of_source(program: Program, source: Source, step: ReadChanges | None, names
     segments = [Literal(f"idivm_log.s{known.id}{suffix}") for suffix in ("_a", "_b")]
     lines.append(SQL("bytes := idivm.log_bytes({}, {});").format(*segments))
     if step is not None and not program.by_lookups:
-        lines += when(SQL("bytes > {}").format(Literal(sizes.LONG_LOG)), _has_more(known, names))
+        more = _has_more(program, step, known, names)
+        lines += when(SQL("bytes > {}").format(Literal(sizes.LONG_LOG)), more)
     return [*lines, *when(SQL("bytes > 0 AND NOT rebuild"), code)]
 
 
-def _has_more(source: SourceNames, names: Names) -> Code:
-    """Return what asks for a recomputation where reading the log takes longer, before any row is read."""
-    most = SQL("most := coalesce(most, idivm.most_pending({}, idivm.query_work({})));")
-    more = SQL("rebuild := rebuild OR idivm.has_more_pending({}, since, most);")
+def _has_more(program: Program, step: ReadChanges, source: SourceNames, names: Names) -> Code:
+    """Return what asks for a recomputation where reading and applying the log takes longer, before any row is read."""
+    each = [program.accesses(change.variable) for change in step.classes]
+    # Which kinds of changes are pending is not known yet.
+    least = 0.0 if step.source.oid in program.applied else round(min(each, default=0.0), 1)
+    work = SQL("work := coalesce(work, idivm.query_work({}));")
+    more = SQL(
+        "rebuild := rebuild OR idivm.has_more_pending({}, since, idivm.most_pending({}, work, {}));"
+    )
     definition = Literal(defined(names).as_string(None))
-    return [most.format(Literal(names.id), definition), more.format(Literal(source.id))]
+    return [
+        work.format(definition),
+        more.format(Literal(source.id), Literal(names.id), Literal(least)),
+    ]
 
 
 def _counts(key: Composable | None) -> list[tuple[Composable, str]]:

@@ -6,6 +6,8 @@ from psycopg.sql import SQL, Composable, Composed, Literal
 
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
+    Apply,
+    Assign,
     BagTable,
     Program,
     ReadChanges,
@@ -20,6 +22,7 @@ from orchestrator.deltascript.writer import (
     dollar_tag,
     filled,
     listed,
+    name,
     written,
 )
 
@@ -46,7 +49,8 @@ def recompute(program: Program, names: Names, again: bool) -> Code:
         code.append(SQL("changed := 0; kind := coalesce(nullif(kind, 'C'), 'R');"))
     for state in states:
         head = "changed := changed +" if state.role in program.shown_states else "PERFORM"
-        code += _recomputed(head, state, names, query_code(state.query, names))
+        call = _recomputed(head, state, names, query_code(state.query, names))
+        code += _if_affected(program, state.role, call)
     code += [
         SQL("PERFORM idivm.note_recomputed({}, begun, {});").format(
             Literal(names.id), Literal(program.variant)
@@ -54,6 +58,36 @@ def recompute(program: Program, names: Names, again: bool) -> Code:
         SQL("RETURN;"),
     ]
     return branches([(SQL("rebuild"), code)])
+
+
+def _if_affected(program: Program, role: str, call: Lines) -> Code:
+    """Return the call under the condition that the pending changes concern the state, if not all changes do.
+
+    Where a refresh decides by the sizes of all diffs (kind A), a state that none of them reaches is right already.
+    """
+    reads = [step for step in program.script if isinstance(step, ReadChanges)]
+    every = [change.variable for step in reads for change in step.classes]
+    reaching = variables_reaching(program, role)
+    if reaching.issuperset(every):
+        return call
+    held = [SQL("{} IS NOT NULL").format(name(each)) for each in every if each in reaching]
+    asked = [SQL("kind IS DISTINCT FROM 'A'"), *held]
+    return [*filled("IF ", asked, " THEN", " OR "), call, SQL("END IF;")]
+
+
+def variables_reaching(program: Program, role: str) -> frozenset[str]:
+    """Return the variables whose rows may lead to changes of a state, by way of any steps."""
+    found: set[str] = set()
+    for step in reversed(program.script):
+        if isinstance(step, Apply):
+            reaches = step.state == role or step.collect in found
+        else:
+            reaches = isinstance(step, Assign) and not found.isdisjoint(
+                (step.variable, *(each for each, _ in step.apart))
+            )
+        if reaches and isinstance(step, Apply | Assign):
+            found.update(step.needs)
+    return frozenset(found)
 
 
 def refill(state: StateTable, names: Names, query: Composable | None = None) -> Composed:

@@ -9,11 +9,14 @@ LARGE = 4_000_000
 """A diff of more rows is not held in a variable: the states are recomputed."""
 
 CHEAP = 1000
-"""A refresh of at most this many changed rows compares itself with a recomputation by what was measured.
-Larger ones also use the cost model, and tell what a large diff costs."""
+"""The time of a refresh of more changed rows says what a large diff costs."""
 
 WEIGHED_FROM = 100
 """A refresh that expects fewer accesses is not compared with a recomputation."""
+
+MANY = 10_000
+"""A refresh that expects more accesses is compared with a recomputation by the cost model too; others compare
+themselves only by what was measured."""
 
 TELLING = 1000
 """The time of a refresh that expects fewer accesses says more about its statements than about accesses."""
@@ -26,3 +29,7 @@ LONG_LOG = 256 * 1024
 
 LONG = "20 milliseconds"
 """A refresh that takes less time is not compared with the time of a recomputation."""
+
+PATIENCE, IMPATIENCE = "500 milliseconds", "20 milliseconds"
+"""After so much time a refresh asks whether to go on: the first one of a session plans its statements. The latter
+holds for a refresh that expects many accesses."""

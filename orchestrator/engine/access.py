@@ -7,7 +7,7 @@ other, by the columns that are known so far. This is what indexes are for, and w
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from sqlglot import exp
@@ -44,6 +44,8 @@ class Loop:
     lookups: tuple[Lookup, ...]
     conditions: tuple[Scalar, ...]
     """What the rows satisfy besides equalities of columns, which lookups go by."""
+    equal: tuple[frozenset[Column], ...] = ()
+    """Columns that the rows have equal."""
 
 
 def loops(plan: Operator) -> tuple[Loop, ...]:
@@ -60,8 +62,10 @@ def _loops(plan: Operator, given: frozenset[Column]) -> Iterator[Loop]:
     """The loops of a plan, some of whose columns are known for each row that is wanted."""
     if isinstance(plan, UnionAll):
         for branch in plan.branches:
-            known = {old for old, new in branch.renamed(plan.outputs) if new in given}
-            yield from _loops(branch.input, frozenset(known))
+            renamed = tuple(branch.renamed(plan.outputs))
+            known = {old for old, new in renamed if new in given}
+            for loop in _loops(branch.input, frozenset(known)):
+                yield replace(loop, equal=(*loop.equal, *map(frozenset, renamed)))
         return
     flat = flattened(plan, probing=True)
     known = {
@@ -70,12 +74,26 @@ def _loops(plan: Operator, given: frozenset[Column]) -> Iterator[Loop]:
         if item in flat.items and (column := flat.items[item].as_column) is not None
     }
     own = [one for one in flat.conditions if not _is_equality(one)]
+    equal = [frozenset(pair) for pair in _equal_pairs(flat)]
     for choice in product(*(_found(*one) for one in in_reach(flat, known))):
         yield Loop(
             tuple(diff for loop in choice for diff in loop.diffs),
             tuple(lookup for loop in choice for lookup in loop.lookups),
             (*own, *(one for loop in choice for one in loop.conditions)),
+            (*equal, *(pair for loop in choice for pair in loop.equal)),
         )
+
+
+def _equal_pairs(flat: Flat) -> Iterator[tuple[Column, Column]]:
+    """Pairs of equal columns; an item of the product is equal to the column that it shows."""
+    for condition in flat.conditions:
+        if condition.sides is not None:
+            left, right = (side.as_column for side in condition.sides)
+            if left is not None and right is not None:
+                yield left, right
+    for item, scalar in flat.items.items():
+        if (column := scalar.as_column) is not None and column != item:
+            yield item, column
 
 
 def in_reach(

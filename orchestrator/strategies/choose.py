@@ -37,10 +37,10 @@ ASKED_FOR = (skew.NAME,)
 MARGIN = 0.8
 """A plan is taken in place of a preferred one if it costs at most so much of it."""
 
-SAVED = 1.0
+SAVED = 5.0
 """Lookups and rows that it must save as well: less says nothing, as over tables that are still empty."""
 
-TREE_MARGIN, TREE_SAVED = 0.1, 20.0
+TREE_MARGIN, TREE_SAVED = 0.3, 20.0
 """The same for a view tree in place of another plan."""
 
 MOST_COMPARED = 300

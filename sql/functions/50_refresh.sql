@@ -515,23 +515,18 @@ COMMENT ON FUNCTION idivm.run_program(integer, idivm.watermark, boolean) IS
 
 -- Whether to compute the states of a view again takes less time than so many accesses, where its query is
 -- expected to go through so many rows. A refresh that lost before, with as many accesses or fewer, loses again.
--- Before a large diff was measured, an access is taken for four rows that are read, or for what it took in
--- small ones if that is less: only applying such a diff teaches what it costs, while a view that is recomputed
--- in doubt meets an even larger one afterwards.
 -- What takes a few milliseconds is not weighed, as that takes time too.
 CREATE OR REPLACE FUNCTION idivm.recompute_is_cheaper(view_id integer, accesses double precision, query_work double precision)
     RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    known idivm.costs;
     seconds double precision;
 BEGIN
-    SELECT * INTO known FROM idivm.costs c WHERE c.view = view_id;
-    IF known.loses_from <= accesses THEN
+    IF EXISTS (SELECT FROM idivm.costs c WHERE c.view = view_id AND c.loses_from <= accesses) THEN
         RETURN true;
     END IF;
-    seconds := accesses * coalesce(known.access_seconds, least(known.price, 4 * known.row_seconds), 4e-7);
+    seconds := accesses * idivm.access_seconds(view_id);
     RETURN seconds > 0.005 AND seconds > idivm.recompute_seconds(view_id, query_work);
 END
 $$;

@@ -14,13 +14,13 @@ AS $$
 $$;
 COMMENT ON FUNCTION idivm.size(anyarray) IS 'the number of rows of a diff';
 
--- Whether to recompute a view takes less time than so many accesses. What PostgreSQL expects of the query is asked only
--- where the answer depends on it.
+-- Whether to recompute a view takes less time than so many accesses. A few accesses take less time than this comparison.
+-- What PostgreSQL expects of the query is asked only where the answer depends on it.
 CREATE OR REPLACE FUNCTION idivm.recompute_pays(view_id integer, accesses double precision) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF NOT idivm.recompute_is_cheaper(view_id, accesses) THEN
+    IF accesses < 10000 OR NOT idivm.recompute_is_cheaper(view_id, accesses) THEN
         RETURN false;
     END IF;
     RETURN idivm.recompute_is_cheaper(view_id, accesses, idivm.query_work(to_regclass('idivm_def.v' || view_id)));
@@ -29,8 +29,8 @@ $$;
 COMMENT ON FUNCTION idivm.recompute_pays(integer, double precision) IS
     'whether to recompute a view takes less time than so many lookups and rows';
 
--- Whether a refresh recomputes the view instead. A refresh of many changed rows asks what both cost; others know from
--- what they took before.
+-- Whether a refresh recomputes the view instead. A refresh of many accesses asks what both cost; others know from what
+-- they took before.
 CREATE OR REPLACE FUNCTION idivm.recompute_wins(view_id integer, accesses double precision, large boolean) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

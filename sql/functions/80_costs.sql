@@ -51,13 +51,29 @@ AS $$
         (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY c.row_seconds) FROM idivm.costs c), 1e-7)
 $$;
 
--- How many pending changes may be read: to read one from a log and to sort it takes about as long as to go
--- through 25 rows, so that more of them take longer than recomputing the view.
-CREATE OR REPLACE FUNCTION idivm.most_pending(view_id integer, query_work double precision) RETURNS bigint
+-- The seconds that an access of a view takes. Before a large diff was measured, an access is taken for four rows that
+-- are read, or for what it took in small diffs if that is less: only applying a large diff teaches what it costs, while a
+-- view that is recomputed in doubt meets an even larger one afterwards.
+CREATE OR REPLACE FUNCTION idivm.access_seconds(view_id integer) RETURNS double precision
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT least(1e18, greatest(1000, idivm.recompute_work(view_id, query_work) / 25))::bigint
+    SELECT coalesce((SELECT coalesce(c.access_seconds, least(c.price, 4 * c.row_seconds)) FROM idivm.costs c
+                     WHERE c.view = view_id), 4e-7)
 $$;
+COMMENT ON FUNCTION idivm.access_seconds(integer) IS 'the seconds that a lookup or row takes in large diffs of a view';
+
+-- How many pending changes may be read: to read one from a log and to sort it takes about as long as to go
+-- through 25 rows, and each of them leads to so many accesses. More of them take longer than recomputing the view.
+CREATE OR REPLACE FUNCTION idivm.most_pending(view_id integer, query_work double precision, accesses double precision)
+    RETURNS bigint
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT least(1e18, greatest(1000, least(
+        idivm.recompute_work(view_id, query_work) / 25,
+        idivm.recompute_seconds(view_id, query_work) / nullif(accesses * idivm.access_seconds(view_id), 0))))::bigint
+$$;
+COMMENT ON FUNCTION idivm.most_pending(integer, double precision, double precision) IS
+    'how many pending changes with so many accesses each may be read before recomputing the view is cheaper';
 
 -- Remembers that a refresh took longer than recomputing the view, or was given up for that: one that
 -- expects as many accesses recomputes the view from then on. The bound rises with each time that the view is

@@ -96,3 +96,30 @@ def test_a_rebuild_shows_keys_as_they_look_now(orc):
     for view in ("v", "above"):
         shown = orc.execute(f"SELECT n::text FROM {view} ORDER BY n")[0].rows
         assert shown == [("1.000",), ("2.00",)]
+
+
+def test_a_rebuild_leaves_out_what_the_changes_do_not_reach(orc):
+    orc.execute(
+        "CREATE TABLE parts (id int PRIMARY KEY, price int); CREATE TABLE uses (device int, part int, PRIMARY KEY (device, part));"
+        "CREATE INDEX ON uses (part); INSERT INTO parts SELECT i, i FROM generate_series(1, 2000) i;"
+        "INSERT INTO uses SELECT (i + d) % 300, i FROM generate_series(1, 2000) i, generate_series(1, 5) d; ANALYZE parts, uses"
+    )
+    query = "SELECT device, sum(price) AS cost FROM parts JOIN uses ON part = id GROUP BY device"
+    orc.create_view("v", query, strategy="id", cache="on")
+    [(cache,)] = orc.execute(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'idivm_state'::regnamespace AND relkind = 'r'"
+        " AND relname ~ 'cache_[0-9]+$'"
+    )[0].rows
+    orc.execute("UPDATE idivm.costs SET loses_from = 100")
+    for change, reaches in (
+        ("UPDATE parts SET price = price + 1 WHERE id < 900", False),
+        ("DELETE FROM uses WHERE part < 900", True),
+    ):
+        orc.execute(f"TRUNCATE idivm_state.{cache}; {change}")
+        [report] = orc.refresh("v")
+        [(filled,)] = orc.execute(f"SELECT count(*) > 0 FROM idivm_state.{cache}")[0].rows
+        assert (report.recomputed, filled) == (True, reaches)
+    assert differences(orc.connection, "v") == []
+    orc.execute("UPDATE parts SET price = 0 WHERE id = 7")
+    orc.refresh("v")
+    assert differences(orc.connection, "v") == []

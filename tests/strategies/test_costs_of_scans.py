@@ -100,7 +100,7 @@ def test_a_deleted_row_reaches_the_stored_rows_that_it_is_joined_with(orc):
     assert {cost.kind.value for cost in costs if cost.source == "public.kinds"} == {
         *("delete", "insert", "update")
     }
-    assert max(cost.accesses for cost in costs) < 20 * 4000 / 400
+    assert max(cost.accesses for cost in costs) < 40 * 4000 / 400
     orc.execute("DELETE FROM kinds WHERE kind < 4; INSERT INTO kinds VALUES (2, 9)")
     orc.refresh("v")
     assert all(report.equal for report in orc.check())

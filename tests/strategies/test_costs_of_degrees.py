@@ -1,0 +1,57 @@
+"""What the cost model expects of values that many rows have, beside what a change meets on average."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.integration
+
+TABLES = """
+CREATE TABLE r (a int, b int, PRIMARY KEY (a, b)); CREATE TABLE s (b int, c int, PRIMARY KEY (b, c));
+CREATE TABLE t (c int, a int, PRIMARY KEY (c, a));
+CREATE INDEX ON r (b); CREATE INDEX ON s (c); CREATE INDEX ON t (a);
+INSERT INTO r SELECT x, y FROM generate_series(1, 200) x, generate_series(1, 2000 / x) y;
+INSERT INTO s SELECT y, x FROM r AS pair (x, y); INSERT INTO t SELECT y, x FROM r AS pair (x, y);
+ANALYZE r, s, t
+"""
+
+
+def inserted(orc, source):
+    """What a row costs that is inserted into a table."""
+    costs = orc.view("v").plan["costs"]
+    [cost] = [
+        one for one in costs if (one["source"], one["kind"]) == (f"public.{source}", "insert")
+    ]
+    orc.drop_view("v")
+    return cost
+
+
+@pytest.mark.parametrize("source", ["r", "s"])
+def test_frequent_values_are_expected_to_change_often(orc, source):
+    other = {"r": "s", "s": "r"}[source]
+    orc.execute(TABLES)
+    [(met,)] = orc.execute(
+        f"SELECT avg(n)::float FROM {source} JOIN (SELECT b, count(*) AS n FROM {other} GROUP BY b) AS o USING (b)"
+    )[0].rows
+    [(uniform,)] = orc.execute(f"SELECT count(*)::float / count(DISTINCT b) FROM {other}")[0].rows
+    assert met > 5 * uniform
+    orc.create_view("v", "SELECT count(*) FROM r JOIN s USING (b)", strategy="tuple")
+    assert met / 2 < inserted(orc, source)["p"] < met * 2
+    # All that a row is joined with lies in one group, which is read once.
+    query = "SELECT r.b, max(s.c), count(*) FROM r JOIN s USING (b) GROUP BY r.b"
+    orc.create_view("v", query, strategy="tuple")
+    [(group,)] = orc.execute(
+        f"SELECT avg(n)::float FROM {source} JOIN (SELECT b, count(*) AS n FROM r JOIN s USING (b) GROUP BY b) AS o USING (b)"
+    )[0].rows
+    assert group / 3 < inserted(orc, source)["accesses"] < group * 3
+
+
+def test_a_key_from_two_tables_is_found_by_chance(orc):
+    orc.execute(TABLES)
+    query = "SELECT r.a, r.b, s.c FROM r JOIN s USING (b) JOIN t ON t.c = s.c AND t.a = r.a"
+    [(closed,)] = orc.execute(
+        f"SELECT count(*)::float / (SELECT count(*) FROM r) FROM ({query}) q"
+    )[0].rows
+    orc.create_view("v", query, strategy="id")
+    cost = inserted(orc, "r")
+    assert closed / 3 < cost["g"] * cost["p"] < closed * 3
