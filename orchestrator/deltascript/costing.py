@@ -53,8 +53,12 @@ def weigh_changes(program: Program, names: Names) -> Code:
         for oid, variable in variables
         if oid not in program.applied
     ]
-    wins = SQL("accesses > {} AND idivm.recompute_wins({}, accesses, accesses > {})").format(
-        Literal(sizes.WEIGHED_FROM), Literal(names.id), Literal(sizes.MANY)
+    # Where a bound on the cost of a changed row is promised, the model knows less than the bound says.
+    many = SQL("pending > {}") if plan.by_lookups else SQL("accesses > {}")
+    wins = SQL("accesses > {} AND idivm.recompute_wins({}, accesses, {})").format(
+        Literal(sizes.WEIGHED_FROM),
+        Literal(names.id),
+        many.format(Literal(sizes.CHEAP if plan.by_lookups else sizes.MANY)),
     )
     impatient = SQL("late := least(late, clock_timestamp() + interval {});").format(
         Literal(sizes.IMPATIENCE)

@@ -17,6 +17,7 @@ from sqlglot import exp
 from orchestrator.algebra.analysis.flat import flattened
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.dependencies import has_key
+from orchestrator.algebra.dialect import Tree
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Grouping
@@ -129,6 +130,14 @@ def _wanted(limit: Limit) -> float:
     if limit.count is None:
         return math.inf
     return sum(float(one.this) for one in limit.count.tree.find_all(exp.Literal) if one.is_number)
+
+
+def _is_not_null(tree: Tree) -> bool:
+    return (
+        isinstance(tree, exp.Is)
+        and bool(tree.args.get("negate"))
+        and isinstance(tree.expression, exp.Null)
+    )
 
 
 def _equal_to(column: Column, pairs: Collection[frozenset[Column]]) -> frozenset[Column]:
@@ -372,8 +381,11 @@ class Model:
         if isinstance(tree, exp.EQ):
             sides = (condition.part(side).as_column for side in (tree.this, tree.expression))
             return 1 / max((self.distinct(one) for one in sides if one), default=1 / SOME)
-        if isinstance(tree, exp.NEQ):
+        if isinstance(tree, exp.NEQ) or _is_not_null(tree):
             return 1.0
+        if isinstance(tree, exp.And):
+            first, second = condition.part(tree.this), condition.part(tree.expression)
+            return self._share(first) * self._share(second)
         if isinstance(tree, exp.Or):
             left, right = (
                 self._share(condition.part(side)) for side in (tree.this, tree.expression)
@@ -421,9 +433,10 @@ class Model:
         if not by:
             return total
         shares = met.shares if met else {}
+        if met and met.is_by_chance:
+            found = total * math.prod(shares.values())
+            return min(found, 1.0) if has_key(rows.keys, rows.dependencies, by) else found
         if has_key(rows.keys, rows.dependencies, by):
-            if met and met.is_by_chance:
-                return min(total, 1.0, total * math.prod(shares.values()))
             # What is compared beside a key holds for some of the rows only.
             beside = min((by - key for key in rows.keys if key <= by), key=len, default=frozenset())
             return min(total, 1.0) / max((self.distinct(one) for one in beside), default=1.0)

@@ -152,7 +152,8 @@ def _compared(
     ]
     parted = skew.weighed(request)
     if parted is not None:
-        by_parts = skew.plan(request) if parted.pays else None
+        pays = parted.parted < estimates[best].accesses
+        by_parts = skew.plan(request) if pays else None
         if isinstance(by_parts, MaintenancePlan):
             because = "; ".join(
                 [parted.described, *(one.because for one in by_parts.evidence.reasons)]

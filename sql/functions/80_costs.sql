@@ -47,18 +47,18 @@ CREATE OR REPLACE FUNCTION idivm.recompute_seconds(view_id integer, query_work d
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT idivm.recompute_work(view_id, query_work) * coalesce(
-        (SELECT coalesce(c.row_seconds, c.access_seconds / 4) FROM idivm.costs c WHERE c.view = view_id),
+        (SELECT coalesce(c.row_seconds, c.access_seconds / 8) FROM idivm.costs c WHERE c.view = view_id),
         (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY c.row_seconds) FROM idivm.costs c), 1e-7)
 $$;
 
--- The seconds that an access of a view takes. Before a large diff was measured, an access is taken for four rows that
+-- The seconds that an access of a view takes. Before a large diff was measured, an access is taken for eight rows that
 -- are read, or for what it took in small diffs if that is less: only applying a large diff teaches what it costs, while a
 -- view that is recomputed in doubt meets an even larger one afterwards.
 CREATE OR REPLACE FUNCTION idivm.access_seconds(view_id integer) RETURNS double precision
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT coalesce((SELECT coalesce(c.access_seconds, least(c.price, 4 * c.row_seconds)) FROM idivm.costs c
-                     WHERE c.view = view_id), 4e-7)
+    SELECT coalesce((SELECT coalesce(c.access_seconds, least(c.price, 8 * c.row_seconds)) FROM idivm.costs c
+                     WHERE c.view = view_id), 8e-7)
 $$;
 COMMENT ON FUNCTION idivm.access_seconds(integer) IS 'the seconds that a lookup or row takes in large diffs of a view';
 
@@ -134,7 +134,7 @@ BEGIN
     DELETE FROM idivm.costs c WHERE c.view = view_id AND c.variant <> variant_now;
     INSERT INTO idivm.costs AS c (view, row_seconds, variant) VALUES (view_id, by_row, variant_now)
     ON CONFLICT (view) DO UPDATE
-    SET access_seconds = 0.9 * coalesce(c.access_seconds, least(c.price, 4 * c.row_seconds)),
+    SET access_seconds = 0.9 * coalesce(c.access_seconds, least(c.price, 8 * c.row_seconds)),
         row_seconds = coalesce((c.row_seconds + excluded.row_seconds) / 2, excluded.row_seconds, c.row_seconds),
         loses_from = c.loses_from * (1 + 2.0 ^ -c.losses),
         variant = excluded.variant;

@@ -110,6 +110,10 @@ class _Program(Propagation):
 
     def __init__(self, request: PlanningRequest, form: NormalForm, made: SkewPlan) -> None:
         super().__init__(request, form)
+        # Heavy values are handled apart. The degrees of the light ones differ little.
+        self.statistics = {
+            oid: replace(known, common={}) for oid, known in request.statistics.items()
+        }
         self.made = made
         self.division = {one.atom: one for one in made.divisions}
         self._take_products([one.atom for one in made.divisions])

@@ -12,20 +12,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.deltascript.plan import Statistics
+from orchestrator.engine.cost import WRITTEN
+from orchestrator.engine.degrees import Values, share_met
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.skew.triangle import Division, SkewPlan
 from orchestrator.strategies.viewtree.hypergraph import Variables
 from orchestrator.strategies.viewtree.normal import Atom, NormalForm
 
-OVERHEAD = 150.0
+OVERHEAD = 300.0
 """What following degrees and parts costs beside that, in lookups and rows: a dozen statements.
 
 On Zipf graphs of 300,000 rows, where a change meets 240 without parts, both cost the same; of 1,000,000
 rows, where it meets 580, parts are 1.6 times as fast (`idivm bench skew --graph stream`).
 """
 
-WRITING = 2.0
-"""What a row of a stored join costs that is changed, in rows that are read."""
+MET = 2.0
+"""What a row of another relation costs that a row meets: the row, and the lookup of what closes the triangle."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Weight:
     """What a change of one row meets, on average."""
 
     plain: float
-    """Rows, without parts."""
+    """Rows that it is joined with, without parts."""
     most: float
     """Those that one change may meet."""
     parted: float
@@ -41,11 +43,6 @@ class Weight:
     threshold: float
     heavy: int
     """How many of the most common values are heavy."""
-
-    @property
-    def pays(self) -> bool:
-        """Whether parts are worth it."""
-        return self.parted < self.plain
 
     @property
     def described(self) -> str:
@@ -94,7 +91,7 @@ class _Degrees:
             light = self._meeting(one, after, second, at_most=self._threshold(after.atom))
             heavy = min(float(self._heavy(before)), self._meeting(one, before, first))
             # What is listed, and the join of the row's part with the light or the heavy one.
-            parted += share * (light + heavy + WRITING * max(light, heavy))
+            parted += share * (MET * (light + heavy) + WRITTEN * max(light, heavy))
         heavy_values = sum(self._heavy(one) for one in divisions)
         # Where each relation has its own, it is the smallest that tells most values to be heavy.
         threshold = min(self._threshold(one.atom) for one in divisions)
@@ -109,15 +106,14 @@ class _Degrees:
         self, one: Division, other: Division, on: Variables, at_most: float = float("inf")
     ) -> float:
         """How many rows of another relation a row of one meets, of values with no more than so many."""
-        mine, theirs = self._common(one.atom, on), self._common(other.atom, on)
-        rows = self._rows(one.atom)
-        found, left = 0.0, rows
-        rest = self._others(other.atom, on)
-        for value, number in mine.items():
-            degree = theirs.get(value, rest)
-            left -= number
-            found += number * degree if degree < at_most else 0.0
-        return (found + max(0.0, left) * min(rest, at_most)) / max(1.0, rows)
+        rows = max(1.0, self._rows(other.atom))
+        mine, theirs = self._known(one.atom, on), self._known(other.atom, on)
+        return rows * share_met(mine, theirs, at_most / rows)
+
+    def _known(self, name: str, on: Variables) -> Values:
+        rows = max(1.0, self._rows(name))
+        shares = {value: number / rows for value, number in self._common(name, on).items()}
+        return Values(max(self._values(name, on), default=1.0), shares)
 
     def _most(self, one: Division, on: Variables) -> float:
         """How many rows the most common value has."""
@@ -125,9 +121,7 @@ class _Degrees:
 
     def _others(self, name: str, on: Variables) -> float:
         """How many rows a value has that is not among the most common ones."""
-        common = self._common(name, on)
-        values = max(self._values(name, on), default=1.0)
-        return max(0.0, self._rows(name) - sum(common.values())) / max(1.0, values - len(common))
+        return self._rows(name) * self._known(name, on).rare_share
 
     def _common(self, name: str, on: Variables) -> dict[str, float]:
         """The degrees of the most common values, if one column holds them."""

@@ -107,6 +107,7 @@ class Propagation:
         """Starts with no view."""
         assert request.plan is not None
         self.request = request
+        self.statistics = request.statistics
         self.atoms = {atom.name: replace(atom, scan=captured(atom.scan)) for atom in form.atoms}
         self.form = form
         self.composer = Composer(
@@ -151,7 +152,7 @@ class Propagation:
         program = replace(
             made.program,
             probes=table_probes(list(dict.fromkeys(lookups))),
-            costs=costs(self.composer, self.request.statistics),
+            costs=costs(self.composer, self.statistics),
         )
         return replace(made, program=program)
 
