@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.bench.contenders import ID, TUPLE, Contender, Series
+from orchestrator.bench.contenders import AUTO, ID, TUPLE, Contender, Series
 from orchestrator.bench.parts.against import BY_HAND, MATERIALIZED, PAIR, Against
 from orchestrator.bench.parts.formula import Costs, aggregate_speedup, growth, spj_speedup
 from orchestrator.bench.report import Bar
@@ -16,6 +16,7 @@ D, J, S, F = 200, 2, 20, 10
 
 TIMES_BY_HAND_AT_MOST = 1.5
 TIMES_FASTER_THAN_MATERIALIZED = 15.0
+TIMES_BEST_AT_MOST = 1.1
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,21 @@ def join_bars(measured: Sequence[Measured]) -> Iterator[Bar]:
             "slope in standard errors"
         )
         yield Bar(name, found.in_errors, op, found.limit)
+
+
+def auto_bars(measured: Sequence[Measured]) -> Iterator[Bar]:
+    """Limit what `auto` costs at its worst point, beside the best of the others."""
+    ratios = {}
+    for one in measured:
+        others = [series for label, series in one.series.items() if label != AUTO.label]
+        if others and AUTO.label in one.series:
+            best = min(others, key=lambda series: series.milliseconds)
+            ratios[one.point] = one.series[AUTO.label].times_slower_than(best)
+    if ratios:
+        worst = max(ratios, key=lambda point: ratios[point])
+        where = f"d = {worst.d}, j = {worst.j}, s = {worst.s}, f = {worst.f}"
+        name = f"auto / best strategy, worst point ({worst.view}, {where})"
+        yield Bar(name, ratios[worst], "<=", TIMES_BEST_AT_MOST)
 
 
 def against_bars(compared: Mapping[int, Sequence[Against]]) -> Iterator[Bar]:

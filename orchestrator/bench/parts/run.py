@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.contenders import (
+    AUTO,
     ID,
     RECOMPUTE,
     SDBT_STREAMS,
@@ -48,6 +49,7 @@ from orchestrator.bench.parts.report import (
     S,
     against_bars,
     against_rows,
+    auto_bars,
     join_bars,
     rows,
 )
@@ -55,7 +57,7 @@ from orchestrator.bench.report import Report, progress
 from orchestrator.bench.workload import vacuum
 from orchestrator.errors import UsageError
 
-CONTENDERS = (ID, TUPLE, sdbt_fixed("parts"), SDBT_STREAMS, RECOMPUTE)
+CONTENDERS = (ID, AUTO, TUPLE, sdbt_fixed("parts"), SDBT_STREAMS, RECOMPUTE)
 
 PARTS = 100_000
 """Parts, and as many devices, at scale 1; the paper has 50 times as many."""
@@ -145,6 +147,7 @@ def run(
     ]
     bars = (
         *join_bars([one for one in measured if one.point.varied == "j"]),
+        *auto_bars(measured),
         *(against_bars(compared) if subject == ID else ()),
     )
     return Report("parts", described, tuple(found), bars)
