@@ -54,11 +54,11 @@ def weigh_changes(program: Program, names: Names) -> Code:
         if oid not in program.applied
     ]
     # Where a bound on the cost of a changed row is promised, the model knows less than the bound says.
-    many = SQL("pending > {}") if plan.by_lookups else SQL("accesses > {}")
+    many = SQL("pending > {}") if program.by_lookups else SQL("accesses > {}")
     wins = SQL("accesses > {} AND idivm.recompute_wins({}, accesses, {})").format(
         Literal(sizes.WEIGHED_FROM),
         Literal(names.id),
-        many.format(Literal(sizes.CHEAP if plan.by_lookups else sizes.MANY)),
+        many.format(Literal(sizes.CHEAP if program.by_lookups else sizes.MANY)),
     )
     impatient = SQL("late := least(late, clock_timestamp() + interval {});").format(
         Literal(sizes.IMPATIENCE)
