@@ -15,7 +15,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 from orchestrator.deltascript import sizes
 from orchestrator.deltascript.applying import GATHERING, LOOKING_UP, applied, gathers, looks_up
 from orchestrator.deltascript.assigning import HASHING, assigned
-from orchestrator.deltascript.captured import function_body
+from orchestrator.deltascript.capture.table import function_body
 from orchestrator.deltascript.costing import FREELY, note_cost, plan_again, weigh_changes
 from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.deltascript.names import Names

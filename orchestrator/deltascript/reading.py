@@ -16,7 +16,7 @@ from sqlglot import exp
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.deltascript import sizes
-from orchestrator.deltascript.images import differ
+from orchestrator.deltascript.capture.images import differ
 from orchestrator.deltascript.names import Names, SourceNames
 from orchestrator.deltascript.notation import comment
 from orchestrator.deltascript.plan import (

@@ -240,7 +240,7 @@ def _merged(uses: Iterable[UsedRelation]) -> dict[int, UsedRelation]:
 def _captures(relation: Relation) -> bool:
     """Whether triggers can report the relation's changes; a maintained view reports its own.
 
-    Those of a partition or an child do not fire when its rows change through the table above.
+    Those of a partition or a child do not fire when its rows change through the table above.
     """
     if relation.maintained is not None:
         return not relation.computed

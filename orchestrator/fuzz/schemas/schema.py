@@ -89,7 +89,7 @@ class Model:
 
     @property
     def unique(self) -> tuple[str, ...]:
-        """The columns that tell its rows apart: an child may repeat the keys of its parent."""
+        """The columns that tell its rows apart: a child may repeat the keys of its parent."""
         return () if self.inherited else tuple(column.name for column in self.key)
 
 

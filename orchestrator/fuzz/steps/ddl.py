@@ -54,7 +54,7 @@ def column_renamed(rng: Random, model: Model) -> Made:
 
 
 def part_moved(rng: Random, model: Model) -> Made:
-    """A partition or an child leaves its table for a while."""
+    """A partition or a child leaves its table for a while."""
     if not model.parts:
         return None
     place = rng.randrange(len(model.parts))

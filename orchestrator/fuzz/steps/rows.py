@@ -268,7 +268,7 @@ def in_one_statement(w: Writer, model: Model) -> Composed:
 
 
 def through_part(w: Writer, model: Model) -> Composed | None:
-    """A change of a partition or an child by its own name."""
+    """A change of a partition or a child by its own name."""
     if not model.parts:
         return None
     part = replace(model, path=w.rng.choice(model.parts), inherited=False)

@@ -9,7 +9,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.sql import SQL, Composable
 
-from orchestrator.deltascript.captured import Captured, Layout
+from orchestrator.deltascript.capture.table import Captured, Layout
 from orchestrator.deltascript.names import SourceNames
 from orchestrator.deltascript.plan import BagTable, Source, SourceColumn, StateTable
 from orchestrator.engine.column_types import ColumnType

@@ -9,8 +9,8 @@ from typing import Any
 from psycopg import Connection
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
-from orchestrator.deltascript import capture, logs
-from orchestrator.deltascript.captured import PLACEHOLDER, Captured
+from orchestrator.deltascript.capture import logs, triggers
+from orchestrator.deltascript.capture.table import PLACEHOLDER, Captured
 from orchestrator.deltascript.plan import Source, SourceColumn
 from orchestrator.runtime import catalog
 from orchestrator.runtime.catalog import Member
@@ -93,7 +93,7 @@ def renew(connection: Connection[Any], source_id: int, off: Collection[int]) -> 
     _make_functions(connection, captured)
     for member in catalog.members(connection, source_id):
         if member.number in off:
-            _run(connection, capture.detach_triggers(captured, member.name))
+            _run(connection, triggers.detach_triggers(captured, member.name))
             _attach(connection, captured, member, in_c)
 
 
@@ -157,7 +157,7 @@ def _attach(connection: Connection[Any], captured: Captured, member: Member, in_
     wanted = in_c and _may_be_in_c(member)
     _run(
         connection,
-        capture.attach_triggers(
+        triggers.attach_triggers(
             captured, member.name, member.number, wanted, partitioned=member.layout.partitioned
         ),
     )
@@ -199,12 +199,12 @@ def _capture_members(connection: Connection[Any], captured: Captured) -> None:
             continue
         _attach(connection, captured, member, in_c)
         if member.layout.partitioned and member.root:
-            _run(connection, capture.attach_routing(captured, member.name, member.number))
+            _run(connection, triggers.attach_routing(captured, member.name, member.number))
 
 
 def _make_functions(connection: Connection[Any], captured: Captured) -> None:
     for member in catalog.members(connection, captured.id):
-        _run(connection, capture.capture_member(captured, member.layout, member.number))
+        _run(connection, triggers.capture_member(captured, member.layout, member.number))
         catalog.note_layout(connection, captured.id, member.number)
 
 
@@ -212,8 +212,8 @@ def _release(
     connection: Connection[Any], captured: Captured, number: int, name: Composable | None
 ) -> None:
     if name is not None:
-        _run(connection, capture.detach_triggers(captured, name))
-    _run(connection, capture.drop_member(captured, number))
+        _run(connection, triggers.detach_triggers(captured, name))
+    _run(connection, triggers.drop_member(captured, number))
     connection.execute(
         "DELETE FROM idivm.source_members WHERE source = %s AND number = %s", [captured.id, number]
     )

@@ -1,15 +1,4 @@
-"""The SQL that captures the changes of one table: triggers and the functions that they call.
-
-Statement triggers log ordinary writes. They do not fire for what the apply worker of logical replication
-writes, so a row trigger logs the writes of sessions whose `session_replication_role` is `replica`.
-PostgreSQL fires either the one or the other.
-
-No text here names a column of the user's table but the source view, which PostgreSQL stores as a
-parse tree, so that a rename in the table needs no repair. Triggers count the columns instead, as
-long as they are those that were counted, and else ask the source view for their names. To store the
-turning of a row of the table into one of the source view as a parse tree as well would keep the
-table from being rewritten.
-"""
+"""The bodies of the capture functions: what a statement, or a row, writes into the log."""
 
 from __future__ import annotations
 
@@ -18,99 +7,25 @@ from dataclasses import dataclass
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
-from orchestrator.deltascript.captured import Captured, Layout, first_key, function_body, keys, skip
+from orchestrator.deltascript.capture.segments import (
+    NOTHING,
+    by_segment,
+    either,
+    executed,
+    into_segment,
+    trigger_body,
+)
+from orchestrator.deltascript.capture.table import (
+    Captured,
+    Layout,
+    first_key,
+    keys,
+    skip,
+)
 from orchestrator.sqltext import fresh_name
-
-SEGMENT_BITS = 32
-"""A statement's number shifted right by this many bits tells, by its lowest bit, the log segment."""
-
-LOOK_EVERY = 1024
-"""Once in so many statements a writer looks whether the log has grown beyond what views may keep."""
-
-
-def capture_member(source: Captured, layout: Layout, number: int) -> Iterator[Composed]:
-    """The functions that log the changes of one table: the source itself, a partition or an child.
-
-    Of a row that a MERGE moves from one partition to another, transition tables hold a part or
-    nothing; and a partition that carries no capture yet may be gone, with its rows, before anybody
-    sees it. The log then says of the table what it says after a TRUNCATE: compute it again.
-    """
-    for operation, body in _capture_bodies(source, layout, number).items():
-        yield SQL(
-            "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
-            "SET search_path = pg_catalog, pg_temp AS {}"
-        ).format(source.log(f"_{operation}_{number}"), function_body(body))
-
-
-OPERATIONS = ("insert", "update", "delete", "truncate")
 
 ROWS = "rows"
 """The row trigger of replica sessions, as it is called beside the operations."""
-
-
-def detach_triggers(source: Captured, member: Composable) -> Iterator[Composed]:
-    """The statements that take capture off a table."""
-    for operation in (*OPERATIONS, ROWS):
-        yield SQL("DROP TRIGGER IF EXISTS {} ON {}").format(
-            Identifier(f"idivm_{source.id}_{operation}"), member
-        )
-
-
-def drop_member(source: Captured, number: int) -> Iterator[Composed]:
-    """The statements that drop a table's capture functions."""
-    for operation in (*OPERATIONS, ROWS):
-        yield SQL("DROP FUNCTION IF EXISTS {}").format(source.log(f"_{operation}_{number}"))
-
-
-def attach_triggers(
-    source: Captured, member: Composable, number: int, in_c: bool, partitioned: bool
-) -> Iterator[Composed]:
-    """The triggers on one table, new or in their other form.
-
-    Statement triggers fire in ordinary sessions and the row trigger in replica sessions. TRUNCATE has
-    no rows, and fires its statement trigger in both. A partitioned table holds no rows itself.
-
-    The C form calls the functions of the table for what it does not do by itself.
-    """
-    transitions = {
-        "insert": SQL("REFERENCING NEW TABLE AS new_rows"),
-        "update": SQL("REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows"),
-        "delete": SQL("REFERENCING OLD TABLE AS old_rows"),
-        "truncate": SQL(""),
-    }
-    arguments = SQL(", ").join(map(Literal, source.arguments(number)))
-
-    def attach(name: str, event: SQL, each: Composable, enable: SQL) -> Iterator[Composed]:
-        trigger = Identifier(f"idivm_{source.id}_{name}")
-        call = (
-            SQL("idivm.capture_rows({})").format(arguments)
-            if in_c and name != "truncate"
-            else SQL("{}()").format(source.log(f"_{name}_{number}"))
-        )
-        yield SQL("CREATE OR REPLACE TRIGGER {} AFTER {} ON {} {} EXECUTE FUNCTION {}").format(
-            trigger, event, member, each, call
-        )
-        yield SQL("ALTER TABLE {} {} TRIGGER {}").format(member, enable, trigger)
-
-    for operation, transition in transitions.items():
-        each = SQL("{} FOR EACH STATEMENT").format(transition)
-        enable = SQL("ENABLE ALWAYS" if operation == "truncate" else "ENABLE")
-        yield from attach(operation, SQL(operation.upper()), each, enable)
-    if not partitioned:
-        event = SQL("INSERT OR UPDATE OR DELETE")
-        yield from attach(ROWS, event, SQL("FOR EACH ROW"), SQL("ENABLE REPLICA"))
-
-
-def attach_routing(source: Captured, member: Composable, number: int) -> Iterator[Composed]:
-    """What makes PostgreSQL hand a partitioned table's capture the right rows after a MERGE.
-
-    Having routed a row to its partition, a MERGE takes that row for the new image of every row that
-    it updates afterwards, unless the partition has a trigger like this one. It never fires; the
-    table's partitions inherit it.
-    """
-    yield SQL(
-        "CREATE TRIGGER {} BEFORE INSERT ON {} FOR EACH ROW WHEN (false) EXECUTE FUNCTION {}()"
-    ).format(Identifier(f"idivm_{source.id}_routing"), member, source.log(f"_truncate_{number}"))
 
 
 def _joined(parts: Iterator[Composed]) -> Composed:
@@ -147,6 +62,8 @@ class _Rows:
 
 
 _TABLES = (SQL("old_rows"), SQL("new_rows"))
+
+
 _RECORDS = (SQL("(SELECT OLD.*)"), SQL("(SELECT NEW.*)"))
 """The rows as statement triggers and as row triggers have them."""
 
@@ -199,132 +116,6 @@ def _is_as_counted(source: Captured, layout: Layout) -> Composed:
     return SQL(" AND ").join(conditions)
 
 
-_NOTHING = SQL("")
-
-
-def _into_segment(
-    source: Captured,
-    insert: Callable[[Identifier], Composed],
-    otherwise: tuple[Composable, Callable[[Identifier], Composed]] | None = None,
-    first: Composable = _NOTHING,
-    compared: bool = False,
-) -> Composed:
-    """Runs one of two statements; `otherwise` has a condition and what is right without it.
-
-    `compared` says whether they compare images.
-    """
-    logged = _by_segment(source, insert)
-    if otherwise is not None:
-        condition, by_name = otherwise
-        images = SQL("idivm.images({}, TG_RELID, TG_OP)").format(Literal(source.id))
-        logged = _if(condition, logged, _executed(source, images, by_name, SQL("stmt, TG_RELID")))
-    return _function(source, SQL("{}{}").format(first, logged), compared)
-
-
-def _if(condition: Composable, logged: Composed, otherwise: Composed) -> Composed:
-    return SQL("    IF {} THEN\n{}    ELSE\n{}    END IF;\n").format(condition, logged, otherwise)
-
-
-def _executed(
-    source: Captured,
-    images: Composable,
-    statement: Callable[[Identifier], Composed],
-    using: Composable,
-) -> Composed:
-    """Runs a statement whose first words are what an expression gives, if it gives any."""
-    return SQL(
-        "    images := {images};\n"
-        "    IF images IS NULL THEN\n{lost}    END IF;\n"
-        "    EXECUTE images || CASE (stmt >> {bits}) & 1 WHEN 0 THEN {a}\n    ELSE {b} END USING {using};\n"
-    ).format(
-        images=images,
-        lost=_note_lost(source),
-        bits=Literal(SEGMENT_BITS),
-        a=Literal(statement(source.log("_a")).as_string(None)),
-        b=Literal(statement(source.log("_b")).as_string(None)),
-        using=using,
-    )
-
-
-def _function(source: Captured, logging: Composable, compared: bool) -> Composed:
-    """The body of a capture function around the statements that log."""
-    return SQL(
-        "#variable_conflict use_column\n"
-        "DECLARE\n"
-        "    stmt bigint;\n"
-        "    images text;\n"
-        "BEGIN\n"
-        "    IF {missing} THEN\n{lost}    END IF;\n"
-        "    stmt := nextval({numbers});\n"
-        "{logging}"
-        "    IF stmt & {look} = 0 AND to_regprocedure('idivm.look_after_log(integer)') IS NOT NULL THEN\n"
-        "        PERFORM idivm.look_after_log({source});\n"
-        "    END IF;\n"
-        "    RETURN NULL;\n"
-        "END"
-    ).format(
-        missing=_lacks_a_part(source, compared),
-        lost=_note_lost(source),
-        numbers=Literal(source.log("_seq").as_string(None)),
-        logging=logging,
-        look=Literal(LOOK_EVERY - 1),
-        source=Literal(source.id),
-    )
-
-
-def _lacks_a_part(source: Captured, compared: bool) -> Composed:
-    """Whether DDL has taken away what a capture function needs, so that it would raise an error.
-
-    The view of the log has all columns of both segments and the source view has those of the table:
-    whatever drops one of these columns drops the view.
-    """
-
-    def text(name: Identifier) -> Literal:
-        return Literal(name.as_string(None))
-
-    parts = [
-        SQL("NOT coalesce(has_schema_privilege(to_regnamespace({}), 'USAGE'), false)").format(
-            Literal(schema)
-        )
-        for schema in ("idivm_log", "idivm_def")
-    ]
-    parts += [
-        SQL("to_regclass({}) IS NULL").format(text(one))
-        for one in (source.view, source.image, source.log())
-    ]
-    parts += [
-        SQL("has_table_privilege(to_regclass({}), 'INSERT') IS NOT TRUE").format(
-            text(source.log(suffix))
-        )
-        for suffix in ("_a", "_b")
-    ]
-    parts.append(
-        SQL("has_sequence_privilege(to_regclass({}), 'USAGE') IS NOT TRUE").format(
-            text(source.log("_seq"))
-        )
-    )
-    if compared:
-        parts += [
-            SQL("to_regproc({}) IS NULL").format(text(source.log(suffix)))
-            for suffix in ("_same", "_changed")
-        ]
-    return SQL("\n       OR ").join(parts)
-
-
-def _note_lost(source: Captured) -> Composed:
-    """Leaves the statement unlogged, and has the views that read the table rebuilt."""
-    return SQL(
-        "        IF to_regprocedure('idivm.note_lost(integer)') IS NOT NULL THEN\n"
-        "            PERFORM idivm.note_lost({});\n        END IF;\n        RETURN NULL;\n"
-    ).format(Literal(source.id))
-
-
-def _by_segment(source: Captured, insert: Callable[[Identifier], Composed]) -> Composed:
-    return SQL("    IF (stmt >> {}) & 1 = 0 THEN\n{};\n    ELSE\n{};\n    END IF;\n").format(
-        Literal(SEGMENT_BITS), insert(source.log("_a")), insert(source.log("_b"))
-    )
-
-
 def _appended(
     source: Captured, segment: Identifier, sides: str, operation: Composable, number: Composable
 ) -> Composed:
@@ -343,12 +134,13 @@ def _deleted(source: Captured, segment: Identifier, rows: _Rows) -> Composed:
     return SQL("{}        FROM {} AS o").format(into, rows.old)
 
 
-def _capture_bodies(source: Captured, layout: Layout, number: int) -> dict[str, Composed]:
+def bodies(source: Captured, layout: Layout, number: int) -> dict[str, Composed]:
+    """Return the bodies of a table's capture functions, by what the functions are for."""
     counted, by_name = _counted(source, layout), _NAMED
     condition = _is_as_counted(source, layout)
 
     def logging(statement: Callable[[Identifier, _Rows], Composed]) -> Composed:
-        return _into_segment(
+        return into_segment(
             source,
             lambda segment: statement(segment, counted),
             (condition, lambda segment: statement(segment, by_name)),
@@ -369,7 +161,7 @@ def _capture_bodies(source: Captured, layout: Layout, number: int) -> dict[str, 
             truncated(segment, rows), table
         )
 
-    first: Composable = _NOTHING
+    first: Composable = NOTHING
     if layout.partitioned:
         first = SQL(
             "    IF (SELECT count(*) FROM pg_inherits AS i JOIN idivm.source_members AS m ON m.member = i.inhparent\n"
@@ -380,7 +172,7 @@ def _capture_bodies(source: Captured, layout: Layout, number: int) -> dict[str, 
             "{1}    END IF;\n"
         ).format(
             Literal(source.id),
-            _by_segment(source, lambda segment: truncated(segment, counted)),
+            by_segment(source, lambda segment: truncated(segment, counted)),
             Literal(source.log("_seq").as_string(None)),
         )
 
@@ -405,11 +197,11 @@ def _capture_bodies(source: Captured, layout: Layout, number: int) -> dict[str, 
 
     bodies = {
         "insert": logging(inserted),
-        "update": _into_segment(
+        "update": into_segment(
             source, updated, (condition, updated_by_name), first, compared=source.keyed
         ),
         "delete": logging(deleted),
-        "truncate": _into_segment(source, lambda segment: truncated(segment, counted)),
+        "truncate": into_segment(source, lambda segment: truncated(segment, counted)),
     }
     return bodies if layout.partitioned else {**bodies, ROWS: _row_body(source, layout)}
 
@@ -445,8 +237,8 @@ def _row_body(source: Captured, layout: Layout) -> Composed:
         )
         using = SQL(", ").join([SQL("stmt, TG_RELID"), *(record for _, _, record in chosen)])
         return (
-            _by_segment(source, lambda segment: statement(segment, counted)),
-            _executed(source, images, lambda segment: statement(segment, by_name), using),
+            by_segment(source, lambda segment: statement(segment, counted)),
+            executed(source, images, lambda segment: statement(segment, by_name), using),
         )
 
     ways = (
@@ -455,8 +247,8 @@ def _row_body(source: Captured, layout: Layout) -> Composed:
         logged("on", changed),
     )
     condition = _is_as_counted(source, layout)
-    insert, delete, update = (_if(condition, *way) for way in ways)
-    return _function(
+    insert, delete, update = (either(condition, *way) for way in ways)
+    return trigger_body(
         source,
         SQL(
             "    IF TG_OP = 'INSERT' THEN\n{}    ELSIF TG_OP = 'DELETE' THEN\n{}    ELSE\n{}    END IF;\n"

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
-from orchestrator.deltascript.captured import (
+from orchestrator.deltascript.capture.images import differ
+from orchestrator.deltascript.capture.table import (
     PLACEHOLDER,
     Captured,
     first_key,
@@ -19,7 +20,6 @@ from orchestrator.deltascript.captured import (
     skip,
 )
 from orchestrator.deltascript.identity import identify_rows
-from orchestrator.deltascript.images import differ
 from orchestrator.deltascript.names import changed_column
 from orchestrator.deltascript.plan import SourceColumn
 

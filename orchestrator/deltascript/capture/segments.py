@@ -1,0 +1,146 @@
+"""What every capture function does around its own statements: choose a segment of the log, and look for losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
+
+from orchestrator.deltascript.capture.table import (
+    Captured,
+)
+
+SEGMENT_BITS = 32
+"""A statement's number shifted right by this many bits tells, by its lowest bit, the log segment."""
+
+
+LOOK_EVERY = 1024
+"""Once in so many statements a writer looks whether the log has grown beyond what views may keep."""
+
+
+NOTHING = SQL("")
+
+
+def into_segment(
+    source: Captured,
+    insert: Callable[[Identifier], Composed],
+    otherwise: tuple[Composable, Callable[[Identifier], Composed]] | None = None,
+    first: Composable = NOTHING,
+    compared: bool = False,
+) -> Composed:
+    """Runs one of two statements; `otherwise` has a condition and what is right without it.
+
+    `compared` says whether they compare images.
+    """
+    logged = by_segment(source, insert)
+    if otherwise is not None:
+        condition, by_name = otherwise
+        images = SQL("idivm.images({}, TG_RELID, TG_OP)").format(Literal(source.id))
+        logged = either(condition, logged, executed(source, images, by_name, SQL("stmt, TG_RELID")))
+    return trigger_body(source, SQL("{}{}").format(first, logged), compared)
+
+
+def either(condition: Composable, logged: Composed, otherwise: Composed) -> Composed:
+    """Return a statement that depends on a condition."""
+    return SQL("    IF {} THEN\n{}    ELSE\n{}    END IF;\n").format(condition, logged, otherwise)
+
+
+def executed(
+    source: Captured,
+    images: Composable,
+    statement: Callable[[Identifier], Composed],
+    using: Composable,
+) -> Composed:
+    """Runs a statement whose first words are what an expression gives, if it gives any."""
+    return SQL(
+        "    images := {images};\n"
+        "    IF images IS NULL THEN\n{lost}    END IF;\n"
+        "    EXECUTE images || CASE (stmt >> {bits}) & 1 WHEN 0 THEN {a}\n    ELSE {b} END USING {using};\n"
+    ).format(
+        images=images,
+        lost=_note_lost(source),
+        bits=Literal(SEGMENT_BITS),
+        a=Literal(statement(source.log("_a")).as_string(None)),
+        b=Literal(statement(source.log("_b")).as_string(None)),
+        using=using,
+    )
+
+
+def trigger_body(source: Captured, logging: Composable, compared: bool) -> Composed:
+    """The body of a capture function around the statements that log."""
+    return SQL(
+        "#variable_conflict use_column\n"
+        "DECLARE\n"
+        "    stmt bigint;\n"
+        "    images text;\n"
+        "BEGIN\n"
+        "    IF {missing} THEN\n{lost}    END IF;\n"
+        "    stmt := nextval({numbers});\n"
+        "{logging}"
+        "    IF stmt & {look} = 0 AND to_regprocedure('idivm.look_after_log(integer)') IS NOT NULL THEN\n"
+        "        PERFORM idivm.look_after_log({source});\n"
+        "    END IF;\n"
+        "    RETURN NULL;\n"
+        "END"
+    ).format(
+        missing=_lacks_a_part(source, compared),
+        lost=_note_lost(source),
+        numbers=Literal(source.log("_seq").as_string(None)),
+        logging=logging,
+        look=Literal(LOOK_EVERY - 1),
+        source=Literal(source.id),
+    )
+
+
+def _lacks_a_part(source: Captured, compared: bool) -> Composed:
+    """Whether DDL has taken away what a capture function needs, so that it would raise an error.
+
+    The view of the log has all columns of both segments and the source view has those of the table:
+    whatever drops one of these columns drops the view.
+    """
+
+    def text(name: Identifier) -> Literal:
+        return Literal(name.as_string(None))
+
+    parts = [
+        SQL("NOT coalesce(has_schema_privilege(to_regnamespace({}), 'USAGE'), false)").format(
+            Literal(schema)
+        )
+        for schema in ("idivm_log", "idivm_def")
+    ]
+    parts += [
+        SQL("to_regclass({}) IS NULL").format(text(one))
+        for one in (source.view, source.image, source.log())
+    ]
+    parts += [
+        SQL("has_table_privilege(to_regclass({}), 'INSERT') IS NOT TRUE").format(
+            text(source.log(suffix))
+        )
+        for suffix in ("_a", "_b")
+    ]
+    parts.append(
+        SQL("has_sequence_privilege(to_regclass({}), 'USAGE') IS NOT TRUE").format(
+            text(source.log("_seq"))
+        )
+    )
+    if compared:
+        parts += [
+            SQL("to_regproc({}) IS NULL").format(text(source.log(suffix)))
+            for suffix in ("_same", "_changed")
+        ]
+    return SQL("\n       OR ").join(parts)
+
+
+def _note_lost(source: Captured) -> Composed:
+    """Leaves the statement unlogged, and has the views that read the table rebuilt."""
+    return SQL(
+        "        IF to_regprocedure('idivm.note_lost(integer)') IS NOT NULL THEN\n"
+        "            PERFORM idivm.note_lost({});\n        END IF;\n        RETURN NULL;\n"
+    ).format(Literal(source.id))
+
+
+def by_segment(source: Captured, insert: Callable[[Identifier], Composed]) -> Composed:
+    """Return an INSERT into the segment that the number of the statement says."""
+    return SQL("    IF (stmt >> {}) & 1 = 0 THEN\n{};\n    ELSE\n{};\n    END IF;\n").format(
+        Literal(SEGMENT_BITS), insert(source.log("_a")), insert(source.log("_b"))
+    )
