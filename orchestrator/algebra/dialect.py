@@ -11,255 +11,19 @@ stays a name with arguments, every type the text that PostgreSQL wrote, every op
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, TypeAlias
+from typing import TypeAlias
 
 from sqlglot import exp
-from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
-from sqlglot.generators.postgres import PostgresGenerator
-from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import Token, TokenType
+
+from orchestrator.algebra.canonical import SPELLED, Canonical
 
 Tree: TypeAlias = exp.Expr
 """A sqlglot tree. Trees are mutable, so that whoever keeps one hands out copies."""
 
-_REGEXPS: dict[type[exp.Expr], str] = {exp.RegexpLike: "~", exp.RegexpILike: "~*"}
-
-_INTERVAL_FIELDS = frozenset({"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "TO"})
-
-
-SQL_JSON = frozenset(
-    {
-        "JSON",
-        "JSON_ARRAY",
-        "JSON_EXISTS",
-        "JSON_OBJECT",
-        "JSON_QUERY",
-        "JSON_SCALAR",
-        "JSON_SERIALIZE",
-    }
-    | {"JSON_VALUE"}
-)
-"""Calls with a grammar of their own."""
-SQL_JSON_AGGREGATES = frozenset({"JSON_ARRAYAGG", "JSON_OBJECTAGG"})
-
-
-class Canonical(Postgres):
-    """The dialect of `pg_get_viewdef`."""
-
-    class Parser(PostgresParser):
-        """Reads without translating."""
-
-        FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            name: PostgresParser.FUNCTION_PARSERS[name]
-            for name in ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION", "OVERLAY")
-        } | {
-            name: lambda self, name=name: exp.Anonymous(
-                this=name, expressions=self._parse_csv(self._parse_phrase)
-            )
-            for name in SQL_JSON | SQL_JSON_AGGREGATES
-        }
-
-        UNARY_PARSERS: ClassVar[dict[Any, Any]] = {
-            **PostgresParser.UNARY_PARSERS,
-            TokenType.OPERATOR: lambda self: self._parse_prefix(),
-        }
-
-        def _parse_function(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
-            # A quoted name never begins special syntax: "substring"(a, 1).
-            if self._curr and self._curr.token_type == TokenType.IDENTIFIER:
-                kwargs["anonymous"] = True
-            return super()._parse_function(*args, **kwargs)
-
-        def _parse_unnest(self, with_alias: bool = True) -> exp.Unnest | None:
-            return None
-
-        def _parse_types(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
-            # In a column definition list a type follows the name; elsewhere, only a double colon
-            # precedes one.
-            if kwargs.get("schema"):
-                ends = (TokenType.COMMA, TokenType.R_PAREN)
-                return None if self._curr.token_type in ends else self._parse_dcolon()
-            return super()._parse_types(*args, **kwargs)
-
-        def _parse_table_alias(self, *args: Any, **kwargs: Any) -> exp.TableAlias | None:
-            # In ROWS FROM a function may have a column definition list and no name.
-            if self._match_pair(TokenType.ALIAS, TokenType.L_PAREN):
-                columns = self._parse_csv(self._parse_function_parameter)
-                self._match_r_paren()
-                return exp.TableAlias(columns=columns)
-            return super()._parse_table_alias(*args, **kwargs)
-
-        def _parse_phrase(self) -> exp.Expr | None:
-            # An argument of SQL/JSON, with words before, between and behind its operands.
-            bare = self._curr.token_type not in _SPELLED and self._match_text_seq("RETURNING")
-            if bare:
-                self._retreat(self._index - 1)
-            this = None if bare else self._parse_disjunction()
-            while self._is_inside():
-                words, operand = [], None
-                while operand is None and self._is_inside():
-                    words.append(self._next_word().upper())
-                    operand = self._parse_operand(words)
-                this = exp.Operator(this=this, operator=" ".join(words), expression=operand)
-            return this
-
-        def _is_inside(self) -> bool:
-            ends = (TokenType.COMMA, TokenType.R_PAREN)
-            return bool(self._curr) and self._curr.token_type not in ends
-
-        def _parse_operand(self, words: list[str]) -> exp.Expr | None:
-            # What some words ask for.
-            if words[-1] == "RETURNING":
-                return self._parse_dcolon()
-            if words[-1] == "AS":
-                return self._parse_id_var(any_token=True)
-            if words[-1] in (":", "VALUE", "PASSING", "DEFAULT"):
-                return self._parse_disjunction()
-            if words[-2:] == ["ORDER", "BY"]:
-                del words[-2:]
-                return exp.Order(expressions=self._parse_csv(self._parse_ordered))
-            return None
-
-        def _parse_dcolon(self) -> exp.Expr | None:
-            return exp.DataType(this=exp.DType.USERDEFINED, kind=self._type_text())
-
-        def _type_text(self) -> str:
-            # The grammar of format_type: a name, sizes, time zone or interval fields, brackets.
-            words = [self._next_word()]
-            while self._match(TokenType.DOT):
-                words[-1] += "." + self._next_word()
-            if words[0].upper() == "DOUBLE" and self._match_text_seq("PRECISION"):
-                words.append("precision")
-            elif words[0].upper() in ("CHARACTER", "BIT") and self._match_text_seq("VARYING"):
-                words.append("varying")
-            while self._curr and words[0].upper() == "INTERVAL" and self._is_interval_field():
-                words.append(self._next_word())
-            if self._match(TokenType.L_PAREN):
-                sizes = [self._next_word()]
-                while self._match(TokenType.COMMA):
-                    sizes.append(self._next_word())
-                self._match_r_paren()
-                words[-1] += f"({','.join(sizes)})"
-            for zone in ("WITH", "WITHOUT"):
-                if self._match_text_seq(zone, "TIME", "ZONE"):
-                    words += [zone.lower(), "time", "zone"]
-            while self._match_pair(TokenType.L_BRACKET, TokenType.R_BRACKET):
-                words[-1] += "[]"
-            return " ".join(words)
-
-        def _is_interval_field(self) -> bool:
-            return self._curr.text.upper() in _INTERVAL_FIELDS
-
-        def _parse_prefix(self) -> exp.Expr | None:
-            if self._prev.text.lower() == "operator" and self._curr.token_type != TokenType.L_PAREN:
-                # A column of this name.
-                self._retreat(self._index - 1)
-                return self._parse_type()
-            return self._parse_operator(None)
-
-        def _parse_operator(self, this: exp.Expr | None) -> exp.Expr | None:
-            # One of an extension, say, before or between its operands; _operators made its token.
-            symbol = self._prev.text
-            if symbol == "OPERATOR" and self._match(TokenType.L_PAREN):
-                words = []
-                while self._curr and not self._match(TokenType.R_PAREN):
-                    words.append(self._next_word())
-                symbol += f"({''.join(words)})"
-            return exp.Operator(this=this, operator=symbol, expression=self._parse_bitwise())
-
-        def _next_word(self) -> str:
-            token = self._curr
-            if not token:
-                self.raise_error("A word is missing")
-            self._advance()
-            if token.token_type == TokenType.IDENTIFIER:
-                return '"' + token.text.replace('"', '""') + '"'
-            return token.text.lower()
-
-    class Generator(PostgresGenerator):
-        """Writes what was read."""
-
-        MULTI_ARG_DISTINCT = True
-        TRANSFORMS: ClassVar[dict[Any, Any]] = {
-            kind: write
-            for kind, write in PostgresGenerator.TRANSFORMS.items()
-            if kind not in (exp.Operator, exp.Trim)
-        }
-
-        def __init__(self, **options: Any) -> None:
-            """Takes sqlglot's options; names of functions keep their case."""
-            super().__init__(**{"normalize_functions": False, **options})
-
-        def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:
-            """The double colon."""
-            return f"{self.sql(expression, 'this')}::{self.sql(expression, 'to')}"
-
-        def like_sql(self, expression: exp.Like) -> str:
-            """`~~` or `!~~`."""
-            return self._match_sql(expression)
-
-        def ilike_sql(self, expression: exp.ILike) -> str:
-            """`~~*` or `!~~*`."""
-            return self._match_sql(expression)
-
-        def operator_sql(self, expression: exp.Operator) -> str:
-            """Its symbol, or OPERATOR with a schema."""
-            parts = (expression.this, expression.args["operator"], expression.expression)
-            return " ".join(self.sql(part) for part in parts if part)
-
-        def trim_sql(self, expression: exp.Trim) -> str:
-            """PostgreSQL writes also which end, and FROM."""
-            words = [str(expression.args["position"]), self.sql(expression, "expression"), "FROM"]
-            return f"TRIM({' '.join(filter(None, words))} {self.sql(expression, 'this')})"
-
-        def not_sql(self, expression: exp.Not) -> str:
-            """NOT, or what sqlglot reads as if it were: `!~`, IS NOT TRUE."""
-            # PostgreSQL writes NOT with parentheses around its operand.
-            if type(expression.this) in _REGEXPS:
-                return self.binary(expression.this, "!" + _REGEXPS[type(expression.this)])
-            if isinstance(expression.this, exp.Is):
-                test = expression.this
-                return f"{self.sql(test, 'this')} IS NOT {self.sql(test, 'expression')}"
-            return super().not_sql(expression)
-
-        def table_sql(self, expression: exp.Table, sep: str = " AS ") -> str:
-            """The numbers of a function's rows come before what is joined to it within parentheses."""
-            joins = self.expressions(expression, key="joins", sep="", flat=True)
-            if not joins or not expression.args.get("ordinality"):
-                return super().table_sql(expression, sep)
-            alone = expression.copy()
-            alone.set("joins", None)
-            return super().table_sql(alone, sep) + self.indent(joins, skip_first=True)
-
-        def tablealias_sql(self, expression: exp.TableAlias) -> str:
-            """A column definition list stands without a name."""
-            if expression.this:
-                return super().tablealias_sql(expression)
-            return f"({self.expressions(expression, key='columns', flat=True)})"
-
-        def windowspec_sql(self, expression: exp.WindowSpec) -> str:
-            """A frame, with BETWEEN only where its end is written."""
-            written = super().windowspec_sql(expression)
-            if expression.args.get("end"):
-                return written
-            return written.replace(" BETWEEN ", " ", 1).replace(" AND CURRENT ROW", "", 1)
-
-        def offset_limit_modifiers(
-            self, expression: exp.Expr, fetch: bool, limit: exp.Fetch | exp.Limit | None
-        ) -> list[str]:
-            """OFFSET goes first."""
-            return [self.sql(expression, "offset"), self.sql(limit)]
-
-        def _match_sql(self, expression: exp.Like | exp.ILike) -> str:
-            symbol = "~~" if isinstance(expression, exp.Like) else "~~*"
-            return self.binary(
-                expression, "!" + symbol if expression.args.get("negate") else symbol
-            )
-
-
 _DIALECT = Canonical()
+
 _SILENT = frozenset({TokenType.ALIAS, TokenType.LATERAL})
 """Words that PostgreSQL and sqlglot do not write alike, without a difference in meaning."""
 
@@ -283,8 +47,11 @@ def parse(text: str) -> Tree:
 
 
 _OPERATOR_SIGNS = frozenset("+-*/<>=~!@#%^&|`?")
+
 _TRANSLATED = frozenset({TokenType.CARET, TokenType.CARET_AT, TokenType.NULLSAFE_EQ})
+
 _SIGNS = frozenset({TokenType.DASH, TokenType.TILDE, TokenType.RLIKE})
+
 _DENIED = frozenset({TokenType.RLIKE, TokenType.IRLIKE, TokenType.LIKE, TokenType.ILIKE})
 """What sqlglot knows with an exclamation mark before it."""
 
@@ -431,11 +198,8 @@ def _signature(text: str) -> Iterator[tuple[tuple[str, str], int]]:
             yield _meaning(token), token.start
 
 
-_SPELLED = frozenset({TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER})
-
-
 def _meaning(token: Token) -> tuple[str, str]:
-    if token.token_type in _SPELLED:
+    if token.token_type in SPELLED:
         return token.token_type.name, token.text
     # IS UNKNOWN is IS NULL of a boolean, and read as such.
     return "", "NULL" if token.token_type == TokenType.UNKNOWN else token.text.upper()
@@ -468,6 +232,7 @@ _RESERVED_WORDS = """
     smallint substring time timestamp treat trim values varchar xmlattributes xmlconcat xmlelement
     xmlexists xmlforest xmlnamespaces xmlparse xmlpi xmlroot xmlserialize xmltable
 """
+
 _RESERVED = frozenset(_RESERVED_WORDS.split())
 
 

@@ -11,9 +11,10 @@ from typing import ClassVar
 
 from sqlglot import exp
 
+from orchestrator.algebra.canonical import SQL_JSON_AGGREGATES
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dependencies import Columns, Dependencies, Keys
-from orchestrator.algebra.dialect import SQL_JSON_AGGREGATES, Tree
+from orchestrator.algebra.dialect import Tree
 from orchestrator.algebra.operators.base import Identified, Operator, listed
 from orchestrator.algebra.operators.unary import Unary
 from orchestrator.algebra.rendering import Block, Renderer

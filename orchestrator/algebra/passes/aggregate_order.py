@@ -13,9 +13,9 @@ from dataclasses import replace
 from sqlglot import exp
 
 from orchestrator.algebra import dialect
+from orchestrator.algebra.canonical import SQL_JSON_AGGREGATES
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.dependencies import has_key
-from orchestrator.algebra.dialect import SQL_JSON_AGGREGATES
 from orchestrator.algebra.ids import ids_of, infer_ids
 from orchestrator.algebra.operators.base import Operator, SortKey
 from orchestrator.algebra.operators.cte_scan import CteScan

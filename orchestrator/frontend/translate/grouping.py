@@ -20,7 +20,8 @@ from orchestrator.algebra import (
     Window,
 )
 from orchestrator.algebra.analysis.same_expression import alike
-from orchestrator.algebra.dialect import SQL_JSON_AGGREGATES, Tree, reference
+from orchestrator.algebra.canonical import SQL_JSON_AGGREGATES
+from orchestrator.algebra.dialect import Tree, reference
 from orchestrator.algebra.scalar import unwrapped
 from orchestrator.algebra.traversal import walk
 from orchestrator.frontend.translate.context import Context, Scope, called, not_modelled, same

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from orchestrator.algebra import FunctionScan, Plan
-from orchestrator.algebra.dialect import SQL_JSON, SQL_JSON_AGGREGATES
+from orchestrator.algebra.canonical import SQL_JSON, SQL_JSON_AGGREGATES
 from orchestrator.algebra.traversal import walk
 from orchestrator.frontend.translate.context import Context, called, not_modelled, set_calls
 from orchestrator.frontend.translate.grouping import require_own_aggregates

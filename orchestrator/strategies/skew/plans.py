@@ -11,8 +11,8 @@ from orchestrator.strategies.skew.counts import loomis_whitney, path
 from orchestrator.strategies.skew.exponents import Exponents
 from orchestrator.strategies.skew.four_path import four_path
 from orchestrator.strategies.skew.triangle import SkewPlan, triangle
+from orchestrator.strategies.viewtree.form import NormalForm
 from orchestrator.strategies.viewtree.hypergraph import Hypergraph
-from orchestrator.strategies.viewtree.normal import NormalForm
 
 
 def parted(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:

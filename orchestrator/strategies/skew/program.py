@@ -51,7 +51,8 @@ from orchestrator.strategies.skew.triangle import (
     triangle,
 )
 from orchestrator.strategies.skew.unions import Unions
-from orchestrator.strategies.viewtree.normal import NUMBERS, NormalForm, normal_form
+from orchestrator.strategies.viewtree.form import NUMBERS, NormalForm
+from orchestrator.strategies.viewtree.normal import normal_form
 from orchestrator.strategies.viewtree.propagation import (
     Content,
     Propagation,

@@ -16,8 +16,8 @@ from orchestrator.engine.cost import WRITTEN
 from orchestrator.engine.degrees import Values, share_met
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.skew.triangle import Division, SkewPlan
+from orchestrator.strategies.viewtree.form import Atom, NormalForm
 from orchestrator.strategies.viewtree.hypergraph import Variables
-from orchestrator.strategies.viewtree.normal import Atom, NormalForm
 
 OVERHEAD = 300.0
 """What following degrees and parts costs beside that, in lookups and rows: a dozen statements.

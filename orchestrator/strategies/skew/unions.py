@@ -31,7 +31,7 @@ from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.skew.degrees import Degrees, rows_of
 from orchestrator.strategies.skew.hierarchical import Division, Tree, UnionPlan, parents
 from orchestrator.strategies.skew.show import drawn
-from orchestrator.strategies.viewtree.normal import NormalForm
+from orchestrator.strategies.viewtree.form import NormalForm
 from orchestrator.strategies.viewtree.propagation import Propagation, Relation
 from orchestrator.strategies.viewtree.sums import COUNT, Payload
 from orchestrator.strategies.viewtree.tree import View

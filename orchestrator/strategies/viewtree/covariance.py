@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.scalar import Scalar, conjunction, filled
-from orchestrator.strategies.viewtree.normal import Product
+from orchestrator.strategies.viewtree.form import Product
 from orchestrator.strategies.viewtree.rings import counted, counted_if, rows_with_all
 from orchestrator.strategies.viewtree.sums import ONE, Kept, Payload, Total
 

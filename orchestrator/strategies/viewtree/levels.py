@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 
 from orchestrator.deltascript.plan import Statistics
+from orchestrator.strategies.viewtree.form import Atom
 from orchestrator.strategies.viewtree.hypergraph import Variables
-from orchestrator.strategies.viewtree.normal import Atom
 from orchestrator.strategies.viewtree.tree import View
 
 FEW_ROWS = 32

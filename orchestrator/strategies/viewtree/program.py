@@ -28,8 +28,8 @@ from orchestrator.engine.diffs import variables
 from orchestrator.errors import UsageError
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.viewtree import classes, factors, levels, orders, search, sums
+from orchestrator.strategies.viewtree.form import Atom, NormalForm
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
-from orchestrator.strategies.viewtree.normal import Atom, NormalForm
 from orchestrator.strategies.viewtree.propagation import Propagation, Relation, called, planned
 from orchestrator.strategies.viewtree.sums import COUNT, Total
 from orchestrator.strategies.viewtree.tree import (

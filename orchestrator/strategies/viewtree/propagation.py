@@ -39,13 +39,8 @@ from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.ring import MIXED, MIXED_TYPE
 from orchestrator.strategies.viewtree import covariance, rings, sums
 from orchestrator.strategies.viewtree.covariance import COVARIANCE_TYPE, TRIPLE
-from orchestrator.strategies.viewtree.normal import (
-    COVARIANCE,
-    Atom,
-    NormalForm,
-    Product,
-    normal_form,
-)
+from orchestrator.strategies.viewtree.form import COVARIANCE, Atom, NormalForm, Product
+from orchestrator.strategies.viewtree.normal import normal_form
 from orchestrator.strategies.viewtree.sums import COUNT, Kept, Payload, Total
 from orchestrator.strategies.viewtree.tree import View
 

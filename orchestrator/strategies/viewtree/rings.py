@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
 from orchestrator.strategies.ring import Ring
-from orchestrator.strategies.viewtree.normal import Product
+from orchestrator.strategies.viewtree.form import Product
 from orchestrator.strategies.viewtree.sums import ONE, Kept, Payload, Total, product_of
 
 

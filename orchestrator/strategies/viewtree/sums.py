@@ -18,7 +18,7 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.group import Aggregate
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.unsupported import NotModelledError
-from orchestrator.strategies.viewtree.normal import Product
+from orchestrator.strategies.viewtree.form import Product
 
 
 class Payload(Protocol):
