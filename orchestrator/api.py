@@ -64,7 +64,7 @@ from orchestrator.runtime.diagnosis.comparison import (
 )
 from orchestrator.runtime.diagnosis.doctor import Finding
 from orchestrator.runtime.enumeration import hop, ordered
-from orchestrator.runtime.errors import cascades, explained, near_miss, unreachable
+from orchestrator.runtime.errors import cascades, explained, near_miss, unqualified, unreachable
 from orchestrator.runtime.explain import Explanation, explain_view
 from orchestrator.runtime.installation import indexes, install, modes, sources
 from orchestrator.runtime.installation.install import Initialiser, NewView
@@ -782,6 +782,8 @@ class Orchestrator:
         cause = error.__cause__
         missing = re.search(r'"([^"]+)" does not exist', str(cause))
         if not isinstance(cause, UndefinedTable) or not missing or self._in_failed_transaction():
+            return error
+        if unqualified(cause):
             return error
         name = missing[1].rpartition(".")[2]
         with explained("Looking up names"), borrowed(self.connection):

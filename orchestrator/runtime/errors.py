@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from types import MappingProxyType
 
 import psycopg
-from psycopg.errors import DependentObjectsStillExist, Diagnostic, QueryCanceled
+from psycopg.errors import (
+    DependentObjectsStillExist,
+    Diagnostic,
+    QueryCanceled,
+    UndefinedFunction,
+    UndefinedObject,
+    UndefinedTable,
+)
 
 from orchestrator.errors import CancelledError, DatabaseError, IdivmError, ServerError
 
@@ -59,10 +66,24 @@ def explain(
         detail = _dependents(detail, names)
     primary, detail = users_words(primary, names), users_words(detail, names)
     place = position(text, int(error.diag.statement_position or 0) - ahead)
-    parts = [f"{doing}: {primary}{place}", detail, error.diag.message_hint or ""]
+    hint = error.diag.message_hint or unqualified(error) or ""
+    parts = [f"{doing}: {primary}{place}", detail, hint]
     sentence = ". ".join(_one_line(part).rstrip(".") for part in parts if part)
     kind = CancelledError if isinstance(error, QueryCanceled) else DatabaseError
     return kind(f"{sentence}.")
+
+
+def unqualified(error: psycopg.Error) -> str | None:
+    """Return a hint if the body of a user's function uses a name without its schema."""
+    if not isinstance(error, UndefinedTable | UndefinedFunction | UndefinedObject):
+        return None
+    called = re.match(r'(?:PL/pgSQL|SQL) function "?([^\s"(]+)', error.diag.context or "")
+    if called is None or called[1].startswith("idivm"):
+        return None
+    return (
+        f"The function {called[1]} is called with search_path = pg_catalog, pg_temp: write schema.name in its"
+        f" body, or run ALTER FUNCTION {called[1]} SET search_path TO the schema of its tables"
+    )
 
 
 def position(text: str, place: int) -> str:

@@ -143,7 +143,8 @@ BEGIN
         RAISE feature_not_supported USING
             MESSAGE = format('the query of %s calls %s, whose result changes with every call, so that no stored content can be right',
                              relation, called),
-            HINT = 'Leave it out, or compute it when the view is read.';
+            HINT = 'Leave it out, or compute it when the view is read. A function of yours whose result depends on its'
+                   ' arguments alone can be declared: ALTER FUNCTION ... IMMUTABLE.';
     END IF;
     EXECUTE format('CREATE OR REPLACE TRIGGER idivm_maintained INSTEAD OF INSERT OR UPDATE OR DELETE ON %s'
                    ' FOR EACH ROW EXECUTE FUNCTION idivm.refuse_write()', view);

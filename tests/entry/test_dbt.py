@@ -44,7 +44,9 @@ def dbt_python() -> Path:
 def test_dbt_builds_replaces_and_leaves_views(dbt_python: Path, dsn: str, tmp_path: Path) -> None:
     project = tmp_path / "project"
     shutil.copytree(ROOT / "examples" / "dbt_shop", project)
-    (project / "packages.yml").write_text(f"packages:\n  - local: {ROOT / 'dbt'}\n")
+    # As `dbt deps` installs it.
+    (project / "packages.yml").unlink()
+    shutil.copytree(ROOT / "dbt", project / "dbt_packages" / "idivm")
     with psycopg.connect(dsn) as connection:
         connection.execute("CREATE SCHEMA shop")
     parts = conninfo_to_dict(dsn)

@@ -404,6 +404,8 @@ def _install(
         ],
     )
     _use(connection, names.id, plan, new.options)
+    if recomputed := planning.recompute_notice(new.name.name, plan, new.options):
+        planning.say(connection, Literal(recomputed))
     for notice in indexes.notices(connection, new.name.name, plan):
         planning.say(connection, Literal(notice))
     catalog.refuse_forbidden(connection, names.id, str(new.name))

@@ -165,6 +165,7 @@ def _refuse(analysis: Analysis) -> None:
         raise UnsupportedError(
             f"The query calls {names}, whose result changes with every call, so that no stored"
             " content can be right; leave it out or compute it when the view is read."
+            f"{_declaration(analysis.volatile)}"
         )
     if analysis.temporary:
         names = ", ".join(relation.name for relation in analysis.temporary)
@@ -172,6 +173,37 @@ def _refuse(analysis: Analysis) -> None:
             f"The query reads the temporary table {names}, which no other session can see;"
             " make it a permanent one."
         )
+
+
+def _declaration(volatile: Sequence[str]) -> str:
+    """Say how to declare functions of users, which are volatile unless they are declared otherwise."""
+    own = [name.partition("(")[0] for name in volatile if "." in name.partition("(")[0]]
+    if not own:
+        return ""
+    return (
+        f" If the result of {own[0]} depends on its arguments alone, declare that:"
+        f" ALTER FUNCTION {own[0]} IMMUTABLE."
+    )
+
+
+def recompute_notice(name: str, plan: MaintenancePlan, options: ViewOptions) -> str | None:
+    """Say that each refresh of a view recomputes it, why, and what would make the view incremental."""
+    if plan.strategy != recompute.NAME or options.strategy == recompute.NAME:
+        return None
+    reasons = [reason.because for reason in plan.reasons if not reason.taken]
+    because = plan.time_dependent[0] if plan.time_dependent else reasons[0] if reasons else ""
+    remedy = "docs/sql-support.md lists the queries that are incremental."
+    for words, advice in _REMEDIES.items():
+        if words in because:
+            remedy = advice
+    return f"Each refresh of {name} recomputes it: {because}. {remedy}"
+
+
+_REMEDIES = {
+    "changes by itself": "Leave that out of the query, and filter or compute it where the view is read.",
+    "cannot be captured": "Read ordinary tables instead, or copy the rows into one.",
+    "a row that is read as one value": "List the columns instead of the whole row.",
+}
 
 
 def _problem(
