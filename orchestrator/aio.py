@@ -123,6 +123,10 @@ class AsyncOrchestrator:
         """Explain how a view is maintained."""
         return await self._call(partial(self.orchestrator.explain, name))
 
+    async def explain_query(self, query: str, **options: Unpack[OptionValues]) -> Explanation:
+        """Explain how a view of a query would be maintained, without creating it."""
+        return await self._call(partial(self.orchestrator.explain_query, query, **options))
+
     async def view(self, name: str) -> ViewInfo:
         """Return the maintained view of this name."""
         return await self._call(partial(self.orchestrator.view, name))

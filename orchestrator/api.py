@@ -65,7 +65,7 @@ from orchestrator.runtime.diagnosis.comparison import (
 from orchestrator.runtime.diagnosis.doctor import Finding
 from orchestrator.runtime.enumeration import hop, ordered
 from orchestrator.runtime.errors import cascades, explained, near_miss, unqualified, unreachable
-from orchestrator.runtime.explain import Explanation, explain_view
+from orchestrator.runtime.explain import Explanation, explain_query, explain_view
 from orchestrator.runtime.installation import indexes, install, modes, sources
 from orchestrator.runtime.installation.install import Initialiser, NewView
 from orchestrator.runtime.progress import LOGGER, Progress
@@ -132,10 +132,14 @@ def dsn_of(database: Any) -> str:
     return f"{kind}://{rest}" if plus else text
 
 
+def named_dsn() -> str | None:
+    """Return the connection string from the environment."""
+    return os.environ.get("IDIVM_DSN") or os.environ.get("DATABASE_URL") or None
+
+
 def default_dsn() -> str:
     """Return the connection string from the environment, or of the embedded server."""
-    named = os.environ.get("IDIVM_DSN") or os.environ.get("DATABASE_URL")
-    if named:
+    if named := named_dsn():
         return named
     from orchestrator.server import embedded_dsn
 
@@ -321,14 +325,11 @@ class Orchestrator:
         Inside a transaction, the status of the view is `not planned`: every read computes the query until `plan`,
         a refresh of the view or `idivm serve` plans it after the commit.
         """
-        statements = parse_script(query)
-        if len(statements) != 1:
-            raise UsageError(f"The query of {name} must be one statement, not {len(statements)}.")
         return self._create(
             CreateView(
                 text=query,
                 name=parse_name(name),
-                query=statements[0].text,
+                query=_one_query(query),
                 columns=tuple(columns) if columns is not None else None,
                 options=tuple((key, str(value)) for key, value in options.items()),
                 replace=replace,
@@ -440,6 +441,13 @@ class Orchestrator:
             return explain_view(
                 self.connection, catalog.view_named(self.connection, parse_name(name).identifier)
             )
+
+    def explain_query(self, query: str, **options: Unpack[OptionValues]) -> Explanation:
+        """Explain how a view of a query would be maintained, without creating it."""
+        given = tuple((key, str(value)) for key, value in options.items())
+        new = NewView(QualifiedName("query"), _one_query(query), None, parse_options(given))
+        with self._ours("Explaining the query"):
+            return explain_query(self.connection, new)
 
     def check(self, *names: str) -> list[CheckReport]:
         """Refresh the named views, or all views, and compare each with the result of its query.
@@ -790,6 +798,13 @@ class Orchestrator:
             return DatabaseError(
                 f"{error}{near_miss(name, catalog.visible_relations(self.connection))}"
             )
+
+
+def _one_query(text: str) -> str:
+    statements = parse_script(text)
+    if len(statements) != 1:
+        raise UsageError(f"The query must be one statement, not {len(statements)}.")
+    return statements[0].text
 
 
 def _summary(view: ViewInfo) -> str:

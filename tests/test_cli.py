@@ -105,6 +105,26 @@ def test_explain(shop):
     assert explained["plan"]["program"]["sources"][0]["columns"][0]["name"] == "id"
 
 
+def test_a_query_is_explained_before_a_view_of_it_exists(shop):
+    query = "SELECT id, max(n) AS most FROM t GROUP BY id"
+    status, out, errors = shop("explain", "--query", query, "--why", "--plan", "--script")
+    assert (status, errors) == (0, "")
+    assert out.startswith("the query: strategy ")
+    assert "t (id (key), n)" in out
+    assert json.loads(shop("explain", "--json", "--query", f"{query};")[1])["view"] == "the query"
+    assert "recomputes it: now()" in shop("explain", "--query", "SELECT id, now() FROM t")[1]
+    assert "(line 1, column 20" in shop("explain", "--query", "SELECT 1 AS x FROM nowhere")[2]
+    assert shop("explain")[0] == shop("explain", "total", "--query", query)[0] == 2
+    assert len(json.loads(shop("list", "--json")[1])) == 1
+
+
+def test_a_command_without_a_database_does_not_start_a_server(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("IDIVM_HOME", str(tmp_path / "home"))
+    assert main(["list"]) == 2
+    assert "idivm up starts it" in capsys.readouterr().err
+    assert not (tmp_path / "home").exists()
+
+
 def test_status_and_explain_name_an_index_whose_lack_is_dear(idivm):
     idivm(
         "sql",
@@ -165,7 +185,7 @@ def test_doctor_finds_a_disabled_trigger(shop):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["nonsense"], [], ["explain"], ["bench"], ["bench", "nonsense"], ["sql", "--nonsense"]],
+    [["nonsense"], [], ["enumerate"], ["bench"], ["bench", "nonsense"], ["sql", "--nonsense"]],
 )
 def test_bad_usage_is_one_line_and_status_two(arguments, capsys):
     with pytest.raises(SystemExit) as stop:

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.api import Orchestrator, StatementResult, accelerate, connect
+from orchestrator.api import Orchestrator, StatementResult, accelerate, connect, named_dsn
 from orchestrator.cli.streams import is_unicode
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.runtime.catalog import DroppedView, ViewInfo
@@ -173,8 +173,14 @@ def status(options: argparse.Namespace) -> int:
 
 def explain(options: argparse.Namespace) -> int:
     """Run `idivm explain`."""
+    if (options.view is None) == (options.query is None):
+        raise UsageError("Name a view, or give a query with --query.")
     with _open(options) as orchestrator:
-        explanation = orchestrator.explain(options.view)
+        explanation = (
+            orchestrator.explain(options.view)
+            if options.view is not None
+            else orchestrator.explain_query(options.query)
+        )
     if options.json:
         _print_json(explanation.to_json())
         return 0
@@ -330,7 +336,20 @@ def doctor(options: argparse.Namespace) -> int:
     return 0 if all(finding.fine for finding in findings) else 1
 
 
+STARTING = ("sql", "up")
+"""The commands that start the embedded server."""
+
+
 def _open(options: argparse.Namespace) -> Orchestrator:
+    from orchestrator.server import EmbeddedServer
+
+    if options.dsn is None and not named_dsn() and options.verb not in STARTING:
+        server = EmbeddedServer()
+        if server.status().endpoint is None:
+            raise UsageError(
+                "No database is named, and the embedded server is not running. idivm up starts it; --dsn,"
+                " IDIVM_DSN or DATABASE_URL names another database."
+            )
     orchestrator = connect(options.dsn)
     orchestrator.on_notice = lambda text: print(f"notice: {text}", file=sys.stderr)
     return orchestrator

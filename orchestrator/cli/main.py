@@ -76,7 +76,10 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("view", nargs="?", metavar="VIEW")
 
     sub = verb("explain", "show how a view is maintained, and why", commands.explain)
-    sub.add_argument("view", metavar="VIEW")
+    sub.add_argument("view", nargs="?", metavar="VIEW")
+    sub.add_argument(
+        "--query", metavar="SQL", help="explain a view of this query, without creating it"
+    )
     sub.add_argument(
         "--plan",
         action="store_true",

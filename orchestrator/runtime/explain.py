@@ -9,11 +9,21 @@ from typing import Any
 
 from psycopg import Connection
 
-from orchestrator.deltascript.plan import BagTable, ChangeKind, Cost, Shape, StateTable, StateView
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import (
+    BagTable,
+    ChangeKind,
+    Cost,
+    MaintenancePlan,
+    Shape,
+    StateTable,
+    StateView,
+)
 from orchestrator.runtime import screenful
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.catalog import costs as catalog_costs
-from orchestrator.runtime.installation import indexes
+from orchestrator.runtime.installation import indexes, install, planning
+from orchestrator.runtime.installation.install import NewView
 
 
 @dataclass(frozen=True)
@@ -76,14 +86,39 @@ def explain_view(connection: Connection[Any], view: ViewInfo) -> Explanation:
         view=view.name,
         strategy=view.strategy,
         maintain=view.maintain,
-        plan=_plan(view, wanted),
-        script=_script(view),
+        plan=_plan(view.plan, view.sources, wanted),
+        script=_script(view.plan),
         sql=_sql(connection, view),
-        why=_why(view, measured, recompute),
+        why=_why(view.plan, measured, recompute),
         missing_indexes=wanted,
         details=view.plan.to_json(),
         measured=measured,
         recompute=recompute,
+    )
+
+
+def explain_query(connection: Connection[Any], new: NewView) -> Explanation:
+    """The explanation of the view that a query would become. Leaves nothing behind."""
+    names = Names(0, new.name.name)
+    with connection.transaction(force_rollback=True):
+        install.define(connection, new, names)
+        plan = planning.plan_view(connection, names, new.options, notify=True)
+        notice = planning.recompute_notice("it", plan, new.options)
+        wanted = indexes.missing_for(connection, plan)
+        definition = connection.execute(
+            "SELECT pg_get_viewdef(%s::regclass)", [names.definition.as_string(connection)]
+        ).fetchone()
+    assert definition is not None
+    return Explanation(
+        view="the query",
+        strategy=plan.strategy,
+        maintain=plan.maintain,
+        plan=_plan(plan, [str(source) for source in plan.program.sources], wanted),
+        script=_script(plan),
+        sql=definition[0],
+        why="\n".join(filter(None, [_why(plan, None, None), notice])),
+        missing_indexes=wanted,
+        details=plan.to_json(),
     )
 
 
@@ -102,10 +137,12 @@ def _recompute_estimate(connection: Connection[Any], view: ViewInfo) -> dict[str
     return {"milliseconds": seconds * 1e3, "measured": measured, "loses_from": loses_from}
 
 
-def _plan(view: ViewInfo, missing: Sequence[indexes.MissingIndex]) -> str:
-    program = view.plan.program
-    lines = [view.plan.definition.algebra, "", "captured:"]
-    for source, shown in zip(program.sources, view.sources, strict=False):
+def _plan(
+    plan: MaintenancePlan, sources: Sequence[str], missing: Sequence[indexes.MissingIndex]
+) -> str:
+    program = plan.program
+    lines = [plan.definition.algebra, "", "captured:"]
+    for source, shown in zip(program.sources, sources, strict=False):
         columns = ", ".join(
             column.name + (" (key)" if column.in_key else "") for column in source.columns
         )
@@ -143,17 +180,19 @@ _CHANGES = {
 }
 
 
-def _why(view: ViewInfo, measured: dict[str, Any] | None, recompute: dict[str, Any] | None) -> str:
+def _why(
+    plan: MaintenancePlan, measured: dict[str, Any] | None, recompute: dict[str, Any] | None
+) -> str:
     lines = [
         f"{'+' if reason.taken else '-'} {reason.strategy}: {reason.because}"
-        for reason in view.plan.evidence.reasons
+        for reason in plan.evidence.reasons
     ]
-    if view.plan.evidence.initialised:
+    if plan.evidence.initialised:
         lines.append("initial states:")
-        lines += [f"  {initialised}" for initialised in view.plan.evidence.initialised]
-    if view.plan.program.costs:
+        lines += [f"  {initialised}" for initialised in plan.evidence.initialised]
+    if plan.program.costs:
         lines.append("lookups and rows of one change, by the statistics when this was planned:")
-        lines += [f"  {_cost(cost)}" for cost in view.plan.program.costs]
+        lines += [f"  {_cost(cost)}" for cost in plan.program.costs]
         lines.append(_told(measured))
     if recompute is not None:
         lines.append(_recompute_line(recompute))
@@ -185,8 +224,8 @@ def _cost(cost: Cost) -> str:
     return f"{cost.accesses:,.3g} for {_CHANGES[cost.kind]} {cost.source}{columns}: {letters}"
 
 
-def _script(view: ViewInfo) -> str:
-    notations = (getattr(step, "notation", "") for step in view.plan.program.script)
+def _script(plan: MaintenancePlan) -> str:
+    notations = (getattr(step, "notation", "") for step in plan.program.script)
     return "\n".join(filter(None, notations))
 
 

@@ -362,25 +362,7 @@ def _install(
     relation: Identifier,
     replaced: ViewInfo | None,
 ) -> MaintenancePlan:
-    listing: Composable = SQL("")
-    if new.columns is not None:
-        listing = SQL(" ({})").format(SQL(", ").join(map(Identifier, new.columns)))
-    # The query is the user's own text: PostgreSQL parses it here and nowhere else.
-    statement = SQL("CREATE VIEW {}{} AS {}").format(names.definition, listing, SQL(new.query))
-    ahead = len(statement.as_string(connection)) - len(new.query)
-    try:
-        with (
-            explained(f"Creating {new.name}", new.query, ahead, leaving=InvalidTableDefinition),
-            users_path(connection),
-        ):
-            connection.execute(statement)
-    except InvalidTableDefinition as error:
-        if "temporary" not in (error.diag.message_primary or ""):
-            raise
-        raise UnsupportedError(
-            f"{new.name} reads a temporary table, which no other session can see;"
-            " make the table a permanent one."
-        ) from error
+    define(connection, new, names)
     with users_path(connection):
         (search_path,) = connection.execute(
             "SELECT pg_catalog.current_setting('search_path')"
@@ -418,6 +400,29 @@ def _install(
         )
     modes.refuse_time_dependent(connection, names.id, plan.maintain)
     return plan
+
+
+def define(connection: Connection[Any], new: NewView, names: Names) -> None:
+    """Create the definition view, so that PostgreSQL analyzes the query."""
+    listing: Composable = SQL("")
+    if new.columns is not None:
+        listing = SQL(" ({})").format(SQL(", ").join(map(Identifier, new.columns)))
+    # The query is the user's own text: PostgreSQL parses it here and nowhere else.
+    statement = SQL("CREATE VIEW {}{} AS {}").format(names.definition, listing, SQL(new.query))
+    ahead = len(statement.as_string(connection)) - len(new.query)
+    try:
+        with (
+            explained(f"Creating {new.name}", new.query, ahead, leaving=InvalidTableDefinition),
+            users_path(connection),
+        ):
+            connection.execute(statement)
+    except InvalidTableDefinition as error:
+        if "temporary" not in (error.diag.message_primary or ""):
+            raise
+        raise UnsupportedError(
+            f"{new.name} reads a temporary table, which no other session can see;"
+            " make the table a permanent one."
+        ) from error
 
 
 def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False) -> None:

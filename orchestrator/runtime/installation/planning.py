@@ -190,8 +190,8 @@ def recompute_notice(name: str, plan: MaintenancePlan, options: ViewOptions) -> 
     """Say that each refresh of a view recomputes it, why, and what would make the view incremental."""
     if plan.strategy != recompute.NAME or options.strategy == recompute.NAME:
         return None
-    reasons = [reason.because for reason in plan.reasons if not reason.taken]
-    because = plan.time_dependent[0] if plan.time_dependent else reasons[0] if reasons else ""
+    reasons = [reason.because for reason in plan.evidence.reasons if not reason.taken]
+    because = plan.definition.time_dependent[0] if plan.definition.time_dependent else reasons[0] if reasons else ""
     remedy = "docs/sql-support.md lists the queries that are incremental."
     for words, advice in _REMEDIES.items():
         if words in because:
