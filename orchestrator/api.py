@@ -612,7 +612,7 @@ class Orchestrator:
                     raise
                 return StatementResult("CREATE VIEW", f"{statement.name} exists already, skipping")
             told = f"CREATE VIEW {_summary(view)}"
-            if initialised := view.plan.evidence.initialised:
+            if view.is_planned and (initialised := view.plan.evidence.initialised):
                 told += f"; initial states: {', '.join(map(str, initialised))}"
             return StatementResult("CREATE VIEW", told)
         if isinstance(statement, AlterView):

@@ -191,7 +191,13 @@ def recompute_notice(name: str, plan: MaintenancePlan, options: ViewOptions) -> 
     if plan.strategy != recompute.NAME or options.strategy == recompute.NAME:
         return None
     reasons = [reason.because for reason in plan.evidence.reasons if not reason.taken]
-    because = plan.definition.time_dependent[0] if plan.definition.time_dependent else reasons[0] if reasons else ""
+    because = (
+        plan.program.time_dependent[0]
+        if plan.program.time_dependent
+        else reasons[0]
+        if reasons
+        else ""
+    )
     remedy = "docs/sql-support.md lists the queries that are incremental."
     for words, advice in _REMEDIES.items():
         if words in because:
