@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ from orchestrator.runtime.serve import Event
 
 def sql(options: argparse.Namespace) -> int:
     """Run `idivm sql`."""
+    if options.text is None and options.file is None and _is_interactive():
+        return _shell(options)
     script = _script_of(options)
     with _open(options) as orchestrator:
         results: list[StatementResult] = []
@@ -40,6 +43,18 @@ def sql(options: argparse.Namespace) -> int:
                 _print_result(result)
     if options.json:
         _print_json([dataclasses.asdict(result) for result in results])
+    return 0
+
+
+def _is_interactive() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty() and find_spec("prompt_toolkit") is not None
+
+
+def _shell(options: argparse.Namespace) -> int:
+    from orchestrator.cli.shell import Shell
+
+    with _open(options) as orchestrator:
+        Shell(orchestrator, _print_result).loop()
     return 0
 
 
@@ -307,6 +322,22 @@ def up(options: argparse.Namespace) -> int:
         accelerate(server)
     endpoint = server.up()
     _print_done(options, endpoint.dsn, dsn=endpoint.dsn)
+    return 0
+
+
+def demo(options: argparse.Namespace) -> int:
+    """Run `idivm demo`."""
+    from orchestrator import demo
+
+    return demo.main()
+
+
+def completion(options: argparse.Namespace) -> int:
+    """Run `idivm completion`."""
+    from orchestrator.cli.completion import script
+    from orchestrator.cli.main import build_parser
+
+    print(script(build_parser(), options.shell), end="")
     return 0
 
 

@@ -27,6 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     # These imports take a second or two. `main` catches Ctrl-C meanwhile.
     from orchestrator.bench import names
     from orchestrator.cli import commands, load
+    from orchestrator.cli.completion import SHELLS
 
     parser = _Parser(
         prog="idivm",
@@ -53,7 +54,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("-c", dest="text", metavar="SQL", help="SQL to run")
     sub.add_argument(
-        "file", nargs="?", metavar="FILE", help="SQL file (default, or -: standard input)"
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="SQL file (-: standard input; default: standard input, or a shell on a terminal)",
     )
 
     verb("init", "prepare a database, so that SQL alone can create views", commands.init)
@@ -145,6 +149,9 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also build the optional C modules; needs a C compiler and PostgreSQL's header files",
     )
+    verb("demo", "take a tour of about a minute, with a server of its own", commands.demo)
+    sub = verb("completion", "print the completion script of a shell", commands.completion)
+    sub.add_argument("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))
     verb("down", "stop the embedded server", commands.down)
 
     sub = verb(
