@@ -10,6 +10,7 @@ from alembic.autogenerate import comparators, renderers
 from alembic.autogenerate.api import AutogenContext
 from alembic.operations import MigrateOperation, Operations
 from alembic.operations.ops import DropTableOp, UpgradeOps
+from sqlalchemy.dialects import postgresql
 
 from orchestrator.integrations.sqlalchemy import (
     VIEWS,
@@ -151,9 +152,9 @@ def _compare(context: AutogenContext, upgrade: UpgradeOps, schemas: Any) -> None
         if relation not in existing:
             upgrade.ops.append(CreateMaintainedViewOp(relation, view.query, view.options))
             continue
-        query, options = existing[relation]
+        _, options = existing[relation]
         changed = any(options.get(name) != value for name, value in view.options.items())
-        if changed or _canonical(connection, view.query) != _canonical(connection, query):
+        if changed or not _has_query(connection, relation, view.query):
             upgrade.ops.append(
                 ReplaceMaintainedViewOp(
                     relation, view.query, view.options, before=existing[relation]
@@ -168,20 +169,14 @@ def _is_ours(op: MigrateOperation, existing: Mapping[str, Any]) -> bool:
     )
 
 
-def _canonical(connection: sa.Connection, query: str) -> str | None:
-    """Return a query as PostgreSQL prints it, or None if PostgreSQL does not accept it yet."""
+def _has_query(connection: sa.Connection, relation: str, query: str) -> bool:
+    """Whether a view has this query, whatever the layout of its text."""
+    view = sa.cast(sa.literal(relation), postgresql.REGCLASS)
     savepoint = connection.begin_nested()
     try:
-        # What PostgreSQL printed may differ from a text of the user's only when printed again.
-        for _ in range(2):
-            text = query.rstrip("; \n").replace("\\:", ":").replace(":", "\\:")
-            connection.execute(sa.text(f"CREATE OR REPLACE TEMP VIEW idivm_compared AS {text}"))
-            query = str(
-                connection.scalar(sa.text("SELECT pg_get_viewdef('idivm_compared'::regclass)"))
-            )
+        return bool(connection.scalar(sa.select(sa.func.idivm.has_query(view, query))))
     except sa.exc.DBAPIError:
-        return None
-    else:
-        return query
+        # The query reads what the migration is yet to create.
+        return False
     finally:
         savepoint.rollback()
