@@ -380,7 +380,8 @@ def pages(connection: Connection[Any], table: int) -> int:
         [table],
     ).fetchone()
     assert row is not None
-    return int(row[0])
+    # NULL for a table that was dropped meanwhile.
+    return int(row[0] or 0)
 
 
 def equality_operators(connection: Connection[Any], types: Collection[int]) -> dict[int, SQL]:

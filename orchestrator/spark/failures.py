@@ -68,11 +68,29 @@ def failed(error: Exception) -> SparkError | None:
     return SparkError(f"Spark failed: {_reason(error)}") if known else None
 
 
+def reason_of(error: Exception) -> str | None:
+    """Return why Spark could not do something; None if its JVM has died, or if the error is not Spark's."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, (PySparkException, Py4JJavaError)):
+        return None
+    return re.sub(r"\s*SQLSTATE: .*$|^\[[\w.]+\] ", "", _reason(error)).rstrip(". ;")
+
+
 def _reason(error: Exception) -> str:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PythonException
 
     told = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
+    if missing := re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", str(told)):
+        return (
+            f"its workers do not have the Python package {missing[1]}: install idivm[spark] for the Python of "
+            "the workers, or name a Python that has it (PYSPARK_PYTHON)"
+        )
+    raised = re.findall(r"^(?:\w+\.)*\w+(?:Error|Exception): (.+)$", str(told), re.MULTILINE)
+    if raised and "Traceback (most recent call last)" in str(told):
+        return str(raised[-1])
     lines = str(told).strip().splitlines() or [type(error).__name__]
     return lines[-1 if isinstance(error, PythonException) else 0]  # the end of a worker's trace
 

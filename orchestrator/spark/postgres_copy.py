@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.spark.loading import ledger
 
 NAME = "idivm"
+TASKS = "idivm_tasks"
 _READ = (
     "table",
     "query",
@@ -110,12 +111,21 @@ class PostgresCopy(DataSource):
         return plan
 
 
+class LoadTasks(PostgresCopy):
+    """The data source under the name that loads use: one that is registered gets the files of `addPyFile`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` calls it."""
+        return TASKS
+
+
 def register(session: SparkSession) -> None:
     """Makes the data source known to a session; one beside a session that knows it does so too."""
     from pyspark.errors import AnalysisException
 
     try:
-        session.dataSource.register(PostgresCopy)
+        session.dataSource.register(LoadTasks)
     except AnalysisException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise

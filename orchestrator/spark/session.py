@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -22,6 +26,9 @@ from orchestrator.spark.settings import environment, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_FOLDER, _LOCK = "idivm-spark-", "lock"
+_ANSWER = 5
+"""Seconds in which a master has to answer."""
 _FAREWELL = 60
 """Seconds that a JVM may take over its end before it is killed."""
 
@@ -54,11 +61,8 @@ def spark_session(
         )
     java = find_java()
     with ExitStack() as stack:
-        folder = Path(
-            stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="idivm-spark-", ignore_cleanup_errors=True)
-            )
-        )
+        require_master(master)
+        folder = stack.enter_context(_own_folder())
         stack.enter_context(_unchanged(folder))
         stack.enter_context(unlogged())
         log = folder / "spark.log"
@@ -75,6 +79,8 @@ def spark_session(
                 stack.callback(_stop, session)
         except Exception as error:
             raise not_started(error, log, java, master) from error
+        if not master.startswith("local"):
+            ship_package(session, folder)
         try:
             yield session
         except Exception as error:
@@ -83,6 +89,16 @@ def spark_session(
             if sentence := failed(error):
                 raise sentence from error
             raise
+
+
+def ship_package(session: SparkSession, folder: Path) -> None:
+    """Give the workers of a cluster this version of the package; they need only what it depends on."""
+    package = Path(__file__).parent.parent
+    archive = folder / f"{package.name}.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted(package.rglob("*.py")):
+            packed.write(path, path.relative_to(package.parent))
+    session.sparkContext.addPyFile(str(archive))
 
 
 @contextmanager
@@ -120,6 +136,39 @@ def derived(session: SparkSession, settings: Mapping[str, object]) -> Iterator[S
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
+
+
+def require_master(master: str) -> None:
+    """Refuse a standalone master that nobody answers for; Spark itself would try for more than a minute."""
+    if not master.startswith("spark://"):
+        return
+    reason = "no host and port"
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), _ANSWER):
+                return
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+    raise SparkError(
+        f"Spark's master {master} does not answer ({reason}): start it, or correct --master."
+    )
+
+
+@contextmanager
+def _own_folder() -> Iterator[Path]:
+    """Keep a folder for a session, after removing the folders of sessions whose process was killed."""
+    temporary = Path(tempfile.gettempdir())
+    for left in temporary.glob(f"{_FOLDER}*"):
+        with suppress(OSError), (left / _LOCK).open("rb") as lock:
+            # The process of a session holds the lock as long as it lives.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_FOLDER, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        with (folder / _LOCK).open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield folder
 
 
 @contextmanager

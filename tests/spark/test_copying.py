@@ -26,7 +26,7 @@ from orchestrator.spark.errors import LoadError  # noqa: E402
 from orchestrator.spark.formats.blocks import Range  # noqa: E402
 from orchestrator.spark.formats.csv_rows import CsvReader  # noqa: E402
 from orchestrator.spark.loading import ledger  # noqa: E402
-from orchestrator.spark.loading.commit_load import IncompleteError, finish, in_order  # noqa: E402
+from orchestrator.spark.loading.commit_load import GoneError, IncompleteError, finish, in_order  # noqa: E402
 from orchestrator.spark.loading.copying import BadRowError, CopyTask, copy_partition, copy_ranges  # noqa: E402
 from orchestrator.spark.reading import plan_read, read_part  # noqa: E402
 from orchestrator.spark.types import Column  # noqa: E402
@@ -291,6 +291,18 @@ def test_tables_end_together_parents_first(db: Connection[Any], begin: Begin) ->
     copy_partition(to_parent, 1, 1, [batch(a=[2])])
     end(db, (child, 1), (parent, 2))
     assert rows(db, "SELECT * FROM c ORDER BY a") == [(1, 2), (2, None)]
+
+
+@pytest.mark.parametrize("change", ["DROP TABLE t", "DROP TABLE t; CREATE TABLE t (a int)"])
+def test_a_table_that_is_replaced_meanwhile_gets_no_rows(
+    db: Connection[Any], begin: Begin, change: str
+) -> None:
+    db.execute("CREATE TABLE t (a int)")
+    load, task = begin("t")
+    copy_partition(task, 0, 1, [batch(a=[1])])
+    db.execute(change)  # type: ignore[arg-type]
+    with pytest.raises(GoneError, match=r"into public.t: the table was dropped, renamed"):
+        end(db, (load, 1))
 
 
 def test_lines_of_csv_are_copied_as_they_are(

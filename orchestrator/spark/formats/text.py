@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
 _LINE = "value"
-FILE, SPLIT, LINE, ROW = "idivm_file", "idivm_split", "idivm_line", "idivm_row"
+FILE, SPLIT, LINE, ROW = "idivm: file", "idivm: split", "idivm: line", "idivm: row"
 """Columns for the place of a row: its file, where Spark's part of the file begins, and the numbers of
 line and row within that part."""
 _OPENING_LINES = 1000

@@ -239,14 +239,14 @@ class States:
         relations: Mapping[int, Relation],
         exported: str,
     ) -> None:
-        from orchestrator.spark.postgres_copy import NAME
+        from orchestrator.spark.postgres_copy import TASKS
 
         used = sorted({one for _, emitted in division.by_spark for one in emitted.sources})
         for oid in {oid for oid, _ in used}:
             relation = relations[oid]
             columns = [relation.column(attnum) for one, attnum in used if one == oid]
             carried = [column.name for column in columns if read_as(column).carried]
-            reader = session.read.format(NAME).option("dsn", self.dsn)
+            reader = session.read.format(TASKS).option("dsn", self.dsn)
             reader = reader.option("table", Identifier(relation.schema, relation.name).as_string())
             reader = reader.option("columns", json.dumps([column.name for column in columns]))
             reader = reader.option("astext", json.dumps(carried)).option("whole", "true")
@@ -263,7 +263,7 @@ class States:
         emitted: Emitted,
         names: Names,
     ) -> tuple[ledger.Load, int]:
-        from orchestrator.spark.postgres_copy import NAME, described
+        from orchestrator.spark.postgres_copy import TASKS, described
 
         columns = tuple(Column(one.name, one.name, one.type) for one in emitted.staged)
         table = names.table(state.role)
@@ -281,7 +281,7 @@ class States:
         try:
             task = CopyTask(self.dsn, load.id, tuple(column.name for column in columns))
             with watch_copying(self.dsn, load.id, table, None, self.say):
-                writer = frame.write.format(NAME).option("dsn", self.dsn)
+                writer = frame.write.format(TASKS).option("dsn", self.dsn)
                 writer.option("task", described(task)).mode("append").save()
             return load, catalog_loads.parts_written(control, load.id)
         except BaseException:

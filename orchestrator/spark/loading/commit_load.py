@@ -18,6 +18,7 @@ from psycopg.sql import SQL, Composed, Identifier
 from orchestrator.frontend import catalog
 from orchestrator.frontend.facts import ForeignKey, Relation
 from orchestrator.runtime.catalog import loads as catalog_loads
+from orchestrator.runtime.catalog import relation_oid
 from orchestrator.runtime.catalog.loads import PART, POSITION, staging_table
 from orchestrator.runtime.search_path import users_path
 from orchestrator.spark.errors import LoadError
@@ -36,6 +37,10 @@ class Moved:
 
 class IncompleteError(LoadError):
     """Partitions are missing in the ledger: the server has crashed meanwhile."""
+
+
+class GoneError(LoadError):
+    """The table of a load is not there any more."""
 
 
 def in_order(loads: Sequence[Load]) -> list[Load]:
@@ -96,11 +101,28 @@ def _move_all(connection: Connection[Any], ordered: list[Load], rejects: bool) -
             connection.execute(SQL("ANALYZE {}").format(staging_table(load.id)))
     # Children leave before their parents, and parents come before their children.
     removed = {load.id: _remove(connection, load) for load in reversed(ordered)}
-    return {load.id: _move(connection, load, removed[load.id], rejects) for load in ordered}
+    moved = {load.id: _move(connection, load, removed[load.id], rejects) for load in ordered}
+    for load in ordered:
+        # The tables are locked now, so that their names cannot change any more.
+        require_present(connection, load)
+    return moved
+
+
+def require_present(connection: Connection[Any], load: Load) -> None:
+    """Refuse to go on with a load whose table was dropped, renamed or replaced meanwhile."""
+    table = load.target.relation
+    if table is None:
+        return
+    if relation_oid(connection, Identifier(table.schema, table.name)) != table.oid:
+        raise GoneError(
+            f"Nothing was loaded into {table.qualified}: the table was dropped, renamed or replaced while the "
+            "load ran. Run the load again if there is a table of this name."
+        )
 
 
 def lock_and_verify(connection: Connection[Any], load: Load, parts: int) -> None:
     """Refuses a load of which partitions are missing, and keeps others from it."""
+    require_present(connection, load)
     there = catalog_loads.parts_in_place(connection, load.id)
     if there is None:
         raise LoadError(f"Load {load.id} was given up meanwhile.")

@@ -39,7 +39,7 @@ from orchestrator.spark.formats.blocks import (
 from orchestrator.spark.formats.csv_rows import CsvReader
 from orchestrator.spark.loading.encode import Lines, encode, numbered
 
-CORRUPT = "idivm_corrupt"
+CORRUPT = "idivm: corrupt"
 """The column that has why a row could not be taken apart; NULL for others."""
 
 _CHUNK = 1 << 18

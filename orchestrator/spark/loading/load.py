@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -20,12 +19,18 @@ from orchestrator.runtime.catalog import readers as catalog_readers
 from orchestrator.runtime.diagnosis import inspection
 from orchestrator.runtime.search_path import leave_path_to_triggers
 from orchestrator.spark.errors import LoadError
-from orchestrator.spark.failures import failed
+from orchestrator.spark.failures import failed, reason_of
 from orchestrator.spark.formats.jdbc import with_driver
 from orchestrator.spark.formats.options import checked
 from orchestrator.spark.initial.states import States, dsn_of
 from orchestrator.spark.loading import ledger
-from orchestrator.spark.loading.commit_load import Moved, compares, finish
+from orchestrator.spark.loading.commit_load import (
+    GoneError,
+    Moved,
+    compares,
+    finish,
+    require_present,
+)
 from orchestrator.spark.loading.copying import CopyTask, copy_slice
 from orchestrator.spark.loading.effects import (
     CHOICES,
@@ -37,8 +42,15 @@ from orchestrator.spark.loading.effects import (
     with_those_above,
 )
 from orchestrator.spark.loading.here import copy_here, threads_of
+from orchestrator.spark.loading.messages import public, reasons_of, sources_of
 from orchestrator.spark.loading.opening import Opened, layout_of, open_table, prepared
-from orchestrator.spark.loading.progress import Say, silent, watch_copying, watch_time_dependent
+from orchestrator.spark.loading.progress import (
+    Clock,
+    Say,
+    silent,
+    watch_copying,
+    watch_time_dependent,
+)
 from orchestrator.spark.loading.rejects import locate
 from orchestrator.spark.loading.report import LoadedTable, LoadReport, RejectedRow, TableLoad
 from orchestrator.spark.loading.sources import cut, format_of, layout
@@ -75,19 +87,6 @@ _JAVA: dict[str, object] = {"spark.executor.defaultJavaOptions": "-Duser.timezon
 """What Spark has to be started with."""
 
 
-class _Clock:
-    def __init__(self) -> None:
-        self.stages: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.stages[name] = self.stages.get(name, 0.0) + time.perf_counter() - started
-
-
 def run(
     connection: Connection[Any],
     tables: Sequence[TableLoad],
@@ -105,7 +104,7 @@ def run(
     # Wrong names are told before Spark takes its seconds to start.
     for table in tables:
         ledger.require(ledger.target_named(connection, parse_name(table.into)), table.create)
-    clock = _Clock()
+    clock = Clock()
     with ExitStack() as stack:
         if spark is None:
             frame = next((table.frame for table in tables if table.frame is not None), None)
@@ -171,7 +170,7 @@ class _Job:
         connection: Connection[Any],
         spark: Callable[[], SparkSession],
         say: Say,
-        clock: _Clock,
+        clock: Clock,
         threads: int | None,
     ) -> None:
         self.connection, self.spark, self.say, self.clock = connection, spark, say, clock
@@ -233,7 +232,10 @@ class _Job:
                 one = open_table(self.connection, self.spark, table, self.threads is not None)
             except Exception as error:
                 # Tasks that look at the files tell why as well.
-                reasons = [str(error)] if isinstance(error, LoadError) else _told(error)
+                reasons = [str(error)] if isinstance(error, LoadError) else reasons_of(error)
+                if not reasons and (reason := reason_of(error)):
+                    paths = sources_of([table.source])
+                    reasons = [f"Cannot load {paths} into {table.into}: {reason}."]
                 if not reasons:
                     raise
                 wrong.append(reasons[-1])
@@ -276,13 +278,13 @@ class _Job:
             quarantine=quarantine,
             command=one.command,
             sources=one.frame.files
-            or [{"source": _public(path)} for path in one.frame.source.paths],
+            or [{"source": public(path)} for path in one.frame.source.paths],
             layout=now,
         )
 
     def _stage(self, one: Opened, load: ledger.Load) -> int:
         """Has Spark's tasks fill the staging table; gives the number of partitions."""
-        from orchestrator.spark.postgres_copy import NAME, described, register
+        from orchestrator.spark.postgres_copy import TASKS, described, register
 
         task = CopyTask(
             self.dsn,
@@ -309,7 +311,7 @@ class _Job:
                     return slices.mapPartitionsWithIndex(
                         partial(copy_slice, task, text.reader)
                     ).count()
-                writer = rows.write.format(NAME).option("dsn", self.dsn)
+                writer = rows.write.format(TASKS).option("dsn", self.dsn)
                 writer.option("task", described(task)).mode("append").save()
         except Exception as error:
             self._stopped(one, load, error)
@@ -318,7 +320,7 @@ class _Job:
 
     def _stopped(self, one: Opened, load: ledger.Load, error: Exception) -> None:
         """Says why a load stopped, if it is the fault of its rows; else it can be gone on with."""
-        told = _told(error)
+        told = reasons_of(error)
         if not told:
             last = re.findall(r"^\s*(?:psycopg\.[\w.]+): (.+)", str(error), re.MULTILINE)
             last = [str(error)] if isinstance(error, psycopg.Error) else last
@@ -326,6 +328,11 @@ class _Job:
                 raise LoadError(
                     f"The load into {one.wanted.into} broke off: {last[-1].strip()}. What is there "
                     "is kept: run the same command with --resume to go on."
+                ) from error
+            if reason := reason_of(error):
+                paths = sources_of([one.frame.source])
+                raise LoadError(
+                    f"Nothing was loaded into {one.wanted.into} from {paths}: {reason}."
                 ) from error
             return
         catalog_loads.fail(self.connection, load.id)
@@ -362,6 +369,8 @@ class _Job:
                 watch_time_dependent(self.dsn, changes, self.say),
                 self.connection.transaction(),
             ):
+                for _, load, _ in loads:
+                    require_present(self.connection, load)
                 found = catalog_readers.readers(self.connection, oids)
                 decision = decide(
                     *(views, found, changes),
@@ -372,9 +381,11 @@ class _Job:
                 with uncaptured(self.connection, decision, oids):
                     moved = finish(self.connection, [(load, parts) for _, load, parts in loads])
                 leave_path_to_triggers(self.connection)
-        except (psycopg.errors.IntegrityError, psycopg.errors.DataError) as error:
+        except (psycopg.errors.IntegrityError, psycopg.errors.DataError, GoneError) as error:
             for _, load, _ in loads:
                 catalog_loads.fail(self.connection, load.id)
+            if isinstance(error, GoneError):
+                raise
             raise LoadError(self._violated(loads, error)) from error
         self.say(str(decision), True)
         for one, load, _ in loads:
@@ -391,6 +402,7 @@ class _Job:
     ) -> str:
         """What the rows of loads violate at their end, with the place of the first such row."""
         names = ", ".join(str(one.wanted.into) for one, _, _ in loads)
+        sources = sources_of([one.wanted.source for one, _, _ in loads])
         found = None if any(load.quarantine for _, load, _ in loads) else self._clash(loads)
         if found is not None:
             return (
@@ -400,9 +412,7 @@ class _Job:
         diag = error.diag
         told = f"{diag.message_primary or error}".rstrip(".")
         detail = f" ({diag.message_detail.rstrip('.')})" if diag.message_detail else ""
-        return (
-            f"Nothing was loaded into {names}: {told}{detail}. Correct the rows, or the constraint."
-        )
+        return f"Nothing was loaded into {names} from {sources}: {told}{detail}. Correct the rows, or the constraint."
 
     def _clash(self, loads: Sequence[tuple[Opened, ledger.Load, int]]) -> RejectedRow | None:
         """The first row that a quarantine would take at the end: the load is repeated so, and undone."""
@@ -445,24 +455,10 @@ def rejected_rows(connection: Connection[Any], load: int) -> tuple[RejectedRow, 
     return tuple(RejectedRow(*row) for row in rows)
 
 
-def _told(error: Exception) -> list[str]:
-    """What tasks have said of the rows or files that they had to refuse."""
-    if isinstance(error, LoadError):
-        return [str(error)]
-    return re.findall(r"\w+\.(?:LoadError|BadRowError): (.+)", str(error)) or re.findall(
-        r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", str(error), re.MULTILINE
-    )
-
-
 def _done_before(connection: Connection[Any], one: Opened) -> int | None:
     """The load that has carried out the same command before."""
     table = one.target.relation
     return None if table is None else catalog_loads.finished(connection, one.command, table.oid)
-
-
-def _public(path: str) -> str:
-    """A path or URL without what may be secret in it."""
-    return re.sub(r"//[^/@]*@|[?;].*$", lambda match: "//" if match[0][0] == "/" else "", path)
 
 
 def _report(one: Opened, load: int, moved: Moved, again: bool = False) -> LoadedTable:

@@ -32,6 +32,23 @@ def silent(text: str, stays: bool = False, /) -> None:
     """Shows nothing."""
 
 
+class Clock:
+    """Measures the stages of a load."""
+
+    def __init__(self) -> None:
+        """Begin with no stages."""
+        self.stages: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the time of a block to a stage."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stages[name] = self.stages.get(name, 0.0) + time.perf_counter() - started
+
+
 @contextmanager
 def watch_copying(dsn: str, load: int, name: str, parts: int | None, say: Say) -> Iterator[None]:
     """Says once a second how far the tasks of a load are."""

@@ -20,8 +20,8 @@ from orchestrator.spark.loading.sources import Frame, cut, shape
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_FILE, _BLOCK, _PLACE = "idivm_file", "idivm_block", "idivm_place"
-_POSITION = "idivm_at"
+_FILE, _BLOCK, _PLACE = "idivm: file", "idivm: block", "idivm: place"
+_POSITION = "idivm: at"
 _PART_BITS = 33
 _MOST_LOCATED = 10_000
 

@@ -279,11 +279,17 @@ def shape(scan: DataFrame, source: Source, keep: Sequence[str] = ()) -> DataFram
     rows = scan
     if source.where:
         condition = f"({source.where})"
-        rows = rows.where(f"{condition} OR {CORRUPT} IS NOT NULL" if torn else condition)
+        rows = rows.where(f"{condition} OR `{CORRUPT}` IS NOT NULL" if torn else condition)
     if source.select:
         texts = texts_passed(source.select, scan.columns)
         own = [*torn, *keep, *(here for here, _ in texts)]
-        listed = ", ".join([source.select, *torn, *keep, *(shown for _, shown in texts)])
+        listed = ", ".join(
+            [
+                source.select,
+                *(f"`{name}`" for name in (*torn, *keep)),
+                *(shown for _, shown in texts),
+            ]
+        )
         # The select list is the user's own Spark SQL.
         query = f"SELECT {listed} FROM {{rows}}"  # noqa: S608
         rows = _without_second(rows.sparkSession.sql(query, rows=rows), own)

@@ -1,0 +1,29 @@
+"""What the messages of a load say of its sources and of its errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from orchestrator.spark.errors import LoadError
+from orchestrator.spark.loading.sources import Source
+
+
+def sources_of(sources: Iterable[Source]) -> str:
+    """Return the names of sources for a message."""
+    paths = [path for source in sources for path in source.paths]
+    return ", ".join("the DataFrame" if path == "frame:" else public(path) for path in paths)
+
+
+def reasons_of(error: Exception) -> list[str]:
+    """Return what tasks have said of rows or files that they refused."""
+    if isinstance(error, LoadError):
+        return [str(error)]
+    return re.findall(r"\w+\.(?:LoadError|BadRowError): (.+)", str(error)) or re.findall(
+        r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", str(error), re.MULTILINE
+    )
+
+
+def public(path: str) -> str:
+    """Return a path or URL without what may be secret in it."""
+    return re.sub(r"//[^/@]*@|[?;].*$", lambda match: "//" if match[0][0] == "/" else "", path)
