@@ -210,6 +210,14 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     sub.add_argument(
         "--users", type=int, default=10_000, help="BSMA users, for the initial states (0: skip)"
     )
+    sub.add_argument(
+        "--kills",
+        type=int,
+        default=0,
+        metavar="N",
+        help="instead, kill N loads on a cluster of two workers, and check what they leave",
+    )
+    sub.add_argument("--seed", type=int, default=1, help="seed of the kills")
     sub.add_argument("--jdbc-jar", metavar="JAR", help="PostgreSQL JDBC driver")
     sub.add_argument("--master", default="local[*]", help="Spark master")
     _add_plot(sub)

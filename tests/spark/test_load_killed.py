@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
-import pyspark
 import pytest
 
 pytest.importorskip("pyarrow")
 
-from orchestrator.spark.java import find_java
+from orchestrator.bench.load.cluster import Cluster, family
 
 ROWS = 4000
 PARTS = 4
@@ -67,21 +64,6 @@ def latch(dsn: str) -> Iterator[Latch]:
         yield Latch(connection)
 
 
-def family(root: int) -> list[int]:
-    """The processes below one."""
-    parents: dict[int, int] = {}
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            if parent := re.search(r"^PPid:\s+(\d+)", status.read_text(), re.MULTILINE):
-                parents[int(status.parent.name)] = int(parent[1])
-        except OSError:
-            continue
-    found = [root]
-    for one in found:
-        found += [pid for pid, parent in parents.items() if parent == one]
-    return found[1:]
-
-
 def content(dsn: str) -> tuple[Any, ...]:
     with psycopg.connect(dsn) as connection:
         row = connection.execute("SELECT count(*), count(DISTINCT a), sum(a) FROM t").fetchone()
@@ -114,71 +96,6 @@ def test_a_killed_driver_and_the_same_command_again(dsn: str, csv: Path, latch: 
     assert content(dsn) == ALL
     loads = latch.connection.execute("SELECT id, status, parts, rows_loaded FROM idivm.loads")
     assert loads.fetchall() == [(1, "done", PARTS, ROWS)]
-
-
-class Cluster:
-    """A standalone master and two workers on the loopback."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.processes: list[subprocess.Popen[str]] = []
-        package = Path(pyspark.__file__).parent
-        home = find_java().home(folder / "java")
-        self.environment = {
-            **os.environ,
-            "JAVA_HOME": str(home),
-            "SPARK_HOME": str(package),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_DAEMON_MEMORY": "512m",
-            "SPARK_LOG_DIR": str(folder),
-            "SPARK_WORKER_DIR": str(folder / "work"),
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        }
-        self.master = self._start(
-            r"Starting Spark master at (\S+)", "master.Master", "--host", "127.0.0.1", "--port", "0",
-            "--webui-port", "0",
-        )  # fmt: skip
-        self.workers = [
-            self._start(
-                r"Successfully registered with master (\S+)", "worker.Worker", "--host", "127.0.0.1",
-                "--cores", "1", "--memory", "700m", "--webui-port", "0", self.master,
-            )
-            for _ in range(2)
-        ]  # fmt: skip
-
-    def _start(self, told: str, kind: str, *arguments: str) -> str:
-        program = Path(pyspark.__file__).parent / "bin" / "spark-class"
-        process = subprocess.Popen(
-            [program, f"org.apache.spark.deploy.{kind}", *arguments],
-            env=self.environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.processes.append(process)
-        assert process.stderr is not None
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            if found := re.search(told, line):
-                # What it says later must not fill the pipe.
-                threading.Thread(target=process.stderr.read, daemon=True).start()
-                return found[1]
-        raise AssertionError("".join(said))
-
-    def executors(self) -> list[int]:
-        """The processes that run tasks, by worker."""
-        return [pid for process in self.processes[1:] for pid in family(process.pid)]
-
-    def stop(self) -> None:
-        for process in reversed(self.processes):
-            for pid in [*family(process.pid), process.pid]:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-            process.wait()
 
 
 @pytest.fixture

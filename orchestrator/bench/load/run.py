@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import psycopg
 from psycopg import sql
@@ -63,6 +64,8 @@ def run(
     users: int = 10_000,
     jdbc_jar: str | None = None,
     master: str = "local[*]",
+    kills: int = 0,
+    seed: int = 1,
     pg: int | None = None,
     say: Callable[[str], None] = progress,
 ) -> Report:
@@ -79,8 +82,16 @@ def run(
                 users=users,
                 jdbc_jar=jdbc_jar,
                 master=master,
+                kills=kills,
+                seed=seed,
                 say=say,
             )
+    if kills:
+        from orchestrator.bench.load.kills import run_kills
+
+        url, properties = jdbc_target(dsn)
+        given = urlencode([(name, properties.get(name, "")) for name in ("user", "password")])
+        return run_kills(dsn, kills=kills, rows=rows, seed=seed, url=f"{url}?{given}", say=say)
     from orchestrator.spark.formats.jdbc import driver_jar
 
     jar = jdbc_jar or driver_jar()
