@@ -188,6 +188,18 @@ COMMENT ON COLUMN idivm.unplanned_views.refusal IS 'why the last attempt to plan
 -- A trigger lets each role write the rows of its own views alone. Policies would stop the dumps of other roles.
 GRANT SELECT, INSERT, UPDATE, DELETE ON idivm.unplanned_views TO PUBLIC;
 
+CREATE TABLE idivm.view_indexes (
+    relation    regclass NOT NULL,
+    name        name NOT NULL,
+    is_unique   boolean NOT NULL,
+    definition  text NOT NULL,
+    comment     text,
+    PRIMARY KEY (relation, name)
+);
+COMMENT ON TABLE idivm.view_indexes IS
+    'the indexes of users on the contents of maintained views, which each new table of a content gets';
+COMMENT ON COLUMN idivm.view_indexes.definition IS 'what follows the name of the table in CREATE INDEX';
+
 -- Bulk loads: what was loaded from where, and how far each load has come.
 --
 -- A task writes its partition into the staging table idivm_load.l<id> and its line into the ledger

@@ -53,6 +53,7 @@ from orchestrator.runtime import (
     unplanned,
 )
 from orchestrator.runtime.catalog import DroppedView, ViewInfo
+from orchestrator.runtime.catalog import take_over as catalog_take_over
 from orchestrator.runtime.catalog import unplanned as catalog_unplanned
 from orchestrator.runtime.catalog.parts import Parts, parts_of
 from orchestrator.runtime.catalog.unplanned import UnplannedView
@@ -66,8 +67,9 @@ from orchestrator.runtime.diagnosis.doctor import Finding
 from orchestrator.runtime.enumeration import hop, ordered
 from orchestrator.runtime.errors import cascades, explained, near_miss, unqualified, unreachable
 from orchestrator.runtime.explain import Explanation, explain_query, explain_view
-from orchestrator.runtime.installation import indexes, install, modes, sources
+from orchestrator.runtime.installation import indexes, install, modes, sources, take_over
 from orchestrator.runtime.installation.install import Initialiser, NewView
+from orchestrator.runtime.installation.take_over import AdoptReport
 from orchestrator.runtime.progress import LOGGER, Progress
 from orchestrator.runtime.refresh import RefreshReport
 from orchestrator.runtime.search_path import PIN, pin, pinned, users_path
@@ -626,11 +628,19 @@ class Orchestrator:
         if isinstance(statement, DropView):
             self._drop(statement)
             return StatementResult("DROP VIEW", "DROP VIEW")
-        if isinstance(statement, RefreshView):
+        if isinstance(statement, RefreshView) and not self._is_materialized(statement.names[0]):
             reports = self._refresh(list(statement.names))
             changed = sum(report.changed for report in reports)
             return StatementResult("REFRESH", f"REFRESH: {changed} rows changed")
+        if isinstance(statement, RefreshView):
+            return self._pass_on(Other(statement.text, "REFRESH"))
         return self._pass_on(statement)
+
+    def _is_materialized(self, name: QualifiedName) -> bool:
+        """Whether a name means a materialized view of PostgreSQL's."""
+        with self._ours("Looking up names", writes=False):
+            oid = catalog.relation_oid(self.connection, name.identifier)
+            return catalog_take_over.is_materialized_view(self.connection, oid)
 
     def _create(self, statement: CreateView, spark: SparkSession | None = None) -> ViewInfo:
         new = NewView(
@@ -687,6 +697,29 @@ class Orchestrator:
         with self._ours("Planning"):
             chosen = unplanned.waiting(self.connection, [parse_name(name) for name in names])
             return list(unplanned.plan_views(self.connection, chosen, self._own_initialiser))
+
+    def adopt(self, *names: str, dry_run: bool = False, **options: object) -> list[AdoptReport]:
+        """Make maintained views of the named materialized views and views of pg_ivm, or of all that are yours.
+
+        Each keeps its name, owner, rights, indexes, comments and readers, and is taken over in a transaction of its
+        own. With `dry_run`, plan each and change nothing.
+        """
+        given = {key: str(value) for key, value in options.items()}
+        with self._ours("Adopting"):
+            return list(
+                take_over.adopt(
+                    self.connection,
+                    [parse_name(name) for name in names],
+                    given,
+                    self._own_initialiser,
+                    dry_run=dry_run,
+                )
+            )
+
+    def release(self, name: str) -> None:
+        """Give a maintained view back as a materialized view with the same name, rights, indexes and readers."""
+        with self._ours(f"Releasing {name}"):
+            take_over.release(self.connection, parse_name(name))
 
     def _own_initialiser(self, new: NewView) -> Initialiser | None:
         return self._initialiser(new, None)
@@ -755,9 +788,10 @@ class Orchestrator:
                 install.drop_view(self.connection, view, statement.cascade)
 
     def _drop_plain(self, name: QualifiedName, cascade: bool) -> None:
+        kind = SQL("MATERIALIZED VIEW" if self._is_materialized(name) else "VIEW")
         tail = SQL(" CASCADE") if cascade else SQL("")
         with users_path(self.connection):
-            self.connection.execute(SQL("DROP VIEW {}{}").format(name.identifier, tail))
+            self.connection.execute(SQL("DROP {} {}{}").format(kind, name.identifier, tail))
         install.drop_orphans(self.connection)
 
     def _pass_on(self, statement: Other) -> StatementResult:

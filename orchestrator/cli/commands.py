@@ -301,6 +301,36 @@ def plan(options: argparse.Namespace) -> int:
     return 1 if any(report.refusal for report in reports) else 0
 
 
+def adopt(options: argparse.Namespace) -> int:
+    """Run `idivm adopt`."""
+    if bool(options.views) == options.all:
+        raise UsageError("Name the materialized views to adopt, or use --all.")
+    given = {} if options.maintain is None else {"maintain": options.maintain}
+    with _open(options) as orchestrator:
+        reports = orchestrator.adopt(*options.views, dry_run=options.dry_run, **given)
+    if options.json:
+        _print_json([dataclasses.asdict(report) for report in reports])
+    else:
+        for report in reports:
+            if report.refusal is not None:
+                print(f"{report.view}: stays as it is: {report.refusal}")
+                continue
+            print(f"{report.view}: strategy {report.strategy}: {report.cost}")
+            for lost in report.lost:
+                print(f"{report.view}: without {lost}")
+        if not reports:
+            print("There is no materialized view of yours.")
+    return 1 if any(report.refusal for report in reports) else 0
+
+
+def release(options: argparse.Namespace) -> int:
+    """Run `idivm release`."""
+    with _open(options) as orchestrator:
+        orchestrator.release(options.view)
+    _print_done(options, f"{options.view} is a materialized view.", view=options.view)
+    return 0
+
+
 def serve(options: argparse.Namespace) -> int:
     """Run `idivm serve`."""
     stop = threading.Event()

@@ -132,6 +132,27 @@ def build_parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("views", nargs="*", metavar="VIEW")
 
+    sub = verb(
+        "adopt",
+        "make maintained views of materialized views and of views of pg_ivm",
+        commands.adopt,
+    )
+    sub.add_argument("--all", action="store_true", help="adopt all that this role owns")
+    sub.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="show the strategy, the cost and what would be lost, and change nothing",
+    )
+    sub.add_argument(
+        "--maintain",
+        metavar="MODE",
+        help="deferred, eager or on_commit (default: eager for views of pg_ivm, else deferred)",
+    )
+    sub.add_argument("views", nargs="*", metavar="VIEW")
+
+    sub = verb("release", "give a maintained view back as a materialized view", commands.release)
+    sub.add_argument("view", metavar="VIEW")
+
     load.add_arguments(
         verb("load", "load files or databases into tables with Apache Spark", load.load)
     )

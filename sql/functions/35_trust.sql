@@ -49,7 +49,8 @@ BEGIN
               AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_type'::regclass)
             UNION ALL
             SELECT 'pg_rewrite'::regclass, r.oid
-            FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class AND c.relkind = 'v'
+            -- A materialized view below is read as it is stored.
+            FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class AND (c.relkind = 'v' OR c.oid = definition)
             WHERE u.class = 'pg_class'::regclass AND r.ev_class = u.object AND r.rulename = '_RETURN'
             UNION ALL
             -- A maintained view below is read where its content is stored.

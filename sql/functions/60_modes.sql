@@ -319,6 +319,7 @@ AS $$
 BEGIN
     PERFORM idivm.sync_modes();
     DELETE FROM idivm.past_refreshes p WHERE NOT EXISTS (SELECT FROM idivm.views v WHERE v.id = p.view);
+    DELETE FROM idivm.view_indexes i WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = i.relation);
     RETURN NULL;
 END
 $$;

@@ -130,10 +130,9 @@ DECLARE
     reader idivm.views;
     shown record;
     relation text := view;
-    grants jsonb := idivm.grants_on(view);
-    owner regrole := (SELECT c.relowner FROM pg_class c WHERE c.oid = view);
+    properties text[];
+    former oid;
     refusal text;
-    statement text;
 BEGIN
     IF view_id IS NOT NULL THEN
         above := idivm.views_above(view_id);
@@ -166,18 +165,11 @@ BEGIN
         END IF;
         -- Other columns: only a view that nothing reads can make room.
         DELETE FROM idivm.unplanned_views u WHERE u.relation = view;
+        properties := ARRAY(SELECT idivm.properties_of(view, 'VIEW'));
+        former := view;
         EXECUTE format('DROP VIEW %s', view);
         view := idivm.show_query(relation, columns, query, path, false);
-        FOR statement IN
-            SELECT format('GRANT %s ON %s TO %s%s', g ->> 0, view, coalesce(quote_ident(g ->> 1), 'PUBLIC'),
-                          CASE WHEN (g ->> 2)::boolean THEN ' WITH GRANT OPTION' END)
-            FROM jsonb_array_elements(grants) AS g
-        LOOP
-            EXECUTE statement;
-        END LOOP;
-        IF owner <> (SELECT c.relowner FROM pg_class c WHERE c.oid = view) THEN
-            EXECUTE format('ALTER VIEW %s OWNER TO %s', view, owner);
-        END IF;
+        PERFORM idivm.give_properties(view, former, properties);
         PERFORM idivm.ask_for_plan(view, options, settings);
     END;
     IF EXISTS (SELECT FROM idivm.relations_below(view) AS below JOIN idivm.views v ON v.relation = below AND v.id = ANY (above)) THEN

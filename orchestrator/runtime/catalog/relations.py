@@ -113,15 +113,6 @@ def names_behind(connection: Connection[Any]) -> dict[str, str]:
     return {ours: ", ".join(names) for ours, names in behind.items()}
 
 
-def grants(connection: Connection[Any], relation: Composable) -> list[Grant]:
-    """The rights on a relation that others than its owner have."""
-    row = connection.execute(
-        "SELECT idivm.grants_on(to_regclass(%s))", [relation.as_string(connection)]
-    ).fetchone()
-    assert row is not None
-    return [(privilege, grantee, passed_on) for privilege, grantee, passed_on in row[0]]
-
-
 def grant(connection: Connection[Any], relation: Composable, rights: Iterable[Grant]) -> None:
     """Gives rights on a relation again, to the roles that are still there."""
     there = {name for (name,) in connection.execute("SELECT rolname FROM pg_roles").fetchall()}

@@ -129,9 +129,9 @@ def remove_dropped(connection: Connection[Any]) -> None:
 
 
 def refuse_capture(
-    connection: Connection[Any], view: UnplannedView, tables: Sequence[int], indexes: bool
+    connection: Connection[Any], relation: int, tables: Sequence[int], indexes: bool
 ) -> None:
-    """Refuse to capture tables for a role without the right to triggers, or to index the tables of others."""
+    """Refuse to capture tables for an owner without the right to triggers, or to index the tables of others."""
     row = connection.execute(
         "SELECT pg_get_userbyid(v.relowner), c.oid::regclass::text, has_table_privilege(v.relowner, c.oid, 'TRIGGER')"
         " FROM pg_class v, pg_class c WHERE v.oid = %(view)s::oid AND c.oid = ANY (%(tables)s::oid[])"
@@ -140,7 +140,7 @@ def refuse_capture(
         " AND NOT (has_table_privilege(v.relowner, c.oid, 'TRIGGER')"
         "          AND (NOT %(indexes)s OR pg_has_role(v.relowner, c.relowner, 'USAGE')))"
         " ORDER BY 2 LIMIT 1",
-        {"view": view.oid, "tables": list(tables), "indexes": indexes},
+        {"view": relation, "tables": list(tables), "indexes": indexes},
     ).fetchone()
     if row is None:
         return

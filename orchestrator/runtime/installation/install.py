@@ -41,7 +41,9 @@ from orchestrator.frontend.statements import QualifiedName, parse_name
 from orchestrator.runtime import catalog, progress
 from orchestrator.runtime.catalog import DroppedView, ViewInfo, ascii_json
 from orchestrator.runtime.catalog import objects as catalog_objects
+from orchestrator.runtime.catalog import take_over as catalog_take_over
 from orchestrator.runtime.catalog import unplanned as catalog_unplanned
+from orchestrator.runtime.catalog.take_over import Adoptable
 from orchestrator.runtime.catalog.unplanned import UnplannedView
 from orchestrator.runtime.errors import explain, explained
 from orchestrator.runtime.installation import indexes, modes, planning, sources
@@ -61,6 +63,8 @@ class NewView:
     replace: bool = False
     waiting: UnplannedView | None = None
     """The view that SQL created under this name, whose query the content replaces."""
+    adopted: Adoptable | None = None
+    """The materialized view in whose place this one comes."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ def create_view(
             plan = _install(connection, new, names, relation, replaced)
             _refuse_circle(connection, names, readers)
         try:
-            _fill(connection, plan, names, relation, replaced, readers, initialise, new.waiting)
+            _fill(connection, plan, names, relation, replaced, readers, initialise, new)
         except BaseException:
             with suppress(psycopg.Error), connection.transaction():
                 connection.execute("SELECT idivm.uninstall(%s)", [view_id])
@@ -285,7 +289,7 @@ def _replaced(connection: Connection[Any], new: NewView, relation: Identifier) -
         return None
     view = catalog.view_by_oid(connection, oid)
     shown = relation.as_string(connection)
-    if view is None and new.waiting is not None:
+    if view is None and (new.waiting is not None or new.adopted is not None):
         return None
     if not new.replace:
         raise NameTakenError(f"{shown} exists already; choose another name or drop it first.")
@@ -391,10 +395,10 @@ def _install(
     for notice in indexes.notices(connection, new.name.name, plan):
         planning.say(connection, Literal(notice))
     catalog.refuse_forbidden(connection, names.id, str(new.name))
-    if new.waiting is not None:
+    if (given := new.waiting or new.adopted) is not None:
         catalog_unplanned.refuse_capture(
             connection,
-            new.waiting,
+            given.oid,
             [source.oid for source in plan.program.sources],
             new.options.create_indexes == "on",
         )
@@ -530,6 +534,7 @@ def _restate(
         connection.execute(statement)
     if kept:
         return None
+    catalog_take_over.make_indexes(connection, view.oid, view.id, names.state(plan.program.content))
     for statement in emit.create_relation(plan.program, names, SQL(view.relation), replacing=True):
         connection.execute(statement)
     connection.execute(
@@ -598,13 +603,14 @@ def _fill(
     replaced: ViewInfo | None,
     readers: Sequence[int],
     initialise: Initialiser | None,
-    waiting: UnplannedView | None,
+    new: NewView,
 ) -> None:
     names = bound(connection, names)
     # What writers keep, or have kept, is published while there are none; and so is what other views read, as these
     # are planned again with it.
     kept = {plan.maintain, replaced.maintain if replaced else modes.DEFERRED}
     by_writers = kept != {modes.DEFERRED} or bool(readers)
+    attempts = ATTEMPTS if new.waiting or new.adopted else 1
     progress.reach(connection, names.view, "compute")
     prepared = initialise(connection, plan, names) if initialise else None
     snapshot = prepared.snapshot if prepared else None
@@ -636,15 +642,20 @@ def _fill(
                 connection.execute("SELECT idivm.discard_foreign_log(%s)", [names.id])
             if prepared:
                 catalog.note_initialised(connection, names.id, prepared.initialised)
+            if new.adopted is not None:
+                catalog_take_over.note_indexes(connection, new.adopted)
+            catalog_take_over.make_indexes(
+                connection,
+                catalog.relation_oid(connection, relation),
+                names.id,
+                names.state(plan.program.content),
+            )
             if not by_writers:
-                _in_turns(
-                    connection,
-                    partial(_publish, connection, plan, names, relation, replaced, waiting),
-                    ATTEMPTS if waiting else 1,
-                )
+                publish = partial(_publish, connection, plan, names, relation, replaced, new)
+                _in_turns(connection, publish, attempts)
         if by_writers:
 
-            def publish() -> None:
+            def publish_with_readers() -> None:
                 # To take triggers off keeps readers out as well, for as long as it takes.
                 concerned = [names.id, *([replaced.id, *readers] if replaced else [])]
                 connection.execute(
@@ -654,11 +665,11 @@ def _fill(
                     raise DatabaseError(
                         f"Other maintained views read {names.view} by now; replace it again."
                     )
-                _publish(connection, plan, names, relation, replaced, waiting, readers)
+                _publish(connection, plan, names, relation, replaced, new, readers)
                 modes.start(connection, names.id, *readers)
 
             connection.isolation_level = IsolationLevel.READ_COMMITTED
-            _in_turns(connection, publish, ATTEMPTS if waiting else 1)
+            _in_turns(connection, publish_with_readers, attempts)
     finally:
         if not connection.closed:
             connection.isolation_level = level
@@ -670,7 +681,7 @@ def _publish(
     names: Names,
     relation: Identifier,
     replaced: ViewInfo | None,
-    waiting: UnplannedView | None,
+    new: NewView,
     readers: Sequence[int] = (),
 ) -> None:
     """Makes the content readable under the view's name; its readers wait for the commit at most.
@@ -678,18 +689,21 @@ def _publish(
     The maintained views above a replaced view are planned again; the caller recomputes them.
     """
     state = names.state(plan.program.content)
-    replacing = replaced is not None or waiting is not None
+    given = new.waiting or new.adopted
     timeout: tuple[Any, ...] | None = None
-    if waiting is not None:
+    if given is not None:
         # A session that has read the view may write its tables next: it must not wait for this transaction,
         # which waits for that session.
         timeout = connection.execute(
             "SELECT current_setting('lock_timeout'), set_config('lock_timeout', '100ms', true)"
         ).fetchone()
-        if not catalog_unplanned.take(connection, waiting):
-            raise DatabaseError(f"{waiting.relation} was changed meanwhile; plan it again.")
+    if new.waiting is not None and not catalog_unplanned.take(connection, new.waiting):
+        raise DatabaseError(f"{new.waiting.relation} was changed meanwhile; plan it again.")
+    if new.adopted is not None:
+        catalog_take_over.exchange(connection, new.adopted)
     above = ", ".join(catalog.view_by_id(connection, reader).name for reader in readers)
     try:
+        replacing = replaced is not None or given is not None
         _show(connection, names, relation, plan.program.shown, state, replacing=replacing)
     except DependentObjectsStillExist as error:
         if not readers:
@@ -715,7 +729,7 @@ def _publish(
             names.id,
         ],
     )
-    if waiting is not None:
+    if given is not None:
         connection.execute("SELECT idivm.hand_over(%s)", [names.id])
     if replaced is not None:
         _replan_readers(connection, readers)
@@ -792,8 +806,7 @@ def _show(
         # The columns differ. Only a view that nothing reads can then make room.
         if not replacing:
             raise
-        grants = catalog.grants(connection, relation)
-        connection.execute(SQL("DROP VIEW {}").format(relation))
-        for statement in emit.show(names, relation, columns, content, replacing=False):
-            connection.execute(statement)
-        catalog.grant(connection, relation, grants)
+        with catalog_take_over.kept_properties(connection, relation):
+            connection.execute(SQL("DROP VIEW {}").format(relation))
+            for statement in emit.show(names, relation, columns, content, replacing=False):
+                connection.execute(statement)

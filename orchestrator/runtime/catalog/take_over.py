@@ -1,0 +1,141 @@
+"""Queries on relations that idivm takes over, and on the indexes of users on contents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import class_row
+from psycopg.sql import SQL, Composable
+
+from orchestrator.runtime.catalog.relations import OWN_SCHEMAS
+
+
+@dataclass(frozen=True)
+class Adoptable:
+    """A materialized view, or a view of pg_ivm, that a maintained view can take the place of."""
+
+    oid: int
+    schema: str
+    name: str
+    relation: str
+    """Its name for SQL of ours."""
+    query: str
+    is_pg_ivm: bool
+    owner: str
+    is_own: bool
+    """Whether this role has the rights of the owner."""
+    lost: list[str]
+    """What a maintained view does not have."""
+    readers: list[int]
+    """The maintained views that read it, also through plain views."""
+
+
+_ADOPTABLE = SQL("""
+    SELECT c.oid, n.nspname AS schema, c.relname AS name, c.oid::regclass::text AS relation,
+           rtrim(of.query, E'; \\n') AS query, of.is_pg_ivm,
+           pg_get_userbyid(c.relowner) AS owner, idivm.owns(c.oid) AS is_own,
+           ARRAY(SELECT idivm.lost_by_adopting(c.oid)) AS lost,
+           ARRAY(SELECT v.id FROM idivm.views v
+                 WHERE EXISTS (SELECT FROM idivm.relations_below(v.definition) AS below
+                               JOIN pg_rewrite r ON r.ev_class = below
+                               JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+                               WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid)
+                 ORDER BY v.id) AS readers
+    FROM pg_class c
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+    CROSS JOIN LATERAL idivm.adoptable(c.oid) AS of
+    WHERE of.query IS NOT NULL AND {}
+    ORDER BY c.oid
+""")
+
+
+def adoptable(connection: Connection[Any], oid: int) -> Adoptable | None:
+    """Return a relation that can be taken over, or None if it is something else."""
+    with connection.cursor(row_factory=class_row(Adoptable), binary=True) as cursor:
+        return cursor.execute(_ADOPTABLE.format(SQL("c.oid = %s::oid")), [oid]).fetchone()
+
+
+def own_adoptables(connection: Connection[Any]) -> list[tuple[str, str]]:
+    """Return schemas and names of all relations that this role may take over, lower ones first."""
+    return connection.execute(
+        "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.relkind IN ('m', 'r') AND idivm.owns(c.oid) AND n.nspname <> ALL (%s)"
+        " AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pgivm')"
+        " AND (idivm.adoptable(c.oid)).query IS NOT NULL ORDER BY c.oid",
+        [list(OWN_SCHEMAS)],
+    ).fetchall()
+
+
+def is_materialized_view(connection: Connection[Any], oid: int | None) -> bool:
+    """Whether a relation is a materialized view of PostgreSQL's."""
+    row = connection.execute(
+        "SELECT FROM pg_class WHERE oid = %s::oid AND relkind = 'm'", [oid]
+    ).fetchone()
+    return row is not None
+
+
+def refuse_distrusted(connection: Connection[Any], view: Adoptable) -> None:
+    """Refuse to parse the query of a relation whose code this role does not trust."""
+    connection.execute(
+        "SELECT idivm.refuse_distrusted(%s::oid, NULL, %s)", [view.oid, view.relation]
+    )
+
+
+def note_indexes(connection: Connection[Any], view: Adoptable) -> list[str]:
+    """Keep the definitions of the indexes of a relation; return the names of those that are left out."""
+    rows = connection.execute(
+        "SELECT i.indexrelid::oid, i.indexrelid::regclass::text,"
+        " EXISTS (SELECT FROM idivm.index_code(i.indexrelid))"
+        " FROM pg_index i WHERE i.indrelid = %s::oid ORDER BY i.indexrelid",
+        [view.oid],
+    ).fetchall()
+    for index, _, has_code in rows:
+        if not has_code:
+            connection.execute("SELECT idivm.note_index(%s::oid, %s::oid)", [view.oid, index])
+    return [name for _, name, has_code in rows if has_code]
+
+
+def make_indexes(
+    connection: Connection[Any], relation: int | None, view_id: int, state: Composable
+) -> None:
+    """Create the indexes of users on the table that holds a content."""
+    connection.execute(
+        "SELECT idivm.make_indexes(%s::oid, %s, %s::regclass)",
+        [relation, view_id, state.as_string(connection)],
+    )
+
+
+@contextmanager
+def kept_properties(connection: Connection[Any], relation: Composable) -> Iterator[None]:
+    """Give the view of a name what it had before a block that drops it and creates another one."""
+    name = relation.as_string(connection)
+    before = connection.execute(
+        "SELECT r::oid, ARRAY(SELECT idivm.properties_of(r, 'VIEW')) FROM to_regclass(%s) AS r",
+        [name],
+    ).fetchone()
+    assert before is not None
+    yield
+    connection.execute("SELECT idivm.give_properties(%s::regclass, %s::oid, %s)", [name, *before])
+
+
+def exchange(connection: Connection[Any], view: Adoptable) -> None:
+    """Put an ordinary view in the place of a relation, to which the indexes then belong."""
+    connection.execute("SELECT idivm.exchange(%s::oid, 'VIEW', %s)", [view.oid, view.query])
+
+
+def release(connection: Connection[Any], relation: int) -> None:
+    """Give a maintained view back as a materialized view."""
+    connection.execute("SELECT idivm.release(%s::oid)", [relation])
+
+
+def existing_views(connection: Connection[Any], ids: Sequence[int]) -> list[int]:
+    """Return the IDs of the views that still exist, lower ones first."""
+    rows = connection.execute(
+        "SELECT v.id FROM idivm.views v WHERE v.id = ANY (%s) AND v.status <> 'building' ORDER BY v.id",
+        [list(ids)],
+    ).fetchall()
+    return [view_id for (view_id,) in rows]

@@ -1,0 +1,134 @@
+"""Maintained views in the place of materialized views and of views of pg_ivm, and the reverse.
+
+The content is computed beside the relation. The transaction that publishes it gives name, owner, rights, comments and
+readers of the relation to the maintained view (sql/functions/88_take_over.sql).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.sql import SQL
+
+from orchestrator.deltascript.emit import SEARCH_PATH
+from orchestrator.deltascript.names import Names
+from orchestrator.errors import IdivmError, NotFoundError, RightsError, UsageError
+from orchestrator.frontend.options import ViewOptions, parse_options
+from orchestrator.frontend.statements import QualifiedName
+from orchestrator.runtime import catalog
+from orchestrator.runtime.catalog import take_over as catalog_take_over
+from orchestrator.runtime.catalog.take_over import Adoptable
+from orchestrator.runtime.errors import explain
+from orchestrator.runtime.installation import install, planning
+from orchestrator.runtime.installation.install import Initialiser, NewView
+from orchestrator.runtime.search_path import taking_path
+
+
+@dataclass(frozen=True)
+class AdoptReport:
+    """What became, or would become, of a materialized view."""
+
+    view: str
+    strategy: str | None
+    cost: str
+    """What a refresh is expected to cost, and why this strategy was chosen."""
+    lost: tuple[str, ...]
+    """What a maintained view does not have."""
+    refusal: str | None = None
+    """Why it stays as it is."""
+
+
+def adopt(
+    connection: Connection[Any],
+    names: Sequence[QualifiedName],
+    options: Mapping[str, str],
+    initialiser: Callable[[NewView], Initialiser | None],
+    *,
+    dry_run: bool,
+) -> Iterator[AdoptReport]:
+    """Make maintained views of materialized views, or of all if none is named; each for itself.
+
+    A dry run plans each, and changes nothing.
+    """
+    chosen = list(names) or [
+        QualifiedName(name, schema) for schema, name in catalog_take_over.own_adoptables(connection)
+    ]
+    for name in chosen:
+        view = _adoptable(connection, name)
+        shown = catalog.shown(connection, [view.relation])[0]
+        try:
+            if not view.is_own:
+                raise RightsError(f"You must be owner of {shown}, which belongs to {view.owner}.")
+            with taking_path(connection, SEARCH_PATH):
+                catalog_take_over.refuse_distrusted(connection, view)
+                new = _new_view(view, options)
+                strategy, cost = (
+                    _planned(connection, view, new.options)
+                    if dry_run
+                    else _adopted(connection, view, new, initialiser)
+                )
+        except (IdivmError, psycopg.Error) as error:
+            if connection.closed or isinstance(error.__cause__ or error, install.ENDING):
+                raise
+            reason = explain(error, "Adopting it") if isinstance(error, psycopg.Error) else error
+            yield AdoptReport(shown, None, "", tuple(view.lost), str(reason))
+        else:
+            yield AdoptReport(shown, strategy, cost, tuple(view.lost))
+
+
+def _adoptable(connection: Connection[Any], name: QualifiedName) -> Adoptable:
+    oid = catalog.relation_oid(connection, name.identifier)
+    view = None if oid is None else catalog_take_over.adoptable(connection, oid)
+    if view is None:
+        what = "does not exist" if oid is None else "is no materialized view, and no view of pg_ivm"
+        raise NotFoundError(f"{name} {what}.")
+    return view
+
+
+def _new_view(view: Adoptable, options: Mapping[str, str]) -> NewView:
+    # A view of pg_ivm follows each statement.
+    default = {"maintain": "eager"} if view.is_pg_ivm else {}
+    return NewView(
+        QualifiedName(view.name, view.schema),
+        view.query,
+        None,
+        parse_options({**default, **options}.items()),
+        adopted=view,
+    )
+
+
+def _adopted(
+    connection: Connection[Any],
+    view: Adoptable,
+    new: NewView,
+    initialiser: Callable[[NewView], Initialiser | None],
+) -> tuple[str, str]:
+    created = install.create_view(connection, new, initialiser(new))
+    for reader in catalog_take_over.existing_views(connection, view.readers):
+        # It was recomputed at each refresh, as no change of a materialized view can be captured.
+        install.replan(connection, catalog.view_by_id(connection, reader))
+    return created.strategy, next(r["because"] for r in created.plan["reasons"] if r["taken"])
+
+
+def _planned(connection: Connection[Any], view: Adoptable, options: ViewOptions) -> tuple[str, str]:
+    """Plan the query of a relation in a transaction that is rolled back."""
+    names = Names(0, view.name)
+    with connection.transaction(force_rollback=True):
+        connection.execute(SQL("CREATE VIEW {} AS {}").format(names.definition, SQL(view.query)))
+        plan = planning.plan_view(connection, names, options)
+    return plan.strategy, next(reason.because for reason in plan.reasons if reason.taken)
+
+
+def release(connection: Connection[Any], name: QualifiedName) -> None:
+    """Give a maintained view back as a materialized view."""
+    oid = catalog.relation_oid(connection, name.identifier)
+    if oid is None:
+        raise NotFoundError(f"There is no view {name}.")
+    if catalog_take_over.is_materialized_view(connection, oid):
+        raise UsageError(f"{name} is a materialized view already.")
+    with connection.transaction():
+        catalog_take_over.release(connection, oid)

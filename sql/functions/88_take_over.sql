@@ -1,0 +1,438 @@
+-- Another kind of relation under the same name: a maintained view in place of a materialized view, and the reverse.
+--
+-- PostgreSQL cannot turn a relation into another kind. So the former relation gets another name, a new one is created
+-- under its name, all that belongs to the name goes to the new one, all that reads the former one is turned to the new
+-- one, and the former one is dropped. If anything still depends on it, the drop fails and nothing has changed.
+--
+-- All functions run with the rights of their caller, who owns idivm's catalog and has the rights of the owners of the
+-- relations concerned. Texts of other roles are parsed here. So the caller has to trust the code behind them, because
+-- PostgreSQL runs some code while it reads the text of a query (docs/rights.md).
+
+-- The words by which SQL calls a kind of relation.
+CREATE OR REPLACE FUNCTION idivm.kind_of(relation regclass) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'm' THEN 'MATERIALIZED VIEW' ELSE 'TABLE' END
+    FROM pg_class c WHERE c.oid = relation
+$$;
+COMMENT ON FUNCTION idivm.kind_of(regclass) IS 'the words by which SQL calls a kind of relation';
+
+-- Statements that give a new relation of this name the owner, the rights and the comments that a relation has. The new
+-- relation may have rights from the default privileges of a role, which are taken away.
+CREATE OR REPLACE FUNCTION idivm.properties_of(relation regclass, kind text) RETURNS SETOF text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT property.statement
+    FROM pg_class c
+    CROSS JOIN LATERAL (
+        SELECT 0 AS place, format('ALTER TABLE %s OWNER TO %s', relation, c.relowner::regrole) AS statement
+      UNION ALL
+        SELECT 1, format('SELECT idivm.revoke_defaults(%L::regclass, %L)', relation::text, c.relacl IS NOT NULL)
+      UNION ALL
+        SELECT 2, format('GRANT %s ON %s TO %s%s', a.privilege_type, relation,
+                         CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END,
+                         CASE WHEN a.is_grantable AND a.grantee <> c.relowner THEN ' WITH GRANT OPTION' END)
+        FROM aclexplode(c.relacl) AS a
+      UNION ALL
+        SELECT 2, format('GRANT %s (%I) ON %s TO %s%s', a.privilege_type, t.attname, relation,
+                         CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END,
+                         CASE WHEN a.is_grantable AND a.grantee <> c.relowner THEN ' WITH GRANT OPTION' END)
+        FROM pg_attribute t CROSS JOIN LATERAL aclexplode(t.attacl) AS a
+        WHERE t.attrelid = relation AND t.attnum > 0 AND NOT t.attisdropped
+      UNION ALL
+        SELECT 3, format('COMMENT ON %s %s IS %L', kind, relation, d.description)
+        FROM pg_description d WHERE d.classoid = 'pg_class'::regclass AND d.objoid = relation AND d.objsubid = 0
+      UNION ALL
+        SELECT 3, format('COMMENT ON COLUMN %s.%I IS %L', relation, t.attname, d.description)
+        FROM pg_description d JOIN pg_attribute t ON t.attrelid = d.objoid AND t.attnum = d.objsubid
+        WHERE d.classoid = 'pg_class'::regclass AND d.objoid = relation AND d.objsubid > 0
+    ) AS property
+    WHERE c.oid = relation
+    ORDER BY property.place
+$$;
+COMMENT ON FUNCTION idivm.properties_of(regclass, text) IS
+    'statements that give another relation of the same name the owner, the rights and the comments of a relation';
+
+-- Gives a new relation what idivm.properties_of found of a former relation of this name, and its indexes. What belongs to
+-- a column that is gone is left out, with a notice.
+CREATE OR REPLACE FUNCTION idivm.give_properties(relation regclass, former oid, properties text[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    statement text;
+BEGIN
+    FOREACH statement IN ARRAY properties LOOP
+        BEGIN
+            EXECUTE statement;
+        EXCEPTION WHEN undefined_column THEN
+            RAISE NOTICE '% loses a comment or a right: %', relation, sqlerrm;
+        END;
+    END LOOP;
+    IF idivm.may_change_catalog() THEN
+        UPDATE idivm.view_indexes i SET relation = give_properties.relation WHERE i.relation = former;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.give_properties(regclass, oid, text[]) IS
+    'gives a new relation the owner, the rights, the comments and the indexes of a former relation of its name';
+
+-- Takes away what default privileges gave to others, and to the owner if the owner's own rights follow.
+CREATE OR REPLACE FUNCTION idivm.revoke_defaults(relation regclass, owners_too boolean) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    statement text;
+BEGIN
+    FOR statement IN
+        SELECT DISTINCT format('REVOKE ALL ON %s FROM %s', relation,
+                               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END)
+        FROM pg_class c CROSS JOIN LATERAL aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) AS a
+        WHERE c.oid = relation AND (owners_too OR a.grantee <> c.relowner)
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+END
+$$;
+
+-- What reads a relation, with the text that turns it to whatever has the name of the relation by then: a statement, or
+-- the query of a materialized view, which has to be created again. Other objects keep the relation from being dropped.
+CREATE OR REPLACE FUNCTION idivm.dependents_of(relation regclass)
+    RETURNS TABLE (dependent oid, owner oid, object text, statement text, query text, is_filled boolean)
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT DISTINCT c.oid, c.relowner, c.oid::regclass::text,
+           CASE WHEN r.rulename <> '_RETURN' THEN regexp_replace(pg_get_ruledef(r.oid), '^CREATE RULE', 'CREATE OR REPLACE RULE')
+                WHEN c.relkind = 'v' THEN format('CREATE OR REPLACE VIEW %s %sAS %s', c.oid::regclass,
+                    'WITH (' || (SELECT string_agg(format('%I = %L', o.option_name, o.option_value), ', ')
+                                 FROM pg_options_to_table(c.reloptions) AS o) || ') ',
+                    pg_get_viewdef(c.oid)) END,
+           CASE WHEN c.relkind = 'm' THEN pg_get_viewdef(c.oid) END, c.relispopulated
+    FROM pg_depend d
+    JOIN pg_rewrite r ON r.oid = d.objid AND r.ev_class <> relation
+    JOIN pg_class c ON c.oid = r.ev_class
+    WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = relation
+  UNION
+    SELECT NULL, p.proowner, p.oid::regprocedure::text, pg_get_functiondef(p.oid), NULL, NULL
+    FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid AND p.prokind <> 'a'
+    WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = relation
+  UNION
+    SELECT NULL, c.relowner, p.polname || ' on ' || c.oid::regclass,
+           format('ALTER POLICY %I ON %s%s%s', p.polname, c.oid::regclass,
+                  ' USING (' || pg_get_expr(p.polqual, p.polrelid) || ')',
+                  ' WITH CHECK (' || pg_get_expr(p.polwithcheck, p.polrelid) || ')'), NULL, NULL
+    FROM pg_depend d JOIN pg_policy p ON p.oid = d.objid JOIN pg_class c ON c.oid = p.polrelid
+    WHERE d.classid = 'pg_policy'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = relation
+$$;
+COMMENT ON FUNCTION idivm.dependents_of(regclass) IS 'what reads a relation, with the statements that turn it to another one of this name';
+
+-- Statements that create the indexes and statistics of a materialized view again.
+CREATE OR REPLACE FUNCTION idivm.storage_of(relation regclass) RETURNS SETOF text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT part.statement
+    FROM (
+        SELECT 0 AS place, i.indexrelid AS oid, pg_get_indexdef(i.indexrelid) AS statement
+        FROM pg_index i WHERE i.indrelid = relation
+      UNION ALL
+        SELECT 1, d.objoid, format('COMMENT ON INDEX %s IS %L', d.objoid::regclass, d.description)
+        FROM pg_index i JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = i.indexrelid
+        WHERE i.indrelid = relation
+      UNION ALL
+        SELECT 1, c.oid, format('ALTER MATERIALIZED VIEW %s CLUSTER ON %I', relation, c.relname)
+        FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = relation AND i.indisclustered
+      UNION ALL
+        SELECT 2, e.oid, pg_get_statisticsobjdef(e.oid) FROM pg_statistic_ext e WHERE e.stxrelid = relation
+      UNION ALL
+        SELECT 2, a.attrelid, format('ALTER MATERIALIZED VIEW %s ALTER COLUMN %I SET STATISTICS %s', relation, a.attname, a.attstattarget)
+        FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped AND a.attstattarget >= 0
+    ) AS part
+    ORDER BY part.place, part.oid
+$$;
+COMMENT ON FUNCTION idivm.storage_of(regclass) IS 'statements that create the indexes and statistics of a materialized view again';
+
+-- Refuses to parse the text of a role whose code the caller does not trust.
+CREATE OR REPLACE FUNCTION idivm.refuse_distrusted(relation regclass, owner oid, object text) RETURNS void
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    reason text;
+BEGIN
+    IF relation IS NOT NULL THEN
+        reason := idivm.distrusted(relation, '{}', current_user::regrole);
+    ELSIF NOT idivm.trusts(current_user::regrole, owner) THEN
+        reason := format('it belongs to the role %s, which the role %s does not trust', owner::regrole, current_user);
+    END IF;
+    IF reason IS NOT NULL THEN
+        RAISE insufficient_privilege USING MESSAGE = format('%s cannot be turned to another relation: %s', object, reason);
+    END IF;
+END
+$$;
+
+-- The indexes of a relation whose content idivm stores are those of users: idivm has its own beside them. They are kept
+-- here, because the table that holds the content is another one after each plan.
+CREATE OR REPLACE FUNCTION idivm.note_index(view regclass, index regclass) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    code text := (SELECT pg_describe_object(d.refclassid, d.refobjid, 0) FROM idivm.index_code(index) AS d LIMIT 1);
+BEGIN
+    IF code IS NOT NULL THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = format('the index %s uses the %s, which does not belong to a superuser, and every refresh would run it', index, code);
+    END IF;
+    INSERT INTO idivm.view_indexes AS known (relation, name, is_unique, definition, comment)
+    SELECT view, c.relname, i.indisunique,
+           ltrim(described.text), obj_description(index, 'pg_class')
+    FROM pg_index i
+    JOIN pg_class c ON c.oid = i.indexrelid
+    -- What follows the name of the table, whose own name may have the word in it.
+    CROSS JOIN LATERAL (
+        SELECT substr(pg_get_indexdef(index), length(format('CREATE %sINDEX %I ON %s', CASE WHEN i.indisunique THEN 'UNIQUE ' END,
+                                                            c.relname, i.indrelid::regclass)) + 1) AS text) AS described
+    WHERE i.indexrelid = index
+    ON CONFLICT ON CONSTRAINT view_indexes_pkey DO UPDATE
+    SET is_unique = excluded.is_unique, definition = excluded.definition, comment = excluded.comment;
+END
+$$;
+COMMENT ON FUNCTION idivm.note_index(regclass, regclass) IS 'keeps the definition of an index for the content of a maintained view';
+
+-- The code of users that an index runs: its functions, and those behind its operator classes and types. Whoever owns it
+-- could have it run at each refresh, with the rights of the view's owner. Superusers may, as idivm trusts them.
+CREATE OR REPLACE FUNCTION idivm.index_code(index regclass) RETURNS SETOF pg_depend
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT d.*
+    FROM pg_depend d
+    CROSS JOIN LATERAL (
+        SELECT p.proowner AS owner FROM pg_proc p WHERE d.refclassid = 'pg_proc'::regclass AND p.oid = d.refobjid
+        UNION ALL
+        SELECT o.opcowner FROM pg_opclass o WHERE d.refclassid = 'pg_opclass'::regclass AND o.oid = d.refobjid
+        UNION ALL
+        SELECT o.oprowner FROM pg_operator o WHERE d.refclassid = 'pg_operator'::regclass AND o.oid = d.refobjid
+        UNION ALL
+        SELECT t.typowner FROM pg_type t WHERE d.refclassid = 'pg_type'::regclass AND t.oid = d.refobjid
+    ) AS code
+    WHERE d.classid = 'pg_class'::regclass AND d.objid = index AND d.refobjid >= 16384
+      AND NOT (SELECT r.rolsuper FROM pg_roles r WHERE r.oid = code.owner)
+$$;
+COMMENT ON FUNCTION idivm.index_code(regclass) IS 'the objects of an index that run code and do not belong to superusers';
+
+-- Creates the indexes of users on the table that holds the content of a view. An index whose column is gone is dropped,
+-- with a notice.
+--
+-- The content has a unique index on its key, which serves for an index of users on the same columns. Others are not
+-- unique: within a refresh, a row may get a value before another row loses it, and programs skip rows that are there
+-- already.
+CREATE OR REPLACE FUNCTION idivm.make_indexes(view regclass, view_id integer, state regclass) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    wanted idivm.view_indexes;
+    index_name name;
+BEGIN
+    IF idivm.kind_of(state) <> 'TABLE' THEN
+        RETURN;
+    END IF;
+    FOR wanted IN SELECT * FROM idivm.view_indexes i WHERE i.relation = view ORDER BY i.name LOOP
+        index_name := left(wanted.name::text, 50) || '_' || view_id;
+        CONTINUE WHEN to_regclass(format('idivm_state.%I', index_name)) IS NOT NULL OR EXISTS (
+            SELECT FROM pg_index i
+            WHERE i.indrelid = state AND i.indisunique
+              AND substring(pg_get_indexdef(i.indexrelid) FROM ' (USING .*?)(?: NULLS NOT DISTINCT)?$')
+                  = regexp_replace(wanted.definition, ' NULLS NOT DISTINCT$', ''));
+        BEGIN
+            EXECUTE format('CREATE INDEX %I ON %s %s', index_name, state, wanted.definition);
+            IF wanted.comment IS NOT NULL THEN
+                EXECUTE format('COMMENT ON INDEX idivm_state.%I IS %L', index_name, wanted.comment);
+            END IF;
+        EXCEPTION WHEN undefined_column OR undefined_object OR undefined_function OR datatype_mismatch THEN
+            RAISE NOTICE 'the index % of % is dropped: %', wanted.name, view, sqlerrm;
+            DELETE FROM idivm.view_indexes i WHERE i.relation = view AND i.name = wanted.name;
+        END;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION idivm.make_indexes(regclass, integer, regclass) IS
+    'creates the indexes of users on the table that holds the content of a view';
+
+-- Puts a relation in the place of another one, with the same name, owner, rights, comments and readers. A materialized
+-- view is filled with the rights of its owner, as REFRESH does it. `storage` are statements for its indexes.
+CREATE OR REPLACE FUNCTION idivm.exchange(relation regclass, kind text, query text, storage text[] DEFAULT '{}', with_data boolean DEFAULT true)
+    RETURNS regclass
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    name text := relation;
+    former_kind text := idivm.kind_of(relation);
+    former_name name := 'idivm_former_' || relation::oid;
+    was pg_class;
+    columns text[] := ARRAY(SELECT a.attname::text FROM pg_attribute a
+                            WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped
+                              AND (former_kind <> 'TABLE' OR a.attname NOT LIKE '\_\_ivm\_%')
+                            ORDER BY a.attnum);
+    properties text[];
+    readers jsonb[];
+    reader jsonb;
+    statement text;
+    new regclass;
+BEGIN
+    SELECT * INTO was FROM pg_class c WHERE c.oid = relation;
+    IF NOT idivm.owns(relation) THEN
+        RAISE insufficient_privilege USING MESSAGE = format('must be owner of %s', name);
+    END IF;
+    PERFORM idivm.refuse_distrusted(relation, was.relowner, name);
+    -- Changes nothing, but waits for readers and keeps new ones away. LOCK TABLE takes no materialized view.
+    EXECUTE format('ALTER TABLE %s OWNER TO %s', relation, was.relowner::regrole);
+    properties := ARRAY(SELECT idivm.properties_of(relation, kind));
+    readers := ARRAY(SELECT to_jsonb(d) FROM idivm.dependents_of(relation) AS d);
+    FOREACH reader IN ARRAY readers LOOP
+        PERFORM idivm.refuse_distrusted((reader ->> 'dependent')::oid, (reader ->> 'owner')::oid, reader ->> 'object');
+    END LOOP;
+    EXECUTE format('ALTER %s %s RENAME TO %I', former_kind, name, former_name);
+    IF kind = 'VIEW' THEN
+        new := idivm.show_query(name, columns, query, 'pg_catalog, pg_temp', false);
+    ELSE
+        EXECUTE format(
+            'CREATE MATERIALIZED VIEW %s (%s)%s%s%s AS %s WITH NO DATA', name,
+            (SELECT string_agg(quote_ident(c), ', ' ORDER BY place) FROM unnest(columns) WITH ORDINALITY AS u (c, place)),
+            ' USING ' || (SELECT quote_ident(a.amname) FROM pg_am a WHERE a.oid = was.relam),
+            ' WITH (' || (SELECT string_agg(format('%I = %L', o.option_name, o.option_value), ', ')
+                          FROM pg_options_to_table(was.reloptions) AS o WHERE was.relkind = 'm') || ')',
+            ' TABLESPACE ' || (SELECT quote_ident(s.spcname) FROM pg_tablespace s WHERE s.oid = was.reltablespace),
+            rtrim(query, E'; \n'));
+        new := name::regclass;
+    END IF;
+    PERFORM idivm.give_properties(new, relation, properties);
+    IF kind <> 'VIEW' AND with_data THEN
+        EXECUTE format('REFRESH MATERIALIZED VIEW %s', new);
+    END IF;
+    FOREACH reader IN ARRAY readers LOOP
+        IF reader ->> 'query' IS NULL THEN
+            EXECUTE reader ->> 'statement';
+        ELSE
+            PERFORM idivm.exchange(m.oid, 'MATERIALIZED VIEW', reader ->> 'query', ARRAY(SELECT idivm.storage_of(m.oid)),
+                                   (reader ->> 'is_filled')::boolean)
+            FROM (SELECT (reader ->> 'dependent')::oid AS oid) AS m;
+        END IF;
+    END LOOP;
+    BEGIN
+        EXECUTE format('DROP %s %s.%I', former_kind, was.relnamespace::regnamespace, former_name);
+    EXCEPTION WHEN dependent_objects_still_exist THEN
+        GET STACKED DIAGNOSTICS statement = PG_EXCEPTION_DETAIL;
+        RAISE dependent_objects_still_exist USING
+            MESSAGE = format('%s cannot become another kind of relation: %s', name,
+                             replace(replace(statement, E'\n', '; '), format('%s.%I', was.relnamespace::regnamespace, former_name), name));
+    END;
+    FOREACH statement IN ARRAY storage LOOP
+        EXECUTE statement;
+    END LOOP;
+    RETURN new;
+END
+$$;
+COMMENT ON FUNCTION idivm.exchange(regclass, text, text, text[], boolean) IS
+    'puts a relation in the place of another one, with the same name, owner, rights, comments and readers';
+
+-- The query of a relation that idivm can take over: of a materialized view, or of a view that pg_ivm maintains, which
+-- is a table. NULL for any other relation.
+CREATE OR REPLACE FUNCTION idivm.adoptable(relation regclass, OUT query text, OUT is_pg_ivm boolean)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    schema name;
+    held boolean;
+BEGIN
+    is_pg_ivm := false;
+    IF (SELECT c.relkind = 'm' FROM pg_class c WHERE c.oid = relation) THEN
+        query := pg_get_viewdef(relation);
+        RETURN;
+    END IF;
+    -- Its catalog has been in pg_catalog, and is now in a schema of its own. Nobody but a role that the caller trusts may
+    -- have made it, because its function runs with the rights of the caller.
+    FOR schema IN
+        SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        JOIN pg_proc p ON p.pronamespace = n.oid AND p.proname = 'get_immv_def'
+        WHERE c.relname = 'pg_ivm_immv' AND n.nspname IN ('pgivm', 'pg_catalog')
+          AND idivm.trusts(current_user::regrole, c.relowner) AND idivm.trusts(current_user::regrole, p.proowner)
+    LOOP
+        EXECUTE format('SELECT EXISTS (SELECT FROM %I.pg_ivm_immv i WHERE i.immvrelid = $1)', schema) INTO held USING relation;
+        IF held THEN
+            IF NOT idivm.trusts(current_user::regrole, (SELECT c.relowner FROM pg_class c WHERE c.oid = relation)) THEN
+                RAISE insufficient_privilege USING
+                    MESSAGE = format('the query of %s belongs to a role that %s does not trust', relation, current_user);
+            END IF;
+            EXECUTE format('SELECT %I.get_immv_def($1)', schema) INTO query USING relation;
+            is_pg_ivm := true;
+        END IF;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION idivm.adoptable(regclass) IS 'the query of a relation that idivm can take over, or NULL';
+
+-- What a materialized view has and a maintained view lacks: idivm.adopt leaves it behind.
+CREATE OR REPLACE FUNCTION idivm.lost_by_adopting(relation regclass) RETURNS SETOF text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT format('the index %s, which uses the %s of a role that is no superuser', i.indexrelid::regclass,
+                  pg_describe_object(code.refclassid, code.refobjid, 0))
+    FROM pg_index i CROSS JOIN LATERAL (SELECT * FROM idivm.index_code(i.indexrelid) LIMIT 1) AS code WHERE i.indrelid = relation
+  UNION ALL
+    SELECT format('the check that %s is unique: the index is kept without it, unless its columns are the key of the view', i.indexrelid::regclass)
+    FROM pg_index i WHERE i.indrelid = relation AND i.indisunique
+  UNION ALL
+    SELECT format('the statistics object %s', e.stxname) FROM pg_statistic_ext e WHERE e.stxrelid = relation
+  UNION ALL
+    SELECT format('the statistics target of the column %s', a.attname)
+    FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped AND a.attstattarget >= 0
+  UNION ALL
+    SELECT format('the storage parameters %s', array_to_string(c.reloptions, ', '))
+    FROM pg_class c WHERE c.oid = relation AND c.reloptions IS NOT NULL
+  UNION ALL
+    SELECT format('the tablespace %s', t.spcname)
+    FROM pg_class c JOIN pg_tablespace t ON t.oid = c.reltablespace WHERE c.oid = relation
+  UNION ALL
+    SELECT format('the order of %s, by which CLUSTER arranges the rows', i.indexrelid::regclass)
+    FROM pg_index i WHERE i.indrelid = relation AND i.indisclustered
+  UNION ALL
+    SELECT format('the trigger %s', t.tgname)
+    FROM pg_trigger t WHERE t.tgrelid = relation AND NOT t.tgisinternal AND t.tgname NOT LIKE 'IVM\_trigger\_%'
+$$;
+COMMENT ON FUNCTION idivm.lost_by_adopting(regclass) IS 'what a materialized view has and a maintained view lacks';
+
+-- Gives a maintained view back as a materialized view.
+CREATE OR REPLACE FUNCTION idivm.release(view regclass) RETURNS regclass
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view_id integer := idivm.own_view(view);
+    above integer[] := coalesce(idivm.views_above(view_id), '{}');
+    query text;
+    indexes text[];
+    released regclass;
+BEGIN
+    PERFORM idivm.refuse_guest('release', view);
+    IF above <> '{}' THEN
+        RAISE dependent_objects_still_exist USING
+            MESSAGE = format('the maintained views %s read %s', idivm.names_of(above), view), HINT = 'Release or drop them first.';
+    END IF;
+    IF view_id IS NOT NULL THEN
+        PERFORM idivm.hold_views(ARRAY[view_id]);
+    END IF;
+    query := coalesce((SELECT q.query FROM idivm.views v CROSS JOIN LATERAL idivm.query_of(v) AS q
+                       WHERE v.id = view_id AND NOT EXISTS (SELECT FROM idivm.unplanned_views u WHERE u.relation = view)),
+                      pg_get_viewdef(view));
+    indexes := ARRAY(
+        SELECT statement FROM idivm.view_indexes i
+        CROSS JOIN LATERAL (VALUES
+            (0, format('CREATE %sINDEX %I ON %s %s', CASE WHEN i.is_unique THEN 'UNIQUE ' END, i.name, view, i.definition)),
+            (1, format('COMMENT ON INDEX %s.%I IS %L', (SELECT c.relnamespace::regnamespace FROM pg_class c WHERE c.oid = view),
+                       i.name, i.comment))) AS s (place, statement)
+        WHERE i.relation = view AND (s.place = 0 OR i.comment IS NOT NULL)
+        ORDER BY s.place, i.name);
+    released := idivm.exchange(view, 'MATERIALIZED VIEW', query, indexes);
+    DELETE FROM idivm.unplanned_views u WHERE u.relation = view;
+    DELETE FROM idivm.view_indexes i WHERE i.relation = released;
+    PERFORM idivm.uninstall(view_id, true);
+    RETURN released;
+END
+$$;
+COMMENT ON FUNCTION idivm.release(regclass) IS 'gives a maintained view back as a materialized view of its query';

@@ -1,0 +1,190 @@
+"""Materialized views, and views of pg_ivm, become maintained views and back, and lose nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.api import Orchestrator
+from orchestrator.cli.main import main
+from orchestrator.errors import IdivmError
+from orchestrator.runtime.catalog.objects import orphans
+
+SHOP = """
+    CREATE TABLE sales (id int PRIMARY KEY, shop int, day date, amount numeric(10, 2));
+    INSERT INTO sales SELECT i, i % 7, date '2024-01-01' + i % 30, i FROM generate_series(1, 500) AS i;
+    CREATE MATERIALIZED VIEW "Per shop" WITH (fillfactor = 70) AS
+        SELECT shop, sum(amount) AS total, count(*) AS n FROM sales GROUP BY shop;
+    CREATE UNIQUE INDEX "By shop" ON "Per shop" (shop);
+    CREATE INDEX totals ON "Per shop" (abs(total) DESC NULLS LAST) INCLUDE (n) WHERE n > 1;
+    COMMENT ON INDEX totals IS 'for the report';
+    COMMENT ON MATERIALIZED VIEW "Per shop" IS 'what each shop sells';
+    COMMENT ON COLUMN "Per shop".total IS 'in euros';
+    CREATE ROLE {reader}; CREATE ROLE {heir}; CREATE ROLE {owner};
+    GRANT SELECT ON sales TO {owner}; GRANT TRIGGER ON sales TO {owner}; GRANT CREATE ON SCHEMA public TO {owner};
+    ALTER MATERIALIZED VIEW "Per shop" OWNER TO {owner};
+    GRANT SELECT ON "Per shop" TO {reader} WITH GRANT OPTION; GRANT SELECT (shop) ON "Per shop" TO {heir};
+    CREATE VIEW best WITH (security_barrier) AS SELECT shop FROM "Per shop" ORDER BY total DESC LIMIT 1;
+    GRANT SELECT ON best TO {heir};
+    CREATE MATERIALIZED VIEW above AS SELECT max(p.total) AS most, min(b.shop) AS best FROM "Per shop" p, best b;
+    CREATE INDEX above_most ON above (most); GRANT SELECT ON above TO {reader};
+    COMMENT ON MATERIALIZED VIEW above IS 'the best';
+    CREATE VIEW far AS SELECT most FROM above;
+    CREATE MATERIALIZED VIEW empty AS SELECT total FROM "Per shop" WITH NO DATA;
+    CREATE FUNCTION of_shop(wanted int) RETURNS numeric STABLE
+        BEGIN ATOMIC SELECT total FROM "Per shop" WHERE shop = wanted; END;
+    ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO PUBLIC;
+"""
+
+FACTS = {
+    "rights": """
+        SELECT c.relname, c.relowner::regrole::text, a.grantee::regrole::text, a.privilege_type, a.is_grantable, NULL
+        FROM pg_class c CROSS JOIN LATERAL aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) AS a
+        WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('v', 'm')
+        UNION ALL
+        SELECT c.relname, NULL, a.grantee::regrole::text, a.privilege_type, a.is_grantable, t.attname
+        FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid CROSS JOIN LATERAL aclexplode(t.attacl) AS a
+        WHERE c.relnamespace = 'public'::regnamespace ORDER BY 1, 3, 4, 5, 6""",
+    "comments": """
+        SELECT c.relname, d.objsubid, d.description FROM pg_description d JOIN pg_class c ON c.oid = d.objoid
+        WHERE d.classoid = 'pg_class'::regclass AND c.relkind IN ('v', 'm')
+          AND c.relnamespace = 'public'::regnamespace ORDER BY 1, 2""",
+    "indexes": """
+        SELECT coalesce((SELECT relation::text FROM idivm.views WHERE state = i.indrelid), i.indrelid::regclass::text),
+               substring(pg_get_indexdef(i.indexrelid) FROM 'USING (.*?)(?: NULLS NOT DISTINCT)?$'), i.indisunique,
+               obj_description(i.indexrelid, 'pg_class')
+        FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.relkind = 'm' OR n.nspname = 'idivm_state' ORDER BY 1, 2""",
+    "columns": """
+        SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+        WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('v', 'm') AND a.attnum > 0 ORDER BY 1, 2""",
+    "options": "SELECT relname, reloptions FROM pg_class WHERE relname IN ('best', 'above', 'far') ORDER BY 1",
+    "rows": 'SELECT * FROM best, far, of_shop(3), (SELECT sum(n) FROM "Per shop") AS s',
+}
+
+
+@pytest.fixture
+def shop(orc: Orchestrator) -> Any:
+    names = {part: f"{part}_{orc.connection.info.dbname}" for part in ("reader", "heir", "owner")}
+    orc.connection.execute(SHOP.format(**names))
+    yield orc
+    roles = ", ".join(names.values())
+    orc.connection.execute(f"DROP OWNED BY {roles} CASCADE; DROP ROLE {roles}")
+
+
+def facts(orc: Orchestrator) -> dict[str, list[Any]]:
+    return {name: orc.connection.execute(query).fetchall() for name, query in FACTS.items()}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("mode", ["deferred", "eager"])
+def test_a_materialized_view_keeps_all_that_belongs_to_its_name(
+    shop: Orchestrator, mode: str
+) -> None:
+    before = facts(shop)
+    [report] = shop.adopt('"Per shop"', dry_run=True)
+    assert (report.strategy, report.refusal) == ("id", None)
+    assert report.lost[1:] == ("the storage parameters fillfactor=70",)
+    assert report.lost[0].startswith('the check that public."By shop" is unique')
+    assert "a change" in report.cost
+    assert facts(shop) == before
+    [report] = shop.adopt('"Per shop"', maintain=mode)
+    assert (report.strategy, report.refusal) == ("id", None)
+    assert facts(shop) == before
+    view = shop.view('"Per shop"')
+    assert view.maintain == mode
+    shop.execute("UPDATE sales SET amount = 1000000 WHERE id = 10")
+    shop.refresh()
+    assert shop.execute("TABLE best")[0].rows == [(3,)]
+    assert shop.check('"Per shop"')[0].equal
+    assert shop.execute("REFRESH MATERIALIZED VIEW above; TABLE far")[1].rows[0][0] > 1000000
+    shop.execute("UPDATE sales SET amount = 10 WHERE id = 10")
+    shop.refresh()
+    shop.execute("REFRESH MATERIALIZED VIEW above")
+    assert facts(shop) == before
+    shop.execute('ALTER VIEW "Per shop" SET (strategy = tuple)')
+    assert facts(shop) == before
+    shop.release('"Per shop"')
+    assert facts(shop) == before
+    assert (shop.views(), orphans(shop.connection)) == ([], [])
+    shop.execute("DROP MATERIALIZED VIEW empty")
+
+
+@pytest.mark.integration
+def test_all_are_adopted_from_below_and_refused_ones_stay(
+    shop: Orchestrator, dsn: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.connection.execute(
+        "CREATE MATERIALIZED VIEW dice AS SELECT random() AS r;"
+        'CREATE VIEW whole AS SELECT p FROM "Per shop" AS p'
+    )
+    before = facts(shop)["rows"]
+    assert main(["adopt", "--dsn", dsn, "--all"]) == 1
+    out = capsys.readouterr().out
+    assert "dice: stays as it is: The query calls random()" in out
+    assert '"Per shop": stays as it is' in out
+    assert "above: strategy" in out
+    shop.connection.execute("DROP VIEW whole")
+    assert main(["adopt", "--dsn", dsn, '"Per shop"']) == 0
+    assert facts(shop)["rows"] == before
+    assert shop.view("above").sources == ['"Per shop"']
+    shop.execute("UPDATE sales SET amount = 1000000 WHERE id = 10")
+    shop.refresh()
+    assert all(report.equal for report in shop.check())
+    with pytest.raises(IdivmError, match=r"maintained views public\.above, public\.empty read"):
+        shop.release('"Per shop"')
+    assert main(["release", "--dsn", dsn, "above"]) == 0
+    assert main(["adopt", "--dsn", dsn]) == 2
+    for nothing in ("nowhere", "sales", "best"):
+        with pytest.raises(IdivmError):
+            shop.adopt(nothing)
+
+
+def test_a_view_of_pg_ivm_is_adopted_without_its_own_columns(orc: Orchestrator) -> None:
+    orc.connection.execute(
+        """
+        CREATE TABLE t (id int PRIMARY KEY, k text, n int);
+        INSERT INTO t SELECT i, chr(97 + i % 3), i FROM generate_series(1, 9) AS i;
+        CREATE SCHEMA pgivm;
+        CREATE TABLE pgivm.pg_ivm_immv (immvrelid regclass, viewdef text, ispopulated bool, lastivmupdate xid8);
+        CREATE FUNCTION pgivm.get_immv_def(immvrelid regclass) RETURNS text STABLE LANGUAGE sql
+        AS $$ SELECT viewdef FROM pgivm.pg_ivm_immv i WHERE i.immvrelid = get_immv_def.immvrelid $$;
+        CREATE TABLE sums AS SELECT k, sum(n) AS s, count(*) AS __ivm_count__ FROM t GROUP BY k;
+        CREATE UNIQUE INDEX sums_k ON sums (k);
+        INSERT INTO pgivm.pg_ivm_immv VALUES ('sums', 'SELECT k, sum(n) AS s FROM public.t GROUP BY k', true);
+        CREATE VIEW top AS SELECT max(s) AS s FROM sums;
+        """
+    )
+    [report] = orc.adopt()
+    assert (report.view, report.strategy, report.refusal) == ("sums", "id", None)
+    assert orc.view("sums").maintain == "eager"
+    orc.execute("INSERT INTO t VALUES (10, 'z', 100)")
+    assert orc.execute("TABLE top")[0].rows == [(100,)]
+    assert orc.execute("SELECT * FROM sums WHERE k = 'z'")[0].rows == [("z", 100)]
+
+
+def test_unique_columns_may_swap_their_values(orc: Orchestrator) -> None:
+    orc.connection.execute(
+        """
+        CREATE TABLE t (id int PRIMARY KEY, n int, w int);
+        INSERT INTO t VALUES (1, 1, 1), (2, 2, 2), (3, 3, 3);
+        CREATE MATERIALIZED VIEW m AS SELECT id, n, w FROM t;
+        CREATE UNIQUE INDEX ON m (n); CREATE UNIQUE INDEX ON m (abs(w)); CREATE UNIQUE INDEX ON m (id, w)
+        """
+    )
+    [report] = orc.adopt("m")
+    assert report.refusal is None
+    orc.execute("UPDATE t SET n = 3 - n WHERE id < 3")
+    orc.refresh()
+    assert orc.check("m")[0].equal
+    orc.execute("DELETE FROM t WHERE id = 1; INSERT INTO t VALUES (7, 2, 1)")
+    orc.refresh()
+    assert orc.check("m")[0].equal
+    orc.execute("UPDATE t SET n = 3")
+    orc.refresh()
+    assert orc.check("m")[0].equal
+    orc.create_view("m", "SELECT id, n FROM t", replace=True)
+    assert orc.execute("SELECT definition FROM idivm.view_indexes")[0].rows == [
+        ("USING btree (n)",)
+    ]
