@@ -77,7 +77,7 @@ $$;
 
 -- A view and the plain views that it reads, however indirectly.
 CREATE OR REPLACE FUNCTION idivm.relations_below(view regclass) RETURNS SETOF oid
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE sql STABLE ROWS 3 SET search_path = pg_catalog, pg_temp
 AS $$
     WITH RECURSIVE below(relation) AS (
         SELECT view::oid
@@ -99,7 +99,8 @@ CREATE OR REPLACE FUNCTION idivm.volatile_call(view regclass) RETURNS text
 AS $$
     SELECT p.proname || '()'
     FROM idivm.relations_below(view) AS below
-    JOIN pg_rewrite r ON r.ev_class = below
+    -- The rules of all other views are not to be read.
+    CROSS JOIN LATERAL (SELECT r.ev_action FROM pg_rewrite r WHERE r.ev_class = below OFFSET 0) AS r
     CROSS JOIN LATERAL regexp_matches(r.ev_action::text, ':(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)', 'g') AS called (number)
     JOIN pg_proc p ON p.oid = called.number[1]::oid AND p.provolatile = 'v'
     ORDER BY p.proname LIMIT 1
