@@ -41,7 +41,7 @@ _ROWS = """
 _QUERIES = (
     "SELECT customer, sum(amount) AS total, count(*) AS n FROM idivm_bench.orders"
     " WHERE id % 50 <> {n} GROUP BY customer",
-    "SELECT c.region, o.day, sum(o.amount) AS total, max(o.id) AS last FROM idivm_bench.orders o"
+    "SELECT c.region, o.day, sum(o.amount) AS total, count(*) AS n FROM idivm_bench.orders o"
     " JOIN idivm_bench.customers c ON c.id = o.customer WHERE o.id % 50 <> {n} GROUP BY c.region, o.day",
     "SELECT o.id AS customer, c.name, o.amount AS total FROM idivm_bench.orders o"
     " JOIN idivm_bench.customers c ON c.id = o.customer WHERE o.id % 10 = {n} % 10",
@@ -80,7 +80,7 @@ def run(
     *,
     dsn: str | None = None,
     views: int = 50,
-    orders: int = 200_000,
+    orders: int = 1_000_000,
     repeat: int = 3,
     pg: int | None = None,
     say: Callable[[str], None] = progress,

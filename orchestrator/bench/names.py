@@ -257,7 +257,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
 
     sub = bench("adopt", "adopting materialized views, beside refreshing them")
     sub.add_argument("--views", type=int, default=50, help="number of materialized views")
-    sub.add_argument("--orders", type=int, default=200_000, help="rows of the larger table")
+    sub.add_argument("--orders", type=int, default=1_000_000, help="rows of the larger table")
     sub.add_argument("--repeat", type=int, default=3, help="rounds")
 
     sub = bench("compile", "time to plan and create views over growing queries")
