@@ -183,7 +183,12 @@ def index_states(program: Program, names: Names, content: bool = True) -> Iterat
 
 
 def create_relation(
-    program: Program, names: Names, relation: Composable, *, replacing: bool
+    program: Program,
+    names: Names,
+    relation: Composable,
+    *,
+    replacing: bool,
+    options: Composable = SQL(""),  # noqa: B008
 ) -> Iterator[Composed]:
     """The statements that create what users read.
 
@@ -192,9 +197,8 @@ def create_relation(
     table is dropped with CASCADE. It names them as relations, not as row types: PostgreSQL refuses to
     alter a domain whose values a stored expression may hold.
     """
-    yield from show(
-        names, relation, program.shown, names.state(program.content), replacing=replacing
-    )
+    content = names.state(program.content)
+    yield from show(names, relation, program.shown, content, replacing=replacing, options=options)
 
 
 def show(
@@ -204,12 +208,14 @@ def show(
     content: Composable,
     *,
     replacing: bool,
+    options: Composable = SQL(""),  # noqa: B008
 ) -> Iterator[Composed]:
     """Return the statements by which a relation shows what a state table or view holds."""
     queries = [names.definition, *([names.written] if names.is_settled else [])]
-    yield SQL("CREATE {}VIEW {} AS SELECT {} FROM {} AS s WHERE {}").format(
+    yield SQL("CREATE {}VIEW {}{} AS SELECT {} FROM {} AS s WHERE {}").format(
         SQL("OR REPLACE ") if replacing else SQL(""),
         relation,
+        options,
         SQL(", ").join(SQL("s.{}").format(Identifier(name)) for name in columns),
         content,
         SQL(" AND ").join(

@@ -107,6 +107,16 @@ AS $$
 $$;
 COMMENT ON FUNCTION idivm.volatile_call(regclass) IS 'a volatile function that a view calls, or NULL';
 
+-- The options of a view as CREATE OR REPLACE VIEW has to repeat them, such as security_barrier.
+CREATE OR REPLACE FUNCTION idivm.options_clause(relation regclass) RETURNS text
+    LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT coalesce(' WITH (' || string_agg(format('%I = %L', o.option_name, o.option_value), ', ') || ')', '')
+    FROM pg_class c CROSS JOIN LATERAL pg_options_to_table(c.reloptions) AS o
+    WHERE c.oid = relation;
+END;
+COMMENT ON FUNCTION idivm.options_clause(regclass) IS 'the options of a view, as CREATE OR REPLACE VIEW has to repeat them';
+
 -- Makes a relation an ordinary view of a query, which refuses writes as a maintained view does. The parentheses make
 -- a text of several statements a syntax error.
 CREATE OR REPLACE FUNCTION idivm.show_query(relation text, columns text[], query text, path text, replacing boolean)
@@ -115,9 +125,10 @@ CREATE OR REPLACE FUNCTION idivm.show_query(relation text, columns text[], query
 AS $$
 DECLARE
     statement text := format(
-        E'CREATE %sVIEW %s%s AS (\n%s\n)', CASE WHEN replacing THEN 'OR REPLACE ' END, relation,
+        E'CREATE %sVIEW %s%s%s AS (\n%s\n)', CASE WHEN replacing THEN 'OR REPLACE ' END, relation,
         (SELECT ' (' || string_agg(quote_ident(name), ', ' ORDER BY place) || ')'
          FROM unnest(columns) WITH ORDINALITY AS c (name, place)),
+        CASE WHEN replacing THEN idivm.options_clause(relation::regclass) END,
         rtrim(query, E'; \t\r\n'));
     view regclass;
     called text;

@@ -102,10 +102,8 @@ CREATE OR REPLACE FUNCTION idivm.dependents_of(relation regclass)
 AS $$
     SELECT DISTINCT c.oid, c.relowner, c.oid::regclass::text,
            CASE WHEN r.rulename <> '_RETURN' THEN regexp_replace(pg_get_ruledef(r.oid), '^CREATE RULE', 'CREATE OR REPLACE RULE')
-                WHEN c.relkind = 'v' THEN format('CREATE OR REPLACE VIEW %s %sAS %s', c.oid::regclass,
-                    'WITH (' || (SELECT string_agg(format('%I = %L', o.option_name, o.option_value), ', ')
-                                 FROM pg_options_to_table(c.reloptions) AS o) || ') ',
-                    pg_get_viewdef(c.oid)) END,
+                WHEN c.relkind = 'v' THEN format('CREATE OR REPLACE VIEW %s%s AS %s', c.oid::regclass,
+                                                 idivm.options_clause(c.oid), pg_get_viewdef(c.oid)) END,
            CASE WHEN c.relkind = 'm' THEN pg_get_viewdef(c.oid) END, c.relispopulated
     FROM pg_depend d
     JOIN pg_rewrite r ON r.oid = d.objid AND r.ev_class <> relation
@@ -296,8 +294,7 @@ BEGIN
             'CREATE MATERIALIZED VIEW %s (%s)%s%s%s AS %s WITH NO DATA', name,
             (SELECT string_agg(quote_ident(c), ', ' ORDER BY place) FROM unnest(columns) WITH ORDINALITY AS u (c, place)),
             ' USING ' || (SELECT quote_ident(a.amname) FROM pg_am a WHERE a.oid = was.relam),
-            ' WITH (' || (SELECT string_agg(format('%I = %L', o.option_name, o.option_value), ', ')
-                          FROM pg_options_to_table(was.reloptions) AS o WHERE was.relkind = 'm') || ')',
+            CASE was.relkind WHEN 'm' THEN idivm.options_clause(relation) END,
             ' TABLESPACE ' || (SELECT quote_ident(s.spcname) FROM pg_tablespace s WHERE s.oid = was.reltablespace),
             rtrim(query, E'; \n'));
         new := name::regclass;

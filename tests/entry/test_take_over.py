@@ -103,8 +103,12 @@ def test_a_materialized_view_keeps_all_that_belongs_to_its_name(
     shop.refresh()
     shop.execute("REFRESH MATERIALIZED VIEW above")
     assert facts(shop) == before
+    shop.connection.execute('ALTER VIEW "Per shop" SET (security_barrier)')
     shop.execute('ALTER VIEW "Per shop" SET (strategy = tuple)')
     assert facts(shop) == before
+    assert shop.execute("SELECT reloptions FROM pg_class WHERE relname = 'Per shop'")[0].rows == [
+        (["security_barrier=true"],)
+    ]
     shop.release('"Per shop"')
     assert facts(shop) == before
     assert (shop.views(), orphans(shop.connection)) == ([], [])

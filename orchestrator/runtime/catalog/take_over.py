@@ -109,6 +109,15 @@ def make_indexes(
     )
 
 
+def options_of(connection: Connection[Any], relation: Composable) -> Composable:
+    """Return the options of a view as CREATE OR REPLACE VIEW has to repeat them."""
+    row = connection.execute(
+        "SELECT idivm.options_clause(to_regclass(%s))", [relation.as_string(connection)]
+    ).fetchone()
+    assert row is not None
+    return SQL(row[0])
+
+
 @contextmanager
 def kept_properties(connection: Connection[Any], relation: Composable) -> Iterator[None]:
     """Give the view of a name what it had before a block that drops it and creates another one."""

@@ -535,7 +535,10 @@ def _restate(
     if kept:
         return None
     catalog_take_over.make_indexes(connection, view.oid, view.id, names.state(plan.program.content))
-    for statement in emit.create_relation(plan.program, names, SQL(view.relation), replacing=True):
+    options = catalog_take_over.options_of(connection, SQL(view.relation))
+    for statement in emit.create_relation(
+        plan.program, names, SQL(view.relation), replacing=True, options=options
+    ):
         connection.execute(statement)
     connection.execute(
         "UPDATE idivm.views SET relation = %s::regclass, state = %s::regclass WHERE id = %s",
@@ -798,9 +801,12 @@ def _show(
     *,
     replacing: bool,
 ) -> None:
+    options = catalog_take_over.options_of(connection, relation) if replacing else SQL("")
     try:
         with connection.transaction():
-            for statement in emit.show(names, relation, columns, content, replacing=replacing):
+            for statement in emit.show(
+                names, relation, columns, content, replacing=replacing, options=options
+            ):
                 connection.execute(statement)
     except InvalidTableDefinition:
         # The columns differ. Only a view that nothing reads can then make room.
@@ -808,5 +814,7 @@ def _show(
             raise
         with catalog_take_over.kept_properties(connection, relation):
             connection.execute(SQL("DROP VIEW {}").format(relation))
-            for statement in emit.show(names, relation, columns, content, replacing=False):
+            for statement in emit.show(
+                names, relation, columns, content, replacing=False, options=options
+            ):
                 connection.execute(statement)

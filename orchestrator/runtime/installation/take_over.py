@@ -16,6 +16,7 @@ from psycopg.sql import SQL
 
 from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import Reason
 from orchestrator.errors import IdivmError, NotFoundError, RightsError, UsageError
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.frontend.statements import QualifiedName
@@ -111,7 +112,7 @@ def _adopted(
     for reader in catalog_take_over.existing_views(connection, view.readers):
         # It was recomputed at each refresh, as no change of a materialized view can be captured.
         install.replan(connection, catalog.view_by_id(connection, reader))
-    return created.strategy, next(r["because"] for r in created.plan["reasons"] if r["taken"])
+    return created.strategy, _taken(created.plan.evidence.reasons)
 
 
 def _planned(connection: Connection[Any], view: Adoptable, options: ViewOptions) -> tuple[str, str]:
@@ -120,7 +121,11 @@ def _planned(connection: Connection[Any], view: Adoptable, options: ViewOptions)
     with connection.transaction(force_rollback=True):
         connection.execute(SQL("CREATE VIEW {} AS {}").format(names.definition, SQL(view.query)))
         plan = planning.plan_view(connection, names, options)
-    return plan.strategy, next(reason.because for reason in plan.reasons if reason.taken)
+    return plan.strategy, _taken(plan.evidence.reasons)
+
+
+def _taken(reasons: Sequence[Reason]) -> str:
+    return next(reason.because for reason in reasons if reason.taken)
 
 
 def release(connection: Connection[Any], name: QualifiedName) -> None:
