@@ -34,6 +34,7 @@ from orchestrator.errors import (
 from orchestrator.frontend.options import OptionValues, parse_options, seconds
 from orchestrator.frontend.statements import (
     AlterView,
+    CreateIndex,
     CreateView,
     DropView,
     Other,
@@ -634,7 +635,20 @@ class Orchestrator:
             return StatementResult("REFRESH", f"REFRESH: {changed} rows changed")
         if isinstance(statement, RefreshView):
             return self._pass_on(Other(statement.text, "REFRESH"))
+        if isinstance(statement, CreateIndex):
+            return self._create_index(statement)
         return self._pass_on(statement)
+
+    def _create_index(self, statement: CreateIndex) -> StatementResult:
+        """Create an index on the content of a maintained view, or pass the statement on."""
+        with self._ours(f"Indexing {statement.name}"):
+            oid = catalog.relation_oid(self.connection, statement.name.identifier)
+            if oid is not None and catalog_take_over.is_maintained(self.connection, oid):
+                catalog_take_over.create_index(
+                    self.connection, oid, statement.definition, statement.index, statement.unique
+                )
+                return StatementResult("CREATE INDEX", "CREATE INDEX")
+        return self._pass_on(Other(statement.text, "CREATE"))
 
     def _is_materialized(self, name: QualifiedName) -> bool:
         """Whether a name means a materialized view of PostgreSQL's."""

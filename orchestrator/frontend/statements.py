@@ -78,6 +78,17 @@ class AlterView:
 
 
 @dataclass(frozen=True)
+class CreateIndex:
+    """`CREATE [UNIQUE] INDEX [CONCURRENTLY] [IF NOT EXISTS] [index] ON name definition`."""
+
+    text: str
+    name: QualifiedName
+    definition: str
+    index: str | None = None
+    unique: bool = False
+
+
+@dataclass(frozen=True)
 class Other:
     """A statement for PostgreSQL itself; `verb` is its first word in capitals."""
 
@@ -85,7 +96,7 @@ class Other:
     verb: str
 
 
-Statement: TypeAlias = CreateView | AlterView | DropView | RefreshView | Other
+Statement: TypeAlias = CreateView | AlterView | DropView | RefreshView | CreateIndex | Other
 
 
 def parse_script(script: str) -> list[Statement]:
@@ -241,6 +252,8 @@ def _parse(script: str, tokens: list[Token]) -> Statement:
         recursive = not materialized and reader.take("RECURSIVE")
         if reader.take("VIEW"):
             return _create_view(reader, text, replace, materialized, recursive)
+        if index := _create_index(reader, text):
+            return index
     elif reader.take("DROP"):
         reader.take("MATERIALIZED")
         if reader.take("VIEW"):
@@ -306,6 +319,20 @@ def _create_view(
             sql.SQL(query),
         ).as_string(None)
     return CreateView(text, name, query, columns, options, replace, if_not_exists)
+
+
+def _create_index(reader: _Reader, text: str) -> CreateIndex | None:
+    unique = reader.take("UNIQUE")
+    if not reader.take("INDEX"):
+        return None
+    reader.take("CONCURRENTLY")
+    reader.take("IF", "NOT", "EXISTS")
+    index = None if reader.peek("ON") else reader.name()
+    if not reader.take("ON"):
+        return None
+    reader.take("ONLY")
+    name = reader.qualified_name()
+    return CreateIndex(text, name, reader.text(reader.at), index, unique)
 
 
 def _alter_view(reader: _Reader, text: str) -> AlterView | None:

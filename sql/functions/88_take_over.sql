@@ -433,3 +433,60 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.release(regclass) IS 'gives a maintained view back as a materialized view of its query';
+
+-- Creates an index on the content of a view. `definition` is what follows the name of the table in CREATE INDEX. PostgreSQL
+-- reads it for an empty table with the columns of the view, and what it prints is kept.
+CREATE OR REPLACE FUNCTION idivm.create_index(
+    view regclass, definition text, name name DEFAULT NULL, is_unique boolean DEFAULT false,
+    path text DEFAULT pg_catalog.current_setting('search_path'))
+    RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view_id integer := idivm.own_view(view);
+    columns text := (SELECT string_agg(format('%I %s%s', a.attname, format_type(a.atttypid, a.atttypmod),
+                                              ' COLLATE ' || nullif(a.attcollation, 0)::regcollation), ', ' ORDER BY a.attnum)
+                     FROM pg_attribute a WHERE a.attrelid = view AND a.attnum > 0);
+    created regclass;
+BEGIN
+    PERFORM idivm.refuse_guest('index', view);
+    EXECUTE format('CREATE TABLE idivm_load.%I (%s)', view::oid || '_columns', columns);
+    PERFORM set_config('search_path', path, true);
+    EXECUTE format('CREATE %sINDEX %s ON idivm_load.%I %s', CASE WHEN is_unique THEN 'UNIQUE ' END, quote_ident(create_index.name),
+                   view::oid || '_columns', definition);
+    PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
+    SELECT i.indexrelid INTO created FROM pg_index i WHERE i.indrelid = format('idivm_load.%I', view::oid || '_columns')::regclass;
+    IF create_index.name IS NULL THEN
+        create_index.name := left(format('%s%s', (SELECT c.relname FROM pg_class c WHERE c.oid = view),
+                                         substr((SELECT c.relname FROM pg_class c WHERE c.oid = created), length(view::oid || '_columns') + 1)), 63);
+        EXECUTE format('ALTER INDEX %s RENAME TO %I', created, create_index.name);
+    END IF;
+    IF EXISTS (SELECT FROM idivm.view_indexes i WHERE i.relation = view AND i.name = create_index.name) THEN
+        RAISE duplicate_table USING MESSAGE = format('%s has an index %I already', view, create_index.name);
+    END IF;
+    PERFORM idivm.note_index(view, created);
+    EXECUTE format('DROP TABLE idivm_load.%I', view::oid || '_columns');
+    PERFORM idivm.make_indexes(view, v.id, v.state) FROM idivm.views v WHERE v.id = view_id;
+    IF is_unique THEN
+        RAISE NOTICE 'the index % of % does not check that rows are unique', create_index.name, view;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.create_index(regclass, text, name, boolean, text) IS
+    'creates an index on the content of a view, which each new plan creates again';
+
+CREATE OR REPLACE FUNCTION idivm.drop_index(view regclass, name name) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    view_id integer := idivm.own_view(view);
+BEGIN
+    PERFORM idivm.refuse_guest('index', view);
+    DELETE FROM idivm.view_indexes i WHERE i.relation = view AND i.name = drop_index.name;
+    IF NOT FOUND THEN
+        RAISE undefined_object USING MESSAGE = format('%s has no index %I of its users', view, name);
+    END IF;
+    EXECUTE format('DROP INDEX IF EXISTS idivm_state.%I', left(name::text, 50) || '_' || view_id);
+END
+$$;
+COMMENT ON FUNCTION idivm.drop_index(regclass, name) IS 'drops an index of users on the content of a view';

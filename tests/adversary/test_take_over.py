@@ -102,13 +102,19 @@ def test_nobody_else_exchanges_or_releases_a_relation(scene: Scene) -> None:
     scene.orc.create_view("v", LOW)
     scene.orc.connection.execute("CREATE MATERIALIZED VIEW m AS SELECT id FROM t")
     scene.orc.execute(f"SELECT idivm.allow_refreshes('{scene.attacker}')")
-    scene.as_mallory("CREATE MATERIALIZED VIEW mallory.own AS SELECT id FROM t")
+    scene.as_mallory(
+        "CREATE MATERIALIZED VIEW mallory.own AS SELECT id FROM t;"
+        "SELECT idivm.create_view('mallory.low', 'SELECT id FROM t')"
+    )
     for call in (
         "idivm.release('v')",
         "idivm.exchange('m', 'VIEW', 'SELECT 1 AS id')",
         "idivm.exchange('mallory.own', 'VIEW', 'SELECT id FROM secret')",
         "idivm.make_indexes('mallory.own', 1, 't')",
         "idivm.note_index('v', 't_pkey')",
+        "idivm.create_index('v', '(id)')",
+        "idivm.create_index('mallory.low', '(mallory.f(id))')",
+        "idivm.drop_index('v', 'x')",
         "idivm.revoke_defaults('m', true)",
     ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):

@@ -192,3 +192,46 @@ def test_unique_columns_may_swap_their_values(orc: Orchestrator) -> None:
     assert orc.execute("SELECT definition FROM idivm.view_indexes")[0].rows == [
         ("USING btree (n)",)
     ]
+
+
+def test_indexes_on_a_view_survive_new_plans(orc: Orchestrator) -> None:
+    notices: list[str] = []
+    orc.on_notice = notices.append
+    orc.execute(
+        """
+        CREATE TABLE t (id int PRIMARY KEY, k text, n int);
+        CREATE SCHEMA s; CREATE VIEW s.v AS SELECT k, sum(n) AS total, count(*) AS c FROM t GROUP BY k;
+        SET search_path = s, public;
+        CREATE INDEX ON v (lower(k), total DESC) WHERE c > 1; CREATE INDEX "Named" ON s.v USING hash (total);
+        CREATE INDEX t_n ON t (n)
+        """
+    )
+    assert orc.execute(
+        "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = 't'::regclass"
+    )[0].rows == [("t_pkey",), ("t_n",)]
+
+    def indexes() -> list[str]:
+        rows = orc.connection.execute(
+            "SELECT substring(pg_get_indexdef(i.indexrelid) FROM 'USING.*') FROM pg_index i"
+            " JOIN idivm.views v ON v.state = i.indrelid WHERE NOT i.indisunique ORDER BY 1"
+        ).fetchall()
+        return [text for (text,) in rows]
+
+    expected = ["USING btree (lower(k), total DESC) WHERE (c > 1)", "USING hash (total)"]
+    assert indexes() == expected
+    orc.execute("ALTER VIEW v SET (strategy = tuple)")
+    assert indexes() == expected
+    orc.execute("ALTER TABLE t DROP CONSTRAINT t_pkey; INSERT INTO t VALUES (1, 'a', 1)")
+    orc.refresh()
+    assert indexes() == expected
+    with pytest.raises(IdivmError, match="already"):
+        orc.execute('CREATE INDEX "Named" ON v (k)')
+    with pytest.raises(IdivmError, match="nothing"):
+        orc.execute("CREATE INDEX ON v (nothing)")
+    orc.execute("CREATE OR REPLACE VIEW v AS SELECT k, sum(n) AS total FROM t GROUP BY k")
+    assert indexes() == ["USING hash (total)"]
+    assert any("index v_lower_total_idx of s.v is dropped" in notice for notice in notices)
+    orc.execute("SELECT idivm.drop_index('v', 'Named')")
+    assert indexes() == []
+    assert orc.check("v")[0].equal
+    assert orphans(orc.connection) == []

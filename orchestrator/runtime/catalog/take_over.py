@@ -12,6 +12,7 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Composable
 
 from orchestrator.runtime.catalog.relations import OWN_SCHEMAS
+from orchestrator.runtime.search_path import path_of
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,26 @@ def is_materialized_view(connection: Connection[Any], oid: int | None) -> bool:
         "SELECT FROM pg_class WHERE oid = %s::oid AND relkind = 'm'", [oid]
     ).fetchone()
     return row is not None
+
+
+def is_maintained(connection: Connection[Any], oid: int) -> bool:
+    """Whether users read a maintained view as this relation, planned or not."""
+    row = connection.execute(
+        "SELECT FROM idivm.views WHERE relation = %(oid)s::oid"
+        " UNION ALL SELECT FROM idivm.unplanned_views WHERE relation = %(oid)s::oid",
+        {"oid": oid},
+    ).fetchone()
+    return row is not None
+
+
+def create_index(
+    connection: Connection[Any], oid: int, definition: str, name: str | None, unique: bool
+) -> None:
+    """Create an index on the content of a maintained view, with names as the user's path finds them."""
+    connection.execute(
+        "SELECT idivm.create_index(%s::oid, %s, %s, %s, coalesce(%s, current_setting('search_path')))",
+        [oid, definition, name, unique, path_of(connection)],
+    )
 
 
 def refuse_distrusted(connection: Connection[Any], view: Adoptable) -> None:
