@@ -189,3 +189,39 @@ CREATE OR REPLACE FUNCTION idivm.is_foreign(w idivm.watermarks) RETURNS boolean
     LANGUAGE sql STABLE
     RETURN coalesce(w.cluster <> idivm.cluster_of_session()
                     OR pg_snapshot_xmax((w.mark).snapshot) > pg_snapshot_xmax(pg_current_snapshot()), true);
+
+-- A comment that idivm wrote. The comment of a user stays.
+CREATE OR REPLACE FUNCTION idivm.is_own_comment(comment text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    RETURN comment LIKE '% (maintained by idivm: %)';
+
+-- The query of a planned view as its owner wrote it, and the names of its columns as readers see them.
+CREATE OR REPLACE FUNCTION idivm.query_of(v idivm.views, OUT query text, OUT columns text[])
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pg_get_viewdef(coalesce(to_regclass('idivm_def.q' || v.id), v.definition)),
+           ARRAY(SELECT a.attname::text FROM pg_attribute a
+                 WHERE a.attrelid = v.relation AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum)
+$$;
+COMMENT ON FUNCTION idivm.query_of(idivm.views) IS 'the query of a planned view, and the names of its columns';
+
+-- Comments on a view by its query, mode and strategy, unless a user has commented on it.
+CREATE OR REPLACE FUNCTION idivm.describe(view regclass) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    present text := obj_description(view, 'pg_class');
+    wanted text := (
+        SELECT format('%s (maintained by idivm: %s, %s)', trim(regexp_replace(rtrim(d.query, ';'), '\s+', ' ', 'g')), d.mode, d.strategy)
+        FROM (SELECT pg_get_viewdef(view) AS query, coalesce(u.options ->> 'maintain', 'deferred') AS mode, 'not planned' AS strategy
+              FROM idivm.unplanned_views u WHERE u.relation = view
+              UNION ALL
+              SELECT (idivm.query_of(v)).query, v.maintain, 'strategy ' || v.strategy FROM idivm.views v WHERE v.relation = view) AS d
+        LIMIT 1);
+BEGIN
+    IF coalesce(idivm.is_own_comment(present), true) AND present IS DISTINCT FROM wanted AND idivm.owns(view) THEN
+        EXECUTE format('COMMENT ON VIEW %s IS %L', view, wanted);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION idivm.describe(regclass) IS 'comments on a view by its query, mode and strategy, unless a user has commented on it';

@@ -288,6 +288,7 @@ BEGIN
     PERFORM idivm.lock_views(ARRAY[view_id]);
     PERFORM idivm.hold_writers(ARRAY[view_id], mode = 'deferred');
     UPDATE idivm.views v SET maintain = mode, paused_mode = NULL WHERE v.id = view_id;
+    PERFORM idivm.describe(v.relation) FROM idivm.views v WHERE v.id = view_id;
     PERFORM idivm.sync_modes();
     PERFORM idivm.start_keeping(view_id);
 END

@@ -237,7 +237,8 @@ AS $$
     INSERT INTO idivm.unplanned_views (relation, options, settings, with_data) VALUES (view, options, settings, with_data)
     ON CONFLICT (relation) DO UPDATE
     SET options = excluded.options, settings = excluded.settings, with_data = excluded.with_data, paused = false,
-        asked_at = excluded.asked_at, refusal = NULL, refused_at = NULL
+        asked_at = excluded.asked_at, refusal = NULL, refused_at = NULL;
+    SELECT idivm.describe(view);
 $$;
 
 -- Whether a view waits to be planned. A view that was created WITH NO DATA is planned once somebody refreshes it.

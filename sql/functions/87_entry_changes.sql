@@ -107,16 +107,6 @@ END
 $$;
 COMMENT ON FUNCTION idivm.drop_view(text, boolean, boolean, text) IS 'drops a view that idivm maintains';
 
--- The query of a planned view as its owner wrote it, and the names of its columns as readers see them.
-CREATE OR REPLACE FUNCTION idivm.query_of(v idivm.views, OUT query text, OUT columns text[])
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pg_get_viewdef(coalesce(to_regclass('idivm_def.q' || v.id), v.definition)),
-           ARRAY(SELECT a.attname::text FROM pg_attribute a
-                 WHERE a.attrelid = v.relation AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum)
-$$;
-COMMENT ON FUNCTION idivm.query_of(idivm.views) IS 'the query of a planned view, and the names of its columns';
-
 -- Turns a view into an ordinary view of a query, which the next orchestrator plans. The maintained views that read it
 -- turn into ordinary views of their queries, too: their content would be that of the former query. The caller has to
 -- own them, as for any change of a view.

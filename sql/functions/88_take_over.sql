@@ -42,6 +42,7 @@ AS $$
       UNION ALL
         SELECT 3, format('COMMENT ON %s %s IS %L', kind, relation, d.description)
         FROM pg_description d WHERE d.classoid = 'pg_class'::regclass AND d.objoid = relation AND d.objsubid = 0
+          AND NOT idivm.is_own_comment(d.description)
       UNION ALL
         SELECT 3, format('COMMENT ON COLUMN %s.%I IS %L', relation, t.attname, d.description)
         FROM pg_description d JOIN pg_attribute t ON t.attrelid = d.objoid AND t.attnum = d.objsubid

@@ -235,3 +235,26 @@ def test_indexes_on_a_view_survive_new_plans(orc: Orchestrator) -> None:
     assert indexes() == []
     assert orc.check("v")[0].equal
     assert orphans(orc.connection) == []
+
+
+def test_a_view_is_described_by_a_comment(orc: Orchestrator) -> None:
+    def comment() -> str | None:
+        text: str | None = orc.execute("SELECT obj_description('v'::regclass)")[0].rows[0][0]
+        query, _, rest = (text or "").partition(" (maintained by idivm: ")
+        return rest if query.startswith("SELECT ") and query.endswith(" FROM public.t") else text
+
+    orc.execute("CREATE TABLE t (id int PRIMARY KEY, k text, n int)")
+    orc.execute("SELECT idivm.create_view('v', 'SELECT id, k FROM t')")
+    assert comment() == "deferred, not planned)"
+    orc.plan()
+    assert comment() == "deferred, strategy id)"
+    orc.execute("ALTER VIEW v SET (maintain = eager)")
+    assert comment() == "eager, strategy id)"
+    orc.execute("ALTER VIEW v SET (strategy = tuple)")
+    assert comment() == "eager, strategy tuple)"
+    orc.execute("COMMENT ON VIEW v IS 'mine'; ALTER VIEW v SET (maintain = deferred)")
+    assert comment() == "mine"
+    orc.execute("COMMENT ON VIEW v IS NULL; ALTER VIEW v SET (strategy = id)")
+    assert comment() == "deferred, strategy id)"
+    orc.release("v")
+    assert comment() is None

@@ -430,6 +430,14 @@ def refuse_forbidden(connection: Connection[Any], view_id: int, name: str) -> No
         raise RightsError(f"The query of {name} is not run: {row[0]}.")
 
 
+def describe(connection: Connection[Any], view_id: int) -> None:
+    """Comment on a view by its query, mode and strategy, unless a user has commented on it."""
+    connection.execute(
+        "SELECT idivm.describe(relation) FROM idivm.views WHERE id = %s AND relation IS NOT NULL",
+        [view_id],
+    )
+
+
 def note_reads(
     connection: Connection[Any],
     view_id: int,

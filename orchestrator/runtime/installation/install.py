@@ -477,6 +477,7 @@ def _replan_one(
     for source_id in lost:
         connection.execute("SELECT idivm.uninstall_unused_source(%s)", [source_id])
     connection.execute("UPDATE idivm.views SET status = 'invalid' WHERE id = %s", [view.id])
+    catalog.describe(connection, view.id)
     return old
 
 
@@ -734,6 +735,7 @@ def _publish(
     )
     if given is not None:
         connection.execute("SELECT idivm.hand_over(%s)", [names.id])
+    catalog.describe(connection, names.id)
     if replaced is not None:
         _replan_readers(connection, readers)
         connection.execute("SELECT idivm.uninstall(%s, true)", [replaced.id])
