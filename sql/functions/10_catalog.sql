@@ -211,14 +211,18 @@ CREATE OR REPLACE FUNCTION idivm.describe(view regclass) RETURNS void
 AS $$
 DECLARE
     present text := obj_description(view, 'pg_class');
-    wanted text := (
-        SELECT format('%s (maintained by idivm: %s, %s)', trim(regexp_replace(rtrim(d.query, ';'), '\s+', ' ', 'g')), d.mode, d.strategy)
-        FROM (SELECT pg_get_viewdef(view) AS query, coalesce(u.options ->> 'maintain', 'deferred') AS mode, 'not planned' AS strategy
-              FROM idivm.unplanned_views u WHERE u.relation = view
-              UNION ALL
-              SELECT (idivm.query_of(v)).query, v.maintain, 'strategy ' || v.strategy FROM idivm.views v WHERE v.relation = view) AS d
-        LIMIT 1);
+    described record;
+    wanted text;
 BEGIN
+    -- Of views that are not planned everybody may ask, and of no others.
+    SELECT pg_get_viewdef(view) AS query, coalesce(u.options ->> 'maintain', 'deferred') AS mode, 'not planned' AS strategy
+    INTO described FROM idivm.unplanned_views u WHERE u.relation = view;
+    IF NOT FOUND THEN
+        SELECT (idivm.query_of(v)).query, v.maintain AS mode, 'strategy ' || v.strategy AS strategy
+        INTO described FROM idivm.views v WHERE v.relation = view;
+    END IF;
+    wanted := format('%s (maintained by idivm: %s, %s)', trim(regexp_replace(rtrim(described.query, ';'), '\s+', ' ', 'g')),
+                     described.mode, described.strategy);
     IF coalesce(idivm.is_own_comment(present), true) AND present IS DISTINCT FROM wanted AND idivm.owns(view) THEN
         EXECUTE format('COMMENT ON VIEW %s IS %L', view, wanted);
     END IF;
