@@ -14,7 +14,8 @@ from typing import Any
 from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.measure import durable_server
 from orchestrator.deltascript.plan import Assign, MaintenancePlan
-from orchestrator.engine.recompute_parts import AFTER, PARTS
+from orchestrator.engine.recompute_parts import AFTER, PARTS, SPAN
+from orchestrator.engine.representatives import LOST
 from orchestrator.resources import resource_folder
 from orchestrator.server import installations
 
@@ -134,6 +135,10 @@ def cost(plan: MaintenancePlan) -> str:
         parts.append("the stored first rows with their reserve")
     elif any(name.startswith(PARTS) for name in assigned):
         parts.append("the affected groups, partitions or rows")
+    elif any(name.startswith(SPAN) for name in assigned):
+        parts.append("the rows of a partition from the first change on")
+    elif any(name.startswith(LOST) for name in assigned):
+        parts.append("the groups that lose their minimum or maximum")
     elif any(name.endswith(AFTER) for name in assigned):
         parts.append("all rows of their only group")
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

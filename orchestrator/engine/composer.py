@@ -137,6 +137,10 @@ class Composer:
         """How queries look for rows by other conditions than equalities, which want an index too."""
         self.probes: dict[str, list[tuple[str, ...]]] = {}
         """Columns by which queries of the script look for the rows of states, by their roles."""
+        self.seldom: dict[str, tuple[Operator, frozenset[Column]]] = {}
+        """Variables that hold a changed group once for so many changes as it has rows: rows and their groups."""
+        self.finds: dict[str, float] = {}
+        """Variables for each of whose rows a lookup is expected to find at most so many rows."""
         self.notes: list[str] = []
         """What is computed at a cost that depends on more than the change, and why."""
         self._done: set[Hashable] = set()

@@ -253,6 +253,8 @@ class Model:
             if isinstance(step, Assign):
                 fixed = self._fixed_in(plan, run.held)
                 self._fixed[step.variable] = frozenset(column.symbol for column in fixed)
+                if step.variable in self.composer.seldom:
+                    rows /= max(1.0, self.fanout(*self.composer.seldom[step.variable]))
                 run.held[step.variable] = rows
                 run.held.update((name, rows * SOME) for name, _ in step.apart)
                 run.computed = max(run.computed, rows)
@@ -355,10 +357,12 @@ class Model:
             known.update(diff.columns)
         if not rows:
             return 0.0, 0.0
+        finds = self.composer.finds
+        most = min((finds.get(diff.variable, MOST) for diff in loop.diffs), default=MOST)
         for lookup, met in zip(loop.lookups, self._met_of(loop), strict=True):
             by = frozenset(lookup.by)
             impossible = bool(loop.diffs) and self._refers(lookup.rows, by)
-            found = 0.0 if impossible else self.fanout(lookup.rows, by, met)
+            found = 0.0 if impossible else min(most, self.fanout(lookup.rows, by, met))
             accesses += rows * (1 + found)
             known.update(lookup.rows.columns)
             ready = [one for one in waiting if one.references <= known]

@@ -105,6 +105,12 @@ def bag_of(leaf: Operator, composer: Composer) -> Bag | None:
     return composer.union(leaf.columns, list(changes.parts())) if changes else None
 
 
+def members_of(state: StateScan, composer: Composer) -> Bag | None:
+    """The IDs of a stored result that come or go; None of a result that never changes."""
+    changes = _changes(state, (), composer)
+    return composer.union(state.columns, list(changes.deleted_and_inserted())) if changes else None
+
+
 @dataclass(frozen=True)
 class ChangesApart:
     """The change of a table, its updates also as such."""

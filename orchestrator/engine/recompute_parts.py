@@ -27,6 +27,9 @@ from orchestrator.engine.terms import shown
 PARTS = "parts"
 """What the variables that hold the affected parts begin with."""
 
+SPAN = "span"
+"""What the variables begin with that say which rows of a part are affected."""
+
 AFTER = "_after"
 """What the variables that hold a result computed again end with."""
 

@@ -7,6 +7,7 @@ the rows differ, and when a row goes, the rule reads the group's rows again to c
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.algebra.columns import Column
@@ -23,6 +24,9 @@ from orchestrator.engine.recompute_parts import AFTER
 from orchestrator.engine.states import Upkeep
 from orchestrator.engine.terms import same, shown
 
+LOST = "lost"
+"""What the variables begin with that hold groups which may show what no row has."""
+
 
 @dataclass(frozen=True)
 class Looks:
@@ -32,50 +36,69 @@ class Looks:
     """The grouping columns of which equal values may look different."""
     call: Aggregate
     """The sum of the hashes, which is 0 for no rows."""
-    removed: Column
-    """In a delta, how many rows go from the group."""
 
-    def deltas(self, sign: Column) -> list[Aggregate]:
-        """Return what a change adds to the sum, and whether rows go."""
+    def delta(self, sign: Column) -> Aggregate:
+        """Return what a change adds to the sum."""
         change = filled("coalesce(sum(s * h), 0)", s=sign, h=_hash(self.coarse))
-        gone = filled("count(*) FILTER (WHERE s < 0)", s=sign)
-        return [Aggregate(self.call.column, change), Aggregate(self.removed, gone)]
+        return Aggregate(self.call.column, change)
 
-    def lost(self, upkeep: Upkeep, delta: DiffScan, rows: Column) -> DiffScan:
-        """Return the keys of the groups that may show a key of no row, or would if they came."""
-        composer, state = upkeep.composer, upkeep.state
-        pairs = [
-            (column, composer.fresh(column)) for column in (*state.ids, rows, self.call.column)
-        ]
-        stored = dict(pairs)
-        kept, _ = copied(shown(state, stored), composer.symbols, stored)
-        not_null = frozenset(new for old, new in pairs if old in state.not_null)
-        equal = same(((column, stored[column]) for column in state.ids), not_null)
-        doubt = filled(
-            "n IS NULL AND x > 0 OR (n + x) * h <> l + y",
+    def doubt(self, stored: Mapping[Column, Column], rows: Column) -> Scalar:
+        """Return whether a group may show a key that no row of it has, after a change of its `rows`."""
+        return filled(
+            "(n + x) * h <> l + y",
             n=stored[rows],
             x=rows,
             l=stored[self.call.column],
             y=self.call.column,
             h=_hash(tuple(stored[column] for column in self.coarse)),
         )
-        found = Selection(LeftJoin(delta, kept, equal), doubt)
-        return composer.assign("lost", shown(found, state.ids), state.ids)
+
+
+def lost_groups(
+    upkeep: Upkeep,
+    whole: Grouping,
+    delta: DiffScan,
+    rows: Column,
+    read: Iterable[Column],
+    doubt: Callable[[Mapping[Column, Column]], Scalar],
+) -> DiffScan:
+    """Return the keys of the changed groups that may show what no row has, or would if they came.
+
+    The `doubt` is over the change of a group and, by the columns that it is given, the stored group; it
+    may read the stored keys and the columns to `read`.
+    """
+    composer, state = upkeep.composer, upkeep.state
+    stored = {column: composer.fresh(column) for column in (*state.ids, *read)}
+    kept, _ = copied(shown(state, stored), composer.symbols, stored)
+    not_null = frozenset(new for old, new in stored.items() if old in state.not_null)
+    equal = same(((column, stored[column]) for column in state.ids), not_null)
+    condition = filled("n IS NULL AND x > 0 OR d", n=stored[rows], x=rows, d=doubt(stored))
+    found = Selection(LeftJoin(delta, kept, equal), condition)
+    lost = composer.assign(LOST, shown(found, state.ids or (rows,)), state.ids or (rows,))
+    composer.seldom[lost.variable] = whole.input, frozenset(whole.by)
+    return lost
 
 
 def looks_of(coarse: tuple[Column, ...], composer: Composer) -> Looks:
     """Return what to keep for groups by some columns of which equal values may look different."""
     total = Column(composer.symbols.fresh("idivm_looks"), "numeric")
     call = Aggregate(total, filled("coalesce(sum(h), 0)", h=_hash(coarse)))
-    return Looks(coarse, call, Column(composer.symbols.fresh("removed"), "bigint"))
+    return Looks(coarse, call)
 
 
-def compute_again(upkeep: Upkeep, whole: Grouping, lost: DiffScan) -> None:
-    """Insert the groups with some keys as their rows give them."""
+def compute_again(
+    upkeep: Upkeep, whole: Grouping, lost: DiffScan, *, replaces: bool = False
+) -> None:
+    """Store the groups with some keys as their rows give them; with `replaces`, they may be stored still."""
     composer = upkeep.composer
     rows: Operator = shown(composer.identify(lost, whole.input, whole.by), whole.input.columns)
-    fresh = whole.with_children((rows,))
-    upkeep.insert(composer.assign(f"{upkeep.state.role}{AFTER}", fresh, whole.columns))
+    fresh = composer.assign(
+        f"{upkeep.state.role}{AFTER}", whole.with_children((rows,)), whole.columns
+    )
+    if replaces:
+        upkeep.replace(fresh, whole.by)
+    if whole.by:
+        upkeep.insert(fresh)
 
 
 def _hash(columns: tuple[Column, ...]) -> Scalar:

@@ -181,19 +181,25 @@ class Upkeep:
         self.replace(comes, self.state.ids)
         self.insert(comes)
 
-    def net(self, changed: Bag) -> tuple[DiffScan, DiffScan]:
-        """What remains of a bag: for every key, at most one row that goes or one that comes."""
+    def net(
+        self, changed: Bag, columns: Sequence[Column] | None = None
+    ) -> tuple[DiffScan, DiffScan]:
+        """What remains of a bag: for every key, at most one row that goes or one that comes.
+
+        The bag has some `columns` of the state: all, unless others are named.
+        """
         ids, composer = self.state.ids, self.composer
+        columns = self.state.columns if columns is None else columns
         rows = composer.held("change", changed)
         net = Aggregate(composer.column("net"), filled("sum(x)", x=rows.sign))
         gone = Selection(Grouping(rows.plan, ids, (net,)), filled("x < 0", x=net.column))
         goes = composer.assign("deleted", gone, ids)
-        return goes, composer.assign("inserted", self._images(rows), self.state.columns)
+        return goes, composer.assign("inserted", self._images(rows, columns), columns)
 
-    def _images(self, rows: Bag) -> Operator:
+    def _images(self, rows: Bag, columns: Sequence[Column]) -> Operator:
         """The rows that come and do not go again on another way, told apart to the bit."""
         composer, state = self.composer, self.state
-        rest = [column for column in state.columns if column not in state.ids]
+        rest = [column for column in columns if column not in state.ids]
         keys = [
             Item(composer.column("image"), scalar)
             for column in rest
@@ -201,7 +207,7 @@ class Upkeep:
         ]
         if coarse := look_alike(state.ids, composer.types):
             keys.append(Item(composer.column("image"), image(coarse)))
-        wide = Projection(rows.plan, (*map(Item.kept, (*state.columns, rows.sign)), *keys))
+        wide = Projection(rows.plan, (*map(Item.kept, (*columns, rows.sign)), *keys))
         some = [(composer.fresh(column), column) for column in rest]
         first = [Aggregate(one, filled("(array_agg(x))[1]", x=column)) for one, column in some]
         net = Aggregate(composer.column("net"), filled("sum(x)", x=rows.sign))
@@ -244,16 +250,20 @@ class Upkeep:
         """
         self._apply(ChangeKind.UPDATE, plan, ids, sets, where, before=before)
 
-    def replace(self, plan: Operator, ids: Sequence[Column]) -> None:
+    def replace(
+        self, plan: Operator, ids: Sequence[Column], columns: Sequence[Column] | None = None
+    ) -> None:
         """Change the rows that a diff holds whole, where they differ from what is stored.
 
         A row whose ID looks different (1.00 for 1.0) is deleted, for the insertion that follows: an
-        update leaves IDs as they are.
+        update leaves IDs as they are. If `columns` are named, the diff has only these, and its IDs look
+        as they did.
         """
-        if coarse := look_alike(ids, self.composer.types):
+        coarse = look_alike(ids, self.composer.types)
+        if coarse and columns is None:
             differ = filled("x <> y", x=image(map(self.stored, coarse)), y=image(coarse))
             self.delete(plan, ids, differ)
-        rest = [column for column in self.state.columns if column not in ids]
+        rest = [column for column in columns or self.state.columns if column not in ids]
         if not rest:
             return
         casts = [self._base_cast(column) for column in rest]

@@ -17,7 +17,7 @@ from orchestrator.fuzz.encodings import in_database
 from orchestrator.fuzz.generate import generate
 from orchestrator.fuzz.plainly import plain_view
 
-SEEDS = range(600)
+SEEDS = range(800)
 
 
 @pytest.fixture(scope="module")

@@ -52,6 +52,19 @@ VIEWS = {
     " FROM parts JOIN devices_parts USING (pid)",
     "extremes": "SELECT kind, min(price) AS least, max(price) AS most, string_agg(pid::text, ',' ORDER BY pid) AS all"
     " FROM parts GROUP BY kind",
+    "extremes_and_values": "SELECT kind, min(price) AS least, max(pid) AS last, count(DISTINCT price) AS prices,"
+    " count(DISTINCT pid % 3) FILTER (WHERE price > 5) AS some, sum(DISTINCT pid % 4) AS s, avg(DISTINCT pid % 3) AS a,"
+    " bool_or(DISTINCT price > 20) AS b, sum(price) AS total, max(DISTINCT price) FILTER (WHERE pid > 4) AS most"
+    " FROM parts GROUP BY kind",
+    "floats": "SELECT category, sum(price::float8) AS s, avg(price::float8) AS a, var_pop(price::float8) AS v,"
+    " stddev(n::real) AS d, avg(n::real) FILTER (WHERE n > 10) AS f, count(DISTINCT price::float8) AS c"
+    " FROM parts JOIN devices_parts USING (pid) JOIN devices USING (did) GROUP BY category",
+    "values_of_numbers": "SELECT n, count(DISTINCT did) AS d, max(what) AS w FROM visits GROUP BY n",
+    "values_whole": "SELECT count(DISTINCT what) AS w, max(n) AS m, min(what) AS l FROM visits",
+    "values_joined": "SELECT did, max(price) AS m, min(kind) AS k, count(DISTINCT kind) AS c"
+    " FROM parts JOIN devices_parts USING (pid) GROUP BY did",
+    "values_below": "SELECT m, count(*) AS c FROM (SELECT did, max(n) AS m, count(DISTINCT pid % 4) AS d"
+    " FROM devices_parts GROUP BY did) AS q GROUP BY m",
     "extreme": "SELECT max(price) AS most, bool_or(kind = 'k1') AS any FROM parts",
     "having": "SELECT kind, sum(price) AS s FROM parts GROUP BY kind HAVING sum(price) > 60",
     "nested": "SELECT n, count(*) AS devices FROM (SELECT did, count(*) AS n FROM devices_parts GROUP BY did) AS q"
@@ -82,6 +95,18 @@ VIEWS = {
     " lag(price) OVER (PARTITION BY did ORDER BY pid) AS before FROM parts JOIN devices_parts USING (pid)",
     "frames": "SELECT pid, sum(price) OVER w AS near, count(*) OVER (PARTITION BY kind) AS alike FROM parts"
     " WINDOW w AS (PARTITION BY kind ORDER BY price ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)",
+    "running": "SELECT pid, kind, price, row_number() OVER (PARTITION BY kind ORDER BY pid) AS n,"
+    " sum(pid) OVER (PARTITION BY kind ORDER BY pid DESC) AS s, lag(price) OVER (PARTITION BY kind ORDER BY pid) AS l,"
+    " lead(price, 2) OVER (PARTITION BY kind ORDER BY pid) AS m FROM parts",
+    "running_nulls": "SELECT pid, dense_rank() OVER (ORDER BY price DESC) AS d, rank() OVER (ORDER BY price DESC NULLS LAST) AS r,"
+    " count(*) OVER (ORDER BY price NULLS FIRST) AS c, rank() OVER (PARTITION BY kind ORDER BY price DESC) AS q,"
+    " max(price) OVER (ORDER BY pid) AS m, first_value(kind) OVER (ORDER BY pid) AS f FROM parts",
+    "running_pairs": "SELECT did, pid, n, row_number() OVER (ORDER BY n, did, pid) AS r, lead(n) OVER (PARTITION BY did"
+    " ORDER BY pid DESC) AS e, sum(n) OVER (PARTITION BY pid ORDER BY did ROWS UNBOUNDED PRECEDING) AS s,"
+    " count(n) FILTER (WHERE n > 20) OVER (ORDER BY did) AS c FROM devices_parts",
+    "running_devices": "SELECT did, rank() OVER (PARTITION BY category ORDER BY parent NULLS FIRST, did) AS r, row_number() OVER"
+    " (PARTITION BY category ORDER BY parent DESC, did) AS n, lag(did, 2, -1) OVER (ORDER BY did) AS l,"
+    " bool_or(parent > 3) OVER (ORDER BY parent NULLS FIRST) AS b FROM devices",
     "unpartitioned": "SELECT pid, dense_rank() OVER (ORDER BY price NULLS FIRST) AS place FROM parts",
     "null_partitions": "SELECT did, category, rank() OVER (PARTITION BY category ORDER BY parent DESC) AS place"
     " FROM devices",

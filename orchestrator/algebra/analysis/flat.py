@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.antisemijoin import Antisemijoin
 from orchestrator.algebra.operators.base import Operator
+from orchestrator.algebra.operators.dependent_join import DependentJoin
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Grouping
 from orchestrator.algebra.operators.join import Join
 from orchestrator.algebra.operators.joining import Binary
+from orchestrator.algebra.operators.limit import Limit
 from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.sort import Sort
@@ -56,14 +59,27 @@ def flattened(
     if probing and isinstance(plan, Grouping):
         below = flattened(plan.input, probing, atom)
         return Flat(below.atoms, below.conditions, {c: below.items[c] for c in plan.by})
+    if probing and isinstance(plan, Antisemijoin) and not plan.right.children:
+        # Rows that a diff names are left out: nothing is looked up for them.
+        return flattened(plan.left, probing, atom)
     if isinstance(plan, Join) or (probing and isinstance(plan, Binary)):
-        left, right = flattened(plan.left, probing, atom), flattened(plan.right, probing, atom)
+        other = plan.right
+        if isinstance(plan, DependentJoin):
+            # The first of the rows that are looked up for a row of the left side.
+            other = _without_limit(other)
+        left, right = flattened(plan.left, probing, atom), flattened(other, probing, atom)
         items = {**left.items, **right.items}
         known = left.conditions + right.conditions
         return Flat(left.atoms + right.atoms, _with(known, plan.condition, items), items)
     if atom is not None:
         return atom(plan)
     return Flat((plan,), (), {column: Scalar.column(column) for column in plan.columns})
+
+
+def _without_limit(plan: Operator) -> Operator:
+    if isinstance(plan, Projection):
+        return replace(plan, input=_without_limit(plan.input))
+    return plan.input if isinstance(plan, Limit) else plan
 
 
 def _with(

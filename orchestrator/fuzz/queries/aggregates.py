@@ -49,8 +49,12 @@ AGGREGATES = (
     Function("num", "avg({0})", ("int",), keyable=False),
     Function("num", "avg({0})", ("num",), keyable=False),
     Function("float", "avg({0})", ("float",)),
+    Function("float", "var_pop({0})", ("float",)),
+    Function("float", "stddev_samp({0})", ("float",)),
+    Function("num", "avg(DISTINCT {0})", ("int",), keyable=False),
     Function(None, "min({0})", EXTREMES, keyed=True),
     Function(None, "max({0})", EXTREMES, keyed=True),
+    Function(None, "max(DISTINCT {0})", EXTREMES, keyed=True),
     Function("bool", "bool_and({0})", ("bool",)),
     Function("bool", "bool_or({0})", ("bool",)),
     Function("int", "bit_or({0})", ("int",), cast="::bigint"),
@@ -79,7 +83,10 @@ WINDOW_FUNCTIONS = (
     Function("num", "sum({0})", ("num",)),
     Function("float", "sum({0})", ("float",)),
     Function("num", "avg({0})", ("int",), keyable=False),
+    Function("bool", "bool_or({0})", ("bool",)),
+    Function(None, "min({0})", EXTREMES, keyed=True),
     Function(None, "lag({0})", COMPARABLE),
+    Function(None, "lag({0}, 3)", COMPARABLE),
     Function(None, "lead({0}, 2)", COMPARABLE),
     Function(None, "first_value({0})", COMPARABLE),
     Function(None, "last_value({0})", COMPARABLE),
@@ -180,7 +187,7 @@ def _applied(
     present = [f for f in function.arguments if any(e.family == f for e in scope)]
     family = rng.choice(present or [f for f in function.arguments if f != "json"])
     argument = make.value(family, scope, 1)
-    adds_floats = family == "float" and function.text.startswith(("sum", "avg"))
+    adds_floats = family == "float" and function.text.startswith(("sum", "avg", "var", "stddev"))
     drifting = [e for e in scope if e.family == "float" and not e.exact]
     if adds_floats and drifting:
         argument = rng.choice(drifting)

@@ -1,89 +1,43 @@
 """Maintain groups γ(R) and δ(R): add to the stored aggregates where this is exact, else recompute groups.
 
-The rules of papers/idivm.txt: table 9 (sum), table 11 (count) and table 12 (avg) add, table 7
-recomputes the affected groups. The paper leaves out three cases. A count of the rows tells when a group
-appears or disappears. A count of the values that are not NULL tells when a sum is NULL. Counts by
-scale give the scale of a numeric sum, which is the largest scale among its rows. A group has exactly
-one change row, and its values are added to the stored ones. An aggregate that cannot be added to is
-recomputed, only for the groups that changed.
+The rules of papers/idivm.txt: tables 9, 11 and 12 add (`added.py`), table 7 recomputes the affected
+groups. A count of the rows tells when a group appears or disappears. A group has exactly one change
+row, and its values are added to the stored ones. `min` and `max` are compared with the stored value
+(`extremes.py`); a group that may have lost its extreme is read again. Aggregates with DISTINCT are
+added up over stored values: a state counts the rows of each value of a group, and the values that
+appear and disappear change the aggregate. Groups with any other aggregate are recomputed if they
+changed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from orchestrator.algebra.analysis.decimal_scale import INTEGERS
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
 from orchestrator.algebra.operators.group import Aggregate, Grouping
 from orchestrator.algebra.operators.project import Item, Projection
-from orchestrator.algebra.predicates import never_null
+from orchestrator.algebra.operators.select import Selection
+from orchestrator.algebra.operators.set_operation import Branch
+from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import Scalar, disjunction, filled
-from orchestrator.deltascript.leaves import StateScan
+from orchestrator.algebra.traversal import walk
+from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag
 from orchestrator.engine.distinguishable import look_alike
+from orchestrator.engine.leaves import members_of
 from orchestrator.engine.recompute_parts import again
-from orchestrator.engine.representatives import Looks, compute_again, looks_of
-from orchestrator.engine.states import Upkeep, store
+from orchestrator.engine.representatives import Looks, compute_again, looks_of, lost_groups
+from orchestrator.engine.states import INDEXED_AT_MOST, Upkeep, store
+from orchestrator.engine.terms import shown
+from orchestrator.strategies.idiff.added import TEXTS, Kept, argument_type, is_added, kept_of
+from orchestrator.strategies.idiff.extremes import Extreme, extreme_of
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain, not_added
-
-_BOOLEAN = {"bool_and": ("NOT a", "= 0"), "every": ("NOT a", "= 0"), "bool_or": ("a", "> 0")}
-"""Which rows count, and what their number must be."""
-
-_VARIANCE = {
-    **dict.fromkeys(("variance", "var_samp"), (1, "(n - 1)::numeric")),
-    "var_pop": (0, "n::numeric"),
-}
-"""Up to how many rows there is none, and what n times the squared deviation is divided by."""
-
-_ADDED = frozenset({"count", "sum", "avg"}) | _BOOLEAN.keys() | _VARIANCE.keys()
-
-
-@dataclass(frozen=True)
-class Part:
-    """A number that is kept for each group, and grows by what the rows of the change add to it."""
-
-    name: str
-    """What it is called in the text of the value."""
-    over: str
-    """What it is of all rows, as an aggregate call in which `a` is the argument."""
-    delta: str
-    """What a change adds, as an aggregate call in which `s` is the sign."""
-    column: Column
-
-
-@dataclass(frozen=True)
-class Kept:
-    """An aggregate, what is kept for it, and how its value follows."""
-
-    aggregate: Aggregate
-    argument: Scalar
-    parts: tuple[Part, ...]
-    value: str
-    """The value in terms of the parts."""
-
-    def calls(self, but: Column) -> list[Aggregate]:
-        """The parts, computed of all rows; `but` is there already."""
-        return [
-            Aggregate(p.column, filled(p.over, a=self.argument))
-            for p in self.parts
-            if p.column != but
-        ]
-
-    def deltas(self, sign: Column, but: Column) -> list[Aggregate]:
-        """What a change adds to them."""
-        return [
-            Aggregate(p.column, filled(p.delta, a=self.argument, s=sign))
-            for p in self.parts
-            if p.column != but
-        ]
-
-    def worth(self, parts: dict[Column, Scalar]) -> Scalar:
-        """The value, given the parts."""
-        return filled(self.value, **{part.name: parts[part.column] for part in self.parts})
 
 
 @maintain.register
@@ -93,180 +47,241 @@ def _(operator: Distinct, composer: Composer, role: str) -> StateScan:
 
 @maintain.register
 def _(operator: Grouping, composer: Composer, role: str) -> StateScan:
-    composer.comparable(operator.by)
-    changed = bag(operator.input, composer)
-    rows = Aggregate(
-        Column(composer.symbols.fresh("idivm_rows"), "bigint"), Scalar.read("count(*)")
-    )
-    not_null = operator.input.not_null
-    kept = [_kept(one, rows.column, not_null, composer) for one in operator.aggregates]
-    found = [one for one in kept if one is not None]
-    coarse = look_alike(operator.by, composer.types)
-    if len(found) < len(kept):
-        state = store(role, operator, operator.by, composer)
-        if changed is not None:
-            again(Upkeep(state, composer), operator, changed, operator.by)
-        return state
-    calls = [call for one in found for call in one.calls(rows.column)]
-    looks = looks_of(coarse, composer) if coarse else None
-    if looks is not None:
-        calls.append(looks.call)
-    whole = Grouping(operator.input, operator.by, (*operator.aggregates, rows, *calls))
-    state = store(role, whole, operator.by, composer)
-    if changed is not None:
-        _add(Upkeep(state, composer), whole, changed, rows.column, found, looks)
-    return state
-
-
-def _add(
-    upkeep: Upkeep,
-    whole: Grouping,
-    changed: Bag,
-    rows: Column,
-    kept: list[Kept],
-    looks: Looks | None,
-) -> None:
-    """Add the change of each group to what is stored of it."""
-    by = whole.by
-    grown = Aggregate(rows, filled("coalesce(sum(s), 0)::bigint", s=changed.sign))
-    calls = [call for one in kept for call in one.deltas(changed.sign, rows)]
-    ways = [("fewer", filled("x < 0", x=rows)), ("more", filled("x > 0", x=rows))] if by else []
-    if looks is not None:
-        calls += looks.deltas(changed.sign)
-        # The delta of a group from which rows go may show one that is not there.
-        ways[1] = ("more", filled("x > 0 AND r = 0", x=rows, r=looks.removed))
-        ways.append(("doubtful", filled("r > 0", r=looks.removed)))
-    grouped = Grouping(changed.plan, by, (grown, *calls))
-    delta, *apart = upkeep.composer.assign_apart(
-        f"{upkeep.state.role}_change", grouped, grouped.columns, ways
-    )
-    lost = looks.lost(upkeep, apart[2], rows) if looks is not None else None
-    numbers = [rows, *(part.column for one in kept for part in one.parts)]
-    numbers = list(dict.fromkeys([*numbers, *([looks.call.column] if looks is not None else [])]))
-    added = {c: filled("x + y", x=upkeep.stored(c), y=c) for c in numbers}
-    if lost is not None:
-        upkeep.delete(lost, by)
-    if by:
-        upkeep.delete(apart[0], by, filled("x = 0", x=added[rows]))
-    sets = [*added.items(), *((one.aggregate.column, one.worth(added)) for one in kept)]
-    moved = disjunction(filled("x <> 0", x=column) for column in numbers)
-    upkeep.update(delta, by, sets, moved)
-    if lost is not None:
-        compute_again(upkeep, whole, lost)
-    if by:
-        alone = {column: Scalar.column(column) for column in numbers}
-        values = [Item(one.aggregate.column, one.worth(alone)) for one in kept]
-        upkeep.insert(Projection(apart[1], (*map(Item.kept, (*by, *numbers)), *values)))
+    return _maintained(operator, bag(operator.input, composer), composer, role)
 
 
 @not_added.register
 def _(operator: Grouping, composer: Composer) -> frozenset[Column] | None:
-    added = all(_is_added(one, composer) for one in operator.aggregates)
+    added = all(is_added(one, composer) and not one.distinct for one in operator.aggregates)
     return frozenset(operator.by) if added else None
 
 
-def _is_added(aggregate: Aggregate, composer: Composer) -> bool:
-    """Whether an aggregate is the sum of what its rows add to it."""
-    function, arguments = aggregate.function, aggregate.arguments
-    if aggregate.distinct or aggregate.ordered or aggregate.call.subqueries:
-        return False
-    if len(arguments) > 1 or function not in _ADDED:
-        return False
-    if function == "count" or function in _BOOLEAN:
+@dataclass(frozen=True)
+class _Groups:
+    """Groups, and how each of their aggregates follows a change."""
+
+    whole: Grouping
+    """With what is stored beside the aggregates."""
+    rows: Column
+    kept: tuple[Kept, ...]
+    extremes: tuple[Extreme, ...]
+    looks: Looks | None
+
+    @property
+    def by(self) -> tuple[Column, ...]:
+        """The grouping columns."""
+        return self.whole.by
+
+    @property
+    def numbers(self) -> list[Column]:
+        """The stored columns that a change adds to."""
+        parts = [part.column for one in self.kept for part in one.parts]
+        looks = [self.looks.call.column] if self.looks is not None else []
+        return list(dict.fromkeys([self.rows, *parts, *looks]))
+
+    @property
+    def may_lose(self) -> bool:
+        """Whether rows that go may make a group show what no row has any more."""
+        return self.looks is not None or bool(self.extremes)
+
+
+def _maintained(
+    operator: Grouping, changed: Bag | None, composer: Composer, role: str, *, alike: bool = False
+) -> StateScan:
+    """Store groups, and add the steps that follow a change of their rows.
+
+    With `alike`, nobody looks at the keys, so any of several equal ones may be stored.
+    """
+    composer.comparable(operator.by)
+    if not all(_follows(one, operator, composer) for one in operator.aggregates):
+        state = store(role, operator, operator.by, composer)
+        if changed is not None:
+            again(Upkeep(state, composer), operator, changed, operator.by)
+        return state
+    rows = Aggregate(
+        Column(composer.symbols.fresh("idivm_rows"), "bigint"), Scalar.read("count(*)")
+    )
+    kept, extremes = [], []
+    for one in operator.aggregates:
+        if (extreme := extreme_of(one, argument_type(one, composer), composer)) is not None:
+            extremes.append(extreme)
+        else:
+            kept.append(kept_of(one, rows.column, operator.input.not_null, composer))
+    coarse = () if alike else look_alike(operator.by, composer.types)
+    looks = looks_of(coarse, composer) if coarse else None
+    calls = [call for one in kept for call in one.calls(rows.column)]
+    calls += [looks.call] if looks is not None else []
+    counted = {one.argument: one for one in kept if one.distinct}
+    if changed is not None and counted:
+        changed = _read_once(changed, operator, composer)
+    values = [_values(one, operator, changed, composer) for one in counted.values()]
+    whole = Grouping(operator.input, operator.by, (*operator.aggregates, rows, *calls))
+    state = store(role, whole, operator.by, composer)
+    if changed is not None:
+        groups = _Groups(whole, rows.column, tuple(kept), tuple(extremes), looks)
+        _add(Upkeep(state, composer), groups, changed, dict(zip(counted, values, strict=True)))
+    return state
+
+
+def _follows(aggregate: Aggregate, groups: Grouping, composer: Composer) -> bool:
+    """Return whether an aggregate follows single changes."""
+    if extreme_of(aggregate, argument_type(aggregate, composer), composer) is not None:
         return True
-    type_ = _type(arguments[0], aggregate, composer)
-    if type_ is None or type_.name in INTEGERS:
-        return type_ is not None
-    return function not in _VARIANCE and type_.name.partition("(")[0] == "numeric"
+    if aggregate.distinct and len(groups.by) >= INDEXED_AT_MOST:
+        return False
+    return is_added(aggregate, composer)
 
 
-def _kept(
-    aggregate: Aggregate, rows: Column, not_null: frozenset[Column], composer: Composer
-) -> Kept | None:
-    """How an aggregate is kept by arithmetic, if it can be; the count of `rows` is kept anyway."""
-    if not _is_added(aggregate, composer):
-        return None
-    function, arguments = aggregate.function, aggregate.arguments
+def _read_once(changed: Bag, groups: Grouping, composer: Composer) -> Bag:
+    """Return a change that several steps read; it is computed once if it takes lookups."""
+    if all(isinstance(leaf, DiffScan) for leaf in walk(changed.plan) if not leaf.children):
+        return changed
+    read = groups.references | {changed.sign}
+    plan = shown(changed.plan, (c for c in changed.plan.columns if c in read))
+    return composer.held("change", Bag(plan, changed.sign))
 
-    def part(name: str, over: str, delta: str, type_: str = "numeric") -> Part:
-        symbol = composer.symbols.fresh(f"idivm_{name}_{aggregate.column.symbol}")
-        return Part(name, over, delta, Column(symbol, type_))
 
-    argument = arguments[0] if arguments else Scalar.read("true")
-    if aggregate.filter is not None:
-        argument = filled("CASE WHEN c THEN a END", a=argument, c=aggregate.filter)
-    if never_null(argument, not_null):
-        count = Part("n", "count(*)", f"{_grown('s')}::bigint", rows)
-    else:
-        count = part("n", "count(a)", f"{_grown('s', 'a IS DISTINCT FROM NULL')}::bigint", "bigint")
-    if function == "count":
-        return Kept(aggregate, argument, (count,), "n")
-    if function in _BOOLEAN:
-        what, test = _BOOLEAN[function]
-        some = part("some", f"count(*) FILTER (WHERE {what})", f"{_grown('s', what)}::bigint")
-        return Kept(aggregate, argument, (count, some), f"CASE WHEN n > 0 THEN some {test} END")
-    type_ = _type(arguments[0], aggregate, composer)
+def _values(
+    kept: Kept, groups: Grouping, changed: Bag | None, composer: Composer
+) -> tuple[Column, Bag | None]:
+    """Store the values of an argument in each group; return them and the values that come or go."""
+    type_ = argument_type(kept.aggregate, composer)
     assert type_ is not None
-    if type_.name in INTEGERS:
-        total = part("sum", "coalesce(sum(a), 0)", _difference("true"))
-        if function in _VARIANCE:
-            squares = "a::numeric * a::numeric"
-            square = part("squares", _grown(squares), _grown(f"s * {squares}"))
-            rest = "n::numeric * squares - sum::numeric * sum::numeric"
-            least, divisor = _VARIANCE[function]
-            value = (
-                f"CASE WHEN n <= {least} THEN NULL::numeric WHEN {rest} <= 0 THEN 0::numeric"
-                f" ELSE ({rest}) / (n::numeric * {divisor}) END"
-            )
-            return Kept(aggregate, argument, (count, total, square), value)
-        value = "sum::numeric / n::numeric" if function == "avg" else "sum"
-        return Kept(aggregate, argument, (count, total), f"CASE WHEN n > 0 THEN {value} END")
-    if type_.scale is not None:
-        # A sum of such numbers shows as many places. They are never infinite.
-        number = "a <> 'NaN'::numeric"
-        total = part("sum", _grown("a", number), _difference(number))
-        nans = "a = 'NaN'::numeric"
-        nan = part(
-            "nan", f"count(*) FILTER (WHERE {nans})", f"{_grown('s', nans)}::bigint", "bigint"
-        )
-        exact = "sum / n::numeric" if function == "avg" else "sum"
-        value = (
-            f"CASE WHEN n = 0 THEN NULL::numeric WHEN nan = 0 THEN {exact} ELSE 'NaN'::numeric END"
-        )
-        return Kept(aggregate, argument, (count, total, nan), value)
-    finite = "a < 'Infinity'::numeric AND a > '-Infinity'::numeric"
-    total = part("sum", _grown("a", finite), _difference(finite))
-    # How many rows have which scale: a number to the base 10^12, whose digits these counts are.
-    scale = "('1e' || (12 * scale(a)))::numeric"
-    scales = part("scales", _grown(scale), _grown(f"s * {scale}"))
-    # How many are NaN, Infinity, -Infinity, in the same way.
-    special = (
-        "CASE a WHEN 'NaN'::numeric THEN 1e24::numeric WHEN 'Infinity'::numeric THEN 1e12::numeric"
-        " WHEN '-Infinity'::numeric THEN 1::numeric END"
+    value = composer.column("distinct_value")
+    composer.types[value.symbol] = replace(type_, domain=False)
+    scalar = kept.argument
+    if type_.name in TEXTS:
+        text = "substr(sha256(convert_to(x::text, getdatabaseencoding()::text)), 1, 16)"
+        scalar = filled(text, x=scalar)
+        composer.types[value.symbol] = ColumnType("bytea", comparable=True)
+
+    def valued(plan: Operator, *further: Column) -> Operator:
+        items = (*map(Item.kept, (*groups.by, *further)), Item(value, scalar))
+        return Selection(Projection(plan, items), filled("x IS NOT NULL", x=value))
+
+    rows = Grouping(valued(groups.input), (*groups.by, value))
+    change = changed and Bag(valued(changed.plan, changed.sign), changed.sign)
+    state = _maintained(rows, change, composer, composer.name("values"), alike=True)
+    return value, members_of(state, composer)
+
+
+def _add(
+    upkeep: Upkeep,
+    groups: _Groups,
+    changed: Bag,
+    values: Mapping[Scalar, tuple[Column, Bag | None]],
+) -> None:
+    """Add the change of each group to what is stored of it."""
+    by, rows, composer, extremes = groups.by, groups.rows, upkeep.composer, groups.extremes
+    removed = Column(composer.symbols.fresh("removed"), "bigint")
+    # The change of a group from which rows go may show what no row has.
+    more = "x > 0 AND r = 0" if groups.may_lose else "x > 0"
+    parts = {"fewer": "x < 0", "more": more} if by else {}
+    parts |= {"doubtful": "r > 0"} if groups.may_lose else {}
+    conditions = [(name, _filled(text, x=rows, r=removed)) for name, text in parts.items()]
+    grouped = _change(groups, changed, values, removed, composer)
+    delta, *apart = composer.assign_apart(
+        f"{upkeep.state.role}_change", grouped, grouped.columns, conditions
     )
-    specials = part("specials", _grown(special), _grown(f"s * {special}"))
-    exact = "round(sum, (length(trunc(scales)::text) - 1) / 12)"
-    if function == "avg":
-        exact = f"{exact} / n::numeric"
-    value = (
-        f"CASE WHEN n = 0 THEN NULL::numeric WHEN specials = 0 THEN {exact}"
-        " WHEN specials >= 1e24::numeric"
-        " OR specials > 1e12::numeric AND mod(specials, 1e12::numeric) > 0 THEN 'NaN'::numeric"
-        " WHEN specials >= 1e12::numeric THEN 'Infinity'::numeric ELSE '-Infinity'::numeric END"
+    lost = _lost(upkeep, groups, apart[-1]) if groups.may_lose else None
+    stored = {
+        c: Scalar.column(upkeep.stored(c)) for c in (*groups.numbers, *(e.column for e in extremes))
+    }
+    added = {c: filled("x + y", x=stored[c], y=c) for c in groups.numbers}
+    if lost is not None and groups.looks is not None:
+        upkeep.delete(lost, by)
+    if by:
+        upkeep.delete(apart[0], by, filled("x = 0", x=added[rows]))
+    sets = [*added.items(), *((one.aggregate.column, one.worth(added)) for one in groups.kept)]
+    sets += [(one.column, one.worth(stored[one.column])) for one in extremes]
+    moved = [filled("x <> 0", x=column) for column in groups.numbers]
+    where = disjunction([*moved, *(one.moves(stored[one.column]) for one in extremes)])
+    if extremes:
+        doubt = disjunction(one.doubt(stored[one.column]) for one in extremes)
+        where = filled("x AND NOT y", x=where, y=doubt)
+    upkeep.update(delta, by, sets, where)
+    if lost is not None:
+        compute_again(upkeep, groups.whole, lost, replaces=groups.looks is None)
+    if by:
+        alone = {column: Scalar.column(column) for column in groups.numbers}
+        items = [Item(one.aggregate.column, one.worth(alone)) for one in groups.kept]
+        items += [Item(one.column, Scalar.column(one.came)) for one in extremes]
+        upkeep.insert(Projection(apart[1], (*map(Item.kept, (*by, *groups.numbers)), *items)))
+
+
+def _lost(upkeep: Upkeep, groups: _Groups, delta: DiffScan) -> DiffScan:
+    """Return the groups that may show what no row of theirs has any more."""
+
+    def doubt(stored: Mapping[Column, Column]) -> Scalar:
+        doubts = [one.doubt(Scalar.column(stored[one.column])) for one in groups.extremes]
+        doubts += [groups.looks.doubt(stored, groups.rows)] if groups.looks is not None else []
+        return disjunction(doubts)
+
+    read = [groups.rows, *(one.column for one in groups.extremes)]
+    read += [groups.looks.call.column] if groups.looks is not None else []
+    return lost_groups(upkeep, groups.whole, delta, groups.rows, read, doubt)
+
+
+def _change(
+    groups: _Groups,
+    changed: Bag,
+    values: Mapping[Scalar, tuple[Column, Bag | None]],
+    removed: Column,
+    composer: Composer,
+) -> Grouping:
+    """Return what a change adds to each group."""
+    by, rows = groups.by, groups.rows
+    calls = [Aggregate(rows, filled("coalesce(sum(s), 0)::bigint", s=changed.sign))]
+    added = [one for one in groups.kept if not one.distinct]
+    calls += [call for one in added for call in one.deltas(changed.sign, rows)]
+    if groups.looks is not None:
+        calls.append(groups.looks.delta(changed.sign))
+    if groups.may_lose:
+        calls.append(Aggregate(removed, filled("count(*) FILTER (WHERE s < 0)", s=changed.sign)))
+    extremes = [(one, call) for one in groups.extremes for call in one.deltas(changed.sign)]
+    own = Grouping(changed.plan, by, (*calls, *(call for _, call in extremes)))
+    if not values:
+        return own
+    parts = [own]
+    for argument, (value, moved) in values.items():
+        if moved is not None:
+            some = [one for one in groups.kept if one.distinct and one.argument == argument]
+            sums = [c for one in some for c in one.deltas(moved.sign, rows, Scalar.column(value))]
+            parts.append(Grouping(moved.plan, by, tuple(dict.fromkeys(sums))))
+    columns = list(dict.fromkeys(one.column for part in parts for one in part.aggregates))
+    bests = {call.column: one.function for one, call in extremes}
+    given = {column: composer.fresh(column, "") for column in columns}
+    branches = []
+    for part in parts:
+        own_columns = {column: composer.fresh(column, "") for column in columns}
+        items = [
+            Item(own_columns[column], _of_part(column, part, column in bests)) for column in columns
+        ]
+        plan = Projection(part, (*map(Item.kept, by), *items))
+        branches.append(Branch(plan, (*by, *own_columns.values())))
+    union = UnionAll(tuple(branches), (*by, *given.values()))
+    return Grouping(
+        union,
+        by,
+        tuple(Aggregate(c, _sum(given[c], bests.get(c), c.type)) for c in columns),
     )
-    return Kept(aggregate, argument, (count, total, scales, specials), value)
 
 
-def _type(argument: Scalar, aggregate: Aggregate, composer: Composer) -> ColumnType | None:
-    column = argument.as_column
-    if column is not None and column.symbol in composer.types:
-        return composer.types[column.symbol]
-    return composer.types.get(f"{aggregate.column.symbol}()")
+def _of_part(column: Column, part: Grouping, is_extreme: bool) -> Scalar:
+    """Return what a part of the change has of a column; the first part has the extremes."""
+    if column in part.columns:
+        return Scalar.column(column)
+    return Scalar.read("NULL" if is_extreme else f"0::{column.type or 'numeric'}")
 
 
-def _grown(what: str, where: str = "true") -> str:
-    return f"coalesce(sum({what}) FILTER (WHERE {where}), 0)"
+def _sum(column: Column, extreme: str | None, type_: str | None) -> Scalar:
+    """Return the sum of what the parts of a change have of a column."""
+    if extreme is not None:
+        return filled(f"{extreme}(x)", x=column)
+    return filled(f"coalesce(sum(x), 0)::{type_ or 'numeric'}", x=column)
 
 
-def _difference(where: str) -> str:
-    return f"{_grown('a', f's > 0 AND {where}')} - {_grown('a', f's < 0 AND {where}')}"
+def _filled(text: str, **terms: Column) -> Scalar:
+    """Fill in the terms that a text has."""
+    read = {name: term for name, term in terms.items() if f"{name} " in text}
+    return filled(text, **read)

@@ -1,8 +1,9 @@
-"""ω(R): the partitions that a change of R affects are computed again.
+"""ω(R): a change recomputes rows of the partitions that it affects.
 
 The functions of one operator share their partition, so that its columns are the parts. A row that
 moves from one partition to another affects both. Rows are stored under the IDs of R, and those
-whose values stay are not rewritten.
+whose values stay are not rewritten. Where the functions allow it, only the rows from the first change
+on are recomputed (`spans.py`).
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from orchestrator.engine.recompute_parts import again
 from orchestrator.engine.states import Upkeep, store
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain
+from orchestrator.strategies.idiff.spans import recompute_spans, spanned
 
 
 @maintain.register
 def _(operator: Window, composer: Composer, role: str) -> StateScan:
     require_determined(operator)
-    if not operator.partition:
-        composer.notes.append(f"no partition divides {operator.label}: it is computed again whole")
     changed = bag(operator.input, composer)
-    state = store(role, operator, ids_of(operator), composer)
-    if changed is not None:
+    running = spanned(operator, composer)
+    state = store(role, running.stored if running else operator, ids_of(operator), composer)
+    if changed is not None and running is not None:
+        recompute_spans(Upkeep(state, composer), running, changed)
+    elif changed is not None:
+        if not operator.partition:
+            composer.notes.append(f"no partition divides {operator.label}: it is recomputed whole")
         again(Upkeep(state, composer), operator, changed, operator.partition)
     return state

@@ -1,0 +1,284 @@
+"""Aggregates that are maintained by addition: what a group stores for them, and how their values follow.
+
+The rules of papers/idivm.txt: table 9 (sum), table 11 (count) and table 12 (avg). The paper leaves out
+two cases. A count of the values that are not NULL tells when a sum is NULL. Counts by scale give the
+scale of a numeric sum, which is the largest scale among its rows. A float is added up as the decimal
+number that it is written as, which is exact, so nothing drifts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from orchestrator.algebra.analysis.decimal_scale import INTEGERS
+from orchestrator.algebra.columns import Column
+from orchestrator.algebra.operators.group import Aggregate
+from orchestrator.algebra.predicates import never_null
+from orchestrator.algebra.scalar import Scalar, filled
+from orchestrator.engine.column_types import ColumnType
+from orchestrator.engine.composer import Composer
+
+_BOOLEAN = {"bool_and": ("NOT a", "= 0"), "every": ("NOT a", "= 0"), "bool_or": ("a", "> 0")}
+"""Which rows count, and what their number must be."""
+
+_VARIANCE = {
+    **dict.fromkeys(("variance", "var_samp"), (1, "(n - 1)::numeric")),
+    "var_pop": (0, "n::numeric"),
+}
+"""Up to how many rows there is none, and what n times the squared deviation is divided by."""
+
+_DEVIATION = {"stddev": "variance", "stddev_samp": "var_samp", "stddev_pop": "var_pop"}
+"""Square roots of variances, of floats only: a numeric one has digits that depend on how it is computed."""
+
+_FLOATS = frozenset({"real", "double precision"})
+
+_ADDED = frozenset({"count", "sum", "avg"}) | _BOOLEAN.keys() | _VARIANCE.keys()
+
+COUNTED = frozenset(
+    {
+        *("smallint", "integer", "bigint", "numeric", "real", "double precision", "boolean"),
+        *("date", "time without time zone", "uuid", "oid", "text", "character varying"),
+        *("timestamp without time zone", "timestamp with time zone"),
+    }
+)
+"""Types whose values are stored with their counts for DISTINCT; those of texts as digests, which fit an index."""
+
+TEXTS = frozenset({"text", "character varying"})
+
+
+@dataclass(frozen=True)
+class Part:
+    """A number that is kept for each group, and grows by what the rows of the change add to it."""
+
+    name: str
+    """What it is called in the text of the value."""
+    over: str
+    """What it is of all rows, as an aggregate call in which `a` is the argument."""
+    delta: str
+    """What a change adds, as an aggregate call in which `s` is the sign."""
+    column: Column
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An aggregate, what is kept for it, and how its value follows."""
+
+    aggregate: Aggregate
+    argument: Scalar
+    parts: tuple[Part, ...]
+    value: str
+    """The value in terms of the parts."""
+    distinct: bool = False
+    """Whether equal arguments count once."""
+
+    def calls(self, but: Column) -> list[Aggregate]:
+        """Return the parts, computed of all rows; `but` is there already."""
+        return [
+            Aggregate(
+                p.column, filled(_distinct(p.over) if self.distinct else p.over, a=self.argument)
+            )
+            for p in self.parts
+            if p.column != but
+        ]
+
+    def deltas(self, sign: Column, but: Column, argument: Scalar | None = None) -> list[Aggregate]:
+        """Return what a change adds to them; its rows may hold the `argument` in a column."""
+        return [
+            Aggregate(p.column, filled(p.delta, a=argument or self.argument, s=sign))
+            for p in self.parts
+            if p.column != but
+        ]
+
+    def worth(self, parts: dict[Column, Scalar]) -> Scalar:
+        """The value, given the parts."""
+        return filled(self.value, **{part.name: parts[part.column] for part in self.parts})
+
+
+def is_added(aggregate: Aggregate, composer: Composer) -> bool:
+    """Whether an aggregate is the sum of what its rows, or its distinct arguments, add to it."""
+    function, arguments = aggregate.function, aggregate.arguments
+    if aggregate.ordered or aggregate.call.subqueries or len(arguments) > 1:
+        return False
+    type_ = argument_type(aggregate, composer)
+    if aggregate.distinct and function not in _BOOLEAN:
+        return _adds_values(function, type_)
+    if function == "count" or function in _BOOLEAN:
+        return True
+    if type_ is None or function not in _ADDED | _DEVIATION.keys():
+        return False
+    if type_.name in INTEGERS:
+        return function in _ADDED
+    if type_.name in _FLOATS:
+        # PostgreSQL adds floats of single precision up in such.
+        return function != "sum" or type_.name != "real"
+    return function in ("sum", "avg") and type_.name.partition("(")[0] == "numeric"
+
+
+def _adds_values(function: str, type_: ColumnType | None) -> bool:
+    if type_ is None or not type_.comparable or type_.name not in COUNTED:
+        return False
+    if function == "count":
+        return type_.name not in TEXTS or type_.plain
+    # Of equal values that show different scales, nobody knows which one counts.
+    return function in ("sum", "avg") and (type_.name in INTEGERS or type_.scale is not None)
+
+
+def _distinct(over: str) -> str:
+    """Return an aggregate of all rows that takes equal arguments once.
+
+    >>> _distinct("coalesce(sum(a) FILTER (WHERE a <> 'NaN'::numeric), 0)")
+    "coalesce(sum(DISTINCT a) FILTER (WHERE a <> 'NaN'::numeric), 0)"
+    >>> _distinct("count(*) FILTER (WHERE a > 0)")
+    'count(DISTINCT a) FILTER (WHERE a > 0)'
+    """
+    return (
+        over.replace("(*)", "(a)")
+        .replace("count(a)", "count(DISTINCT a)")
+        .replace("sum(a)", "sum(DISTINCT a)")
+    )
+
+
+def kept_of(
+    aggregate: Aggregate, rows: Column, not_null: Collection[Column], composer: Composer
+) -> Kept:
+    """How an aggregate is kept by arithmetic; the count of `rows` is kept anyway."""
+    function, arguments = aggregate.function, aggregate.arguments
+    distinct = aggregate.distinct and function not in _BOOLEAN
+
+    def part(name: str, over: str, delta: str, type_: str = "numeric") -> Part:
+        symbol = composer.symbols.fresh(f"idivm_{name}_{aggregate.column.symbol}")
+        return Part(name, over, delta, Column(symbol, type_))
+
+    argument = arguments[0] if arguments else Scalar.read("true")
+    if aggregate.filter is not None:
+        argument = filled("CASE WHEN c THEN a END", a=argument, c=aggregate.filter)
+    if never_null(argument, not_null) and not distinct:
+        count = Part("n", "count(*)", f"{_grown('s')}::bigint", rows)
+    else:
+        count = part("n", "count(a)", f"{_grown('s', 'a IS DISTINCT FROM NULL')}::bigint", "bigint")
+    if function == "count":
+        return Kept(aggregate, argument, (count,), "n", distinct)
+    if function in _BOOLEAN:
+        what, test = _BOOLEAN[function]
+        some = part("some", f"count(*) FILTER (WHERE {what})", f"{_grown('s', what)}::bigint")
+        return Kept(aggregate, argument, (count, some), f"CASE WHEN n > 0 THEN some {test} END")
+    type_ = argument_type(aggregate, composer)
+    assert type_ is not None
+    if type_.name in _FLOATS:
+        return _of_floats(aggregate, argument, count, part)
+    if type_.name in INTEGERS:
+        total = part("sum", "coalesce(sum(a), 0)", _difference("true"))
+        if function in _VARIANCE:
+            squares = "a::numeric * a::numeric"
+            square = part("squares", _grown(squares), _grown(f"s * {squares}"))
+            rest = "n::numeric * squares - sum::numeric * sum::numeric"
+            least, divisor = _VARIANCE[function]
+            value = (
+                f"CASE WHEN n <= {least} THEN NULL::numeric WHEN {rest} <= 0 THEN 0::numeric"
+                f" ELSE ({rest}) / (n::numeric * {divisor}) END"
+            )
+            return Kept(aggregate, argument, (count, total, square), value)
+        value = "sum::numeric / n::numeric" if function == "avg" else "sum"
+        value = f"CASE WHEN n > 0 THEN {value} END"
+        return Kept(aggregate, argument, (count, total), value, distinct)
+    if type_.scale is not None:
+        # A sum of such numbers shows as many places. They are never infinite.
+        number = "a <> 'NaN'::numeric"
+        total = part("sum", _grown("a", number), _difference(number))
+        nans = "a = 'NaN'::numeric"
+        nan = part(
+            "nan", f"count(*) FILTER (WHERE {nans})", f"{_grown('s', nans)}::bigint", "bigint"
+        )
+        exact = "sum / n::numeric" if function == "avg" else "sum"
+        value = (
+            f"CASE WHEN n = 0 THEN NULL::numeric WHEN nan = 0 THEN {exact} ELSE 'NaN'::numeric END"
+        )
+        return Kept(aggregate, argument, (count, total, nan), value, distinct)
+    finite = "a < 'Infinity'::numeric AND a > '-Infinity'::numeric"
+    total = part("sum", _grown("a", finite), _difference(finite))
+    # How many rows have which scale: a number to the base 10^12, whose digits these counts are.
+    scale = "('1e' || (12 * scale(a)))::numeric"
+    scales = part("scales", _grown(scale), _grown(f"s * {scale}"))
+    # How many are NaN, Infinity, -Infinity, in the same way.
+    special = (
+        "CASE a WHEN 'NaN'::numeric THEN 1e24::numeric WHEN 'Infinity'::numeric THEN 1e12::numeric"
+        " WHEN '-Infinity'::numeric THEN 1::numeric END"
+    )
+    specials = part("specials", _grown(special), _grown(f"s * {special}"))
+    exact = "round(sum, (length(trunc(scales)::text) - 1) / 12)"
+    if function == "avg":
+        exact = f"{exact} / n::numeric"
+    value = (
+        f"CASE WHEN n = 0 THEN NULL::numeric WHEN specials = 0 THEN {exact}"
+        " WHEN specials >= 1e24::numeric"
+        " OR specials > 1e12::numeric AND mod(specials, 1e12::numeric) > 0 THEN 'NaN'::numeric"
+        " WHEN specials >= 1e12::numeric THEN 'Infinity'::numeric ELSE '-Infinity'::numeric END"
+    )
+    return Kept(aggregate, argument, (count, total, scales, specials), value)
+
+
+def _of_floats(
+    aggregate: Aggregate, argument: Scalar, count: Part, part: Callable[[str, str, str], Part]
+) -> Kept:
+    """How sums, averages and variances of floats are kept: as exact sums of decimal numbers."""
+    function = aggregate.function
+    number = "(a::double precision)::text::numeric"
+    finite = "a < 'Infinity'::double precision AND a > '-Infinity'::double precision"
+    total = part("sum", _grown(number, finite), _grown(f"s * {number}", finite))
+    # How many are NaN, Infinity, -Infinity, as digits to the base 10^12.
+    special = (
+        "CASE a WHEN 'NaN'::double precision THEN 1e24::numeric"
+        " WHEN 'Infinity'::double precision THEN 1e12::numeric"
+        " WHEN '-Infinity'::double precision THEN 1::numeric END"
+    )
+    specials = part("specials", _grown(special), _grown(f"s * {special}"))
+    parts = (count, total, specials)
+    if function in ("sum", "avg"):
+        exact = "sum::double precision" + (" / n" if function == "avg" else "")
+        value = (
+            f"CASE WHEN n = 0 THEN NULL::double precision WHEN specials = 0 THEN {exact}"
+            f" ELSE ({_SPECIAL})::double precision END"
+        )
+        return Kept(aggregate, argument, parts, value)
+    square = part(
+        "squares",
+        _grown(f"{number} * {number}", finite),
+        _grown(f"s * {number} * {number}", finite),
+    )
+    least, divisor = _VARIANCE[_DEVIATION.get(function, function)]
+    rest = "n::numeric * squares - sum * sum"
+    # No float has more places.
+    exact = f"round(({rest}) / (n::numeric * {divisor}), 323)::double precision"
+    if function in _DEVIATION:
+        exact = f"sqrt({exact})"
+    value = (
+        f"CASE WHEN n <= {least} THEN NULL::double precision"
+        " WHEN specials > 0 THEN 'NaN'::double precision"
+        f" WHEN {rest} <= 0 THEN 0::double precision ELSE {exact} END"
+    )
+    return Kept(aggregate, argument, (*parts, square), value)
+
+
+_SPECIAL = (
+    "CASE WHEN specials >= 1e24::numeric"
+    " OR specials > 1e12::numeric AND mod(specials, 1e12::numeric) > 0 THEN 'NaN'"
+    " WHEN specials >= 1e12::numeric THEN 'Infinity' ELSE '-Infinity' END"
+)
+"""The sum of numbers of which some are not finite, by their counts."""
+
+
+def argument_type(aggregate: Aggregate, composer: Composer) -> ColumnType | None:
+    """Return the type of the first argument of an aggregate, as far as it is known."""
+    column = aggregate.arguments[0].as_column if aggregate.arguments else None
+    if column is not None and column.symbol in composer.types:
+        return composer.types[column.symbol]
+    return composer.types.get(f"{aggregate.column.symbol}()")
+
+
+def _grown(what: str, where: str = "true") -> str:
+    return f"coalesce(sum({what}) FILTER (WHERE {where}), 0)"
+
+
+def _difference(where: str) -> str:
+    return f"{_grown('a', f's > 0 AND {where}')} - {_grown('a', f's < 0 AND {where}')}"
