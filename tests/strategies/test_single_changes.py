@@ -1,0 +1,52 @@
+"""A refresh after a single change of a large group or partition reads a few rows, and not the group."""
+
+from __future__ import annotations
+
+import pytest
+
+VIEWS = {
+    "min": "SELECT g, min(v) AS r FROM big GROUP BY g",
+    "max": "SELECT g, max(v) FILTER (WHERE id > 5) AS r, sum(v) AS s FROM big GROUP BY g",
+    "values": "SELECT g, count(DISTINCT v) AS r, sum(DISTINCT v) AS s FROM big GROUP BY g",
+    "texts": "SELECT count(DISTINCT t) AS r FROM big",
+    "mean": "SELECT g, avg(f) AS r, stddev(f) AS d FROM big GROUP BY g",
+    "nth": "SELECT id, v, row_number() OVER (PARTITION BY g ORDER BY id) AS r FROM big",
+    "rank": "SELECT id, rank() OVER (PARTITION BY g ORDER BY v DESC) AS r FROM big",
+    "running": "SELECT id, sum(v) OVER (PARTITION BY g ORDER BY id) AS r, t FROM big",
+    "neighbors": "SELECT id, lag(v) OVER (ORDER BY id) AS r, lead(v, 2) OVER (ORDER BY id) AS s FROM big",
+}
+
+CHANGES = (
+    "UPDATE big SET v = v + 3, t = t || 'x' WHERE id = 20000",
+    "UPDATE big SET t = 'y' WHERE id = 2000",
+    "INSERT INTO big VALUES (20001, 1, 50, 0.25, 'z')",
+    "DELETE FROM big WHERE id IN (20000, 20001)",
+)
+
+
+@pytest.mark.parametrize("strategy", ["id", "tuple"])
+def test_a_single_change_reads_a_few_rows(orc, strategy):
+    orc.execute(
+        "CREATE TABLE big (id int PRIMARY KEY, g int, v int, f float8, t text);"
+        "INSERT INTO big SELECT n, 1, n * 7919 % 25000 + 10, n / 7.0, 't' || n % 50"
+        " FROM generate_series(1, 20000) AS n; ANALYZE big"
+    )
+    for name, query in VIEWS.items():
+        orc.create_view(f'"{name}"', query, strategy=strategy)
+    orc.execute("ANALYZE")
+    for change in CHANGES:
+        orc.execute(change)
+        for name in VIEWS:
+            with orc.connection.transaction():
+                before = _rows_read(orc)
+                orc.connection.execute("SELECT * FROM idivm.refresh(%s)", [f'"{name}"'])
+                assert _rows_read(orc) - before < 500, (name, change)
+    assert all(report.equal for report in orc.check())
+
+
+def _rows_read(orc) -> int:
+    [count] = orc.connection.execute(
+        "SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_all_tables"
+        " WHERE schemaname = 'idivm_state' OR relname = 'big'"
+    ).fetchone()
+    return count
