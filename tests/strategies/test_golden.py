@@ -47,13 +47,12 @@ VIEWS = {
         "skew",
         "SELECT count(*) AS n FROM edges_r NATURAL JOIN edges_s NATURAL JOIN edges_t",
     ),
-    "latest": ("id", "SELECT who, max(whom) AS last FROM follows GROUP BY who"),
-    "counted": ("id", "SELECT page, count(DISTINCT seconds) AS n FROM visits GROUP BY page"),
-    "ranks": (
-        "id",
-        "SELECT who, whom, rank() OVER (PARTITION BY who ORDER BY whom DESC) AS nth FROM follows",
-    ),
     "pages": ("recompute", "SELECT page, max(seconds) AS longest FROM visits GROUP BY page"),
+    "latest": ("id", "SELECT who, max(whom) AS last FROM follows GROUP BY who"),
+    "numbered": (
+        "id",
+        "SELECT who, whom, row_number() OVER (PARTITION BY who ORDER BY whom DESC) AS nth FROM follows",
+    ),
 }
 
 

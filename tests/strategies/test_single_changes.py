@@ -20,7 +20,7 @@ CHANGES = (
     "UPDATE big SET v = v + 3, t = t || 'x' WHERE id = 20000",
     "UPDATE big SET t = 'y' WHERE id = 2000",
     "INSERT INTO big VALUES (20001, 1, 50, 0.25, 'z')",
-    "DELETE FROM big WHERE id IN (20000, 20001)",
+    "DELETE FROM big WHERE id = 20001",
 )
 
 

@@ -431,9 +431,13 @@ def _recomputed(
     places = [between, among_nulls] if running.nullable else [between]
     parts = []
     for place in places:
-        unchanged = _without(_joined(span, stored, place, state), goes, ids, composer)
+        # In a subquery, PostgreSQL expects a range to hold few rows, and reads it by the index.
+        condition = conjunction([_same_part(span, state), place])
+        found = Limit(Selection(stored, condition), (running.key,))
+        unchanged = _without(DependentJoin(span.rows, found), goes, ids, composer)
         parts.append(_without(unchanged, comes, ids, composer))
-    parts.append(_joined(span, comes, disjunction(places), below))
+    condition = conjunction([_same_part(span, below), disjunction(places)])
+    parts.append(Join(span.rows, comes, condition))
     carried = (*dict.fromkeys((*span.written, span.nulls, span.there, *span.before.values())),)
     wide = (*below.columns, *carried)
     rows = UnionAll(tuple(Branch(shown(part, wide), wide) for part in parts), wide)
@@ -454,10 +458,9 @@ def _recomputed(
     return composer.assign(f"{state.role}{AFTER}", plan, state.columns, needs)
 
 
-def _joined(span: _Span, rows: Operator, place: Scalar, known: Operator) -> Operator:
-    """Return the rows of spans, beside what is known of their spans."""
-    parts = same(((new, old) for old, new in span.partition.items()), known.not_null)
-    return Join(span.rows, rows, conjunction([parts, place]))
+def _same_part(span: _Span, rows: Operator) -> Scalar:
+    """Return whether a row is in the partition of a span."""
+    return same(((new, old) for old, new in span.partition.items()), rows.not_null)
 
 
 def _without(
