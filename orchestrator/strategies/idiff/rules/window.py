@@ -17,7 +17,8 @@ from orchestrator.engine.recompute_parts import again
 from orchestrator.engine.states import Upkeep, store
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain
-from orchestrator.strategies.idiff.spans import recompute_spans, spanned
+from orchestrator.strategies.idiff.running import spanned
+from orchestrator.strategies.idiff.spans import recompute_spans
 
 
 @maintain.register
