@@ -86,9 +86,9 @@ class Running:
         """Whether the values beyond the last changed row stay if as many rows come as go."""
         functions = self.operator.functions
         return all(
-            one.function in ("row_number", "rank", *NEIGHBORS)
-            or (one.function == "count" and not one.arguments and one.filter is None)
-            for one in functions
+            function.function in ("row_number", "rank", *NEIGHBORS)
+            or (function.function == "count" and not function.arguments and function.filter is None)
+            for function in functions
         )
 
     @property
@@ -103,11 +103,13 @@ class Running:
 
 def spanned(operator: Window, composer: Composer) -> Running | None:
     """Return how a window runs along its order, if all of its functions do."""
-    if not operator.order or not all(_runs(one, operator, composer) for one in operator.functions):
+    if not operator.order or not all(
+        _runs(function, operator, composer) for function in operator.functions
+    ):
         return None
     key = operator.order[0]
     name = _type(key.column, composer)
-    ranks = any(one.function == "rank" for one in operator.functions)
+    ranks = any(function.function == "rank" for function in operator.functions)
     if name not in _LIMITS or (ranks and operator.frame is not None):
         return None
     upto = None
@@ -116,14 +118,21 @@ def spanned(operator: Window, composer: Composer) -> Running | None:
         upto = Aggregate(column, Scalar.read("count(*)"))
     low, high = (Scalar.read(f"'{text}'::{name}") for text in _LIMITS[name])
     back, ahead = (
-        max((_distance(one) or 0 for one in operator.functions if one.function == which), default=0)
+        max(
+            (
+                _distance(function) or 0
+                for function in operator.functions
+                if function.function == which
+            ),
+            default=0,
+        )
         for which in NEIGHBORS
     )
     running = Running(operator, upto, key, (low, high), back, ahead)
     if (back or ahead) and running.nullable:
         return None
     known = [composer.types.get(column.symbol) for column in running.read]
-    if not all(one is not None and one.comparable for one in known):
+    if not all(type_ is not None and type_.comparable for type_ in known):
         return None
     if any(_type(column, composer).endswith("[]") for column in operator.input.columns):
         # The change of such rows is not netted.

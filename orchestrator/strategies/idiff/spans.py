@@ -100,8 +100,8 @@ def _spans(upkeep: Upkeep, running: Running, changed: Bag) -> _Span:
                 held, bound = _shifted(
                     upkeep, running, held, partition, read[place], count, is_start
                 )
-                for one in bounds:
-                    one[place] = bound
+                for ends in bounds:
+                    ends[place] = bound
     return _with_rows_before(
         upkeep, running, held, partition, (read[0], read[1]), (written[0], written[1]), nulls
     )
@@ -124,7 +124,7 @@ def _moved(
     by = (*running.read, *(item.column for item in looks))
     differ = Selection(Grouping(rows, by, (net,)), filled("x <> 0", x=net.column))
     own = [Aggregate(composer.column(n), filled(t, x=key.column)) for n, t in _OF_KEYS.items()]
-    least, most, null = (one.column for one in own)
+    least, most, null = (call.column for call in own)
     total = Aggregate(composer.column("total"), filled("sum(x)", x=net.column))
     groups: Operator = Grouping(differ, operator.partition, (*own, total))
     if not operator.partition:
@@ -172,7 +172,7 @@ def _beyond(
     """
     composer, state, key = upkeep.composer, upkeep.state, running.key
     order = running.operator.order
-    columns = dict.fromkeys((*partition, *(one.column for one in order), *wanted))
+    columns = dict.fromkeys((*partition, *(sort.column for sort in order), *wanted))
     names = {column: composer.fresh(column, "near_") for column in columns}
     rows, _ = copied(shown(state, columns), composer.symbols, names)
     not_null = frozenset(names[column] for column in columns if column in state.not_null)
@@ -184,14 +184,14 @@ def _beyond(
         side = ">" if is_start == key.descending else "<"
         place = filled(f"x {side} y", x=near, y=bound)
     turned = [
-        SortKey(names[one.column], one.descending != is_start, one.nulls_first != is_start)
-        for one in order
+        SortKey(names[sort.column], sort.descending != is_start, sort.nulls_first != is_start)
+        for sort in order
     ]
     # Without NULLs any index on the key gives the order.
     turned[0] = replace(turned[0], nulls_first=turned[0].descending)
     count, offset = Scalar.read("1"), Scalar.read(str(skip)) if skip else None
-    found = Limit(Selection(rows, conjunction([parts, place])), tuple(turned), count, offset)
-    return found, names
+    nearest = Limit(Selection(rows, conjunction([parts, place])), tuple(turned), count, offset)
+    return nearest, names
 
 
 def _shifted(
@@ -205,8 +205,8 @@ def _shifted(
 ) -> tuple[Operator, Column]:
     """Return spans with a bound some rows farther, and what it is called."""
     composer, key = upkeep.composer, running.key
-    found, names = _beyond(upkeep, running, partition, (), bound, count - 1, is_start)
-    joined = DependentJoin(held, shown(found, [names[key.column]]), TRUE, True)
+    nearest, names = _beyond(upkeep, running, partition, (), bound, count - 1, is_start)
+    joined = DependentJoin(held, shown(nearest, [names[key.column]]), TRUE, True)
     new = composer.fresh(bound, "")
     farthest = running.limits[0 if is_start != key.descending else 1]
     value = filled("coalesce(x, y)", x=names[key.column], y=farthest)
@@ -225,17 +225,17 @@ def _with_rows_before(
     """Add the step that reads the values of functions in the row before each span."""
     composer, key = upkeep.composer, running.key
     functions = running.stored.functions
-    wanted = [one.column for one in functions if one.function not in NEIGHBORS]
+    wanted = [function.column for function in functions if function.function not in NEIGHBORS]
     wanted = [c for c in wanted if not _is_rank(c, functions)]
     start = read[1] if key.descending else read[0]
     bounds = [start, None] if running.nullable and key.nulls_first else [start]
     options: list[tuple[Column, dict[Column, Column]]] = []
     for bound in bounds:
-        found, names = _beyond(upkeep, running, partition, wanted, bound, 0, True)
+        nearest, names = _beyond(upkeep, running, partition, wanted, bound, 0, True)
         there = composer.column("there")
         items = (*map(Item.kept, (names[c] for c in wanted)), Item(there, TRUE))
         condition = TRUE if bound is not None else filled("NOT x", x=nulls)
-        held = DependentJoin(held, Projection(found, items), condition, True)
+        held = DependentJoin(held, Projection(nearest, items), condition, True)
         options.append((there, names))
     exists, names = options[0]
     before = {column: composer.fresh(column, "before_") for column in wanted}
@@ -255,7 +255,7 @@ def _with_rows_before(
 
 
 def _is_rank(column: Column, functions: Sequence[Aggregate]) -> bool:
-    return any(one.column == column and one.function == "rank" for one in functions)
+    return any(function.column == column and function.function == "rank" for function in functions)
 
 
 def _recomputed(
@@ -274,8 +274,8 @@ def _recomputed(
     for place in places:
         # In a subquery, PostgreSQL expects a range to hold few rows, and reads it by the index.
         condition = conjunction([_same_part(span, state), place])
-        found = Limit(Selection(stored, condition), (running.key,))
-        unchanged = _without(DependentJoin(span.rows, found), goes, ids, composer)
+        within = Limit(Selection(stored, condition), (running.key,))
+        unchanged = _without(DependentJoin(span.rows, within), goes, ids, composer)
         parts.append(_without(unchanged, comes, ids, composer))
     condition = conjunction([_same_part(span, below), disjunction(places)])
     parts.append(Join(span.rows, comes, condition))
@@ -283,13 +283,13 @@ def _recomputed(
     wide = (*below.columns, *carried)
     rows = UnionAll(tuple(Branch(shown(part, wide), wide) for part in parts), wide)
     functions = running.stored.functions
-    own = {one.column: composer.fresh(one.column, "span_") for one in functions}
+    own = {function.column: composer.fresh(function.column, "span_") for function in functions}
     window = replace(
         running.stored,
         input=rows,
-        functions=tuple(replace(one, column=own[one.column]) for one in functions),
+        functions=tuple(replace(function, column=own[function.column]) for function in functions),
     )
-    items = [Item(one.column, _value(one, own, span, running)) for one in functions]
+    items = [Item(function.column, _value(function, own, span, running)) for function in functions]
     plan: Operator = window
     if span.written != span.read:
         low, high = span.written

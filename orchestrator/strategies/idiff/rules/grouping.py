@@ -52,7 +52,7 @@ def _(operator: Grouping, composer: Composer, role: str) -> StateScan:
 
 @not_added.register
 def _(operator: Grouping, composer: Composer) -> frozenset[Column] | None:
-    added = all(is_added(one, composer) and not one.distinct for one in operator.aggregates)
+    added = all(is_added(item, composer) and not item.distinct for item in operator.aggregates)
     return frozenset(operator.by) if added else None
 
 
@@ -75,7 +75,7 @@ class _Groups:
     @property
     def numbers(self) -> list[Column]:
         """The stored columns that a change adds to."""
-        parts = [part.column for one in self.kept for part in one.parts]
+        parts = [part.column for item in self.kept for part in item.parts]
         looks = [self.looks.call.column] if self.looks is not None else []
         return list(dict.fromkeys([self.rows, *parts, *looks]))
 
@@ -93,7 +93,7 @@ def _maintained(
     With `alike`, nobody looks at the keys, so any of several equal ones may be stored.
     """
     composer.comparable(operator.by)
-    if not all(_follows(one, operator, composer) for one in operator.aggregates):
+    if not all(_follows(item, operator, composer) for item in operator.aggregates):
         state = store(role, operator, operator.by, composer)
         if changed is not None:
             again(Upkeep(state, composer), operator, changed, operator.by)
@@ -102,19 +102,19 @@ def _maintained(
         Column(composer.symbols.fresh("idivm_rows"), "bigint"), Scalar.read("count(*)")
     )
     kept, extremes = [], []
-    for one in operator.aggregates:
-        if (extreme := extreme_of(one, argument_type(one, composer), composer)) is not None:
+    for item in operator.aggregates:
+        if (extreme := extreme_of(item, argument_type(item, composer), composer)) is not None:
             extremes.append(extreme)
         else:
-            kept.append(kept_of(one, rows.column, operator.input.not_null, composer))
+            kept.append(kept_of(item, rows.column, operator.input.not_null, composer))
     coarse = () if alike else look_alike(operator.by, composer.types)
     looks = looks_of(coarse, composer) if coarse else None
-    calls = [call for one in kept for call in one.calls(rows.column)]
+    calls = [call for item in kept for call in item.calls(rows.column)]
     calls += [looks.call] if looks is not None else []
-    counted = {one.argument: one for one in kept if one.distinct}
+    counted = {item.argument: item for item in kept if item.distinct}
     if changed is not None and counted:
         changed = _read_once(changed, operator, composer)
-    values = [_values(one, operator, changed, composer) for one in counted.values()]
+    values = [_values(item, operator, changed, composer) for item in counted.values()]
     whole = Grouping(operator.input, operator.by, (*operator.aggregates, rows, *calls))
     state = store(role, whole, operator.by, composer)
     if changed is not None:
@@ -192,20 +192,20 @@ def _add(
         upkeep.delete(lost, by)
     if by:
         upkeep.delete(apart[0], by, filled("x = 0", x=added[rows]))
-    sets = [*added.items(), *((one.aggregate.column, one.worth(added)) for one in groups.kept)]
-    sets += [(one.column, one.worth(stored[one.column])) for one in extremes]
+    sets = [*added.items(), *((item.aggregate.column, item.worth(added)) for item in groups.kept)]
+    sets += [(item.column, item.worth(stored[item.column])) for item in extremes]
     moved = [filled("x <> 0", x=column) for column in groups.numbers]
-    where = disjunction([*moved, *(one.moves(stored[one.column]) for one in extremes)])
+    where = disjunction([*moved, *(item.moves(stored[item.column]) for item in extremes)])
     if extremes:
-        doubt = disjunction(one.doubt(stored[one.column]) for one in extremes)
+        doubt = disjunction(item.doubt(stored[item.column]) for item in extremes)
         where = filled("x AND NOT y", x=where, y=doubt)
     upkeep.update(delta, by, sets, where)
     if lost is not None:
         compute_again(upkeep, groups.whole, lost, replaces=groups.looks is None)
     if by:
         alone = {column: Scalar.column(column) for column in groups.numbers}
-        items = [Item(one.aggregate.column, one.worth(alone)) for one in groups.kept]
-        items += [Item(one.column, Scalar.column(one.came)) for one in extremes]
+        items = [Item(item.aggregate.column, item.worth(alone)) for item in groups.kept]
+        items += [Item(item.column, Scalar.column(item.came)) for item in extremes]
         upkeep.insert(Projection(apart[1], (*map(Item.kept, (*by, *groups.numbers)), *items)))
 
 
@@ -213,11 +213,11 @@ def _lost(upkeep: Upkeep, groups: _Groups, delta: DiffScan) -> DiffScan:
     """Return the groups that may show what no row of theirs has any more."""
 
     def doubt(stored: Mapping[Column, Column]) -> Scalar:
-        doubts = [one.doubt(Scalar.column(stored[one.column])) for one in groups.extremes]
+        doubts = [item.doubt(Scalar.column(stored[item.column])) for item in groups.extremes]
         doubts += [groups.looks.doubt(stored, groups.rows)] if groups.looks is not None else []
         return disjunction(doubts)
 
-    read = [groups.rows, *(one.column for one in groups.extremes)]
+    read = [groups.rows, *(item.column for item in groups.extremes)]
     read += [groups.looks.call.column] if groups.looks is not None else []
     return lost_groups(upkeep, groups.whole, delta, groups.rows, read, doubt)
 
@@ -232,24 +232,24 @@ def _change(
     """Return what a change adds to each group."""
     by, rows = groups.by, groups.rows
     calls = [Aggregate(rows, filled("coalesce(sum(s), 0)::bigint", s=changed.sign))]
-    added = [one for one in groups.kept if not one.distinct]
-    calls += [call for one in added for call in one.deltas(changed.sign, rows)]
+    added = [item for item in groups.kept if not item.distinct]
+    calls += [call for item in added for call in item.deltas(changed.sign, rows)]
     if groups.looks is not None:
         calls.append(groups.looks.delta(changed.sign))
     if groups.may_lose:
         calls.append(Aggregate(removed, filled("count(*) FILTER (WHERE s < 0)", s=changed.sign)))
-    extremes = [(one, call) for one in groups.extremes for call in one.deltas(changed.sign)]
+    extremes = [(item, call) for item in groups.extremes for call in item.deltas(changed.sign)]
     own = Grouping(changed.plan, by, (*calls, *(call for _, call in extremes)))
     if not values:
         return own
     parts = [own]
     for argument, (value, moved) in values.items():
         if moved is not None:
-            some = [one for one in groups.kept if one.distinct and one.argument == argument]
-            sums = [c for one in some for c in one.deltas(moved.sign, rows, Scalar.column(value))]
+            some = [item for item in groups.kept if item.distinct and item.argument == argument]
+            sums = [c for item in some for c in item.deltas(moved.sign, rows, Scalar.column(value))]
             parts.append(Grouping(moved.plan, by, tuple(dict.fromkeys(sums))))
-    columns = list(dict.fromkeys(one.column for part in parts for one in part.aggregates))
-    bests = {call.column: one.function for one, call in extremes}
+    columns = list(dict.fromkeys(item.column for part in parts for item in part.aggregates))
+    bests = {call.column: item.function for item, call in extremes}
     given = {column: composer.fresh(column, "") for column in columns}
     branches = []
     for part in parts:
