@@ -27,7 +27,7 @@ CHANGES = (
 @pytest.mark.parametrize("strategy", ["id", "tuple"])
 def test_a_single_change_reads_a_few_rows(orc, strategy):
     orc.execute(
-        "CREATE TABLE big (id int PRIMARY KEY, g int, v int, f float8, t text);"
+        "CREATE TABLE big (id int PRIMARY KEY, g int NOT NULL, v int, f float8, t text);"
         "INSERT INTO big SELECT n, 1, n * 7919 % 25000 + 10, n / 7.0, 't' || n % 50"
         " FROM generate_series(1, 20000) AS n; ANALYZE big"
     )
