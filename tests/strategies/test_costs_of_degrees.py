@@ -18,10 +18,8 @@ ANALYZE r, s, t
 
 def inserted(orc, source):
     """What a row costs that is inserted into a table."""
-    costs = orc.view("v").plan["costs"]
-    [cost] = [
-        one for one in costs if (one["source"], one["kind"]) == (f"public.{source}", "insert")
-    ]
+    costs = orc.view("v").plan.program.costs
+    [cost] = [cost for cost in costs if (cost.source, cost.kind) == (f"public.{source}", "insert")]
     orc.drop_view("v")
     return cost
 
@@ -36,14 +34,14 @@ def test_frequent_values_are_expected_to_change_often(orc, source):
     [(uniform,)] = orc.execute(f"SELECT count(*)::float / count(DISTINCT b) FROM {other}")[0].rows
     assert met > 5 * uniform
     orc.create_view("v", "SELECT count(*) FROM r JOIN s USING (b)", strategy="tuple")
-    assert met / 2 < inserted(orc, source)["p"] < met * 2
+    assert met / 2 < inserted(orc, source).p < met * 2
     # All that a row is joined with lies in one group, which is read once.
     query = "SELECT r.b, max(s.c), count(*) FROM r JOIN s USING (b) GROUP BY r.b"
     orc.create_view("v", query, strategy="tuple")
     [(group,)] = orc.execute(
         f"SELECT avg(n)::float FROM {source} JOIN (SELECT b, count(*) AS n FROM r JOIN s USING (b) GROUP BY b) AS o USING (b)"
     )[0].rows
-    assert group / 3 < inserted(orc, source)["accesses"] < group * 3
+    assert group / 3 < inserted(orc, source).accesses < group * 3
 
 
 def test_a_key_from_two_tables_is_found_by_chance(orc):
@@ -54,4 +52,4 @@ def test_a_key_from_two_tables_is_found_by_chance(orc):
     )[0].rows
     orc.create_view("v", query, strategy="id")
     cost = inserted(orc, "r")
-    assert closed / 3 < cost["g"] * cost["p"] < closed * 3
+    assert closed / 3 < cost.g * cost.p < closed * 3
