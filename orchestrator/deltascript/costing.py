@@ -54,11 +54,9 @@ def weigh_changes(program: Program, names: Names) -> Code:
         if oid not in program.applied
     ]
     # Where a bound on the cost of a changed row is promised, the model knows less than the bound says.
-    many = SQL("pending > {}") if program.by_lookups else SQL("accesses > {}")
-    wins = SQL("accesses > {} AND idivm.recompute_wins({}, accesses, {})").format(
-        Literal(sizes.WEIGHED_FROM),
-        Literal(names.id),
-        many.format(Literal(sizes.CHEAP if program.by_lookups else sizes.MANY)),
+    several = sizes.CHEAP if program.by_lookups else sizes.SEVERAL
+    wins = SQL("accesses > {} AND idivm.recompute_wins({}, accesses, pending > {})").format(
+        Literal(sizes.WEIGHED_FROM), Literal(names.id), Literal(several)
     )
     impatient = SQL("late := least(late, clock_timestamp() + interval {});").format(
         Literal(sizes.IMPATIENCE)
@@ -95,7 +93,7 @@ def weigh_step(program: Program, names: Names, step: Assign) -> Code:
             SQL("{} * {}").format(Literal(round(each, 1)), held(variable))
             for variable, each in step.lookups
         ]
-        head = f"CONTINUE WHEN idivm.recompute_pays({names.id}, "
+        head = f"CONTINUE WHEN pending > {sizes.SEVERAL} AND idivm.recompute_pays({names.id}, "
         code += filled(head, terms, ");", " + ")
     if step != next(other for other in program.script if isinstance(other, Assign)):
         deadline = SQL("late := idivm.refresh_deadline({}, begun, accesses, {});").format(

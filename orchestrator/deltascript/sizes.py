@@ -14,9 +14,9 @@ CHEAP = 1000
 WEIGHED_FROM = 100
 """A refresh that expects fewer accesses is not compared with a recomputation."""
 
-MANY = 10_000
-"""A refresh that expects more accesses is compared with a recomputation by the cost model too; others compare
-themselves only by what was measured."""
+SEVERAL, MANY = 100, 10_000
+"""A refresh of more changed rows that expects more accesses is compared with a recomputation by the cost model too.
+Others compare themselves only by what was measured: what a few rows meet is not known well enough."""
 
 TELLING = 1000
 """The time of a refresh that expects fewer accesses says more about its statements than about accesses."""

@@ -146,6 +146,9 @@ def _found(atom: Operator, by: tuple[Column, ...]) -> list[Loop]:
         return [Loop((), (Lookup(atom, by),), ())]
     if isinstance(atom, UnionAll):
         return list(_loops(atom, frozenset(by)))
+    if len(atom.children) == 1:
+        # It is evaluated whole, over rows that a diff below it may reach.
+        return list(_loops(atom.children[0], frozenset()))
     # An operator through which nothing is looked up: all that is below it.
     below = [one for one in walk(atom) if not one.children]
     return [

@@ -53,6 +53,10 @@ NOTHING = Statistics(rows=0.0)
 SOME = 1 / 3
 """The share of rows that satisfy a condition of which nothing is known."""
 
+EITHER = 1 / 2
+"""The least share of the rows of a diff that satisfy a condition: only rows are read that satisfy it before or after
+their change."""
+
 SCANNED = 0.1
 """What a row of a scan counts, in lookups: it is read in passing."""
 
@@ -89,6 +93,8 @@ class _Run:
     changed: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """The most rows of stored results that a step changes."""
     inserted: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    updated: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
+    """The states that were updated, and the variables that hold the diffs."""
     scans: dict[tuple[int, tuple[int, ...]], float] = field(
         default_factory=lambda: defaultdict(float)
     )
@@ -262,13 +268,23 @@ class Model:
             found = rows
             if step.kind is not ChangeKind.INSERT:
                 found = rows * self._matched(step)
-            run.applying += rows + WRITTEN * found
+            written = found * self._written(step, run)
+            run.applying += rows + WRITTEN * written
             run.changed[step.state] = max(run.changed[step.state], found)
             if step.kind is ChangeKind.INSERT:
                 run.inserted[step.state] += found
             if step.collect:
                 run.held[step.collect] = run.held.get(step.collect, 0.0) + found
         return run
+
+    def _written(self, step: Apply, run: _Run) -> float:
+        """Return the share of the rows of a step that it writes: none that is equal to the stored row, and none
+        that is there already."""
+        place = step.state, step.needs
+        is_known = step.kind is ChangeKind.INSERT and place in run.updated
+        if step.kind is ChangeKind.UPDATE:
+            run.updated.add(place)
+        return SOME if is_known or step.where else 1.0
 
     def _scan(self, ways: tuple[Loop, ...], run: _Run) -> None:
         """Add the scans of a query: a table without an index for a lookup is gone through once."""
@@ -359,6 +375,10 @@ class Model:
             return 0.0, 0.0
         finds = self.composer.finds
         most = min((finds.get(diff.variable, MOST) for diff in loop.diffs), default=MOST)
+        own = [one for one in waiting if loop.diffs and one.references and one.references <= known]
+        waiting = [one for one in waiting if one not in own]
+        for one in own:
+            rows *= max(EITHER, self._share(one))
         for lookup, met in zip(loop.lookups, self._met_of(loop), strict=True):
             by = frozenset(lookup.by)
             impossible = bool(loop.diffs) and self._refers(lookup.rows, by)

@@ -50,7 +50,7 @@ def test_a_diff_that_lost_is_not_tried_again_soon(orc, mode):
     orc.create_view("v", SUMS, maintain=mode)
     orc.execute(
         "DELETE FROM idivm.costs;"
-        " INSERT INTO idivm.costs (view, row_seconds, way, loses_from, losses) SELECT id, 1e-9, 'id', 110, 1 FROM idivm.views"
+        " INSERT INTO idivm.costs (view, row_seconds, variant, loses_from, losses) SELECT id, 1e-9, 'id', 110, 1 FROM idivm.views"
     )
     seen = []
     for number in range(1, 4):
