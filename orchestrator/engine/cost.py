@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from sqlglot import exp
 
@@ -27,6 +28,7 @@ from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.union_all import UnionAll
+from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.scalar import Scalar, unwrapped
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.leaves import DiffScan, StateScan
@@ -93,8 +95,6 @@ class _Run:
     changed: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """The most rows of stored results that a step changes."""
     inserted: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    updated: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
-    """The states that were updated, and the variables that hold the diffs."""
     scans: dict[tuple[int, tuple[int, ...]], float] = field(
         default_factory=lambda: defaultdict(float)
     )
@@ -136,6 +136,13 @@ def _wanted(limit: Limit) -> float:
     if limit.count is None:
         return math.inf
     return sum(float(one.this) for one in limit.count.tree.find_all(exp.Literal) if one.is_number)
+
+
+def _top(plan: Operator) -> Operator:
+    """Return the operator below projections and selections."""
+    while isinstance(plan, Projection | Selection):
+        plan = plan.input
+    return plan
 
 
 def _is_not_null(tree: Tree) -> bool:
@@ -268,7 +275,7 @@ class Model:
             found = rows
             if step.kind is not ChangeKind.INSERT:
                 found = rows * self._matched(step)
-            written = found * self._written(step, run)
+            written = found if self._recomputed.isdisjoint(step.needs) else found * SOME
             run.applying += rows + WRITTEN * written
             run.changed[step.state] = max(run.changed[step.state], found)
             if step.kind is ChangeKind.INSERT:
@@ -277,14 +284,16 @@ class Model:
                 run.held[step.collect] = run.held.get(step.collect, 0.0) + found
         return run
 
-    def _written(self, step: Apply, run: _Run) -> float:
-        """Return the share of the rows of a step that it writes: none that is equal to the stored row, and none
-        that is there already."""
-        place = step.state, step.needs
-        is_known = step.kind is ChangeKind.INSERT and place in run.updated
-        if step.kind is ChangeKind.UPDATE:
-            run.updated.add(place)
-        return SOME if is_known or step.where else 1.0
+    @cached_property
+    def _recomputed(self) -> frozenset[str]:
+        """The variables that hold partitions of windows: most of their rows are what they were."""
+        return frozenset(
+            step.variable
+            for place, step in enumerate(self.composer.steps)
+            if isinstance(step, Assign)
+            and place in self.composer.plans
+            and isinstance(_top(self.composer.plans[place]), Window)
+        )
 
     def _scan(self, ways: tuple[Loop, ...], run: _Run) -> None:
         """Add the scans of a query: a table without an index for a lookup is gone through once."""
@@ -312,9 +321,7 @@ class Model:
         """The rows of a query and the accesses that find them, given the rows of variables."""
         found = [self._loop(loop, held) for loop in ways]
         rows, accesses = sum(n for n, _ in found), sum(n for _, n in found)
-        top = plan
-        while isinstance(top, Projection | Selection):
-            top = top.input
+        top = _top(plan)
         if not any(loop.diffs for loop in ways):
             rows = min(rows, self.rows(plan))
         if isinstance(top, Grouping | Distinct):
