@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
@@ -15,6 +15,7 @@ from orchestrator.deltascript.plan import (
     ChangeKind,
     Cost,
     MaintenancePlan,
+    Reason,
     Shape,
     StateTable,
     StateView,
@@ -196,7 +197,32 @@ def _why(
         lines.append(_told(measured))
     if recompute is not None:
         lines.append(_recompute_line(recompute))
+        lines += _side_by_side(view.plan.evidence.reasons, measured, recompute)
     return "\n".join(lines)
+
+
+def _side_by_side(
+    reasons: Sequence[Reason], measured: dict[str, Any] | None, recompute: dict[str, Any]
+) -> Iterator[str]:
+    """Yield what an average change costs, expected and measured: under the plan and the next best, and recomputed."""
+    estimates = [(reason, reason.estimate) for reason in reasons if reason.estimate is not None]
+    if not any(reason.taken for reason, _ in estimates):
+        return
+    # The plan comes first.
+    ordered = sorted(
+        estimates,
+        key=lambda each: (not each[0].taken, each[1].change_microseconds or each[1].accesses),
+    )
+    yield "an average change, expected and measured:"
+    for reason, estimate in ordered[:2]:
+        price = estimate.price if estimate.price and not estimate.price.views else None
+        each = measured["access_microseconds"] if reason.taken and measured else None
+        each = price.seconds * 1e6 if each is None and price else each
+        found = "not measured" if each is None else f"{estimate.accesses * each:,.3g} µs"
+        name = f"{reason.strategy}{'' if reason.taken else ' (next best)'}"
+        yield f"  {name}: {estimate.accesses:,.3g} lookups and rows | {found}"
+    work = f"{recompute['milliseconds'] * 1e3:,.3g} µs"
+    yield f"  recompute: {work} | {work if recompute['measured'] else 'not measured'}"
 
 
 def _told(measured: dict[str, Any] | None) -> str:

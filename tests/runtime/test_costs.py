@@ -71,6 +71,11 @@ def test_a_refresh_that_is_large_enough_notes_what_it_took(tables):
         assert noted(tables, "ctid::text, price > 0") == [tuple(before)]
     told = tables.explain("v")
     assert " µs each, measured by " in told.why
+    side_by_side = told.why.partition("an average change, expected and measured:\n")[2].splitlines()
+    assert [line.split(":")[0] for line in side_by_side] == [
+        *("  id", "  viewtree (next best)", "  recompute")
+    ]
+    assert side_by_side[0].endswith(" µs") and side_by_side[1].endswith("| not measured")
     assert told.to_json()["measured"]["refreshes"] == refreshes
     assert told.to_json()["measured"]["access_microseconds"] > 0
     assert all(report.equal for report in tables.check())
