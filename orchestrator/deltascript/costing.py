@@ -58,6 +58,7 @@ def weigh_changes(program: Program, names: Names) -> Code:
     wins = SQL("accesses > {} AND idivm.recompute_wins({}, accesses, pending > {})").format(
         Literal(sizes.WEIGHED_FROM), Literal(names.id), Literal(several)
     )
+    large = SQL("pending > {} AND accesses > {}")
     impatient = SQL("late := least(late, clock_timestamp() + interval {});").format(
         Literal(sizes.IMPATIENCE)
     )
@@ -66,7 +67,7 @@ def weigh_changes(program: Program, names: Names) -> Code:
         [
             *filled("accesses := ", terms or [SQL("0")], ";", " + "),
             *when(wins, [SQL("rebuild := true; kind := 'A';")]),
-            *when(SQL("accesses > {}").format(Literal(sizes.MANY)), [impatient]),
+            *when(large.format(Literal(several), Literal(sizes.MANY)), [impatient]),
         ],
         SQL("END IF;"),
     ]

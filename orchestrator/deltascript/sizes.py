@@ -32,4 +32,4 @@ LONG = "20 milliseconds"
 
 PATIENCE, IMPATIENCE = "500 milliseconds", "20 milliseconds"
 """After so much time a refresh asks whether to go on: the first one of a session plans its statements. The latter
-holds for a refresh that expects many accesses."""
+holds for a refresh of several changed rows that expects many accesses."""

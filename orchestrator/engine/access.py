@@ -179,6 +179,14 @@ def known_by(plan: Operator, given: Collection[Column]) -> frozenset[Column]:
     return plan.dependencies.closure(found)
 
 
+def equal_to(column: Column, pairs: Collection[frozenset[Column]]) -> frozenset[Column]:
+    """Return the columns that pairs of equal columns connect with a column, and the column."""
+    found = frozenset({column})
+    while grown := frozenset().union(*(pair for pair in pairs if pair & found)) - found:
+        found |= grown
+    return found
+
+
 def _equalities(conditions: tuple[Scalar, ...]) -> Iterator[tuple[Column, frozenset[Column]]]:
     """Columns, and what is read by the expressions that they are equal to, or NULL with."""
     for condition in conditions:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from sqlglot import exp
 
-from orchestrator.algebra.analysis.flat import flattened
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.dependencies import has_key
 from orchestrator.algebra.dialect import Tree
@@ -42,9 +41,11 @@ from orchestrator.deltascript.plan import (
     Source,
     Statistics,
 )
-from orchestrator.engine.access import Lookup, Loop, known_by, loops
-from orchestrator.engine.composer import Composer, fields_of
+from orchestrator.engine.access import Lookup, Loop, equal_to, known_by, loops
+from orchestrator.engine.composer import Composer
 from orchestrator.engine.degrees import Values, share_met
+from orchestrator.engine.fixed import Fixed
+from orchestrator.engine.origins import Origins
 
 FANOUT = 10.0
 """Rows that share a value of a column of which nothing is known."""
@@ -63,8 +64,7 @@ SCANNED = 0.1
 """What a row of a scan counts, in lookups: it is read in passing."""
 
 WRITTEN = 4.0
-"""What a row of a stored result counts that is changed, in lookups: its indexes change too, and both go to the
-log of PostgreSQL."""
+"""What a changed row of a stored result counts, in lookups: its indexes change too."""
 
 MOST = 1e18
 """No estimate is larger; infinity is no number to SQL or JSON."""
@@ -153,14 +153,6 @@ def _is_not_null(tree: Tree) -> bool:
     )
 
 
-def _equal_to(column: Column, pairs: Collection[frozenset[Column]]) -> frozenset[Column]:
-    """Return the columns that pairs of equal columns connect with a column, and the column."""
-    found = frozenset({column})
-    while grown := frozenset().union(*(pair for pair in pairs if pair & found)) - found:
-        found |= grown
-    return found
-
-
 class Model:
     """Numbers of rows, as far as statistics tell."""
 
@@ -169,15 +161,11 @@ class Model:
         self.composer = composer
         self.statistics = statistics
         self.origin: dict[Column, tuple[Scan, int]] = {}
-        self._values: dict[str, tuple[int, int]] = {}
-        """The columns of tables, by oid and number, whose values columns have, by their symbols."""
-        self._fields: dict[str, Mapping[str, str | tuple[int, int]]] = {}
-        """The columns that the fields of variables hold: a symbol, or a column of a table."""
+        self.origins = Origins(composer)
         self.replaced: int | None = None
         """The table whose rows come or go, so that no row can refer to them by a foreign key."""
         self._known: dict[str, float] = {}
-        self._fixed: dict[str, frozenset[str]] = {}
-        """The fields of variables that have one value for each changed row of a table."""
+        self.fixed = Fixed(composer)
         self._met: dict[int, tuple[Loop, tuple[_Met, ...]]] = {}
         """By the loops' addresses: what lookups meet, and the loop, which keeps its address."""
         self._shares: dict[Scalar, float] = {}
@@ -194,7 +182,7 @@ class Model:
                     for output in operator.outputs:
                         self.origin[output.column] = operator, output.attnum
         for plan in (*stored, *plans):
-            self._learn_values(plan)
+            self.origins.learn(plan)
         for plan in stored:
             for operator in walk(plan):
                 if isinstance(operator, Projection):
@@ -203,57 +191,10 @@ class Model:
                         if same in self.origin and not item.is_unchanged:
                             self.origin.setdefault(item.column, self.origin[same])
 
-    def _learn_values(self, plan: Operator) -> None:
-        """Note which columns of tables the columns of a plan have their values from."""
-        for operator in reversed(list(walk(plan))):
-            if isinstance(operator, Scan):
-                for output in operator.outputs:
-                    self._values[output.column.symbol] = operator.table.oid, output.attnum
-            elif isinstance(operator, DiffScan):
-                fields = self._fields_of(operator.variable)
-                for column, name in operator.outputs:
-                    held = fields.get(name, name)
-                    self._set_values(
-                        column, self._values.get(held) if isinstance(held, str) else held
-                    )
-            elif isinstance(operator, StateScan):
-                stored = self.composer.scans.get(operator.role, operator)
-                symbols = {name: column.symbol for column, name in stored.outputs}
-                for column, name in operator.outputs:
-                    self._set_values(column, self._values.get(symbols.get(name, "")))
-            elif isinstance(operator, Projection):
-                for item in operator.items:
-                    same = item.scalar.as_column
-                    self._set_values(item.column, self._values.get(same.symbol) if same else None)
-            elif isinstance(operator, UnionAll):
-                for branch in operator.branches:
-                    for old, new in branch.renamed(operator.outputs):
-                        self._set_values(new, self._values.get(old.symbol))
-
-    def _set_values(self, column: Column, values: tuple[int, int] | None) -> None:
-        if values is not None:
-            self._values.setdefault(column.symbol, values)
-
-    def _fields_of(self, variable: str) -> Mapping[str, str | tuple[int, int]]:
-        """Return what the fields of a variable hold: fields of a change of rows have a side in front."""
-        if not self._fields.get(variable):
-            self._fields[variable] = dict(self._fields_found(variable))
-        return self._fields[variable]
-
-    def _fields_found(self, variable: str) -> Iterator[tuple[str, str | tuple[int, int]]]:
-        for (oid, _, _), change in self.composer.classes.items():
-            if change.variable == variable:
-                for attnum, name in fields_of(self.composer.sources[oid]):
-                    yield from ((f"{side}_{name}", (oid, attnum)) for side in ("old", "new"))
-        for role, changes in self.composer.changes.items():
-            if variable in changes.variables and role in self.composer.scans:
-                for column, name in self.composer.scans[role].outputs:
-                    yield from ((f"{side}_{name}", column.symbol) for side in ("old", "new"))
-
     def run(self, held: Mapping[str, float]) -> _Run:
         """Runs the script on variables that hold so many rows."""
         run = _Run(dict(held))
-        self._fixed = {}
+        self.fixed.fields = {}
         for place, step in enumerate(self.composer.steps):
             plan = self.composer.plans.get(place)
             if plan is None or not isinstance(step, Assign | Apply):
@@ -264,8 +205,8 @@ class Model:
             run.query += accesses
             self._scan(self.composer.loops[place], run)
             if isinstance(step, Assign):
-                fixed = self._fixed_in(plan, run.held)
-                self._fixed[step.variable] = frozenset(column.symbol for column in fixed)
+                fixed = self.fixed.columns(plan, run.held)
+                self.fixed.fields[step.variable] = frozenset(column.symbol for column in fixed)
                 if step.variable in self.composer.seldom:
                     rows /= max(1.0, self.fanout(*self.composer.seldom[step.variable]))
                 run.held[step.variable] = rows
@@ -336,34 +277,10 @@ class Model:
         diffs = [one for one in walk(rows) if isinstance(one, DiffScan)]
         if len(diffs) == 1 and frozenset(by) <= known_by(rows, diffs[0].columns):
             whole = min(whole, held.get(diffs[0].variable, 0.0))
-        changed = sum(held.get(one.variable, 0.0) for one in self.composer.classes.values())
-        if 0 < changed < whole and frozenset(by) <= self._fixed_in(rows, held):
+        changed = sum(rows for variable, rows in held.items() if variable in self.fixed.changed)
+        if 0 < changed < whole and frozenset(by) <= self.fixed.columns(rows, held):
             return changed
         return whole
-
-    def _fixed_in(self, plan: Operator, held: Mapping[str, float]) -> frozenset[Column]:
-        """Return the columns of a plan that have one value for each changed row of a table, given the rows of
-        variables."""
-        if isinstance(plan, UnionAll):
-            branches = [
-                {new for old, new in branch.renamed(plan.outputs) if old in fixed}
-                for branch in plan.branches
-                if all(
-                    held.get(one.variable)
-                    for one in walk(branch.input)
-                    if isinstance(one, DiffScan)
-                )
-                for fixed in [self._fixed_in(branch.input, held)]
-            ]
-            return frozenset(set.intersection(*branches)) if branches else frozenset()
-        if isinstance(plan, DiffScan):
-            if any(one.variable == plan.variable for one in self.composer.classes.values()):
-                return frozenset(plan.columns)
-            fields = self._fixed.get(plan.variable, frozenset())
-            return frozenset(column for column, name in plan.outputs if name in fields)
-        atoms = flattened(plan, probing=True).atoms
-        fixed = [self._fixed_in(one, held) for one in atoms if isinstance(one, DiffScan | UnionAll)]
-        return known_by(plan, frozenset().union(*fixed)) if any(fixed) else frozenset()
 
     def _loop(self, loop: Loop, held: Mapping[str, float]) -> tuple[float, float]:
         if any(
@@ -437,19 +354,19 @@ class Model:
 
     def _met_by(self, lookup: Lookup, loop: Loop, known: AbstractSet[Column]) -> _Met:
         shares: dict[Column, float] = {}
-        tables = set()
+        tables: set[int] = set()
         for column in lookup.by:
             theirs = self.values(column)
-            equal = sorted(_equal_to(column, loop.equal) & known, key=lambda one: one.symbol)
+            equal = sorted(equal_to(column, loop.equal) & known, key=lambda one: one.symbol)
             mine = next((one for one in equal if self.values(one) is not None), None)
             if theirs is not None and mine is not None:
                 shares[column] = share_met(self.values(mine) or theirs, theirs)
-                tables.add(self._values[mine.symbol][0])
+                tables.update((self.origins.of(mine) or ())[:1])
         return _Met(shares, len(tables) > 1 and len(shares) == len(lookup.by))
 
     def values(self, column: Column) -> Values | None:
         """Return what is known of the values of a column."""
-        oid, attnum = self._values.get(column.symbol, (0, 0))
+        oid, attnum = self.origins.of(column) or (0, 0)
         known = self.statistics.get(oid)
         if known is None:
             return None
