@@ -197,7 +197,7 @@ def _why(
         lines.append(_told(measured))
     if recompute is not None:
         lines.append(_recompute_line(recompute))
-        lines += _side_by_side(view.plan.evidence.reasons, measured, recompute)
+        lines += _side_by_side(plan.evidence.reasons, measured, recompute)
     return "\n".join(lines)
 
 

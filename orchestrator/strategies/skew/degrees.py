@@ -37,7 +37,7 @@ from orchestrator.engine import terms
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.states import Upkeep, store
 from orchestrator.strategies.viewtree.hypergraph import Variables
-from orchestrator.strategies.viewtree.propagation import Relation, columns_of
+from orchestrator.strategies.viewtree.relation import Relation, columns_of
 from orchestrator.strategies.viewtree.sums import COUNT
 
 RISES, FALLS = 1, -1

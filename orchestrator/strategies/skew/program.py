@@ -53,15 +53,9 @@ from orchestrator.strategies.skew.triangle import (
 from orchestrator.strategies.skew.unions import Unions
 from orchestrator.strategies.viewtree.form import NUMBERS, NormalForm
 from orchestrator.strategies.viewtree.normal import normal_form
-from orchestrator.strategies.viewtree.propagation import (
-    Content,
-    Propagation,
-    Relation,
-    columns_of,
-    planned,
-)
-from orchestrator.strategies.viewtree.sums import COUNT, Payload
+from orchestrator.strategies.viewtree.relation import Content, Relation, columns_of
 from orchestrator.strategies.viewtree.tree import View
+from orchestrator.strategies.viewtree.views import Views, planned
 
 NAME = "skew"
 
@@ -106,18 +100,16 @@ def weighed(request: PlanningRequest) -> Weight | None:
     return weight(request, form, made) if isinstance(made, SkewPlan) else None
 
 
-class _Program(Propagation):
+class _Program:
     """View trees over parts being turned into states and steps."""
 
     def __init__(self, request: PlanningRequest, form: NormalForm, made: SkewPlan) -> None:
-        super().__init__(request, form)
         # Heavy values are handled apart. The degrees of the light ones differ little.
-        self.statistics = {
-            oid: replace(known, common={}) for oid, known in request.statistics.items()
-        }
+        even = {oid: replace(known, common={}) for oid, known in request.statistics.items()}
+        self.views = Views(request, form, made.counting, even)
         self.made = made
         self.division = {one.atom: one for one in made.divisions}
-        self._take_products([one.atom for one in made.divisions])
+        self.views.take_products([one.atom for one in made.divisions])
         self.content: Content | None = None
         """The root, where nothing has to be added to what it lists."""
 
@@ -125,11 +117,13 @@ class _Program(Propagation):
         """The states, and the steps that keep them."""
         made = self.made
         for one in made.divisions:
-            atom = self.atoms[one.atom]
-            self.defined[one.whole] = self._leaf(one.whole, atom, atom.rows(atom.scan), None)
-        self._comparable()
+            atom = self.views.atoms[one.atom]
+            self.views.defined[one.whole] = self.views.leaf(
+                one.whole, atom, atom.rows(atom.scan), None
+            )
+        self.views.require_comparable()
         self.degrees = Degrees(
-            self.composer,
+            self.views.composer,
             {split: made.exponents.of(one.atom) for one in made.divisions for split in one.splits},
             {split: self._divided(split) for one in made.divisions for split in one.splits},
             [one.splits[0] for one in made.divisions if one.splits],
@@ -137,17 +131,17 @@ class _Program(Propagation):
         for one in made.divisions:
             self._divide(one)
         for view in made.views:
-            self.defined[view] = self._inner(view, [*map(self._present, view.children)])
-            self._store(view)
+            self.views.defined[view] = self.views.inner(view, [*map(self._present, view.children)])
+            self.views.store(view)
         listed = self._listed()
         if made.factorized:
-            self._store(made.root)
-            self._show(self._sum(), sorted(made.root.keys))
+            self.views.store(made.root)
+            self.views.show(self._sum(), sorted(made.root.keys))
             self._look_by_keys()
         else:
-            self.content = self._content(listed)
+            self.content = self.views.store_content(listed)
         self._follow()
-        planned = self._ordered(self._planned(NAME))
+        planned = self._ordered(self.views.plan(NAME))
         parts = {
             one.splits[0]: self._stored(one.parts) for one in made.divisions if len(one.on) == 1
         }
@@ -164,14 +158,14 @@ class _Program(Propagation):
 
     def _divided(self, split: Split) -> Relation:
         """The values that atoms are divided by, alone or together."""
-        found = [self.defined[self.division[atom].whole] for atom in split.atoms]
-        return found[0] if len(found) == 1 else rows_of(split, found, self.composer)
+        found = [self.views.defined[self.division[atom].whole] for atom in split.atoms]
+        return found[0] if len(found) == 1 else rows_of(split, found, self.views.composer)
 
     def _divide(self, one: Division) -> None:
         """Stores the parts of a relation."""
         for part in one.parts:
-            self.defined[part] = self._part(one, part, self.defined[one.whole])
-            self._store(part)
+            self.views.defined[part] = self._part(one, part, self.views.defined[one.whole])
+            self.views.store(part)
 
     def _part(self, one: Division, part: View, relation: Relation) -> Relation:
         """The rows of a part."""
@@ -180,14 +174,14 @@ class _Program(Propagation):
         return relation
 
     def _stored(self, views: Iterable[View]) -> tuple[StateScan, ...]:
-        return tuple(self.states[view] for view in views)
+        return tuple(self.views.states[view] for view in views)
 
     def _present(self, view: View) -> Relation:
         """A view as it is stored, or what is stored of it."""
-        if view in self.states:
-            return self.defined[view].at(self.states[view])
+        if view in self.views.states:
+            return self.views.defined[view].at(self.views.states[view])
         one = self.division[view.atoms[0]]
-        whole = self.defined[one.whole]
+        whole = self.views.defined[one.whole]
         return self._all(whole, [whole.at(scan) for scan in self._stored(one.within(view))])
 
     def _all(self, like: Relation, found: Sequence[Relation]) -> Relation:
@@ -197,23 +191,19 @@ class _Program(Propagation):
         columns = columns_of(like)
         return like.at(UnionAll(tuple(Branch(one.rows, columns) for one in found), columns))
 
-    def payload_of(self, view: View) -> tuple[Payload, ...]:
-        """What a view holds: only a count where it but says whether there are rows."""
-        return (COUNT,) if view in self.made.counting else super().payload_of(view)
-
     def _listed(self) -> Relation:
         """What is listed; the parts are met as a change of the first atom's are."""
         root = self.made.root
         rules = self.made.rules[self.made.divisions[0].atom]
         found = [self._met(rule, self._present(rule.part)) for rule in rules]
-        self.defined[root] = self._summed(root, found)
-        return self.defined[root]
+        self.views.defined[root] = self.views.summed(root, found)
+        return self.views.defined[root]
 
     def _met(self, rule: Rule, delta: Relation) -> Relation:
         """What rows of a part, with what they meet of the others, add to what is listed."""
         root = self.made.root
         view = View(root.keys, root.atoms, (rule.part, *rule.met))
-        return self._inner(view, [delta, *map(self._present, rule.met)], as_listed=True)
+        return self.views.inner(view, [delta, *map(self._present, rule.met)], as_listed=True)
 
     # Content
 
@@ -222,9 +212,9 @@ class _Program(Propagation):
         made, listed = self.made, self._present(self.made.root)
         found = [listed, *map(self._product, made.factorized)]
         if made.exponents.free < 3:
-            return self._summed(made.root, found)
+            return self.views.summed(made.root, found)
         # No row is in two of them.
-        columns = tuple(self.composer.fresh(column) for column in columns_of(listed))
+        columns = tuple(self.views.composer.fresh(column) for column in columns_of(listed))
         rows = UnionAll(tuple(Branch(one.rows, columns_of(one)) for one in found), columns)
         count = len(listed.keys)
         return Relation(
@@ -236,9 +226,9 @@ class _Program(Propagation):
     def _product(self, one: Factorized) -> Relation:
         """The rows of a case that is not listed, each for a way in which it comes about."""
         joined, whole = self._present(one.joined), self._present(one.whole)
-        rows, bound = self.joined([self._copy(one.known), joined, whole])
+        rows, bound = self.views.joined([self.views.copy(one.known), joined, whole])
         keys = {name: bound[name] for name in sorted(self.made.root.keys)}
-        payload = {part: self._column(part) for part in self.payload_of(self.made.root)}
+        payload = {part: self.views.column(part) for part in self.views.payload_of(self.made.root)}
         both = ((one.joined, joined), (one.whole, whole))
         products = []
         for part, column in payload.items():
@@ -257,18 +247,20 @@ class _Program(Propagation):
         free = self.made.root.keys
         for one in self.made.factorized:
             for view in (one.joined, one.known):
-                keys = self.defined[view].keys
-                self._probe(self.states[view], (keys[name] for name in sorted(free & keys.keys())))
+                keys = self.views.defined[view].keys
+                self.views.note_probe(
+                    self.views.states[view], (keys[name] for name in sorted(free & keys.keys()))
+                )
 
     def _ordered(self, planned: MaintenancePlan) -> MaintenancePlan:
         """Has what is looked up by the values of a bucket lie in order there."""
         buckets = {
-            self.states[one.joined].role: (
-                {self.states[one.joined].called(keys[name]) for name in one.known.keys},
-                [self.states[one.joined].called(keys[name]) for name in sorted(keys)],
+            self.views.states[one.joined].role: (
+                {self.views.states[one.joined].called(keys[name]) for name in one.known.keys},
+                [self.views.states[one.joined].called(keys[name]) for name in sorted(keys)],
             )
             for one in self.made.factorized
-            for keys in [self.defined[one.joined].keys]
+            for keys in [self.views.defined[one.joined].keys]
         }
 
         def ordered(state: StateTable) -> StateTable:
@@ -289,8 +281,8 @@ class _Program(Propagation):
 
     def _enumeration(self) -> Enumeration:
         """How the rows are found: those that are listed, then those of each other case."""
-        by_column = dict(reversed(self.form.groups))
-        columns = ((name, scalar.as_column) for name, scalar in self.form.shown)
+        by_column = dict(reversed(self.views.form.groups))
+        columns = ((name, scalar.as_column) for name, scalar in self.views.form.shown)
         return Enumeration(
             tuple(sorted(self.made.root.keys)),
             tuple((name, by_column[c]) for name, c in columns if c is not None and c in by_column),
@@ -302,8 +294,8 @@ class _Program(Propagation):
         )
 
     def _walk(self, view: View) -> Walk:
-        scan = self.states[view]
-        keys = self.defined[view].keys
+        scan = self.views.states[view]
+        keys = self.views.defined[view].keys
         return Walk(
             scan.role, tuple((name, scan.called(keys[name])) for name in sorted(keys)), (), ()
         )
@@ -312,13 +304,13 @@ class _Program(Propagation):
 
     def _follow(self) -> None:
         """The steps that bring all states up."""
-        changing = [one for one in self.made.divisions if one.atom not in self.static]
+        changing = [one for one in self.made.divisions if one.atom not in self.views.static]
         deltas: dict[Division, Relation] = {}
         for one in changing:
-            atom = self.atoms[one.atom]
-            bag = self._change(atom)
-            changed = self._leaf(one.whole, atom, atom.rows(bag.plan), bag.sign)
-            deltas[one] = self._assigned(one.whole, changed)
+            atom = self.views.atoms[one.atom]
+            bag = self.views.change_of(atom)
+            changed = self.views.leaf(one.whole, atom, atom.rows(bag.plan), bag.sign)
+            deltas[one] = self.views.assigned(one.whole, changed)
         if not deltas:
             return
         splits = dict.fromkeys(split for one in changing for split in one.splits)
@@ -353,8 +345,8 @@ class _Program(Propagation):
         if delta is not None:
             for part in one.parts:
                 rows = self._part(one, part, delta)
-                changes[part] = delta if part == one.whole else self._assigned(part, rows)
-                self._add(self.states[part], changes[part])
+                changes[part] = delta if part == one.whole else self.views.assigned(part, rows)
+                self.views.add(self.views.states[part], changes[part])
 
         def changing(part: View) -> Relation | None:
             """What comes and goes, but does not move."""
@@ -374,8 +366,8 @@ class _Program(Propagation):
             own = changing(part)
             if not found:
                 return own
-            both = self._all(self.defined[one.whole], [*found, *([own] if own else [])])
-            return self._assigned(part, both)
+            both = self._all(self.views.defined[one.whole], [*found, *([own] if own else [])])
+            return self.views.assigned(part, both)
 
         # Where all cases are listed, their sum stays as it is when rows move.
         self._list(one, every if self.made.factorized else changing)
@@ -393,17 +385,17 @@ class _Program(Propagation):
         if not all(looked_up):
             # Those are not to be hashed.
             found = [
-                self._assigned(made.root, rows) if by_key else rows
+                self.views.assigned(made.root, rows) if by_key else rows
                 for rows, by_key in zip(found, looked_up, strict=True)
             ]
-        delta = self._assigned(made.root, self._summed(made.root, found))
+        delta = self.views.assigned(made.root, self.views.summed(made.root, found))
         if not all(looked_up):
             # Values that change often are those that many rows have.
-            step = self.composer.steps[-1]
+            step = self.views.composer.steps[-1]
             assert isinstance(step, Assign)
-            self.composer.steps[-1] = replace(step, hashed=True)
-        state = self.content.state if self.content else self.states[made.root]
-        self._add(state, delta, self.content)
+            self.views.composer.steps[-1] = replace(step, hashed=True)
+        state = self.content.state if self.content else self.views.states[made.root]
+        self.views.add(state, delta, self.content)
 
     def _join(self, one: Division, of: Callable[[View], Relation | None]) -> None:
         """Adds it to the views that join them."""
@@ -416,24 +408,26 @@ class _Program(Propagation):
                 met = [
                     known if n == place else self._present(v) for n, v in enumerate(view.children)
                 ]
-                rows = self._inner(view, met, place, as_listed=True)
-                changed[view] = self._assigned(view, rows)
-                self._add(self.states[view], changed[view])
+                rows = self.views.inner(view, met, place, as_listed=True)
+                changed[view] = self.views.assigned(view, rows)
+                self.views.add(self.views.states[view], changed[view])
 
     def _move(self, one: Division, split: Split) -> dict[View, Relation]:
         """Moves the rows of values that change their part by some variables: the changes of parts."""
-        place, whole = one.splits.index(split), self.defined[one.whole]
+        place, whole = one.splits.index(split), self.views.defined[one.whole]
         moved: dict[View, Relation] = {}
         for heavy in one.parts:
             if heavy.part[place] != HEAVY:
                 continue
             light = one.part(f"{heavy.part[:place]}{LIGHT}{heavy.part[place + 1 :]}")
-            rows = self.degrees.moved(split, whole, (self.states[heavy], self.states[light]))
-            moved[heavy] = self._assigned(heavy, whole.at(rows))
+            rows = self.degrees.moved(
+                split, whole, (self.views.states[heavy], self.views.states[light])
+            )
+            moved[heavy] = self.views.assigned(heavy, whole.at(rows))
             back = [Item(column, filled("-x", x=column)) for column in whole.payload.values()]
             keys = map(Item.kept, whole.keys.values())
             rows = Projection(moved[heavy].rows, (*keys, *back))
-            moved[light] = self._assigned(light, whole.at(rows))
+            moved[light] = self.views.assigned(light, whole.at(rows))
         for part, delta in moved.items():
-            self._add(self.states[part], delta)
+            self.views.add(self.views.states[part], delta)
         return moved

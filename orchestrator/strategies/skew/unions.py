@@ -32,45 +32,48 @@ from orchestrator.strategies.skew.degrees import Degrees, rows_of
 from orchestrator.strategies.skew.hierarchical import Division, Tree, UnionPlan, parents
 from orchestrator.strategies.skew.show import drawn
 from orchestrator.strategies.viewtree.form import NormalForm
-from orchestrator.strategies.viewtree.propagation import Propagation, Relation
+from orchestrator.strategies.viewtree.relation import Relation
 from orchestrator.strategies.viewtree.sums import COUNT, Payload
 from orchestrator.strategies.viewtree.tree import View
+from orchestrator.strategies.viewtree.views import Views
 
 
-class Unions(Propagation):
+class Unions:
     """A union of view trees being turned into states and steps."""
 
     def __init__(self, request: PlanningRequest, form: NormalForm, made: UnionPlan) -> None:
         """Starts with no view."""
-        super().__init__(request, form)
+        self.views = Views(request, form, made.counting)
         self.made = made
         self.parents = parents(made.views)
         self.leaves = [view for view in made.views if not view.children and not view.indicator]
         self.light = {one.light: one for one in made.divisions}
         self.degrees: Degrees
         """Where anything is divided."""
-        self._take_products([leaf.atoms[0] for leaf in self.leaves])
+        self.views.take_products([leaf.atoms[0] for leaf in self.leaves])
 
     def plan(self, name: str) -> MaintenancePlan:
         """The states, and the steps that keep them."""
         made = self.made
         for leaf in self.leaves:
-            atom = self.atoms[leaf.atoms[0]]
-            self.defined[leaf] = _some(self._leaf(leaf, atom, atom.rows(atom.scan), None))
-        self._comparable()
+            atom = self.views.atoms[leaf.atoms[0]]
+            self.views.defined[leaf] = _some(
+                self.views.leaf(leaf, atom, atom.rows(atom.scan), None)
+            )
+        self.views.require_comparable()
         for leaf in self.leaves:
             if leaf in made.stored:
-                self._store(leaf)
+                self.views.store(leaf)
         if made.divisions:
             self.degrees = self._divided()
         for view in made.views:
             if view.children:
-                self.defined[view] = self._definition(view)
+                self.views.defined[view] = self._definition(view)
                 if view in made.stored:
-                    self._store(view)
-        self._show(self._sum(), made.variables)
+                    self.views.store(view)
+        self.views.show(self._sum(), made.variables)
         self._follow()
-        plan = self._planned(name)
+        plan = self.views.plan(name)
         if made.divisions:
             plan = self.degrees.shown(plan, {})
         plan = replace(
@@ -87,7 +90,7 @@ class Unions(Propagation):
         """Stores which values are heavy."""
         divisions = self.made.divisions
         degrees = Degrees(
-            self.composer,
+            self.views.composer,
             {one.split: self.made.guarantee.epsilon for one in divisions},
             {one.split: self._rows_of(one) for one in divisions},
             [
@@ -97,18 +100,18 @@ class Unions(Propagation):
             ],
         )
         for one in divisions:
-            self.defined[one.heavy] = degrees.heavy(one.split)
+            self.views.defined[one.heavy] = degrees.heavy(one.split)
         return degrees
 
     def _rows_of(self, one: Division) -> Relation:
         """The values of a division, and how many rows have them."""
         found = [self._present(leaf) for leaf in self.leaves if leaf.atoms[0] in one.split.atoms]
-        return rows_of(one.split, found, self.composer)
+        return rows_of(one.split, found, self.views.composer)
 
     def _definition(self, view: View) -> Relation:
         """A view over what is below it."""
         below = [self._met(child, view) for child in view.children]
-        return _some(self._inner(view, below))
+        return _some(self.views.inner(view, below))
 
     def _met(self, view: View, parent: View) -> Relation:
         """A view as it is, where its parent is first computed."""
@@ -118,12 +121,8 @@ class Unions(Propagation):
 
     def _present(self, view: View) -> Relation:
         """A view as it is."""
-        known = self.defined[view]
-        return known.at(self.states[view]) if view in self.states else known
-
-    def payload_of(self, view: View) -> tuple[Payload, ...]:
-        """What a view holds: only a count where it but says whether there are rows."""
-        return (COUNT,) if view in self.made.counting else super().payload_of(view)
+        known = self.views.defined[view]
+        return known.at(self.views.states[view]) if view in self.views.states else known
 
     # Content
 
@@ -132,32 +131,32 @@ class Unions(Propagation):
         found = [self._product(trees) for trees in self.made.unions]
         if len(found) == 1 and not self.made.divisions:
             return found[0]
-        return self._summed(self._root(found), found)
+        return self.views.summed(self._root(found), found)
 
     def _root(self, found: list[Relation]) -> View:
-        return View(frozenset(found[0].keys), tuple(self.atoms))
+        return View(frozenset(found[0].keys), tuple(self.views.atoms))
 
     def _product(self, trees: tuple[Tree, ...]) -> Relation:
         """The rows of a summand, each for a way in which it comes about."""
         views = [view for tree in trees for view in tree.frontier]
         relations = [self._present(view) for view in views]
-        rows, bound = self.joined(relations)
-        keys = {name: bound[name] for name in sorted({name for _, name in self.form.groups})}
+        rows, bound = self.views.joined(relations)
+        keys = {name: bound[name] for name in sorted({name for _, name in self.views.form.groups})}
         payload: dict[Payload, Column] = {}
         items = [Item.kept(column) for column in keys.values()]
-        for part in self.payload_of(View(frozenset(keys), tuple(self.atoms))):
+        for part in self.views.payload_of(View(frozenset(keys), tuple(self.views.atoms))):
             held = (
                 (part.within(view.atoms), one) for view, one in zip(views, relations, strict=True)
             )
             factors = [(own, one.payload[own]) for own, one in held if not one.exists]
-            payload[part] = self._column(part)
+            payload[part] = self.views.column(part)
             items.append(Item(payload[part], part.multiplied(factors)))
         return Relation(Projection(rows, tuple(dict.fromkeys(items))), keys, payload)
 
     def _enumeration(self) -> Enumeration:
         """How the rows are found one after the other."""
-        by_column = dict(reversed(self.form.groups))
-        shown = ((name, scalar.as_column) for name, scalar in self.form.shown)
+        by_column = dict(reversed(self.views.form.groups))
+        shown = ((name, scalar.as_column) for name, scalar in self.views.form.shown)
         return Enumeration(
             self.made.variables,
             tuple((name, by_column[c]) for name, c in shown if c is not None and c in by_column),
@@ -186,12 +185,12 @@ class Unions(Propagation):
         """The steps that bring all states up."""
         deltas: dict[View, Relation] = {}
         for leaf in self.leaves:
-            atom = self.atoms[leaf.atoms[0]]
-            if atom.name in self.static:
+            atom = self.views.atoms[leaf.atoms[0]]
+            if atom.name in self.views.static:
                 continue
-            bag = self._change(atom)
-            changed = self._leaf(leaf, atom, atom.rows(bag.plan), bag.sign)
-            deltas[leaf] = self._assigned(leaf, changed)
+            bag = self.views.change_of(atom)
+            changed = self.views.leaf(leaf, atom, atom.rows(bag.plan), bag.sign)
+            deltas[leaf] = self.views.assigned(leaf, changed)
         major = self._rebalance(deltas) if self.made.divisions else None
         for leaf, delta in deltas.items():
             self._carry(leaf, delta)
@@ -215,24 +214,24 @@ class Unions(Propagation):
         """Values become heavy or light, and the views follow."""
         rising = self.degrees.moving[one.split]
         direction = rising.payload[COUNT]
-        falling = replace(rising, payload={COUNT: self.composer.column("falls")})
+        falling = replace(rising, payload={COUNT: self.views.composer.column("falls")})
         opposite = Item(falling.payload[COUNT], filled("-x", x=direction))
         keys = map(Item.kept, rising.keys.values())
         falling = falling.at(Projection(rising.rows, (*keys, opposite)))
         # The light view, with the indicator as one more child.
         view = one.light
         wide = replace(view, children=(one.heavy, *view.children))
-        self.defined[wide] = self.defined[view]
-        made = self._inner(wide, [falling, *map(self._present, view.children)])
-        self._carry(view, self._assigned(view, made))
+        self.views.defined[wide] = self.views.defined[view]
+        made = self.views.inner(wide, [falling, *map(self._present, view.children)])
+        self._carry(view, self.views.assigned(view, made))
         self._pass_on(one.heavy, rising)
         self.degrees.settle(one.split)
 
     def _carry(self, view: View, delta: Relation) -> None:
         """Adds the change of a view to it, and carries it to the views above."""
         self._pass_on(view, delta)
-        if view in self.states:
-            self._add(self.states[view], delta)
+        if view in self.views.states:
+            self.views.add(self.views.states[view], delta)
 
     def _pass_on(self, view: View, delta: Relation) -> None:
         for parent in self.parents.get(view, ()):
@@ -241,8 +240,10 @@ class Unions(Propagation):
             if parent in self.light:
                 # Apart, so that no heavy value is joined before it is left out.
                 split = self.light[parent].split
-                met[place] = self._assigned(view, self.degrees.divided(split, delta, heavy=False))
-            self._carry(parent, self._assigned(parent, self._inner(parent, met, place)))
+                met[place] = self.views.assigned(
+                    view, self.degrees.divided(split, delta, heavy=False)
+                )
+            self._carry(parent, self.views.assigned(parent, self.views.inner(parent, met, place)))
 
 
 def _some(made: Relation) -> Relation:

@@ -25,14 +25,10 @@ from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
 from orchestrator.deltascript.leaves import DiffScan
 from orchestrator.engine.composer import Composer
-from orchestrator.strategies.viewtree.propagation import (
-    Propagation,
-    Relation,
-    called,
-    summed_atoms,
-)
+from orchestrator.strategies.viewtree.relation import Relation, called, summed_atoms
 from orchestrator.strategies.viewtree.sums import Payload
 from orchestrator.strategies.viewtree.tree import View
+from orchestrator.strategies.viewtree.views import Views
 
 MANY = 64
 """Keys of a delta from which on it may be worth taking apart."""
@@ -218,7 +214,7 @@ def _copy(scan: DiffScan, composer: Composer) -> tuple[DiffScan, dict[Column, Co
 
 
 def carried(
-    made: Propagation, view: View, child: View, outer: Outer, others: Sequence[Relation]
+    views: Views, view: View, child: View, outer: Outer, others: Sequence[Relation]
 ) -> Outer | None:
     """The delta of a view that a child's delta in factors makes, in factors; None if they meet."""
     beside = [
@@ -232,28 +228,28 @@ def carried(
     if divided is None:
         return None
     first, second = (
-        _side(made, view, child, side, [beside[place] for place in places])
+        _side(views, view, child, side, [beside[place] for place in places])
         for side, places in zip(outer, divided, strict=True)
     )
     return first, second
 
 
 def _side(
-    made: Propagation,
+    views: Views,
     view: View,
     child: View,
     side: Side,
     beside: Sequence[tuple[View, Relation]],
 ) -> Side:
     wanted = {
-        part: side.payload[part.within(summed_atoms(child))] for part in made.payload_of(view)
+        part: side.payload[part.within(summed_atoms(child))] for part in views.payload_of(view)
     }
     if not beside and side.keys.keys() <= view.keys:
         return replace(side, payload=wanted)
     start = Relation(side.rows, side.keys, side.payload)
-    rows, bound = made.joined([start, *(relation for _, relation in beside)])
-    keys = {name: made.defined[view].keys[name] for name in sorted(bound.keys() & view.keys)}
-    payload = {part: Column(made.composer.symbols.fresh("factor"), part.type) for part in wanted}
+    rows, bound = views.joined([start, *(relation for _, relation in beside)])
+    keys = {name: views.defined[view].keys[name] for name in sorted(bound.keys() & view.keys)}
+    payload = {part: Column(views.composer.symbols.fresh("factor"), part.type) for part in wanted}
     sums = [
         Aggregate(
             column,
@@ -272,19 +268,19 @@ def _side(
         for part, column in payload.items()
     ]
     grouped = Grouping(rows, (side.term, *keys.values()), tuple(sums))
-    held = made.composer.assign(f"{called(view)}_side", grouped, grouped.columns)
+    held = views.composer.assign(f"{called(view)}_side", grouped, grouped.columns)
     return Side(held, side.term, keys, payload)
 
 
-def multiplied(made: Propagation, view: View, outer: Outer) -> Relation:
+def multiplied(views: Views, view: View, outer: Outer) -> Relation:
     """A view's delta in factors, multiplied out."""
     first, second = outer
     rows = Join(first.rows, second.rows, filled("x = y", x=first.term, y=second.term))
-    return made.without_zeros(
-        made.grouped(
+    return views.without_zeros(
+        views.grouped(
             view,
             rows,
-            made.defined[view].keys,
+            views.defined[view].keys,
             lambda part: part.joined([(part, first.payload[part]), (part, second.payload[part])]),
         )
     )

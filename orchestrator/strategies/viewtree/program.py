@@ -30,7 +30,7 @@ from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.viewtree import classes, factors, levels, orders, search, sums
 from orchestrator.strategies.viewtree.form import Atom, NormalForm
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
-from orchestrator.strategies.viewtree.propagation import Propagation, Relation, called, planned
+from orchestrator.strategies.viewtree.relation import Relation, called
 from orchestrator.strategies.viewtree.sums import COUNT, Total
 from orchestrator.strategies.viewtree.tree import (
     View,
@@ -41,6 +41,7 @@ from orchestrator.strategies.viewtree.tree import (
     tau,
     with_indicators,
 )
+from orchestrator.strategies.viewtree.views import Views, planned
 
 NAME = "viewtree"
 
@@ -57,20 +58,20 @@ def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
     return planned(request, lambda form: _Program(request, form).plan())
 
 
-class _Program(Propagation):
+class _Program:
     """One tree being turned into states and steps."""
 
     def __init__(self, request: PlanningRequest, form: NormalForm) -> None:
-        super().__init__(request, form)
+        self.views = Views(request, form)
         graph = form.graph
         self.forest = _order(graph, form.fds, request.variable_order, request.factorized)
         tree = (nu if request.factorized else tau)(self.forest, graph)
-        updatable = self.atoms.keys() - self.static
-        self.known = levels.Known(self.atoms, request.statistics)
+        updatable = self.views.atoms.keys() - self.views.static
+        self.known = levels.Known(self.views.atoms, request.statistics)
         self.tree = with_indicators(composed(tree, graph.free), graph)
         if not (request.factorized or request.factorizable):
             self.tree = self._flattened(self.tree, updatable)
-        self._take_products(
+        self.views.take_products(
             [v.atoms[0] for v in self.tree.walk() if not v.children and not v.indicator]
         )
         # How often a key is there tells whether it comes or goes.
@@ -81,7 +82,7 @@ class _Program(Propagation):
             # Groups that HAVING leaves out are kept: they may come back.
             self.shown = (self.tree,)
             if request.factorized:
-                self.shown = enumerated(self.tree, graph.free, whole=bool(self.totals))
+                self.shown = enumerated(self.tree, graph.free, whole=bool(self.views.totals))
             self.stored = (self.stored - {self.tree}).union(self.shown)
         self.found = self._found(updatable)
         self.stored -= self.found
@@ -96,24 +97,24 @@ class _Program(Propagation):
     def plan(self) -> MaintenancePlan:
         """The states, and the steps that keep them."""
         root = self._definition(self.tree)
-        self._comparable()
-        content = None if self.shown else self._content(root)
+        self.views.require_comparable()
+        content = None if self.shown else self.views.store_content(root)
         for view in self.tree.walk():
             if view in self.stored and (self.shown or view is not self.tree):
-                self._store(view)
+                self.views.store(view)
         if self.shown:
             result = self._result()
-            self._show(result, tuple(result.keys))
-        state = content.state if content else self.states.get(self.tree)
+            self.views.show(result, tuple(result.keys))
+        state = content.state if content else self.views.states.get(self.tree)
         delta = self._delta(self.tree)
         if delta is not None and state is not None:
-            self._add(state, delta, content, whole=True)
+            self.views.add(state, delta, content, whole=True)
             for outer in self.outers.get(self.tree, ()):
-                product = factors.multiplied(self, self.tree, outer)
-                self._add(state, product, content, whole=True)
-        made = self._planned(NAME)
+                product = factors.multiplied(self.views, self.tree, outer)
+                self.views.add(state, product, content, whole=True)
+        made = self.views.plan(NAME)
         # The size of a change says nothing of what it costs in factors.
-        applied = tuple(sorted(self.request.factorizable))
+        applied = tuple(sorted(self.views.request.factorizable))
         made = replace(made, program=replace(made.program, applied=applied))
         return made.drawn(self._drawn()).because(*self._why())
 
@@ -123,9 +124,9 @@ class _Program(Propagation):
         return f"view tree over {order}, stored where marked *:\n{tree}"
 
     def _why(self) -> tuple[Reason, ...]:
-        graph, fds = self.form.graph, self.form.fds
+        graph, fds = self.views.form.graph, self.views.form.fds
         found = classes.guarantee(search.cost(self.tree, graph, fds))
-        if self.request.factorized:
+        if self.views.request.factorized:
             delay = (
                 "the next row is found in constant time" if graph.free_connex else "read by joins"
             )
@@ -140,23 +141,23 @@ class _Program(Propagation):
 
     def _result(self) -> Relation:
         """The join of the views that hold the result; whoever reads the result runs it."""
-        first, *others = (self._copy(view) for view in self.shown)
+        first, *others = (self.views.copy(view) for view in self.shown)
         rows, keys = first.rows, dict(first.keys)
         for view, made in zip(self.shown[1:], others, strict=True):
             shared = sorted(made.keys.keys() & keys.keys())
             pairs = [(keys[name], made.keys[name]) for name in shared]
             rows = Join(rows, made.rows, terms.same(pairs, made.rows.not_null))
             keys = {**made.keys, **keys}
-            state, known = self.states[view], self.defined[view].keys
+            state, known = self.views.states[view], self.views.defined[view].keys
             probe = frozenset(state.called(known[name]) for name in shared)
-            self.probes.setdefault(state.role, []).append(probe)
+            self.views.probes.setdefault(state.role, []).append(probe)
         # What lies above others of these holds the product of what they hold.
         factors = [
             (view, made)
             for view, made in zip(self.shown, (first, *others), strict=True)
             if not any(one in self.shown for child in view.children for one in child.walk())
         ]
-        payload = {total: self._column(total) for total in self.totals}
+        payload = {total: self.views.column(total) for total in self.views.totals}
         products = []
         for total, column in payload.items():
             parts = [(total.within(view.atoms), made) for view, made in factors]
@@ -185,7 +186,7 @@ class _Program(Propagation):
                 ]
                 changes = view.leaves <= set(updatable)
                 # What is taken back of a delta in factors would be added apart from it.
-                many = 1 if self.request.factorizable else FOUND
+                many = 1 if self.views.request.factorizable else FOUND
                 if changing + changes <= many and all(
                     self.known.is_found(view, keys) for keys in ways
                 ):
@@ -203,7 +204,7 @@ class _Program(Propagation):
             leaves = sum(map(changing, (*parent.children, *child.children))) - 1
             return leaves <= FOUND and levels.is_dear(parent, child, self.known, changing)
 
-        made, graph, fds = levels.flattened(tree, drops), self.form.graph, self.form.fds
+        made, graph, fds = levels.flattened(tree, drops), self.views.form.graph, self.views.form.fds
         # What is promised of every change comes before what most of them cost.
         before, after = (search.cost(one, graph, fds).update for one in (tree, made))
         return made if after <= before else tree
@@ -213,7 +214,7 @@ class _Program(Propagation):
         wanted = {
             name
             for name in updatable
-            if self.atoms[name].scan.table.oid in self.request.factorizable
+            if self.views.atoms[name].scan.table.oid in self.views.request.factorizable
         }
         paths = [path for path in factors.paths_of(self.tree) if path[-1].atoms[0] in wanted]
         found = {path[-1] for path in paths if factors.gains(path)}
@@ -221,7 +222,7 @@ class _Program(Propagation):
             raise NotModelledError(
                 "factors of a table's changes meet no other table, each on its side", name
             )
-        if found and not all(isinstance(total, Total) for total in self.totals):
+        if found and not all(isinstance(total, Total) for total in self.views.totals):
             raise NotModelledError("only sums and counts are kept up in factors", "idivm.covar")
         return frozenset(found)
 
@@ -231,26 +232,26 @@ class _Program(Propagation):
         """A view over the base tables."""
         if not view.children:
             atom = self.read[view]
-            made = self._leaf(view, atom, atom.rows(atom.scan), None)
+            made = self.views.leaf(view, atom, atom.rows(atom.scan), None)
             made = replace(made, exists=view.indicator)
         else:
             children = [self._definition(child) for child in view.children]
-            made = self._inner(view, children)
+            made = self.views.inner(view, children)
         if not made.keys and view is not self.tree:
             # Without groups there is a row even of nothing, which no join may meet.
             made = made.at(Selection(made.rows, filled("x > 0", x=made.payload[COUNT])))
-        self.defined[view] = made
+        self.views.defined[view] = made
         return made
 
     def _read(self, view: View) -> Atom:
         """The atom of a leaf; an indicator reads its table once more, under other names."""
-        atom = self.atoms[view.atoms[0]]
+        atom = self.views.atoms[view.atoms[0]]
         if not view.indicator:
             return atom
-        new = {column: self.composer.fresh(column) for column in atom.scan.columns}
+        new = {column: self.views.composer.fresh(column) for column in atom.scan.columns}
         scan = replace(
             atom.scan,
-            alias=self.composer.symbols.fresh(atom.scan.alias),
+            alias=self.views.composer.symbols.fresh(atom.scan.alias),
             outputs=tuple(replace(o, column=new[o.column]) for o in atom.scan.outputs),
         )
         renamed = {column: Scalar.column(other) for column, other in new.items()}
@@ -259,8 +260,8 @@ class _Program(Propagation):
 
     def _each(self, view: View, atom: Atom, rows: Operator, sign: Column | None) -> Relation:
         """The same of a view whose rows need not be summed up."""
-        known = self.defined[view]
-        rows, _ = self._keyed(view, atom, rows)
+        known = self.views.defined[view]
+        rows, _ = self.views.keyed(view, atom, rows)
         one = sums.ONE if sign is None else Scalar.column(sign)
         payload = [Item(c, part.of_row([(atom.name, one)])) for part, c in known.payload.items()]
         made = known.at(Projection(rows, (*map(Item.kept, rows.columns), *payload)))
@@ -268,9 +269,9 @@ class _Program(Propagation):
 
     def _taken_back(self, view: View) -> Relation:
         """The change of a found leaf with its signs turned."""
-        atom = self.atoms[view.atoms[0]]
-        bag = self._change(atom)
-        turned = replace(bag.sign, symbol=self.composer.symbols.fresh("sign"))
+        atom = self.views.atoms[view.atoms[0]]
+        bag = self.views.change_of(atom)
+        turned = replace(bag.sign, symbol=self.views.composer.symbols.fresh("sign"))
         rows = atom.rows(bag.plan)
         items = (*map(Item.kept, rows.columns), Item(turned, filled("-x", x=bag.sign)))
         return self._each(view, atom, Projection(rows, items), turned)
@@ -281,14 +282,16 @@ class _Program(Propagation):
         """What changes a view, in a variable; the views below it are brought up on the way."""
         if not view.children:
             atom = self.read[view]
-            if atom.name in self.static:
+            if atom.name in self.views.static:
                 return None
-            bag = self._change(atom)
+            bag = self.views.change_of(atom)
             if view in self.found and view not in self.apart:
                 return self._each(view, atom, atom.rows(bag.plan), bag.sign)
-            made = self._assigned(view, self._leaf(view, atom, atom.rows(bag.plan), bag.sign))
+            made = self.views.assigned(
+                view, self.views.leaf(view, atom, atom.rows(bag.plan), bag.sign)
+            )
             if view in self.apart:
-                listed, outer = factors.taken_apart(made, called(view), self.composer)
+                listed, outer = factors.taken_apart(made, called(view), self.views.composer)
                 self.counts[view], self.outers[view] = made, [outer]
                 return listed
             return self._appearing(view, made) if view.indicator else made
@@ -319,18 +322,20 @@ class _Program(Propagation):
                     needs = variables(others[least].rows)
                     parts += self._terms(view, number, others, needs)
                 terms += [self._as_one(view, parts)] if behind else parts
-            if child in self.states:
-                self._add(self.states[child], self.counts.get(child, delta))
+            if child in self.views.states:
+                self.views.add(self.views.states[child], self.counts.get(child, delta))
                 for outer in self.outers.get(child, ()) if child.children else ():
-                    self._add(self.states[child], factors.multiplied(self, child, outer))
+                    self.views.add(
+                        self.views.states[child], factors.multiplied(self.views, child, outer)
+                    )
         if len(terms) < 2:
             return terms[0] if terms else None
-        return self._united(view, tuple(terms))
+        return self.views.united(view, tuple(terms))
 
     def _as_one(self, view: View, made: Sequence[Relation]) -> Relation:
         """A delta and what is taken back of it: in between a count may be 0 that is not in the end."""
-        summed = self.without_zeros(self._summed(view, made))
-        return summed if view is self.tree else self._assigned(view, summed)
+        summed = self.views.without_zeros(self.views.summed(view, made))
+        return summed if view is self.tree else self.views.assigned(view, summed)
 
     def _terms(
         self,
@@ -343,15 +348,17 @@ class _Program(Propagation):
         child = view.children[number]
         listed = [others[number]]
         for outer in self.outers.get(child, ()):
-            made = factors.carried(self, view, child, outer, others)
+            made = factors.carried(self.views, view, child, outer, others)
             if made is None:
-                listed.append(self._assigned(child, factors.multiplied(self, child, outer)))
+                listed.append(
+                    self.views.assigned(child, factors.multiplied(self.views, child, outer))
+                )
             else:
                 self.outers.setdefault(view, []).append(made)
         return [
-            self._assigned(
+            self.views.assigned(
                 view,
-                self._inner(view, [*others[:number], one, *others[number + 1 :]], number),
+                self.views.inner(view, [*others[:number], one, *others[number + 1 :]], number),
                 needs,
             )
             for one in listed
@@ -360,14 +367,14 @@ class _Program(Propagation):
     def _present(self, view: View) -> Relation:
         """A view as it is stored, or found in its table."""
         if view in self.found:
-            atom = self.atoms[view.atoms[0]]
+            atom = self.views.atoms[view.atoms[0]]
             return self._each(view, atom, atom.rows(atom.scan), None)
-        return self.defined[view].at(self.states[view])
+        return self.views.defined[view].at(self.views.states[view])
 
     def _appearing(self, view: View, counts: Relation) -> Relation:
         """The delta of an indicator: the keys that come, and those that are there no more."""
         self.counts[view] = counts
-        state, composer = self.states[view], self.composer
+        state, composer = self.views.states[view], self.views.composer
         olds = {column: composer.fresh(column) for column in state.columns}
         stored = terms.renamed(state, olds.items())
         keys = [(counts.keys[name], olds[counts.keys[name]]) for name in sorted(view.keys)]

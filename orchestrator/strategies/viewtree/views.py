@@ -7,8 +7,9 @@ a child's delta and what is stored of the other children, and added to what is s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import groupby
 
 from orchestrator.algebra.columns import Column, Symbols
@@ -25,7 +26,13 @@ from orchestrator.algebra.predicates import never_null
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, disjunction, filled
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan, captured
-from orchestrator.deltascript.plan import CONTENT, MaintenancePlan, StateTable, StateView
+from orchestrator.deltascript.plan import (
+    CONTENT,
+    MaintenancePlan,
+    StateTable,
+    StateView,
+    Statistics,
+)
 from orchestrator.engine import terms
 from orchestrator.engine.access import probes
 from orchestrator.engine.column_types import ColumnType
@@ -37,47 +44,24 @@ from orchestrator.engine.leaves import bag_of, reads
 from orchestrator.engine.states import Upkeep, store
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.ring import MIXED, MIXED_TYPE
-from orchestrator.strategies.viewtree import covariance, rings, sums
+from orchestrator.strategies.viewtree import sums
 from orchestrator.strategies.viewtree.covariance import COVARIANCE_TYPE, TRIPLE
-from orchestrator.strategies.viewtree.form import COVARIANCE, Atom, NormalForm, Product
+from orchestrator.strategies.viewtree.form import Atom, NormalForm
 from orchestrator.strategies.viewtree.normal import normal_form
-from orchestrator.strategies.viewtree.sums import COUNT, Kept, Payload, Total
+from orchestrator.strategies.viewtree.relation import (
+    Content,
+    Relation,
+    called,
+    columns_of,
+    indexed,
+    kept,
+    summed_atoms,
+)
+from orchestrator.strategies.viewtree.sums import COUNT, Payload, Total
 from orchestrator.strategies.viewtree.tree import View
 
 FEW = 16
 """Numbers of a payload that are looked at to see whether a delta adds anything."""
-
-
-@dataclass(frozen=True)
-class Relation:
-    """Rows with keys and payloads: a view's definition, its state, or its delta."""
-
-    rows: Operator
-    keys: Mapping[str, Column]
-    payload: Mapping[Payload, Column]
-    exists: bool = False
-    """Whether the payloads count as 1 wherever there is a key (definition 29)."""
-    terms: tuple[Relation, ...] = ()
-    """Of a delta that is a sum, its parts, each of which has a key once."""
-    each: tuple[str, Scalar] | None = None
-    """Of an atom's rows as they are, the atom and their signs: their columns are there too."""
-
-    def at(self, rows: Operator) -> Relation:
-        """The same columns, found elsewhere."""
-        return replace(self, rows=rows, each=None)
-
-
-@dataclass(frozen=True)
-class Content:
-    """The state that users read: the root, with what is computed from its payloads."""
-
-    state: StateScan
-    kept: tuple[Column, ...]
-    computed: tuple[Item, ...]
-
-    def shown(self, rows: Operator) -> Operator:
-        """The root's rows, or those of its delta, with the computed columns."""
-        return Projection(rows, (*map(Item.kept, self.kept), *self.computed))
 
 
 def planned(
@@ -95,14 +79,24 @@ def planned(
         return error.unsupported
 
 
-class Propagation:
+class Views:
     """Views over the atoms of a query, being turned into states and steps."""
 
-    def __init__(self, request: PlanningRequest, form: NormalForm) -> None:
-        """Starts with no view."""
+    def __init__(
+        self,
+        request: PlanningRequest,
+        form: NormalForm,
+        counting: Collection[View] = (),
+        statistics: Mapping[int, Statistics] | None = None,
+    ) -> None:
+        """Start with no view; `counting` are the views that hold a count alone.
+
+        Costs are those of the request's statistics, or of others.
+        """
         assert request.plan is not None
         self.request = request
-        self.statistics = request.statistics
+        self.statistics = request.statistics if statistics is None else statistics
+        self.counting = counting
         self.atoms = {atom.name: replace(atom, scan=captured(atom.scan)) for atom in form.atoms}
         self.form = form
         self.composer = Composer(
@@ -118,18 +112,22 @@ class Propagation:
         self.states: dict[View, StateScan] = {}
         self.probes: dict[str, list[frozenset[str]]] = {}
 
-    def _take_products(self, leaves: Sequence[str]) -> None:
+    def take_products(self, leaves: Sequence[str]) -> None:
         """Says what is kept of the aggregates in a tree with these leaves."""
-        self.kept = [self._kept(product, leaves) for product in self.form.products]
+        not_null = frozenset(
+            column for atom in self.atoms.values() for column in atom.rows(atom.scan).not_null
+        )
+        always = partial(never_null, not_null=not_null)
+        self.kept = [kept(product, leaves, self.request, always) for product in self.form.products]
         self.totals = tuple(dict.fromkeys(t for one in self.kept for t in one.totals))
 
-    def _comparable(self) -> None:
+    def require_comparable(self) -> None:
         """Refuses views with keys that `=` of pg_catalog does not compare."""
         self.composer.comparable(
             column for one in self.defined.values() for column in one.keys.values()
         )
 
-    def _planned(self, name: str) -> MaintenancePlan:
+    def plan(self, name: str) -> MaintenancePlan:
         """The plan of all that was made."""
         states = [
             replace(
@@ -153,7 +151,7 @@ class Propagation:
 
     # Rows of atoms
 
-    def _change(self, atom: Atom) -> Bag:
+    def change_of(self, atom: Atom) -> Bag:
         """The change of an atom's table as a bag."""
         bag = bag_of(atom.scan, self.composer)
         assert bag is not None
@@ -164,38 +162,13 @@ class Propagation:
         scan = self.composer.scans[state.role]
         return tuple(name for column, name in scan.outputs if column.type in types)
 
-    def _kept(self, product: Product, leaves: Sequence[str]) -> Kept:
-        types, column = self.request.types, product.aggregate.column
-        argument = types.get(f"{column.symbol}()")
-        result = types.get(column.symbol)
-        not_null = frozenset(
-            one for atom in self.atoms.values() for one in atom.rows(atom.scan).not_null
-        )
-
-        def always(factor: Scalar) -> bool:
-            return never_null(factor, not_null)
-
-        ring = self.request.rings.get(product.aggregate.function)
-        if product.aggregate.function == COVARIANCE and result and result.name == MIXED_TYPE:
-            ring = MIXED
-        if ring is not None:
-            return rings.kept(product, ring, always)
-        if product.aggregate.function == COVARIANCE:
-            return covariance.kept(product, leaves, always)
-        return sums.kept(
-            product,
-            argument.name if argument else None,
-            result.name if result else None,
-            always,
-        )
-
-    def _leaf(self, view: View, atom: Atom, rows: Operator, sign: Column | None) -> Relation:
+    def leaf(self, view: View, atom: Atom, rows: Operator, sign: Column | None) -> Relation:
         """An atom's rows, or those of its change with their signs, summed up by the keys."""
-        rows, keys = self._keyed(view, atom, rows)
+        rows, keys = self.keyed(view, atom, rows)
         one = Scalar.read("1") if sign is None else Scalar.column(sign)
         return self.grouped(view, rows, keys, lambda payload: payload.lifted([(atom.name, one)]))
 
-    def _keyed(self, view: View, atom: Atom, rows: Operator) -> tuple[Operator, dict[str, Column]]:
+    def keyed(self, view: View, atom: Atom, rows: Operator) -> tuple[Operator, dict[str, Column]]:
         """An atom's rows with the keys of its view."""
         known = self.defined.get(view)
         keys = dict(known.keys) if known else {}
@@ -215,7 +188,7 @@ class Propagation:
 
     # Joins
 
-    def _inner(
+    def inner(
         self, view: View, children: Sequence[Relation], first: int = 0, *, as_listed: bool = False
     ) -> Relation:
         """The join of a view's children, beginning with one of them, summed up by its keys.
@@ -261,7 +234,7 @@ class Propagation:
             atoms = tuple(name for names, _ in found for name in names)
             signs = [relation.each for _, relation in found if relation.each]
             payload = {
-                part: self._column(part)
+                part: self.column(part)
                 for part in dict.fromkeys(one.within(atoms) for one in self.payload_of(view))
             }
             computed += [Item(column, part.of_row(signs)) for part, column in payload.items()]
@@ -286,16 +259,16 @@ class Propagation:
             equal = (filled("x = y", x=bound[name], y=following.keys[name]) for name in shared)
             rows = Join(rows, following.rows, conjunction(equal))
             for scan in _scans(following.rows):
-                self._probe(scan, (following.keys[name] for name in shared))
+                self.note_probe(scan, (following.keys[name] for name in shared))
             bound = {**following.keys, **bound}
         return rows, bound
 
-    def _probe(self, scan: StateScan, columns: Iterable[Column]) -> None:
+    def note_probe(self, scan: StateScan, columns: Iterable[Column]) -> None:
         """Notes that rows of a state are looked for by some columns."""
         names = frozenset(map(scan.called, columns))
         self.probes.setdefault(scan.role, []).append(names)
 
-    def _summed(self, root: View, found: Sequence[Relation]) -> Relation:
+    def summed(self, root: View, found: Sequence[Relation]) -> Relation:
         """The sum of relations with the keys and payloads of a root."""
         known = self.defined.get(root)
         columns = tuple(self.composer.fresh(column) for column in columns_of(found[0]))
@@ -321,7 +294,7 @@ class Propagation:
         """Rows summed up by a view's keys, each part of the payload as its call says."""
         known = self.defined.get(view)
         totals = self.payload_of(view)
-        payload = known.payload if known else {total: self._column(total) for total in totals}
+        payload = known.payload if known else {total: self.column(total) for total in totals}
         aggregates = tuple(Aggregate(column, call(part)) for part, column in payload.items())
         by = tuple(keys[name] for name in sorted(view.keys))
         return Relation(
@@ -332,15 +305,16 @@ class Propagation:
 
     def payload_of(self, view: View) -> tuple[Payload, ...]:
         """What a view holds for each of its keys."""
-        return sums.parts(self.totals, summed_atoms(view))
+        return (COUNT,) if view in self.counting else sums.parts(self.totals, summed_atoms(view))
 
-    def _column(self, part: Payload) -> Column:
+    def column(self, part: Payload) -> Column:
+        """A new column for a part of a payload."""
         name = "idivm_n" if part == COUNT else "idivm_sum"
         return Column(self.composer.symbols.fresh(name), part.type)
 
     # States
 
-    def _store(self, view: View) -> None:
+    def store(self, view: View) -> None:
         """Stores a view below the root."""
         made = self.defined[view]
         role = self.composer.name(called(view))
@@ -348,7 +322,7 @@ class Propagation:
             role, made.rows, tuple(made.keys.values()), self.composer, followed=False
         )
 
-    def _copy(self, view: View) -> Relation:
+    def copy(self, view: View) -> Relation:
         """A stored view under names of its own."""
         known, state = self.defined[view], self.states[view]
         new = {column: self.composer.fresh(column) for column in state.columns}
@@ -358,7 +332,7 @@ class Propagation:
             {part: new[column] for part, column in known.payload.items()},
         )
 
-    def _values(self, root: Relation) -> dict[Column, Scalar]:
+    def values(self, root: Relation) -> dict[Column, Scalar]:
         """What the aggregates and grouping columns of the query are in terms of a root's columns."""
         values = {
             one.aggregate.column: sums.value(one, [root.payload[total] for total in one.totals])
@@ -366,12 +340,12 @@ class Propagation:
         }
         return values | {c: Scalar.column(root.keys[name]) for c, name in self.form.groups}
 
-    def _show(self, root: Relation, order: Sequence[str]) -> None:
+    def show(self, root: Relation, order: Sequence[str]) -> None:
         """Has the view show what it computes from a root over states; nothing is stored of it.
 
         Behind what users see there are the keys, in an order.
         """
-        values = self._values(root)
+        values = self.values(root)
         having = self.form.having.substitute(values)
         root = root.at(Selection(root.rows, having)) if having != TRUE else root
         shown = [
@@ -396,11 +370,11 @@ class Propagation:
         hidden = tuple(new.symbol for _, new in called[len(shown) :])
         self.composer.states.append(StateView(CONTENT, self.request.columns, hidden, query))
 
-    def _content(self, root: Relation) -> Content:
+    def store_content(self, root: Relation) -> Content:
         """Stores the root with what the view shows."""
         if self.form.having != TRUE:
             raise NotModelledError("HAVING is not kept with the rows", str(self.form.having))
-        values = self._values(root)
+        values = self.values(root)
         covariances = {
             one.aggregate.column: {TRIPLE: COVARIANCE_TYPE, MIXED.element: MIXED_TYPE}[part.type]
             for one in self.kept
@@ -427,14 +401,14 @@ class Propagation:
 
     # Deltas
 
-    def _united(self, view: View, terms: tuple[Relation, ...]) -> Relation:
+    def united(self, view: View, terms: tuple[Relation, ...]) -> Relation:
         """Several deltas of a view as one, in which a key may be more than once."""
         made = self.defined[view]
         columns = columns_of(made)
         branches = tuple(Branch(term.rows, columns) for term in terms)
         return replace(made, rows=UnionAll(branches, columns), terms=terms)
 
-    def _assigned(self, view: View, made: Relation, needs: Iterable[str] | None = None) -> Relation:
+    def assigned(self, view: View, made: Relation, needs: Iterable[str] | None = None) -> Relation:
         """A delta computed once; `needs` is as in `Composer.assign`."""
         rows, name = self.without_zeros(made).rows, f"{called(view)}_change"
         return made.at(self.composer.assign(name, rows, columns_of(made), needs))
@@ -447,7 +421,7 @@ class Propagation:
         some = disjunction(filled("x <> 0", x=column) for column in payload)
         return made.at(Selection(made.rows, some))
 
-    def _add(
+    def add(
         self,
         state: StateScan,
         delta: Relation,
@@ -456,7 +430,7 @@ class Propagation:
     ) -> None:
         """V := V + δV; keys whose count becomes 0 go, but not the one row of a `whole` result."""
         for term in delta.terms:
-            self._add(state, term, content, whole)
+            self.add(state, term, content, whole)
         if delta.terms:
             return
         upkeep, ids = Upkeep(state, self.composer), tuple(delta.keys.values())
@@ -482,47 +456,3 @@ def _scans(rows: Operator) -> Iterator[StateScan]:
         for branch in rows.branches:
             if branch.columns == rows.outputs:
                 yield from _scans(branch.input)
-
-
-def columns_of(relation: Relation) -> tuple[Column, ...]:
-    """The columns of keys and payloads."""
-    return (*relation.keys.values(), *relation.payload.values())
-
-
-def summed_atoms(view: View) -> tuple[str, ...]:
-    """The atoms whose factors a view's payloads hold."""
-    return () if view.indicator else view.atoms
-
-
-def called(view: View) -> str:
-    """What a view's state and delta are called after."""
-    name = f"at_{view.at or 'root'}" if view.children else view.name
-    if view.children and view.part:
-        name = f"{name}_{view.part}"
-    if view.indicator:
-        name = f"some_{name}"
-    return name.encode()[:20].decode(errors="ignore")
-
-
-def indexed(state: StateTable, probes: Iterable[frozenset[str]]) -> StateTable:
-    """A state whose key begins with what deltas look for, and indexes for what it cannot.
-
-    >>> from orchestrator.deltascript.plan import Query
-    >>> from orchestrator.algebra.dialect import parse as read
-    >>> state = StateTable("s", (), ("a", "c"), (), Query(read("SELECT 1")))
-    >>> made = indexed(state, [frozenset("c"), frozenset("ac"), frozenset("a")])
-    >>> made.key, made.probes
-    (('a', 'c'), (('c',),))
-    """
-    place = {name: number for number, name in enumerate(state.key)}
-    wanted = {tuple(sorted(probe, key=place.__getitem__)) for probe in probes if probe}
-    key: tuple[str, ...] = ()
-    rest: list[tuple[str, ...]] = []
-    for probe in sorted(wanted, key=lambda names: (len(names), [place[n] for n in names])):
-        if set(key) <= set(probe):
-            key += tuple(name for name in probe if name not in key)
-        else:
-            rest.append(probe)
-    key += tuple(name for name in state.key if name not in key)
-    found = [probe for probe in rest if set(probe) != set(key[: len(probe)])]
-    return replace(state, key=key, probes=tuple(found))
