@@ -22,7 +22,7 @@ ANALYZE big, small
 
 VIEWS = {
     "groups": "SELECT g, sum(v), max(v) FROM big GROUP BY g",
-    "window": "SELECT id, g, rank() OVER (PARTITION BY g ORDER BY v) FROM big",
+    "window": "SELECT id, g, percent_rank() OVER (PARTITION BY g ORDER BY v) FROM big",
     "distinct on": "SELECT DISTINCT ON (g) g, id FROM big ORDER BY g, v, id",
     "exists": "SELECT g, lim FROM small WHERE EXISTS (SELECT FROM big WHERE big.g = small.g AND v > 3990)",
     "not exists": "SELECT g FROM small WHERE NOT EXISTS (SELECT FROM big WHERE big.g = small.g AND v > 3990)",
