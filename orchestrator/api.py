@@ -68,8 +68,16 @@ from orchestrator.runtime.diagnosis.doctor import Finding
 from orchestrator.runtime.enumeration import hop, ordered
 from orchestrator.runtime.errors import cascades, explained, near_miss, unqualified, unreachable
 from orchestrator.runtime.explain import Explanation, explain_query, explain_view
-from orchestrator.runtime.installation import indexes, install, modes, sources, take_over
-from orchestrator.runtime.installation.install import Initialiser, NewView
+from orchestrator.runtime.installation import (
+    indexes,
+    install,
+    modes,
+    replanning,
+    sources,
+    take_over,
+)
+from orchestrator.runtime.installation import names as view_names
+from orchestrator.runtime.installation.new_view import Initialiser, NewView
 from orchestrator.runtime.installation.take_over import AdoptReport
 from orchestrator.runtime.progress import LOGGER, Progress
 from orchestrator.runtime.refresh import RefreshReport
@@ -380,7 +388,7 @@ class Orchestrator:
     def parts(self, view: ViewInfo) -> Parts | None:
         """Return the heavy and light parts of the relations of a view with the strategy `skew`."""
         with self._ours(f"Looking at the parts of {view.name}", writes=False):
-            return parts_of(self.connection, install.names_of(view), view.plan.partitioning)
+            return parts_of(self.connection, view_names.names_of(view), view.plan.partitioning)
 
     def enumerate(
         self, name: str, prefix: Mapping[str, object] | None = None
@@ -393,7 +401,7 @@ class Orchestrator:
         with self._ours(f"Enumerating {name}", writes=False):
             view = catalog.view_named(self.connection, parse_name(name).identifier)
             shown = catalog.relation_name(self.connection, view)
-            order = ordered.order_of(self.connection, install.names_of(view), view.plan)
+            order = ordered.order_of(self.connection, view_names.names_of(view), view.plan)
         with explained(f"Enumerating {name}"), open_session(self._dsn()) as connection:
             connection.execute(PIN)
             if order is None:
@@ -762,9 +770,9 @@ class Orchestrator:
                     self._restore(dropped)
                 except IdivmError as error:
                     # Its tables may be created later.
-                    install.warn(self.connection, str(error))
+                    replanning.warn(self.connection, str(error))
         ids = catalog.view_ids(self.connection, [name.identifier for name in names])
-        return ids, install.follow(self.connection, ids)
+        return ids, replanning.follow(self.connection, ids)
 
     def _refresh(self, names: list[QualifiedName]) -> list[RefreshReport]:
         with self._ours("Refreshing"):

@@ -24,7 +24,7 @@ from orchestrator.runtime import screenful
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.catalog import costs as catalog_costs
 from orchestrator.runtime.installation import indexes, install, planning
-from orchestrator.runtime.installation.install import NewView
+from orchestrator.runtime.installation.new_view import NewView
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from orchestrator.frontend.statements import QualifiedName
 from orchestrator.runtime import catalog
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.catalog import unplanned as catalog_unplanned
-from orchestrator.runtime.installation.install import NewView
+from orchestrator.runtime.installation.new_view import NewView
 from orchestrator.runtime.refresh import RefreshError, RefreshReport
 from orchestrator.runtime.search_path import users_path
 

@@ -23,11 +23,11 @@ from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.catalog import unplanned as catalog_unplanned
 from orchestrator.runtime.catalog.unplanned import UnplannedView
 from orchestrator.runtime.errors import explain
-from orchestrator.runtime.installation import install
-from orchestrator.runtime.installation.install import Initialiser, NewView
+from orchestrator.runtime.installation import install, replanning
+from orchestrator.runtime.installation.new_view import Initialiser, NewView
 from orchestrator.runtime.search_path import taking_path
 
-BUSY = (*install.ENDING, psycopg.errors.LockNotAvailable)
+BUSY = (*replanning.ENDING, psycopg.errors.LockNotAvailable)
 """Errors after which the next attempt may succeed."""
 
 
@@ -112,7 +112,7 @@ def plan_first(
         catalog_unplanned.ask_for_data(connection, view)
     for report in plan_views(connection, chosen, initialiser):
         if report.refusal is not None:
-            install.warn(
+            replanning.warn(
                 connection,
                 f"{report.view} computes its query at every read, as it could not be planned: {report.refusal}",
             )

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.deltascript.plan import ChangeKind
 from orchestrator.runtime.catalog import readers as catalog_readers
 from orchestrator.runtime.diagnosis import inspection
-from orchestrator.runtime.installation import install
+from orchestrator.runtime.installation import replanning
 
 TABLES = """
     CREATE TABLE r (id int PRIMARY KEY, k int NOT NULL, n int);
@@ -45,7 +45,7 @@ def measure(orc, variant, microseconds, *, name="v", refreshes=5):
 
 def replanned(orc):
     """The strategy of a view after it was planned again."""
-    install.replan(orc.connection, orc.view("v"))
+    replanning.replan(orc.connection, orc.view("v"))
     assert inspection.installed_plan(orc.connection, orc.view("v")) is not None
     return orc.view("v").strategy
 
@@ -141,7 +141,7 @@ def test_the_choice_follows_what_its_own_refreshes_took(tables):
     assert "3.05e+03 µs at 40 µs each (measured by its own refreshes)" in tables.explain("v").why
     assert "40 µs each (of such plans nothing was measured)" in tables.explain("v").why
     # Two refreshes say nothing, and others say it only of a variant that they have measured too.
-    install.replan(tables.connection, tables.view("v"))
+    replanning.replan(tables.connection, tables.view("v"))
     for number in range(3):
         for variant, each in (("id", 5), ("tuple", 4)):
             tables.create_view(f"{variant}{number}", JOIN, strategy=variant)

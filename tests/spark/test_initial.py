@@ -384,7 +384,7 @@ def test_a_view_that_is_not_finished_leaves_nothing(
         raise RuntimeError("stopped")
 
     with monkeypatch.context() as patch, connect_to(dsn) as other:
-        patch.setattr(install, "_publish", fails)
+        patch.setattr(install, "publish_content", fails)
         with pytest.raises(RuntimeError):
             other.create_view(
                 "v", "SELECT x, count(*) AS n FROM t GROUP BY x", initialise="spark", spark=spark

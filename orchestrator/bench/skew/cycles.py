@@ -32,7 +32,7 @@ from orchestrator.bench.skew import pairs
 from orchestrator.bench.skew.rebalancing import Light, rebalanced
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.runtime.enumeration import hop, ordered
-from orchestrator.runtime.installation import install
+from orchestrator.runtime.installation import names as view_names
 
 CYCLES = Workload("cycles")
 NAMES = ("unary", "binary", "ternary")
@@ -145,7 +145,7 @@ def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
     Each summand is looked at by itself, and then all, up to so many rows.
     """
     connection, view = orchestrator.connection, orchestrator.view(name)
-    order = ordered.order_of(connection, install.names_of(view), view.plan)
+    order = ordered.order_of(connection, view_names.names_of(view), view.plan)
     assert order is not None
     means, longest = [0.0], [0]
     parts = orchestrator.parts(view)

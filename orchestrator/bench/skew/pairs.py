@@ -35,7 +35,7 @@ from orchestrator.deltascript.plan import StateTable
 from orchestrator.errors import DatabaseError
 from orchestrator.runtime.catalog import readers as catalog_readers
 from orchestrator.runtime.enumeration import ordered
-from orchestrator.runtime.installation import install
+from orchestrator.runtime.installation import names as view_names
 
 PAIRS = Workload("pairs")
 NAME = "pairs"
@@ -131,7 +131,7 @@ def run(orchestrator: Orchestrator, statement: sql.Composed) -> None:
 def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
     """The buffers touched from one row to the next: their mean and their maximum."""
     connection, view = orchestrator.connection, orchestrator.view(name)
-    order = ordered.order_of(connection, install.names_of(view), view.plan)
+    order = ordered.order_of(connection, view_names.names_of(view), view.plan)
     assert order is not None
     rng = Random(1)
     [a] = connection.execute("SELECT array_agg(a) FROM r TABLESAMPLE SYSTEM (100)").fetchone() or []
@@ -148,7 +148,7 @@ def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
 def stored(orchestrator: Orchestrator, name: str) -> int:
     """How many rows a view stores."""
     view = orchestrator.view(name)
-    names = install.names_of(view)
+    names = view_names.names_of(view)
     states = (state for state in view.plan.program.states if isinstance(state, StateTable))
     tables = [names.state(state.role) for state in states]
     counted = (sql.SQL("(SELECT count(*) FROM {})").format(table) for table in tables)

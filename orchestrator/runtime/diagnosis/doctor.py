@@ -22,7 +22,7 @@ from orchestrator.runtime.catalog import loads as catalog_loads
 from orchestrator.runtime.catalog import objects as catalog_objects
 from orchestrator.runtime.diagnosis import inspection
 from orchestrator.runtime.errors import explain
-from orchestrator.runtime.installation import install, modes, sources
+from orchestrator.runtime.installation import install, modes, replanning, sources
 from orchestrator.runtime.migrate import drop_module, take_module
 
 
@@ -150,7 +150,7 @@ def _left_behind(connection: Connection[Any]) -> Iterator[Finding]:
         def adopt(left: catalog_objects.LeftBehind = left) -> None:
             assert left.id is not None
             catalog_objects.adopt(connection, left)
-            install.replan(connection, catalog.view_by_id(connection, left.id), afresh=True)
+            replanning.replan(connection, catalog.view_by_id(connection, left.id), afresh=True)
 
         yield _mended(
             subject,
@@ -209,7 +209,7 @@ def _logs(connection: Connection[Any]) -> Iterator[Finding]:
             continue
 
         def renew(source_id: int = source_id) -> None:
-            install.renew_capture(connection, source_id)
+            replanning.renew_capture(connection, source_id)
 
         yield _mended(
             "capture",
@@ -315,7 +315,7 @@ def _view(connection: Connection[Any], view: ViewInfo, contents: bool) -> Findin
         refresh.refresh(connection, [view.id])
         if inspection.wrong_states(connection, view):
             # So it is not the rows: the relation itself, or the program.
-            install.replan(connection, view, afresh=True)
+            replanning.replan(connection, view, afresh=True)
             refresh.refresh(connection, [view.id])
         if still := inspection.wrong_states(connection, catalog.view_by_id(connection, view.id)):
             raise IdivmError(f"{', '.join(still)} is wrong still; drop and create the view.")

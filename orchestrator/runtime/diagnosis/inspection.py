@@ -23,7 +23,8 @@ from orchestrator.runtime import catalog, refresh
 from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.catalog import objects as catalog_objects
 from orchestrator.runtime.diagnosis import answers, check
-from orchestrator.runtime.installation import install, sources
+from orchestrator.runtime.installation import names as view_names
+from orchestrator.runtime.installation import publication, replanning, sources
 from orchestrator.runtime.refresh import RefreshError
 
 _TWIN = "idivm_twin"
@@ -114,12 +115,12 @@ def mend(connection: Connection[Any], view: ViewInfo, found: Damage) -> None:
     """Makes again what is damaged; what cannot be vouched for is rebuilt by the next refresh."""
     if found.replaced:
         with connection.transaction():
-            install.show_again(connection, view)
+            publication.show_again(connection, view)
         return
     if not found.statements:
         catalog_objects.invalidate(connection, view.id)
         catalog_objects.restore_watermark(connection, view.id)
-        install.replan(connection, view, afresh=found.content)
+        replanning.replan(connection, view, afresh=found.content)
         return
     for relation, statement in found.statements:
         try:
@@ -163,14 +164,14 @@ def wrong_states(connection: Connection[Any], view: ViewInfo) -> list[str]:
 
 def installed_names(connection: Connection[Any], view: ViewInfo) -> Names:
     """What the objects of a view are called."""
-    return install.bound(connection, install.names_of(view))
+    return view_names.bound(connection, view_names.names_of(view))
 
 
 def installed_plan(connection: Connection[Any], view: ViewInfo) -> MaintenancePlan | None:
     """The plan of a view as it was installed, or None if it would be planned otherwise today."""
     try:
         options = parse_options(view.options.items())
-        plan = install.plan_again(connection, view, options, view.plan.evidence)
+        plan = replanning.plan_again(connection, view, options, view.plan.evidence)
     except UnsupportedError:
         return None
     # Queries are compared as people read them: a dump does not keep the oids of tables.

@@ -24,8 +24,8 @@ from orchestrator.runtime import catalog
 from orchestrator.runtime.catalog import take_over as catalog_take_over
 from orchestrator.runtime.catalog.take_over import Adoptable
 from orchestrator.runtime.errors import explain
-from orchestrator.runtime.installation import install, planning
-from orchestrator.runtime.installation.install import Initialiser, NewView
+from orchestrator.runtime.installation import install, planning, replanning
+from orchestrator.runtime.installation.new_view import Initialiser, NewView
 from orchestrator.runtime.search_path import taking_path
 
 
@@ -73,7 +73,7 @@ def adopt(
                     else _adopted(connection, view, new, initialiser)
                 )
         except (IdivmError, psycopg.Error) as error:
-            if connection.closed or isinstance(error.__cause__ or error, install.ENDING):
+            if connection.closed or isinstance(error.__cause__ or error, replanning.ENDING):
                 raise
             reason = explain(error, "Adopting it") if isinstance(error, psycopg.Error) else error
             yield AdoptReport(shown, None, "", tuple(view.lost), str(reason))
@@ -111,7 +111,7 @@ def _adopted(
     created = install.create_view(connection, new, initialiser(new))
     for reader in catalog_take_over.existing_views(connection, view.readers):
         # It was recomputed at each refresh, as no change of a materialized view can be captured.
-        install.replan(connection, catalog.view_by_id(connection, reader))
+        replanning.replan(connection, catalog.view_by_id(connection, reader))
     return created.strategy, _taken(created.plan.evidence.reasons)
 
 

@@ -36,8 +36,8 @@ from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.catalog import loads as catalog_loads
 from orchestrator.runtime.catalog.loads import staging_table
 from orchestrator.runtime.diagnosis import inspection
-from orchestrator.runtime.installation import install, modes
-from orchestrator.runtime.installation.install import Prepared
+from orchestrator.runtime.installation import locks, modes
+from orchestrator.runtime.installation.new_view import Prepared
 from orchestrator.runtime.search_path import PIN
 from orchestrator.runtime.sessions import open_session
 from orchestrator.spark.errors import SparkError
@@ -103,7 +103,7 @@ class States:
             catalog.refuse_forbidden(connection, view.id, view.name)
         except RightsError as reason:
             return (Initialised(view.name, "PostgreSQL", str(reason)),)
-        with install.held(connection, view.id):
+        with locks.held(connection, view.id):
             names = inspection.installed_names(connection, view)
             with connection.transaction(force_rollback=True):
                 plan = inspection.installed_plan(connection, view)

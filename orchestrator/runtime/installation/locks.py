@@ -1,0 +1,41 @@
+"""Locks that keep two orchestrators from changing a view at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from psycopg import Connection
+
+from orchestrator.errors import (
+    DatabaseError,
+)
+from orchestrator.runtime import catalog
+from orchestrator.runtime.installation import modes
+
+
+@contextmanager
+def held(connection: Connection[Any], view_id: int | None) -> Iterator[None]:
+    """Keeps refreshes and sweeps away from a view."""
+    if view_id is None:
+        yield
+        return
+    connection.execute("SELECT pg_advisory_lock(idivm.lock_class(), %s)", [view_id])
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            connection.execute("SELECT pg_advisory_unlock(idivm.lock_class(), %s)", [view_id])
+
+
+@contextmanager
+def held_apart(connection: Connection[Any], view_id: int | None) -> Iterator[None]:
+    """Keeps refreshes away from a view that writers do not keep, or says that they do by now."""
+    with held(connection, view_id):
+        if view_id is not None and modes.is_synchronous(connection, view_id):
+            name = catalog.view_by_id(connection, view_id).name
+            raise DatabaseError(
+                f"Another session has changed how {name} is maintained meanwhile; try again."
+            )
+        yield

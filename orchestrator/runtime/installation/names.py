@@ -1,0 +1,28 @@
+"""The names of the objects of an installed view."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from psycopg import Connection
+
+from orchestrator.deltascript.names import Names
+from orchestrator.frontend.statements import parse_name
+from orchestrator.runtime import catalog
+from orchestrator.runtime.catalog import ViewInfo
+
+
+def names_of(view: ViewInfo) -> Names:
+    """What the objects of a view are called; without a content, after the name that was asked for."""
+    return Names(view.id, view.base or parse_name(view.name).name)
+
+
+def bound(connection: Connection[Any], names: Names) -> Names:
+    """Names with those of the sources as they are installed, for the server at hand."""
+    return replace(
+        names,
+        sources=catalog.source_names(connection, names.id),
+        version=connection.info.server_version,
+        is_settled=catalog.exists(connection, names.written),
+    )

@@ -1,0 +1,148 @@
+"""Make the content of a view readable under its name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from psycopg import Connection
+from psycopg.errors import (
+    DependentObjectsStillExist,
+    InvalidTableDefinition,
+    LockNotAvailable,
+)
+from psycopg.sql import SQL, Composable, Identifier
+
+from orchestrator.deltascript import emit
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import MaintenancePlan
+from orchestrator.errors import (
+    DatabaseError,
+    UsageError,
+)
+from orchestrator.runtime import catalog
+from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime.catalog import objects as catalog_objects
+from orchestrator.runtime.catalog import take_over as catalog_take_over
+from orchestrator.runtime.catalog import unplanned as catalog_unplanned
+from orchestrator.runtime.installation.names import names_of
+from orchestrator.runtime.installation.new_view import NewView
+from orchestrator.runtime.installation.replanning import replan_readers
+
+ATTEMPTS, PAUSE = 100, 0.1
+"""How often, and how many seconds apart, a view is published that others read meanwhile."""
+
+
+def publish_content(
+    connection: Connection[Any],
+    plan: MaintenancePlan,
+    names: Names,
+    relation: Identifier,
+    replaced: ViewInfo | None,
+    new: NewView,
+    readers: Sequence[int] = (),
+) -> None:
+    """Makes the content readable under the view's name; its readers wait for the commit at most.
+
+    The maintained views above a replaced view are planned again; the caller recomputes them.
+    """
+    state = names.state(plan.program.content)
+    given = new.waiting or new.adopted
+    timeout: tuple[Any, ...] | None = None
+    if given is not None:
+        # A session that has read the view may write its tables next: it must not wait for this transaction,
+        # which waits for that session.
+        timeout = connection.execute(
+            "SELECT current_setting('lock_timeout'), set_config('lock_timeout', '100ms', true)"
+        ).fetchone()
+    if new.waiting is not None and not catalog_unplanned.take(connection, new.waiting):
+        raise DatabaseError(f"{new.waiting.relation} was changed meanwhile; plan it again.")
+    if new.adopted is not None:
+        catalog_take_over.exchange(connection, new.adopted)
+    above = ", ".join(catalog.view_by_id(connection, reader).name for reader in readers)
+    try:
+        replacing = replaced is not None or given is not None
+        _show(connection, names, relation, plan.program.shown, state, replacing=replacing)
+    except DependentObjectsStillExist as error:
+        if not readers:
+            raise
+        raise UsageError(
+            f"{names.view} cannot lose, rename or retype columns while the maintained views {above} read it;"
+            " add columns at the end, or drop these views first."
+        ) from error
+    if timeout is not None:
+        connection.execute("SELECT set_config('lock_timeout', %s, true)", timeout[:1])
+    catalog.clear_dropped(connection, relation)
+    if replaced is not None:
+        # The views above read its content until they are planned again.
+        connection.execute(
+            "UPDATE idivm.views SET status = 'building', relation = NULL WHERE id = %s",
+            [replaced.id],
+        )
+    connection.execute(
+        "UPDATE idivm.views SET status = 'ready', relation = %s::regclass, state = %s::regclass WHERE id = %s",
+        [
+            relation.as_string(connection),
+            names.state(plan.program.content).as_string(connection),
+            names.id,
+        ],
+    )
+    if given is not None:
+        connection.execute("SELECT idivm.hand_over(%s)", [names.id])
+    catalog.describe(connection, names.id)
+    if replaced is not None:
+        replan_readers(connection, readers)
+        connection.execute("SELECT idivm.uninstall(%s, true)", [replaced.id])
+
+
+def in_turns(connection: Connection[Any], publish: Callable[[], None], attempts: int) -> None:
+    """Run a transaction or savepoint; repeat it while other sessions hold a lock that it does not wait for."""
+    for left in reversed(range(attempts)):
+        try:
+            with connection.transaction():
+                publish()
+            return
+        except LockNotAvailable:
+            if not left:
+                raise
+            time.sleep(PAUSE)
+
+
+def show_again(connection: Connection[Any], view: ViewInfo) -> None:
+    """Makes the relation of a view show the maintained content again, whatever it shows now."""
+    assert view.definition is not None and view.state is not None
+    names, relation = names_of(view), SQL(view.relation)
+    columns = [name for name, _ in catalog_objects.columns(connection, names.definition)]
+    _show(connection, names, relation, columns, SQL(view.state), replacing=True)
+    connection.execute(
+        "UPDATE idivm.views SET relation = %s::regclass WHERE id = %s", [view.relation, view.id]
+    )
+
+
+def _show(
+    connection: Connection[Any],
+    names: Names,
+    relation: Composable,
+    columns: Sequence[str],
+    content: Composable,
+    *,
+    replacing: bool,
+) -> None:
+    options = catalog_take_over.options_of(connection, relation) if replacing else SQL("")
+    try:
+        with connection.transaction():
+            for statement in emit.show(
+                names, relation, columns, content, replacing=replacing, options=options
+            ):
+                connection.execute(statement)
+    except InvalidTableDefinition:
+        # The columns differ. Only a view that nothing reads can then make room.
+        if not replacing:
+            raise
+        with catalog_take_over.kept_properties(connection, relation):
+            connection.execute(SQL("DROP VIEW {}").format(relation))
+            for statement in emit.show(
+                names, relation, columns, content, replacing=False, options=options
+            ):
+                connection.execute(statement)

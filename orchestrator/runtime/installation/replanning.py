@@ -1,0 +1,255 @@
+"""Plan views again: after DDL in plain SQL, with other indexes, when a view below was replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.sql import SQL, Identifier, Literal
+
+from orchestrator.deltascript import emit, program
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import Evidence, MaintenancePlan
+from orchestrator.errors import (
+    IdivmError,
+    UnsupportedError,
+)
+from orchestrator.frontend.options import ViewOptions, parse_options
+from orchestrator.runtime import catalog
+from orchestrator.runtime.catalog import ViewInfo, ascii_json
+from orchestrator.runtime.catalog import objects as catalog_objects
+from orchestrator.runtime.catalog import take_over as catalog_take_over
+from orchestrator.runtime.catalog import unplanned as catalog_unplanned
+from orchestrator.runtime.errors import explain
+from orchestrator.runtime.installation import indexes, modes, planning, sources
+from orchestrator.runtime.installation.locks import held_apart
+from orchestrator.runtime.installation.names import bound, names_of
+from orchestrator.runtime.installation.recording import record_plan
+from orchestrator.sqltext import fitted_name
+
+ENDING = (psycopg.errors.OperatorIntervention, psycopg.errors.TransactionRollback)
+"""Errors that are not the fault of a view: a cancelled query, a conflict with another transaction."""
+
+
+def follow(connection: Connection[Any], view_ids: Sequence[int]) -> dict[int, str]:
+    """Follow what plain SQL did to the tables and plain views that views read, however indirectly.
+
+    Return the views that could not be planned again, each with the reason.
+    """
+    connection.execute("SELECT idivm.note_grants()")
+    concerned = catalog.refresh_order(connection, view_ids)
+    unplanned = {}
+    for source_id in catalog.sources_without_capture(
+        connection, catalog.sources_of(connection, concerned)
+    ):
+        readers = catalog_objects.readers_of_source(connection, source_id)
+        if reason := _reason_against(connection, partial(renew_capture, connection, source_id)):
+            unplanned.update(dict.fromkeys(readers, reason))
+    whole = catalog.sources_of(connection, [one for one in concerned if one not in unplanned])
+    sources.sync_members(connection, whole)
+    for view in catalog.views_to_replan(connection, concerned):
+        if view.id in unplanned:
+            continue
+        if reason := _reason_against(connection, partial(replan, connection, view), view):
+            unplanned[view.id] = reason
+    for view_id in indexes.views_to_reconsider(connection, concerned):
+        reconsider = partial(_reconsider, connection, catalog.view_by_id(connection, view_id))
+        if view_id not in unplanned and (reason := _reason_against(connection, reconsider)):
+            unplanned[view_id] = reason
+    return unplanned
+
+
+def _reconsider(connection: Connection[Any], view: ViewInfo) -> None:
+    """Plan a view again after an index of its tables was created or dropped.
+
+    Where that changes nothing but what is known of indexes, the content stays.
+    """
+    known = indexes.as_indexed(connection, view.plan)
+    options = parse_options(view.options.items())
+    plan = plan_again(connection, view, options, known)
+    before, after = view.plan.program, plan.program
+    if (before.strategy, before.states, before.script) != (
+        after.strategy,
+        after.states,
+        after.script,
+    ):
+        replan(connection, view)
+        return
+    connection.execute(
+        "UPDATE idivm.views SET plan = %s WHERE id = %s", [ascii_json.dump(plan.stored()), view.id]
+    )
+
+
+def _reason_against(
+    connection: Connection[Any], plan: Callable[[], None], view: ViewInfo | None = None
+) -> str | None:
+    """Plan views again; return why that is not possible."""
+    try:
+        plan()
+    except (IdivmError, psycopg.Error) as error:
+        if connection.closed or isinstance(error, ENDING):
+            raise
+        if view is not None and isinstance(error, UnsupportedError):
+            warn(
+                connection,
+                f"{view.name} could not be planned again, so that each refresh recomputes it: {error}",
+            )
+        reason = explain(error, "planning it again") if isinstance(error, psycopg.Error) else error
+        return f"it could not be planned again: {str(reason).rstrip('.')}"
+    return None
+
+
+def warn(connection: Connection[Any], sentence: str) -> None:
+    """Warn whoever listens to the notices of a connection."""
+    message = Literal(sentence).as_string(connection)
+    text = Literal(f"BEGIN RAISE WARNING USING MESSAGE = {message}; END")
+    connection.execute(SQL("DO {}").format(text))
+
+
+def renew_capture(connection: Connection[Any], source_id: int) -> None:
+    """Captures a table again whose log or source view lacks a part, and plans its readers again."""
+    with connection.transaction():
+        readers = catalog_objects.readers_of_source(connection, source_id)
+        modes.hold(connection, *readers)
+        catalog_objects.uninstall_source(connection, source_id)
+        for reader in readers:
+            replan(connection, catalog.view_by_id(connection, reader))
+        modes.sync(connection)
+
+
+def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False) -> None:
+    """Plans a view again whose plain views were replaced, or of whose tables one lost what it promised.
+
+    Where its content gets another layout, or `afresh` another table because its own is damaged, the
+    views that read it are planned again as well. The next refresh rebuilds the content of all these.
+    """
+    readers = [reader_id for reader_id, _ in catalog.readers_of(connection, view.id)]
+    # The lower ones first. As they are now: one may have been planned again with another.
+    tower = [catalog.view_by_id(connection, view_id) for view_id in (view.id, *reversed(readers))]
+    at_rest = sorted(one.id for one in tower if not modes.is_synchronous(connection, one.id))
+    with ExitStack() as stack:
+        for view_id in at_rest:
+            stack.enter_context(held_apart(connection, view_id))
+        stack.enter_context(connection.transaction())
+        modes.hold(connection, *(one.id for one in tower))
+        left = _replan_one(connection, tower[0], afresh)
+        if left is None:
+            return
+        # Capture holds on to the old content until the readers have turned to the new one.
+        _drop_contents(
+            connection, [left, *(_replan_one(connection, reader) for reader in tower[1:])]
+        )
+
+
+def _replan_one(
+    connection: Connection[Any], view: ViewInfo, afresh: bool = False
+) -> Identifier | None:
+    """Plans a view again; the name that the content's table has by then if another one took over."""
+    names = names_of(view)
+    options = parse_options(view.options.items())
+    try:
+        plan = plan_again(connection, view, options)
+    except UnsupportedError:
+        # What the strategy needs is gone: a key, or what a plain view below was.
+        options = replace(options, strategy="auto")
+        plan = plan_again(connection, view, options)
+    before = catalog.sources_of(connection, [view.id])
+    record_plan(connection, view.id, plan, options)
+    names = bound(connection, names)
+    old = _restate(connection, view, plan, names, afresh)
+    for statement in program.create_program(plan.program, names):
+        connection.execute(statement)
+    connection.execute("SELECT idivm.hand_over(%s)", [view.id])
+    lost = before - catalog.sources_of(connection, [view.id])
+    connection.execute("SELECT idivm.hold_logs(%s)", [list(lost)])
+    for source_id in lost:
+        connection.execute("SELECT idivm.uninstall_unused_source(%s)", [source_id])
+    connection.execute("UPDATE idivm.views SET status = 'invalid' WHERE id = %s", [view.id])
+    catalog.describe(connection, view.id)
+    return old
+
+
+def plan_again(
+    connection: Connection[Any], view: ViewInfo, options: ViewOptions, known: Evidence | None = None
+) -> MaintenancePlan:
+    """The plan that a view would get today, with the settings that its creator had.
+
+    What is known of tables and costs is what is `known`, or what the database says today.
+    """
+    plan = planning.plan_view(connection, names_of(view), options, known=known, before=view)
+    # A view below it may have been replaced by one that depends on more of them.
+    settings = tuple({**dict(plan.program.settings), **view.settings}.items())
+    return replace(plan, program=replace(plan.program, settings=settings))
+
+
+def _restate(
+    connection: Connection[Any],
+    view: ViewInfo,
+    plan: MaintenancePlan,
+    names: Names,
+    afresh: bool,
+) -> Identifier | None:
+    """Makes the state tables again; that of the content only if its layout is another.
+
+    Returns the name of what held the old content in this case; there may be none any more.
+    """
+    kept = view.is_planned and plan.program.layout == view.plan.program.layout and not afresh
+    old = fitted_name(names.view, f"_before_{names.id}")
+    if not kept and view.base is not None:
+        connection.execute(
+            SQL("ALTER TABLE {} RENAME TO {}").format(
+                names.state(plan.program.content), Identifier(old)
+            )
+        )
+    connection.execute("SELECT idivm.drop_states(%s, %s)", [view.id, True])
+    for statement in emit.create_states(plan.program, names, content=not kept):
+        connection.execute(statement)
+    for statement in emit.index_states(plan.program, names, content=not kept):
+        connection.execute(statement)
+    if kept:
+        return None
+    catalog_take_over.make_indexes(connection, view.oid, view.id, names.state(plan.program.content))
+    options = catalog_take_over.options_of(connection, SQL(view.relation))
+    for statement in emit.create_relation(
+        plan.program, names, SQL(view.relation), replacing=True, options=options
+    ):
+        connection.execute(statement)
+    connection.execute(
+        "UPDATE idivm.views SET relation = %s::regclass, state = %s::regclass WHERE id = %s",
+        [view.relation, names.state(plan.program.content).as_string(connection), view.id],
+    )
+    return Identifier("idivm_state", old)
+
+
+def replan_readers(connection: Connection[Any], readers: Sequence[int]) -> None:
+    """Plan the views above a replaced view again, lower views first; their contents are recomputed later.
+
+    A view that waits to be planned shows its query, so that only its former plan is removed.
+    """
+    views = [catalog.view_by_id(connection, reader) for reader in readers]
+    unplanned = catalog_unplanned.views_with(
+        connection, [view.oid for view in views if view.oid is not None]
+    )
+    without_plan = {view.oid for view in unplanned}
+    for view in reversed(views):
+        if view.oid in without_plan:
+            connection.execute("SELECT idivm.uninstall(%s, true)", [view.id])
+    planned = [view for view in views if view.oid not in without_plan]
+    contents = []
+    for view in planned:
+        # As it is now: the view below it may have been planned again.
+        contents.append(_replan_one(connection, catalog.view_by_id(connection, view.id)))
+        modes.refuse_time_dependent(connection, view.id, view.maintain)
+    _drop_contents(connection, contents)
+
+
+def _drop_contents(connection: Connection[Any], contents: Iterable[Identifier | None]) -> None:
+    """Drop what held the contents of views before they were planned again."""
+    for content in filter(None, contents):
+        kind = SQL("VIEW" if catalog.is_plain_view(connection, content) else "TABLE")
+        connection.execute(SQL("DROP {} IF EXISTS {}").format(kind, content))
