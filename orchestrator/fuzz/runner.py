@@ -42,6 +42,9 @@ from orchestrator.fuzz.workspace import SLOW
 
 _TIMED_OUT = "57014"
 
+_DDL = ("ALTER ", "CREATE ", "DROP ")
+"""How statements begin that fire no trigger, and after which a view may need the orchestrator."""
+
 _ANYHOW = {"strategy": "auto", "representation": "listing"}
 _ALWAYS = {**_ANYHOW, "maintain": "deferred"}
 """Options under which every view can be maintained."""
@@ -178,7 +181,7 @@ class Runner(Acts):
         elif isinstance(step, Refresh):
             self._refresh(step)
         elif isinstance(step, Alone):
-            self.unseen |= " TABLE " in step.statement.sql
+            self.unseen |= step.statement.sql.startswith(_DDL)
             self.statement(self.space.writer, step.statement, (number, 0))
             if "CASCADE" in step.statement.sql:
                 self._forget_dropped()

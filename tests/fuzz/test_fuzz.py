@@ -78,7 +78,7 @@ def test_databases_of_other_encodings(pg: TestServer) -> None:
     assert [finding.script for finding in totals.findings] == []
 
 
-def small_case(*steps: str | Transaction | Refresh | Late | LateEnd | Crash) -> Case:
+def small_case(*steps: str | Alone | Transaction | Refresh | Late | LateEnd | Crash) -> Case:
     """A table, a view, a plain view and a view over both, and these steps; text is committed."""
     return Case(
         0,
@@ -158,6 +158,37 @@ def test_views_that_ddl_takes_along_are_forgotten(runner: Runner) -> None:
     )
     assert outcome.failure is None
     assert outcome.counts["views gone by CASCADE"] == 2
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "DROP INDEX shop.stock_key CASCADE",
+        "ALTER TYPE shop.size RENAME VALUE 'small' TO 'little'",
+    ],
+)
+def test_synchronous_views_wait_for_the_orchestrator_after_ddl(runner: Runner, ddl: str) -> None:
+    # Without the key that its plan tells rows apart by, the lower view cannot follow a commit. A label that is renamed
+    # changes what its query shows without a change of a row.
+    case = small_case(Alone(Statement(ddl)), "DELETE FROM shop.stock WHERE id = 1", Refresh())
+    stock = Table(
+        "shop.stock",
+        (
+            "CREATE TABLE shop.stock (id integer NOT NULL, size shop.size)",
+            "CREATE UNIQUE INDEX stock_key ON shop.stock (id)",
+        ),
+        "INSERT INTO shop.stock VALUES",
+        ("(1, 'small')", "(2, 'small')"),
+    )
+    views = (
+        View("shop.sizes", "SELECT id, size::text AS size FROM shop.stock"),
+        View("shop.counts", "SELECT size, count(*) AS n FROM shop.sizes GROUP BY size"),
+    )
+    kept = tuple(replace(view, options=(("maintain", "on_commit"),)) for view in views)
+    sizes = "CREATE TYPE shop.size AS ENUM ('small', 'large')"
+    outcome = runner.run(replace(case, types=(sizes,), tables=(stock,), views=kept))
+    assert outcome.failure is None
 
 
 STATE = "(SELECT state FROM idivm.views WHERE relation = 'shop.sums'::regclass)"
