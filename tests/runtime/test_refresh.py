@@ -662,9 +662,14 @@ def test_a_terminated_refresh_leaves_the_old_state(shop, connect):
     assert equal(shop) == {"sums": True, "big": True}
 
 
-def test_a_refresh_inside_a_transaction_is_pointed_to_sql(shop):
-    with shop.connection.transaction(), pytest.raises(IdivmError, match=r"idivm\.refresh"):
+def test_a_refresh_inside_a_transaction_belongs_to_it(shop):
+    before = content(shop)
+    with shop.connection.transaction(force_rollback=True):
+        shop.connection.execute("DELETE FROM t")
         shop.refresh()
+        assert content(shop) != before
+    assert content(shop) == before
+    assert equal(shop) == {"sums": True, "big": True}
 
 
 def test_an_error_while_refreshing_is_said_and_undone(orc):

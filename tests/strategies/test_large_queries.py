@@ -93,7 +93,7 @@ def test_too_long_a_join_is_planned_in_another_way_and_says_why(orc, monkeypatch
         "SELECT t0.id FROM t0 JOIN t1 ON t1.id = t0.n JOIN t2 ON t2.id = t1.n UNION ALL"
         " SELECT t0.id FROM t0 JOIN t1 ON t1.id = t0.n JOIN t3 ON t3.id = t1.n",
     )
-    assert orc.view("apart").strategy == "id"
+    assert orc.view("apart").strategy in ("id", "tuple")
 
 
 def test_a_large_query_is_planned_in_one_way(orc, monkeypatch):

@@ -138,7 +138,7 @@ def test_ties_are_broken_by_the_key_in_view_and_definition(orc):
 
 def test_a_partition_less_window_and_a_recursion_are_said_to_be_whole(orc):
     orc.execute(TABLE)
-    orc.create_view("v", "SELECT id, rank() OVER (ORDER BY v) AS place FROM t")
+    orc.create_view("v", "SELECT id, percent_rank() OVER (ORDER BY v) AS place FROM t")
     assert "no partition divides" in orc.explain("v").why
     orc.create_view(
         "r",
