@@ -124,8 +124,12 @@ def register(session: SparkSession) -> None:
     """Makes the data source known to a session; one beside a session that knows it does so too."""
     from pyspark.errors import AnalysisException
 
+    from orchestrator.spark.session import active
+
     try:
-        session.dataSource.register(LoadTasks)
+        # Spark refuses what the active session knows, whatever session is asked.
+        with active(session):
+            session.dataSource.register(LoadTasks)
     except AnalysisException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise

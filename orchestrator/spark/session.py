@@ -123,14 +123,21 @@ def derived(session: SparkSession, settings: Mapping[str, object]) -> Iterator[S
     from pyspark.sql import SparkSession
 
     java: Any = session._jsparkSession
-    sessions: Any = session._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
-    before = sessions.getActiveSession()
     own = SparkSession(session.sparkContext, java.cloneSession())
-    sessions.setActiveSession(own._jsparkSession)
-    try:
+    with active(own):
         for name, value in settings.items():
             own.conf.set(name, str(value).lower() if isinstance(value, bool) else str(value))
         yield own
+
+
+@contextmanager
+def active(session: SparkSession) -> Iterator[SparkSession]:
+    """Make a session the active one for a block: Spark looks data sources up in that."""
+    sessions: Any = session._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session._jsparkSession)
+    try:
+        yield session
     finally:
         if before.isDefined():
             sessions.setActiveSession(before.get())

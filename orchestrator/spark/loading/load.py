@@ -54,7 +54,7 @@ from orchestrator.spark.loading.progress import (
 from orchestrator.spark.loading.rejects import locate
 from orchestrator.spark.loading.report import LoadedTable, LoadReport, RejectedRow, TableLoad
 from orchestrator.spark.loading.sources import cut, format_of, layout
-from orchestrator.spark.session import default_master, derived, spark_session
+from orchestrator.spark.session import active, default_master, derived, spark_session
 from orchestrator.spark.types import handling
 
 if TYPE_CHECKING:
@@ -116,12 +116,13 @@ def run(
         @cache
         def session() -> SparkSession:
             if spark is not None:
-                return _active(stack.enter_context(derived(spark, SETTINGS)))
+                return stack.enter_context(derived(spark, SETTINGS))
             with clock.stage("start of Spark"):
                 say("starting Spark")
                 urls = [path for table in tables for path in table.source.paths]
                 settings = with_driver({**SETTINGS, **_JAVA, **(config or {})}, urls)
-                return _active(stack.enter_context(spark_session(where, "idivm load", **settings)))
+                own = stack.enter_context(spark_session(where, "idivm load", **settings))
+                return stack.enter_context(active(own))
 
         threads = None if lent or config else threads_of(where)
         job = _Job(connection, session, say, clock, threads)
@@ -136,13 +137,6 @@ def run(
             with clock.stage("initial states"):
                 report = replace(report, initialised=job.rebuild(decision, views))
         return report, decision
-
-
-def _active(spark: SparkSession) -> SparkSession:
-    """Return a session as the active one: Spark looks data sources up in that."""
-    jvm: Any = spark._jvm
-    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
-    return spark
 
 
 def _check(tables: Sequence[TableLoad], views: str) -> None:
@@ -299,7 +293,9 @@ class _Job:
         parts: int | None = len(ranges)
         if not ranges:
             rows = prepared(one)
-            register(rows.sparkSession)  # it may be a caller's
+            # Spark asks both the active session and that of the frame, which may be a caller's.
+            for session in (self.spark(), rows.sparkSession):
+                register(session)
             cut(self.spark(), one.frame)
             parts = layout(rows)[1] if one.frame.format != "frame" else None
         try:
