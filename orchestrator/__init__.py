@@ -10,6 +10,7 @@ from orchestrator.interpreted import prefer_sources
 if TYPE_CHECKING:
     from orchestrator.aio import AsyncOrchestrator
     from orchestrator.api import Orchestrator, StatementResult, connect
+    from orchestrator.catalog import ViewInfo
     from orchestrator.errors import (
         CancelledError,
         DatabaseError,
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
         UsageError,
     )
     from orchestrator.frontend.options import OptionValues
-    from orchestrator.runtime.catalog import ViewInfo
     from orchestrator.runtime.diagnosis.comparison import CheckReport
     from orchestrator.runtime.explain import Explanation
     from orchestrator.runtime.progress import Progress
@@ -53,7 +53,7 @@ _HOMES = {
     "RefreshError": "orchestrator.runtime.refresh",
     "RefreshReport": "orchestrator.runtime.refresh",
     "StatementResult": "orchestrator.api",
-    "ViewInfo": "orchestrator.runtime.catalog",
+    "ViewInfo": "orchestrator.catalog",
     "connect": "orchestrator.api",
 }
 

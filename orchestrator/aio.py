@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.api import Orchestrator, StatementResult, connect
+from orchestrator.catalog import ViewInfo
+from orchestrator.catalog.unplanned import UnplannedView
 from orchestrator.frontend.options import OptionValues
-from orchestrator.runtime.catalog import ViewInfo
-from orchestrator.runtime.catalog.unplanned import UnplannedView
 from orchestrator.runtime.diagnosis.comparison import CheckReport
 from orchestrator.runtime.explain import Explanation
 from orchestrator.runtime.refresh import RefreshReport

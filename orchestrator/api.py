@@ -23,6 +23,13 @@ from psycopg.errors import Diagnostic, UndefinedTable
 from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL
 
+from orchestrator import catalog, screenful
+from orchestrator.catalog import DroppedView, ViewInfo
+from orchestrator.catalog import take_over as catalog_take_over
+from orchestrator.catalog import unplanned as catalog_unplanned
+from orchestrator.catalog.parts import Parts, parts_of
+from orchestrator.catalog.search_path import PIN, pin, pinned, users_path
+from orchestrator.catalog.unplanned import UnplannedView
 from orchestrator.errors import (
     DatabaseError,
     IdivmError,
@@ -30,6 +37,7 @@ from orchestrator.errors import (
     NotFoundError,
     ServerError,
     UsageError,
+    near_miss,
 )
 from orchestrator.frontend.options import OptionValues, parse_options, seconds
 from orchestrator.frontend.statements import (
@@ -45,19 +53,12 @@ from orchestrator.frontend.statements import (
     parse_script,
 )
 from orchestrator.runtime import (
-    catalog,
     in_transaction,
     migrate,
     progress,
     refresh,
-    screenful,
     unplanned,
 )
-from orchestrator.runtime.catalog import DroppedView, ViewInfo
-from orchestrator.runtime.catalog import take_over as catalog_take_over
-from orchestrator.runtime.catalog import unplanned as catalog_unplanned
-from orchestrator.runtime.catalog.parts import Parts, parts_of
-from orchestrator.runtime.catalog.unplanned import UnplannedView
 from orchestrator.runtime.diagnosis import doctor
 from orchestrator.runtime.diagnosis.comparison import (
     CheckReport,
@@ -66,7 +67,7 @@ from orchestrator.runtime.diagnosis.comparison import (
 )
 from orchestrator.runtime.diagnosis.doctor import Finding
 from orchestrator.runtime.enumeration import hop, ordered
-from orchestrator.runtime.errors import cascades, explained, near_miss, unqualified, unreachable
+from orchestrator.runtime.errors import cascades, explained, unqualified, unreachable
 from orchestrator.runtime.explain import Explanation, explain_query, explain_view
 from orchestrator.runtime.installation import (
     indexes,
@@ -81,7 +82,6 @@ from orchestrator.runtime.installation.new_view import Initialiser, NewView
 from orchestrator.runtime.installation.take_over import AdoptReport
 from orchestrator.runtime.progress import LOGGER, Progress
 from orchestrator.runtime.refresh import RefreshReport
-from orchestrator.runtime.search_path import PIN, pin, pinned, users_path
 from orchestrator.runtime.serve import Event, Server
 from orchestrator.runtime.sessions import OwnSession, borrow, borrowed, open_session
 from orchestrator.runtime.unplanned import PlanReport

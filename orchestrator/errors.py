@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class IdivmError(Exception):
     """Something the user asked for cannot be done; the message is a sentence for that user."""
@@ -43,3 +46,13 @@ class MigrationError(IdivmError):
 
 class CancelledError(DatabaseError):
     """Another thread cancelled the work with `Orchestrator.cancel`, or somebody cancelled the query."""
+
+
+def near_miss(name: str, known: Iterable[str]) -> str:
+    """Ask whether the user meant another name, if one is nearly the same.
+
+    >>> near_miss("totls", ["totals", "orders"])
+    ' Did you mean totals?'
+    """
+    near = difflib.get_close_matches(name, list(known), 1, 0.75)
+    return f" Did you mean {near[0]}?" if near else ""

@@ -13,13 +13,12 @@ from typing import Any
 
 from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.measure import durable_server
-from orchestrator.deltascript.plan import Assign, MaintenancePlan
+from orchestrator.deltascript.plan import Assign, MaintenancePlan, Strategy
 from orchestrator.engine.recompute_parts import AFTER, PARTS, SPAN
 from orchestrator.engine.representatives import LOST
 from orchestrator.resources import resource_folder
 from orchestrator.server import installations
 
-RECOMPUTE = "recompute"
 BELOW = "order_counts"
 """The maintained view that an example reads."""
 
@@ -115,15 +114,15 @@ def document(orchestrator: Orchestrator) -> str:
 
 
 def _by(plan: MaintenancePlan) -> str:
-    if plan.strategy == RECOMPUTE:
-        return RECOMPUTE
+    if plan.strategy == Strategy.RECOMPUTE:
+        return Strategy.RECOMPUTE
     symbols = dict.fromkeys(one["symbol"] for one in _operators(plan) if one["inputs"])
     return " ".join([f"{plan.strategy}:", *reversed(symbols)]) if symbols else plan.strategy
 
 
 def cost(plan: MaintenancePlan) -> str:
     """Return in words what a refresh costs, from a view's plan."""
-    if plan.strategy == RECOMPUTE:
+    if plan.strategy == Strategy.RECOMPUTE:
         because = [reason.because for reason in plan.evidence.reasons if not reason.taken]
         return f"the whole view: {because[0]}" if because else "the whole view"
     parts = ["the changed rows"]

@@ -17,8 +17,8 @@ import pytest
 from harness import VERSIONS, TestServer, find_module, found_versions, scratch_folder
 
 import orchestrator
+from orchestrator.catalog import captures_in_c
 from orchestrator.errors import ServerError
-from orchestrator.runtime.catalog import captures_in_c
 from orchestrator.runtime.migrate import take_module
 from orchestrator.server import EmbeddedServer
 from orchestrator.server.module import build_modules

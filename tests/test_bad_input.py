@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 import orchestrator
+from orchestrator.catalog.objects import orphans
 from orchestrator.errors import (
     DatabaseError,
     IdivmError,
@@ -16,7 +17,6 @@ from orchestrator.errors import (
     UnsupportedError,
     UsageError,
 )
-from orchestrator.runtime.catalog.objects import orphans
 
 pytestmark = pytest.mark.integration
 

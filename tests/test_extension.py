@@ -18,10 +18,10 @@ from harness import TestServer, find_module
 from psycopg import Connection, sql
 
 import orchestrator
+from orchestrator.catalog import captures_in_c
 from orchestrator.errors import MigrationError, ServerError
 from orchestrator.resources import resource_folder
 from orchestrator.runtime import migrate as runner
-from orchestrator.runtime.catalog import captures_in_c
 from orchestrator.runtime.migrate import shipped, take_module
 from orchestrator.server import Installation
 from orchestrator.server.module import build_modules

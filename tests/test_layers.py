@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "orchestrator"
-SHARED = {"errors", "interpreted", "resources", "sqltext"}
+SHARED = {"errors", "interpreted", "resources", "screenful", "sqltext"}
 
 
 def table() -> dict[str, set[str]]:

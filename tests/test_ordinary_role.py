@@ -5,7 +5,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import orchestrator
-from orchestrator.runtime.catalog.objects import orphans
+from orchestrator.catalog.objects import orphans
 
 pytestmark = pytest.mark.integration
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from psycopg import Connection, sql
 
+from orchestrator import catalog
 from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.measure import (
     Paired,
@@ -37,7 +38,6 @@ from orchestrator.bench.measure import (
 )
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.errors import NameTakenError, ServerError, UsageError
-from orchestrator.runtime import catalog
 from orchestrator.server import installations
 
 SCHEMA = "idivm_bench"

@@ -13,6 +13,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.sql import SQL, Identifier
 
+from orchestrator import catalog
 from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.contenders import SETTLE
 from orchestrator.bench.measure import Paired, alternate, in_c_or_say, machine, own_server, timed
@@ -20,7 +21,6 @@ from orchestrator.bench.parts.data import FILES, WORKLOAD, Dataset, query
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import SCHEMA, vacuum
 from orchestrator.errors import DatabaseError, UsageError
-from orchestrator.runtime import catalog
 
 VIEWS = ("V", "V'")
 READ, BARE = "parts", "parts_bare"

@@ -17,6 +17,7 @@ from typing import Any
 
 from psycopg.sql import SQL, Identifier, Literal
 
+from orchestrator import catalog
 from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.capture import _pgbench
 from orchestrator.bench.measure import Paired, alternate, in_c_or_say, machine, own_server
@@ -24,7 +25,6 @@ from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import SCHEMA
 from orchestrator.bench.writers import _call
 from orchestrator.errors import DatabaseError, UsageError
-from orchestrator.runtime import catalog
 
 TABLES = 5
 ROWS = 1000

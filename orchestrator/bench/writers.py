@@ -22,14 +22,14 @@ from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Identifier
 
+from orchestrator import catalog
 from orchestrator.api import Orchestrator, connect
 from orchestrator.bench.capture import _pgbench
 from orchestrator.bench.measure import Paired, alternate, in_c_or_say, machine, own_server
 from orchestrator.bench.measure import require_durable_commits as require_durable
 from orchestrator.bench.report import Bar, Report, progress
+from orchestrator.catalog import serving as catalog_serving
 from orchestrator.errors import DatabaseError, ServerError, UsageError
-from orchestrator.runtime import catalog
-from orchestrator.runtime.catalog import serving as catalog_serving
 
 BARE, KEPT = "idivm_bench_bare", "idivm_bench_kept"
 VIEW = "teller_totals"

@@ -21,11 +21,11 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.api import Orchestrator, StatementResult, accelerate, connect, named_dsn
+from orchestrator.catalog import DroppedView, ViewInfo
+from orchestrator.catalog.parts import Parts
+from orchestrator.catalog.unplanned import UnplannedView
 from orchestrator.cli.streams import is_unicode
 from orchestrator.errors import NotFoundError, UsageError
-from orchestrator.runtime.catalog import DroppedView, ViewInfo
-from orchestrator.runtime.catalog.parts import Parts
-from orchestrator.runtime.catalog.unplanned import UnplannedView
 from orchestrator.runtime.refresh import RefreshError
 from orchestrator.runtime.serve import Event
 

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from sqlglot import exp
 
 from orchestrator.algebra import dialect
+from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.copies import copied
 from orchestrator.algebra.dialect import Tree, reference
@@ -40,7 +41,6 @@ from orchestrator.deltascript.plan import (
     Step,
 )
 from orchestrator.engine.access import Lookup, Loop, loops
-from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.diffs import Bag, Diff, variables
 from orchestrator.engine.minimize import Held, minimized
 from orchestrator.engine.prune_outputs import pruned

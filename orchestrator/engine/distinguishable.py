@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 
 from sqlglot import exp
 
+from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.algebra.traversal import walk
-from orchestrator.engine.column_types import ColumnType
 
 EXACT = frozenset(
     {

@@ -12,6 +12,7 @@ from alembic.operations import MigrateOperation, Operations
 from alembic.operations.ops import DropTableOp, UpgradeOps
 from sqlalchemy.dialects import postgresql
 
+from orchestrator.catalog import OWN_SCHEMAS
 from orchestrator.integrations.sqlalchemy import (
     VIEWS,
     create_view,
@@ -19,7 +20,6 @@ from orchestrator.integrations.sqlalchemy import (
     prepare,
     replace_view,
 )
-from orchestrator.runtime.catalog import OWN_SCHEMAS
 
 
 class _ViewOp(MigrateOperation):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 
@@ -99,16 +98,6 @@ def position(text: str, place: int) -> str:
     shown = rest.partition("\n")[0].rstrip()
     shown = shown if len(shown) <= 30 else f"{shown[:27]}..."
     return f" (line {line}, column {column}, at '{shown}')"
-
-
-def near_miss(name: str, known: Iterable[str]) -> str:
-    """Ask whether the user meant another name, if one is nearly the same.
-
-    >>> near_miss("totls", ["totals", "orders"])
-    ' Did you mean totals?'
-    """
-    near = difflib.get_close_matches(name, list(known), 1, 0.75)
-    return f" Did you mean {near[0]}?" if near else ""
 
 
 def users_words(message: str, names: Mapping[str, str]) -> str:

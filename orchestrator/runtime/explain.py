@@ -9,6 +9,9 @@ from typing import Any
 
 from psycopg import Connection
 
+from orchestrator import screenful
+from orchestrator.catalog import ViewInfo
+from orchestrator.catalog import costs as catalog_costs
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import (
     BagTable,
@@ -20,10 +23,9 @@ from orchestrator.deltascript.plan import (
     StateTable,
     StateView,
 )
-from orchestrator.runtime import screenful
-from orchestrator.runtime.catalog import ViewInfo
-from orchestrator.runtime.catalog import costs as catalog_costs
-from orchestrator.runtime.installation import indexes, install, planning
+from orchestrator.planning import notices
+from orchestrator.planning.view import plan_view
+from orchestrator.runtime.installation import indexes, install
 from orchestrator.runtime.installation.new_view import NewView
 
 
@@ -103,8 +105,8 @@ def explain_query(connection: Connection[Any], new: NewView) -> Explanation:
     names = Names(0, new.name.name)
     with connection.transaction(force_rollback=True):
         install.define(connection, new, names)
-        plan = planning.plan_view(connection, names, new.options, notify=True)
-        notice = planning.recompute_notice("it", plan, new.options)
+        plan = plan_view(connection, names, new.options, notify=True)
+        notice = notices.recompute_notice("it", plan, new.options)
         wanted = indexes.missing_for(connection, plan)
         definition = connection.execute(
             "SELECT pg_get_viewdef(%s::regclass)", [names.definition.as_string(connection)]

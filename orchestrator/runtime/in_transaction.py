@@ -13,15 +13,15 @@ from psycopg import Connection
 from psycopg.errors import DuplicateTable
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
+from orchestrator import catalog
+from orchestrator.catalog import ViewInfo
+from orchestrator.catalog import unplanned as catalog_unplanned
+from orchestrator.catalog.search_path import users_path
 from orchestrator.errors import NameTakenError
 from orchestrator.frontend.options import ViewOptions
 from orchestrator.frontend.statements import QualifiedName
-from orchestrator.runtime import catalog
-from orchestrator.runtime.catalog import ViewInfo
-from orchestrator.runtime.catalog import unplanned as catalog_unplanned
 from orchestrator.runtime.installation.new_view import NewView
 from orchestrator.runtime.refresh import RefreshError, RefreshReport
-from orchestrator.runtime.search_path import users_path
 
 
 def create_view(connection: Connection[Any], new: NewView) -> ViewInfo:

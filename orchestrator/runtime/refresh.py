@@ -12,8 +12,8 @@ from psycopg import Connection, IsolationLevel
 from psycopg.errors import SerializationFailure
 from psycopg.pq import TransactionStatus
 
+from orchestrator import catalog
 from orchestrator.errors import DatabaseError, UsageError
-from orchestrator.runtime import catalog
 
 ATTEMPTS = 20
 

@@ -19,9 +19,9 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import Connection
 
+from orchestrator.catalog.serving import Served, invalidate_drifted, look, served_views
 from orchestrator.errors import IdivmError
 from orchestrator.runtime import refresh
-from orchestrator.runtime.catalog.serving import Served, invalidate_drifted, look, served_views
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.refresh import RefreshError, RefreshReport
 from orchestrator.runtime.unplanned import PlanReport

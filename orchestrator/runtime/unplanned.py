@@ -14,18 +14,18 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
+from orchestrator import catalog
+from orchestrator.catalog import ViewInfo
+from orchestrator.catalog import unplanned as catalog_unplanned
+from orchestrator.catalog.search_path import taking_path
+from orchestrator.catalog.unplanned import UnplannedView
 from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.errors import IdivmError, NotFoundError, RightsError
 from orchestrator.frontend.options import parse_options
 from orchestrator.frontend.statements import QualifiedName
-from orchestrator.runtime import catalog
-from orchestrator.runtime.catalog import ViewInfo
-from orchestrator.runtime.catalog import unplanned as catalog_unplanned
-from orchestrator.runtime.catalog.unplanned import UnplannedView
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.installation import install, replanning
 from orchestrator.runtime.installation.new_view import Initialiser, NewView
-from orchestrator.runtime.search_path import taking_path
 
 BUSY = (*replanning.ENDING, psycopg.errors.LockNotAvailable)
 """Errors after which the next attempt may succeed."""

@@ -27,8 +27,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from orchestrator.runtime.catalog import loads as catalog_loads
-from orchestrator.runtime.search_path import pin
+from orchestrator.catalog import loads as catalog_loads
+from orchestrator.catalog.search_path import pin
 from orchestrator.runtime.sessions import open_session
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.loading.copying import CopyTask, copy_partition

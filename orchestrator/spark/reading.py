@@ -75,10 +75,10 @@ def plan_read(
     part of a table has so many.
     """
     # Tasks, which are many processes, read without these.
+    from orchestrator.catalog import relation_oid
+    from orchestrator.catalog.search_path import pinned
     from orchestrator.frontend import catalog
     from orchestrator.frontend.statements import parse_name
-    from orchestrator.runtime.catalog import relation_oid
-    from orchestrator.runtime.search_path import pinned
 
     if (table is None) == (query is None):
         raise LoadError("The data source needs either the option table or the option query.")
@@ -173,8 +173,8 @@ _SPARKS = {
 
 
 def _described(connection: Connection[Any], source: str) -> tuple[tuple[str, str], ...]:
+    from orchestrator.catalog.search_path import users_path
     from orchestrator.frontend.catalog import type_names
-    from orchestrator.runtime.search_path import users_path
 
     with users_path(connection):
         cursor = connection.execute(f"SELECT * FROM {source} AS t LIMIT 0".encode())  # noqa: S608

@@ -13,11 +13,10 @@ from orchestrator.deltascript.plan import (
     MaintenancePlan,
     ReplaceContent,
     RowIdentity,
+    Strategy,
 )
 from orchestrator.sqltext import fresh_name
 from orchestrator.strategies.request import PlanningRequest
-
-NAME = "recompute"
 
 MOST_COLUMNS = 1600
 """Columns of a table of PostgreSQL."""
@@ -33,4 +32,4 @@ def plan(request: PlanningRequest) -> MaintenancePlan:
     )
     fits_log_row = len(request.columns) + 2 <= MOST_COLUMNS
     content = BagTable(CONTENT, request.columns, identity if fits_log_row else None)
-    return request.maintained_by(NAME, [content], [ReplaceContent(CONTENT)])
+    return request.maintained_by(Strategy.RECOMPUTE, [content], [ReplaceContent(CONTENT)])

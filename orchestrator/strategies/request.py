@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.plan import Plan
+from orchestrator.algebra.ring import Ring
 from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.deltascript.plan import (
     CONTENT,
@@ -21,9 +23,8 @@ from orchestrator.deltascript.plan import (
     State,
     Statistics,
     Step,
+    Strategy,
 )
-from orchestrator.engine.column_types import ColumnType
-from orchestrator.strategies.ring import Ring
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,11 @@ class PlanningRequest:
     """The same for programs."""
     maintain: str = "deferred"
     plan: Plan | None = None
+    """The query over the captured tables, as it was written."""
+    lowered: Plan | None = None
+    """The plan in the operators that have rules."""
+    identified: Plan | Unsupported | None = None
+    """The lowered plan with IDs in every result, or why there are none."""
     types: Mapping[str, ColumnType] = field(default_factory=dict)
     """Of the plan's columns by their symbols; behind an aggregate's, `()` stands for its argument."""
     statistics: Mapping[int, Statistics] = field(default_factory=dict)
@@ -87,7 +93,7 @@ class PlanningRequest:
 
     def maintained_by(
         self,
-        strategy: str,
+        strategy: Strategy,
         states: Iterable[State],
         script: Iterable[Step],
         variables: Iterable[tuple[str, str]] = (),

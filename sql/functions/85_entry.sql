@@ -66,7 +66,7 @@ END
 $$;
 COMMENT ON FUNCTION idivm.checked_options(jsonb) IS 'the options of a view as text, or an error that names the wrong option';
 
--- The settings that a result may depend on (orchestrator/runtime/installation/planning.py), as this session has them.
+-- The settings that a result may depend on (orchestrator/planning/view.py), as this session has them.
 CREATE OR REPLACE FUNCTION idivm.session_settings() RETURNS jsonb
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$

@@ -318,7 +318,7 @@ $$;
 COMMENT ON FUNCTION idivm.resume_view(regclass) IS 'ends the pause of a view';
 
 -- The text of a stored plan with the characters beyond ASCII that it is stored without
--- (orchestrator/runtime/catalog/ascii_json.py). Where the database or
+-- (orchestrator/catalog/ascii_json.py). Where the database or
 -- the client has another encoding than UTF-8, a question mark stands for each.
 CREATE OR REPLACE FUNCTION idivm.plan_text(stored text) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp

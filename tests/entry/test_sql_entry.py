@@ -22,12 +22,12 @@ from stepping import differences, until
 
 import orchestrator
 from orchestrator.api import Orchestrator
+from orchestrator.catalog.objects import orphans
+from orchestrator.catalog.unplanned import unplanned_views
 from orchestrator.cli.main import main
 from orchestrator.errors import IdivmError
 from orchestrator.frontend.options import _ALLOWED, _FREE
-from orchestrator.runtime.catalog.objects import orphans
-from orchestrator.runtime.catalog.unplanned import unplanned_views
-from orchestrator.runtime.installation.planning import PINNED
+from orchestrator.planning.view import PINNED
 from orchestrator.runtime.unplanned import PlanReport
 
 TOTALS = "SELECT k, sum(n) AS s FROM t GROUP BY k"

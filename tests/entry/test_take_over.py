@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from orchestrator.api import Orchestrator
+from orchestrator.catalog.objects import orphans
 from orchestrator.cli.main import main
 from orchestrator.errors import IdivmError
-from orchestrator.runtime.catalog.objects import orphans
 
 SHOP = """
     CREATE TABLE sales (id int PRIMARY KEY, shop int, day date, amount numeric(10, 2));

@@ -284,7 +284,7 @@ def test_who_may_not_use_the_function_captures_in_plpgsql(orc, connect):
     connection.execute("SET ROLE idivm_test_user")
     with pytest.raises(InsufficientPrivilege):
         connection.execute("SELECT idivm.capture_rows()")
-    assert not orchestrator.runtime.catalog.captures_in_c(connection)
+    assert not orchestrator.catalog.captures_in_c(connection)
     orc.execute("DROP OWNED BY idivm_test_user; DROP ROLE idivm_test_user")
 
 

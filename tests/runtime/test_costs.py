@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.catalog import readers as catalog_readers
 from orchestrator.deltascript.plan import ChangeKind
-from orchestrator.runtime.catalog import readers as catalog_readers
 from orchestrator.runtime.diagnosis import inspection
 from orchestrator.runtime.installation import replanning
 

@@ -18,8 +18,8 @@ from stepping import differences, until
 
 import orchestrator
 from orchestrator.api import Orchestrator
+from orchestrator.catalog.objects import orphans
 from orchestrator.errors import IdivmError
-from orchestrator.runtime.catalog.objects import orphans
 from orchestrator.runtime.diagnosis.doctor import examine
 from orchestrator.runtime.migrate import migrate, shipped
 

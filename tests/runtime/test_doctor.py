@@ -3,9 +3,9 @@
 import pytest
 from stepping import differences
 
+from orchestrator.catalog.objects import orphans
 from orchestrator.errors import UsageError
 from orchestrator.frontend.options import parse_options
-from orchestrator.runtime.catalog.objects import orphans
 from orchestrator.runtime.diagnosis.doctor import examine
 from orchestrator.runtime.installation import replanning
 

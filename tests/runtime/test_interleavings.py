@@ -6,7 +6,7 @@ from psycopg import IsolationLevel
 from psycopg.errors import LockNotAvailable, SerializationFailure
 from stepping import Session, differences
 
-from orchestrator.runtime.catalog.serving import look
+from orchestrator.catalog.serving import look
 
 pytestmark = pytest.mark.integration
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.runtime import catalog
+from orchestrator import catalog
 
 pytestmark = pytest.mark.integration
 

@@ -3,9 +3,9 @@
 import pytest
 from psycopg.errors import ObjectNotInPrerequisiteState
 
+from orchestrator.catalog.objects import orphans
 from orchestrator.cli.main import main
 from orchestrator.errors import DatabaseError, IdivmError, NotFoundError
-from orchestrator.runtime.catalog.objects import orphans
 
 pytestmark = pytest.mark.integration
 

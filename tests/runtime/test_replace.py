@@ -2,8 +2,8 @@
 
 import pytest
 
+from orchestrator.catalog.objects import orphans
 from orchestrator.errors import DatabaseError, IdivmError
-from orchestrator.runtime.catalog.objects import orphans
 
 pytestmark = pytest.mark.integration
 

@@ -18,8 +18,8 @@ from psycopg import Connection
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
+from orchestrator.catalog import loads as catalog_loads  # noqa: E402
 from orchestrator.frontend.statements import parse_name  # noqa: E402
-from orchestrator.runtime.catalog import loads as catalog_loads  # noqa: E402
 from orchestrator.runtime.diagnosis.doctor import examine  # noqa: E402
 from orchestrator.runtime.migrate import migrate  # noqa: E402
 from orchestrator.spark.errors import LoadError  # noqa: E402

@@ -17,9 +17,9 @@ from orchestrator import connect as connect_to
 from orchestrator.api import Orchestrator
 from orchestrator.bench.tpch import data as tpch_data
 from orchestrator.bench.workload import Workload, configure
+from orchestrator.catalog import ViewInfo
 from orchestrator.deltascript.plan import Initialised, StateTable
 from orchestrator.deltascript.query import query_text
-from orchestrator.runtime.catalog import ViewInfo
 from orchestrator.runtime.diagnosis import inspection
 from orchestrator.runtime.installation import install
 from orchestrator.spark.initial import states as initial

@@ -11,7 +11,10 @@ from types import ModuleType
 import pytest
 
 from orchestrator.algebra import Plan, Selection, Unsupported
+from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.examples import extended_example, running_example
+from orchestrator.algebra.ids import infer_ids
+from orchestrator.algebra.lowering import lower
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
@@ -26,7 +29,6 @@ from orchestrator.deltascript.plan import (
     Statistics,
 )
 from orchestrator.engine import diffs
-from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.leaves import relevant
 from orchestrator.strategies.idiff import compose, rules
 from orchestrator.strategies.idiff.rules.base import propagate
@@ -83,6 +85,8 @@ def request(
         algebra="",
         algebra_tree={},
         plan=plan,
+        lowered=lower(plan),
+        identified=infer_ids(lower(plan)),
         cache=cache,
         statistics=statistics or {},
         types={**types, "price": ColumnType("numeric", comparable=True)},

@@ -31,9 +31,9 @@ from orchestrator.bench.measure import explained, slope
 from orchestrator.bench.report import Bar
 from orchestrator.bench.skew.rebalancing import Light, Rebalancing, grow
 from orchestrator.bench.workload import Workload, vacuum
+from orchestrator.catalog import readers as catalog_readers
 from orchestrator.deltascript.plan import StateTable
 from orchestrator.errors import DatabaseError
-from orchestrator.runtime.catalog import readers as catalog_readers
 from orchestrator.runtime.enumeration import ordered
 from orchestrator.runtime.installation import names as view_names
 

@@ -16,8 +16,8 @@ from psycopg import sql
 
 from orchestrator.api import Orchestrator
 from orchestrator.bench.measure import Execution
+from orchestrator.catalog.parts import Parts
 from orchestrator.errors import DatabaseError
-from orchestrator.runtime.catalog.parts import Parts
 
 SMALL = 1_000
 """Rows of a batch that is not so large that everything might be recomputed."""

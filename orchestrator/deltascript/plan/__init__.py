@@ -31,6 +31,7 @@ from orchestrator.deltascript.plan.steps import (
     Replan,
     Step,
 )
+from orchestrator.deltascript.plan.strategy import Strategy
 from orchestrator.deltascript.plan.tables import (
     CACHE,
     CONTENT,
@@ -87,6 +88,7 @@ __all__ = [
     "StateView",
     "Statistics",
     "Step",
+    "Strategy",
     "Walk",
     "pairs_of",
 ]

@@ -20,6 +20,7 @@ from orchestrator.deltascript.plan.costs import (
 from orchestrator.deltascript.plan.enumeration import Enumeration, Partitioning
 from orchestrator.deltascript.plan.steps import Step
 from orchestrator.deltascript.plan.stored import decoded, encoded
+from orchestrator.deltascript.plan.strategy import Strategy
 from orchestrator.deltascript.plan.tables import (
     CACHE,
     BagTable,
@@ -78,7 +79,7 @@ class Definition:
 class Program:
     """What is captured, what is stored, and what a refresh does."""
 
-    strategy: str
+    strategy: Strategy
     sources: tuple[Source, ...]
     states: tuple[State, ...]
     script: tuple[Step, ...]
@@ -104,7 +105,7 @@ class Program:
     def variant(self) -> str:
         """The strategy, and whether the inputs of aggregations are stored for it."""
         cached = any(state.role == CACHE for state in self.states)
-        return f"{self.strategy} with a cache" if cached else self.strategy
+        return f"{self.strategy} with a cache" if cached else str(self.strategy)
 
     def accesses(self, variable: str) -> float:
         """What a row of a variable that holds changes costs."""
@@ -170,7 +171,7 @@ class MaintenancePlan:
     @property
     def strategy(self) -> str:
         """The strategy that made it."""
-        return self.program.strategy
+        return self.program.strategy.value
 
     def because(
         self,

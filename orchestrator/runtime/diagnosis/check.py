@@ -26,7 +26,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
-from orchestrator.algebra.analysis.nondeterminism import Kind
+from orchestrator.planning.agreement import Kind
 from orchestrator.sqltext import fresh_name
 
 SAMPLES = 5

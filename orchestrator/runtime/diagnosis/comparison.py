@@ -8,10 +8,11 @@ from typing import Any
 
 from psycopg import Connection
 
+from orchestrator import catalog
+from orchestrator.catalog import ViewInfo
 from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.errors import RightsError
-from orchestrator.runtime import catalog, refresh
-from orchestrator.runtime.catalog import ViewInfo
+from orchestrator.runtime import refresh
 from orchestrator.runtime.diagnosis import answers
 
 

@@ -15,11 +15,12 @@ from psycopg import Connection
 from psycopg.errors import InsufficientPrivilege
 from psycopg.sql import SQL
 
+from orchestrator import catalog
+from orchestrator.catalog import ViewInfo
+from orchestrator.catalog import loads as catalog_loads
+from orchestrator.catalog import objects as catalog_objects
 from orchestrator.errors import IdivmError
-from orchestrator.runtime import catalog, refresh
-from orchestrator.runtime.catalog import ViewInfo
-from orchestrator.runtime.catalog import loads as catalog_loads
-from orchestrator.runtime.catalog import objects as catalog_objects
+from orchestrator.runtime import refresh
 from orchestrator.runtime.diagnosis import inspection
 from orchestrator.runtime.errors import explain
 from orchestrator.runtime.installation import install, modes, replanning, sources

@@ -13,15 +13,16 @@ from psycopg import Connection
 from psycopg.errors import UniqueViolation
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
+from orchestrator import catalog
+from orchestrator.catalog import ViewInfo
+from orchestrator.catalog import objects as catalog_objects
 from orchestrator.deltascript import emit, program
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan, ReadChanges, StateTable, StateView
 from orchestrator.deltascript.query import query_text
 from orchestrator.errors import UnsupportedError
 from orchestrator.frontend.options import parse_options
-from orchestrator.runtime import catalog, refresh
-from orchestrator.runtime.catalog import ViewInfo
-from orchestrator.runtime.catalog import objects as catalog_objects
+from orchestrator.runtime import refresh
 from orchestrator.runtime.diagnosis import answers, check
 from orchestrator.runtime.installation import names as view_names
 from orchestrator.runtime.installation import publication, replanning, sources

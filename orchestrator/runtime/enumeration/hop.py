@@ -23,8 +23,8 @@ from typing import Any, TypeAlias
 from psycopg import Connection, IsolationLevel
 from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
 
+from orchestrator.catalog import objects as catalog_objects
 from orchestrator.deltascript.plan import Walk
-from orchestrator.runtime.catalog import objects as catalog_objects
 from orchestrator.runtime.enumeration.ordered import Known, Order, by_lookups, variables_of
 from orchestrator.runtime.enumeration.overlaps import Hops, united
 

@@ -18,10 +18,10 @@ from typing import Any, TypeAlias
 from psycopg import Connection, IsolationLevel
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal, Placeholder
 
+from orchestrator.catalog import objects as catalog_objects
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan, StateView, Walk
 from orchestrator.errors import UsageError
-from orchestrator.runtime.catalog import objects as catalog_objects
 
 Known: TypeAlias = Mapping[str, Composable]
 """Variables, and where their values stand."""

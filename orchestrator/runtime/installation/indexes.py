@@ -11,10 +11,10 @@ from psycopg import Connection
 from psycopg.errors import InsufficientPrivilege
 from psycopg.sql import SQL, Composed, Identifier
 
+from orchestrator import catalog
 from orchestrator.deltascript.plan import Evidence, MaintenancePlan, Probe
 from orchestrator.errors import UsageError
 from orchestrator.frontend.catalog import indexes_on, relations
-from orchestrator.runtime import catalog
 
 
 @dataclass(frozen=True)

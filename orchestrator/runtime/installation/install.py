@@ -23,6 +23,12 @@ from psycopg.errors import (
 from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
+from orchestrator import catalog
+from orchestrator.catalog import DroppedView, ViewInfo
+from orchestrator.catalog import take_over as catalog_take_over
+from orchestrator.catalog import unplanned as catalog_unplanned
+from orchestrator.catalog.search_path import path_of, taking_path, users_path
+from orchestrator.catalog.unplanned import UnplannedView
 from orchestrator.deltascript import emit, program
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan
@@ -34,20 +40,17 @@ from orchestrator.errors import (
 )
 from orchestrator.frontend.options import parse_options
 from orchestrator.frontend.statements import QualifiedName, parse_name
-from orchestrator.runtime import catalog, progress
-from orchestrator.runtime.catalog import DroppedView, ViewInfo
-from orchestrator.runtime.catalog import take_over as catalog_take_over
-from orchestrator.runtime.catalog import unplanned as catalog_unplanned
-from orchestrator.runtime.catalog.unplanned import UnplannedView
+from orchestrator.planning import notices
+from orchestrator.planning.view import plan_view
+from orchestrator.runtime import progress
 from orchestrator.runtime.errors import explained
-from orchestrator.runtime.installation import indexes, modes, planning
+from orchestrator.runtime.installation import indexes, modes
 from orchestrator.runtime.installation.locks import held, held_apart
 from orchestrator.runtime.installation.names import bound
 from orchestrator.runtime.installation.new_view import Initialiser, NewView
 from orchestrator.runtime.installation.publication import ATTEMPTS, in_turns, publish_content
 from orchestrator.runtime.installation.recording import record_plan
 from orchestrator.runtime.installation.replanning import warn
-from orchestrator.runtime.search_path import path_of, taking_path, users_path
 
 
 def create_view(
@@ -223,7 +226,7 @@ def _install(
         ).fetchone() or (None,)
     progress.reach(connection, new.name.name, "capture")
     before = replaced if replaced and replaced.query == new.query else None
-    plan = planning.plan_view(connection, names, new.options, notify=True, before=before)
+    plan = plan_view(connection, names, new.options, notify=True, before=before)
     connection.execute(
         "INSERT INTO idivm.views"
         " (id, name, definition, strategy, maintain, query, options, search_path)"
@@ -240,10 +243,10 @@ def _install(
         ],
     )
     record_plan(connection, names.id, plan, new.options)
-    if recomputed := planning.recompute_notice(new.name.name, plan, new.options):
-        planning.say(connection, Literal(recomputed))
+    if recomputed := notices.recompute_notice(new.name.name, plan, new.options):
+        notices.say(connection, Literal(recomputed))
     for notice in indexes.notices(connection, new.name.name, plan):
-        planning.say(connection, Literal(notice))
+        notices.say(connection, Literal(notice))
     catalog.refuse_forbidden(connection, names.id, str(new.name))
     if (given := new.waiting or new.adopted) is not None:
         catalog_unplanned.refuse_capture(

@@ -8,10 +8,10 @@ from typing import Any
 
 from psycopg import Connection
 
+from orchestrator import catalog
 from orchestrator.errors import (
     DatabaseError,
 )
-from orchestrator.runtime import catalog
 from orchestrator.runtime.installation import modes
 
 

@@ -13,10 +13,10 @@ from psycopg import Connection, IsolationLevel
 from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL
 
+from orchestrator.catalog import ViewInfo
 from orchestrator.errors import UnsupportedError, UsageError
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.runtime import refresh
-from orchestrator.runtime.catalog import ViewInfo
 
 DEFERRED = "deferred"
 

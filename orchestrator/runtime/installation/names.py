@@ -7,10 +7,10 @@ from typing import Any
 
 from psycopg import Connection
 
+from orchestrator import catalog
+from orchestrator.catalog import ViewInfo
 from orchestrator.deltascript.names import Names
 from orchestrator.frontend.statements import parse_name
-from orchestrator.runtime import catalog
-from orchestrator.runtime.catalog import ViewInfo
 
 
 def names_of(view: ViewInfo) -> Names:

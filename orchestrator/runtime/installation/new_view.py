@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 from psycopg import Connection
 
+from orchestrator.catalog.take_over import Adoptable
+from orchestrator.catalog.unplanned import UnplannedView
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Initialised, MaintenancePlan
 from orchestrator.frontend.options import ViewOptions
 from orchestrator.frontend.statements import QualifiedName
-from orchestrator.runtime.catalog.take_over import Adoptable
-from orchestrator.runtime.catalog.unplanned import UnplannedView
 
 
 @dataclass(frozen=True)

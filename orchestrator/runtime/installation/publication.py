@@ -14,6 +14,11 @@ from psycopg.errors import (
 )
 from psycopg.sql import SQL, Composable, Identifier
 
+from orchestrator import catalog
+from orchestrator.catalog import ViewInfo
+from orchestrator.catalog import objects as catalog_objects
+from orchestrator.catalog import take_over as catalog_take_over
+from orchestrator.catalog import unplanned as catalog_unplanned
 from orchestrator.deltascript import emit
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import MaintenancePlan
@@ -21,11 +26,6 @@ from orchestrator.errors import (
     DatabaseError,
     UsageError,
 )
-from orchestrator.runtime import catalog
-from orchestrator.runtime.catalog import ViewInfo
-from orchestrator.runtime.catalog import objects as catalog_objects
-from orchestrator.runtime.catalog import take_over as catalog_take_over
-from orchestrator.runtime.catalog import unplanned as catalog_unplanned
 from orchestrator.runtime.installation.names import names_of
 from orchestrator.runtime.installation.new_view import NewView
 from orchestrator.runtime.installation.replanning import replan_readers

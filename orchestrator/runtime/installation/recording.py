@@ -7,12 +7,11 @@ from typing import Any
 
 from psycopg import Connection
 
-from orchestrator.deltascript.plan import MaintenancePlan
+from orchestrator import catalog
+from orchestrator.catalog import ascii_json
+from orchestrator.deltascript.plan import MaintenancePlan, Strategy
 from orchestrator.frontend.options import ViewOptions
-from orchestrator.runtime import catalog
-from orchestrator.runtime.catalog import ascii_json
 from orchestrator.runtime.installation import indexes, sources
-from orchestrator.strategies import recompute
 
 
 def record_plan(
@@ -45,7 +44,7 @@ def record_plan(
     connection.execute("DELETE FROM idivm.view_expressions WHERE view = %s", [view_id])
     for source in plan.program.sources:
         # What recomputes asks the definition, and has no expression in its program.
-        planned = plan.strategy != recompute.NAME
+        planned = plan.strategy != Strategy.RECOMPUTE
         for in_plan, attnums in ((False, source.stored), (planned, source.virtual)):
             connection.execute(
                 "INSERT INTO idivm.view_expressions SELECT %(view)s, %(table)s::oid::regclass, n,"

@@ -12,6 +12,11 @@ import psycopg
 from psycopg import Connection
 from psycopg.sql import SQL, Identifier, Literal
 
+from orchestrator import catalog
+from orchestrator.catalog import ViewInfo, ascii_json
+from orchestrator.catalog import objects as catalog_objects
+from orchestrator.catalog import take_over as catalog_take_over
+from orchestrator.catalog import unplanned as catalog_unplanned
 from orchestrator.deltascript import emit, program
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Evidence, MaintenancePlan
@@ -20,13 +25,9 @@ from orchestrator.errors import (
     UnsupportedError,
 )
 from orchestrator.frontend.options import ViewOptions, parse_options
-from orchestrator.runtime import catalog
-from orchestrator.runtime.catalog import ViewInfo, ascii_json
-from orchestrator.runtime.catalog import objects as catalog_objects
-from orchestrator.runtime.catalog import take_over as catalog_take_over
-from orchestrator.runtime.catalog import unplanned as catalog_unplanned
+from orchestrator.planning.view import plan_view
 from orchestrator.runtime.errors import explain
-from orchestrator.runtime.installation import indexes, modes, planning, sources
+from orchestrator.runtime.installation import indexes, modes, sources
 from orchestrator.runtime.installation.locks import held_apart
 from orchestrator.runtime.installation.names import bound, names_of
 from orchestrator.runtime.installation.recording import record_plan
@@ -181,7 +182,7 @@ def plan_again(
 
     What is known of tables and costs is what is `known`, or what the database says today.
     """
-    plan = planning.plan_view(connection, names_of(view), options, known=known, before=view)
+    plan = plan_view(connection, names_of(view), options, known=known, before=view)
     # A view below it may have been replaced by one that depends on more of them.
     settings = tuple({**dict(plan.program.settings), **view.settings}.items())
     return replace(plan, program=replace(plan.program, settings=settings))

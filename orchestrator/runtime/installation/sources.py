@@ -9,11 +9,11 @@ from typing import Any
 from psycopg import Connection
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
+from orchestrator import catalog
+from orchestrator.catalog import Member
 from orchestrator.deltascript.capture import logs, triggers
 from orchestrator.deltascript.capture.table import PLACEHOLDER, Captured
 from orchestrator.deltascript.plan import Source, SourceColumn
-from orchestrator.runtime import catalog
-from orchestrator.runtime.catalog import Member
 from orchestrator.sqltext import fresh_name
 
 

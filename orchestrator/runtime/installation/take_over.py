@@ -14,19 +14,20 @@ import psycopg
 from psycopg import Connection
 from psycopg.sql import SQL
 
+from orchestrator import catalog
+from orchestrator.catalog import take_over as catalog_take_over
+from orchestrator.catalog.search_path import taking_path
+from orchestrator.catalog.take_over import Adoptable
 from orchestrator.deltascript.emit import SEARCH_PATH
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Reason
 from orchestrator.errors import IdivmError, NotFoundError, RightsError, UsageError
 from orchestrator.frontend.options import ViewOptions, parse_options
 from orchestrator.frontend.statements import QualifiedName
-from orchestrator.runtime import catalog
-from orchestrator.runtime.catalog import take_over as catalog_take_over
-from orchestrator.runtime.catalog.take_over import Adoptable
+from orchestrator.planning.view import plan_view
 from orchestrator.runtime.errors import explain
-from orchestrator.runtime.installation import install, planning, replanning
+from orchestrator.runtime.installation import install, replanning
 from orchestrator.runtime.installation.new_view import Initialiser, NewView
-from orchestrator.runtime.search_path import taking_path
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def _planned(connection: Connection[Any], view: Adoptable, options: ViewOptions)
     names = Names(0, view.name)
     with connection.transaction(force_rollback=True):
         connection.execute(SQL("CREATE VIEW {} AS {}").format(names.definition, SQL(view.query)))
-        plan = planning.plan_view(connection, names, options)
+        plan = plan_view(connection, names, options)
     return plan.strategy, _taken(plan.evidence.reasons)
 
 

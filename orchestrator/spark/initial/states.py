@@ -21,7 +21,12 @@ import psycopg
 from psycopg import Connection, IsolationLevel
 from psycopg.sql import SQL, Composed, Identifier
 
+from orchestrator import catalog
 from orchestrator.algebra import dialect
+from orchestrator.catalog import ViewInfo
+from orchestrator.catalog import loads as catalog_loads
+from orchestrator.catalog.loads import staging_table
+from orchestrator.catalog.search_path import PIN
 from orchestrator.deltascript import emit
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Initialised, MaintenancePlan, StateTable
@@ -31,14 +36,9 @@ from orchestrator.errors import RightsError
 from orchestrator.frontend import catalog as facts
 from orchestrator.frontend.facts import Relation
 from orchestrator.frontend.statements import QualifiedName
-from orchestrator.runtime import catalog
-from orchestrator.runtime.catalog import ViewInfo
-from orchestrator.runtime.catalog import loads as catalog_loads
-from orchestrator.runtime.catalog.loads import staging_table
 from orchestrator.runtime.diagnosis import inspection
 from orchestrator.runtime.installation import locks, modes
 from orchestrator.runtime.installation.new_view import Prepared
-from orchestrator.runtime.search_path import PIN
 from orchestrator.runtime.sessions import open_session
 from orchestrator.spark.errors import SparkError
 from orchestrator.spark.initial.division import Division, divide, tables_of

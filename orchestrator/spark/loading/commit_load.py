@@ -15,12 +15,12 @@ from psycopg import Connection
 from psycopg.errors import IntegrityError
 from psycopg.sql import SQL, Composed, Identifier
 
+from orchestrator.catalog import loads as catalog_loads
+from orchestrator.catalog import relation_oid
+from orchestrator.catalog.loads import PART, POSITION, staging_table
+from orchestrator.catalog.search_path import users_path
 from orchestrator.frontend import catalog
 from orchestrator.frontend.facts import ForeignKey, Relation
-from orchestrator.runtime.catalog import loads as catalog_loads
-from orchestrator.runtime.catalog import relation_oid
-from orchestrator.runtime.catalog.loads import PART, POSITION, staging_table
-from orchestrator.runtime.search_path import users_path
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.loading.ledger import Load, added, plain
 

@@ -20,9 +20,9 @@ from psycopg import Connection
 from psycopg.errors import DataError, ForeignKeyViolation, IntegrityError, UniqueViolation
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
-from orchestrator.runtime.catalog import loads as catalog_loads
-from orchestrator.runtime.catalog.loads import PART, POSITION, Rejected, staging_table
-from orchestrator.runtime.search_path import PIN
+from orchestrator.catalog import loads as catalog_loads
+from orchestrator.catalog.loads import PART, POSITION, Rejected, staging_table
+from orchestrator.catalog.search_path import PIN
 from orchestrator.runtime.sessions import open_session
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.formats.arrow import pa

@@ -11,10 +11,10 @@ from psycopg import Connection
 from psycopg.errors import InsufficientPrivilege
 from psycopg.sql import SQL, Identifier
 
+from orchestrator import catalog
+from orchestrator.catalog import readers as catalog_readers
+from orchestrator.catalog.readers import Reader, Trigger
 from orchestrator.frontend import catalog as facts
-from orchestrator.runtime import catalog
-from orchestrator.runtime.catalog import readers as catalog_readers
-from orchestrator.runtime.catalog.readers import Reader, Trigger
 
 CHOICES = ("auto", "refresh", "rebuild", "leave")
 

@@ -10,13 +10,13 @@ from psycopg import Connection
 from psycopg.errors import UniqueViolation
 from psycopg.sql import SQL, Composed, Identifier
 
+from orchestrator.catalog import loads as catalog_loads
+from orchestrator.catalog import relation_oid
+from orchestrator.catalog.loads import PART, POSITION, staging_table
 from orchestrator.errors import NotFoundError
 from orchestrator.frontend import catalog
 from orchestrator.frontend.facts import Relation
 from orchestrator.frontend.statements import QualifiedName
-from orchestrator.runtime.catalog import loads as catalog_loads
-from orchestrator.runtime.catalog import relation_oid
-from orchestrator.runtime.catalog.loads import PART, POSITION, staging_table
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.types import Column
 

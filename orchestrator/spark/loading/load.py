@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import Connection
 
+from orchestrator.catalog import loads as catalog_loads
+from orchestrator.catalog import readers as catalog_readers
+from orchestrator.catalog.search_path import leave_path_to_triggers
 from orchestrator.errors import UsageError
 from orchestrator.frontend.statements import parse_name
-from orchestrator.runtime.catalog import loads as catalog_loads
-from orchestrator.runtime.catalog import readers as catalog_readers
 from orchestrator.runtime.diagnosis import inspection
-from orchestrator.runtime.search_path import leave_path_to_triggers
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.failures import failed, reason_of
 from orchestrator.spark.formats.jdbc import with_driver

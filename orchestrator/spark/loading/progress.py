@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import psycopg
 from psycopg import Connection
 
+from orchestrator.catalog import loads as catalog_loads
+from orchestrator.catalog.loads import Progress
+from orchestrator.catalog.search_path import PIN
 from orchestrator.frontend import catalog
-from orchestrator.runtime.catalog import loads as catalog_loads
-from orchestrator.runtime.catalog.loads import Progress
-from orchestrator.runtime.search_path import PIN
 from orchestrator.runtime.sessions import open_session
 from orchestrator.spark.loading.effects import Change
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection
 
-from orchestrator.runtime.catalog import loads as catalog_loads
+from orchestrator.catalog import loads as catalog_loads
 from orchestrator.spark.formats.blocks import local_path, places
 from orchestrator.spark.formats.text import FILE, LINE, ROW, SPLIT
 from orchestrator.spark.loading.sources import Frame, cut, shape

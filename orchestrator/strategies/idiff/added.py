@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from orchestrator.algebra.analysis.decimal_scale import INTEGERS
+from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.group import Aggregate
 from orchestrator.algebra.predicates import never_null
 from orchestrator.algebra.scalar import Scalar, filled
-from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.composer import Composer
 
 _BOOLEAN = {"bool_and": ("NOT a", "= 0"), "every": ("NOT a", "= 0"), "bool_or": ("a", "> 0")}

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.algebra.analysis.duplicate_columns import distinguishable
 from orchestrator.algebra.columns import Column
-from orchestrator.algebra.ids import ids_of, infer_ids, used_symbols
-from orchestrator.algebra.lowering import lower
+from orchestrator.algebra.ids import ids_of, used_symbols
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
@@ -31,6 +30,7 @@ from orchestrator.deltascript.plan import (
     MaintenancePlan,
     StateTable,
     Step,
+    Strategy,
 )
 from orchestrator.engine.access import probes
 from orchestrator.engine.composer import Composer
@@ -59,17 +59,13 @@ from orchestrator.strategies.request import PlanningRequest
 for module in pkgutil.iter_modules(rules.__path__):
     importlib.import_module(f"{rules.__name__}.{module.name}")
 
-NAME = "id"
-TUPLE = "tuple"
-RECURSIVE = "recursive"
-
 DEAR = 10.0
 """A step that looks up more for each row of a diff is weighed by how many rows the diff turns out to have."""
 
 
 def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
     """The maintenance plan by i-diffs, or why there is none."""
-    return _planned(request, NAME)
+    return _planned(request, Strategy.ID)
 
 
 def plan_by_tuples(request: PlanningRequest) -> MaintenancePlan | Unsupported:
@@ -77,7 +73,7 @@ def plan_by_tuples(request: PlanningRequest) -> MaintenancePlan | Unsupported:
 
     This is the tuple-based IVM that section 6 of papers/idivm.txt compares with.
     """
-    return _planned(replace(request, cache=False), TUPLE)
+    return _planned(replace(request, cache=False), Strategy.TUPLE)
 
 
 def plan_recursively(request: PlanningRequest) -> MaintenancePlan | Unsupported:
@@ -86,24 +82,23 @@ def plan_recursively(request: PlanningRequest) -> MaintenancePlan | Unsupported:
     It is what section 7.3 of papers/idivm.txt compares with: SDBT-streams where all tables may
     change, SDBT-fixed where the problem names those that do not.
     """
-    return _planned(replace(request, cache=False), RECURSIVE)
+    return _planned(replace(request, cache=False), Strategy.RECURSIVE)
 
 
 def size(request: PlanningRequest) -> int:
     """Return how many operators a query has, as far as it is modelled."""
-    return 0 if request.plan is None else sum(1 for _ in walk(lower(request.plan).root))
+    return 0 if request.lowered is None else sum(1 for _ in walk(request.lowered.root))
 
 
-def _planned(request: PlanningRequest, strategy: str) -> MaintenancePlan | Unsupported:
-    if request.plan is None:
+def _planned(request: PlanningRequest, strategy: Strategy) -> MaintenancePlan | Unsupported:
+    if request.lowered is None or request.identified is None:
         return request.unmodelled
+    if isinstance(request.identified, Unsupported):
+        return request.identified
+    if (wide := too_wide(request.lowered)) is not None:
+        return wide
     try:
-        identified = infer_ids(lower(request.plan))
-        if isinstance(identified, Unsupported):
-            return identified
-        if (wide := too_wide(lower(request.plan))) is not None:
-            return wide
-        return _Composition(request, identified, strategy).plan()
+        return _Composition(request, request.identified, strategy).plan()
     except NotModelledError as error:
         return error.unsupported
 
@@ -112,7 +107,7 @@ def _planned(request: PlanningRequest, strategy: str) -> MaintenancePlan | Unsup
 class _Composition:
     request: PlanningRequest
     identified: Plan
-    strategy: str
+    strategy: Strategy
 
     def plan(self) -> MaintenancePlan:
         """Composes everything."""
@@ -135,7 +130,7 @@ class _Composition:
             symbols,
             request.types,
             request.static,
-            change_of_join if self.strategy == RECURSIVE else None,
+            change_of_join if self.strategy == Strategy.RECURSIVE else None,
             request.minimise,
         )
         self.composer.in_steps = self._in_steps
@@ -144,7 +139,7 @@ class _Composition:
         identified = replace(identified, root=rewrite(identified.root, _captured))
         self.composer.visible = tuple(zip(identified.names, identified.columns, strict=True))
         self.root = identified.root
-        if self.strategy != RECURSIVE:
+        if self.strategy != Strategy.RECURSIVE:
             # Recursive materialisation stores tables whole, whatever is asked of them above.
             self.composer.relevant = relevant(self.root)
         self._made: dict[Operator, Operator] = {}
@@ -213,7 +208,7 @@ class _Composition:
             bare = self._linear(shown(rows, (c for _, c in self.composer.visible)), as_bag=True)
             maintain(numbered(bare, self.composer.symbols), self.composer, CONTENT)
             return
-        linear = self._linear(root, as_bag=self.strategy != NAME)
+        linear = self._linear(root, as_bag=self.strategy != Strategy.ID)
         self._store(linear, CONTENT)
 
     def _linear(self, operator: Operator, as_bag: bool) -> Operator:
@@ -256,7 +251,7 @@ class _Composition:
 
     def _unnumbered(self, plan: Operator) -> Operator | None:
         """The plan without numbers, unless joins of it are stored, whose rows are told apart."""
-        return None if self.strategy == RECURSIVE and _joins(plan) else unnumbered(plan)
+        return None if self.strategy == Strategy.RECURSIVE and _joins(plan) else unnumbered(plan)
 
     def _without_numbers(self, operator: Operator) -> Operator:
         """An operator whose inputs, but for the first, carry no numbers if it shows none of them."""
@@ -279,7 +274,7 @@ class _Composition:
         return maintain(self._over_bags(operator), self.composer, role)
 
     def _stored(self, operator: Operator) -> Operator:
-        made = self._linear(operator, as_bag=self.strategy == TUPLE)
+        made = self._linear(operator, as_bag=self.strategy == Strategy.TUPLE)
         if isinstance(made, StateScan):
             return made
         return self._store(made, self.composer.name("shared"))
@@ -323,7 +318,7 @@ class _Composition:
         ids = ids_of(operator)
         # Before all diffs are made in vain.
         require_index(ids)
-        if self.strategy != NAME and _is_linear(operator):
+        if self.strategy != Strategy.ID and _is_linear(operator):
             changed = bag(operator, self.composer)
             state = store(role, operator, ids, self.composer)
             if changed is not None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.group import Aggregate
 from orchestrator.algebra.scalar import Scalar, filled
-from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.composer import Composer
 
 _BETTER = {"min": ("least", "<"), "max": ("greatest", ">")}

@@ -33,6 +33,7 @@ from orchestrator.deltascript.plan import (
     MaintenancePlan,
     Reason,
     StateTable,
+    Strategy,
     Walk,
 )
 from orchestrator.strategies.request import PlanningRequest
@@ -57,8 +58,6 @@ from orchestrator.strategies.viewtree.relation import Content, Relation, columns
 from orchestrator.strategies.viewtree.tree import View
 from orchestrator.strategies.viewtree.views import Views, planned
 
-NAME = "skew"
-
 
 def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
     """The maintenance plan over heavy and light parts, or why there is none."""
@@ -76,7 +75,7 @@ def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
         if isinstance(found, UnionPlan):
             if exponents.own:
                 return uneven("a hierarchical query", exponents)
-            return Unions(request, form, found).plan(NAME)
+            return Unions(request, form, found).plan(Strategy.SKEW)
         parts = parted(form.graph, exponents)
         if isinstance(parts, Unsupported):
             return found if form.graph.hierarchical else parts
@@ -141,7 +140,7 @@ class _Program:
         else:
             self.content = self.views.store_content(listed)
         self._follow()
-        planned = self._ordered(self.views.plan(NAME))
+        planned = self._ordered(self.views.plan(Strategy.SKEW))
         parts = {
             one.splits[0]: self._stored(one.parts) for one in made.divisions if len(one.on) == 1
         }
@@ -151,7 +150,7 @@ class _Program:
             program=replace(plan.program, by_lookups=True),
             enumeration=self._enumeration() if made.factorized else None,
         )
-        reason = Reason(NAME, True, f"it is {made.kind}: {made.described}")
+        reason = Reason(Strategy.SKEW, True, f"it is {made.kind}: {made.described}")
         return plan.drawn(shown(made)).because(reason)
 
     # States

@@ -25,6 +25,7 @@ from orchestrator.deltascript.plan import (
     Enumeration,
     MaintenancePlan,
     Reason,
+    Strategy,
     Walk,
 )
 from orchestrator.strategies.request import PlanningRequest
@@ -52,7 +53,7 @@ class Unions:
         """Where anything is divided."""
         self.views.take_products([leaf.atoms[0] for leaf in self.leaves])
 
-    def plan(self, name: str) -> MaintenancePlan:
+    def plan(self, name: Strategy) -> MaintenancePlan:
         """The states, and the steps that keep them."""
         made = self.made
         for leaf in self.leaves:

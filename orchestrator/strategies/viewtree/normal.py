@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from sqlglot import exp
 
+from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.dialect import Tree, write
 from orchestrator.algebra.ids import used_symbols
@@ -26,7 +27,6 @@ from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.predicates import facts
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled, unwrapped
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
-from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.distinguishable import EXACT
 from orchestrator.strategies.viewtree.form import COVARIANCE, NUMBERS, Atom, NormalForm, Product
 from orchestrator.strategies.viewtree.hypergraph import Fd

@@ -22,7 +22,7 @@ from orchestrator.algebra.operators.project import Item, Projection
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
-from orchestrator.deltascript.plan import MaintenancePlan, Reason
+from orchestrator.deltascript.plan import MaintenancePlan, Reason, Strategy
 from orchestrator.engine import terms
 from orchestrator.engine.diffs import variables
 from orchestrator.errors import UsageError
@@ -42,8 +42,6 @@ from orchestrator.strategies.viewtree.tree import (
     with_indicators,
 )
 from orchestrator.strategies.viewtree.views import Views, planned
-
-NAME = "viewtree"
 
 FOUND = 3
 """Leaves of one view that change and are read in their tables: their changes meet each other in 2^n ways."""
@@ -112,7 +110,7 @@ class _Program:
             for outer in self.outers.get(self.tree, ()):
                 product = factors.multiplied(self.views, self.tree, outer)
                 self.views.add(state, product, content, whole=True)
-        made = self.views.plan(NAME)
+        made = self.views.plan(Strategy.VIEW_TREE)
         # The size of a change says nothing of what it costs in factors.
         applied = tuple(sorted(self.views.request.factorizable))
         made = replace(made, program=replace(made.program, applied=applied))
@@ -131,7 +129,7 @@ class _Program:
                 "the next row is found in constant time" if graph.free_connex else "read by joins"
             )
             found = f"{found}; kept factorized, {delay}"
-        return (Reason(NAME, True, f"it is {classes.class_of(graph, fds)}: {found}"),)
+        return (Reason(Strategy.VIEW_TREE, True, f"it is {classes.class_of(graph, fds)}: {found}"),)
 
     def _wanted(self, view: View, above: bool) -> frozenset[View]:
         """The views whose deltas are asked for: those that are stored, and all below them."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.project import Item, Projection
+from orchestrator.algebra.ring import MIXED, MIXED_TYPE
 from orchestrator.algebra.scalar import Scalar
 from orchestrator.deltascript.leaves import StateScan
 from orchestrator.deltascript.plan import StateTable
 from orchestrator.strategies.request import PlanningRequest
-from orchestrator.strategies.ring import MIXED, MIXED_TYPE
 from orchestrator.strategies.viewtree import covariance, rings, sums
 from orchestrator.strategies.viewtree.form import COVARIANCE, Product
 from orchestrator.strategies.viewtree.sums import Kept, Payload

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.algebra.columns import Column
+from orchestrator.algebra.ring import Ring
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
-from orchestrator.strategies.ring import Ring
 from orchestrator.strategies.viewtree.form import Product
 from orchestrator.strategies.viewtree.sums import ONE, Kept, Payload, Total, product_of
 

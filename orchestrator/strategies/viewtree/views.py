@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
+from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.columns import Column, Symbols
 from orchestrator.algebra.ids import used_symbols
 from orchestrator.algebra.operators.base import Operator
@@ -23,6 +24,7 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.set_operation import Branch
 from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.predicates import never_null
+from orchestrator.algebra.ring import MIXED, MIXED_TYPE
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, disjunction, filled
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 from orchestrator.deltascript.leaves import StateScan, captured
@@ -32,10 +34,10 @@ from orchestrator.deltascript.plan import (
     StateTable,
     StateView,
     Statistics,
+    Strategy,
 )
 from orchestrator.engine import terms
 from orchestrator.engine.access import probes
-from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.cost import costs
 from orchestrator.engine.diffs import Bag
@@ -43,7 +45,6 @@ from orchestrator.engine.layout import table_probes
 from orchestrator.engine.leaves import bag_of, reads
 from orchestrator.engine.states import Upkeep, store
 from orchestrator.strategies.request import PlanningRequest
-from orchestrator.strategies.ring import MIXED, MIXED_TYPE
 from orchestrator.strategies.viewtree import sums
 from orchestrator.strategies.viewtree.covariance import COVARIANCE_TYPE, TRIPLE
 from orchestrator.strategies.viewtree.form import Atom, NormalForm
@@ -127,7 +128,7 @@ class Views:
             column for one in self.defined.values() for column in one.keys.values()
         )
 
-    def plan(self, name: str) -> MaintenancePlan:
+    def plan(self, name: Strategy) -> MaintenancePlan:
         """The plan of all that was made."""
         states = [
             replace(

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.operators.distinct import Distinct
@@ -25,7 +26,6 @@ from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.scalar import Scalar, disjunction, filled
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.leaves import DiffScan, StateScan
-from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag
 from orchestrator.engine.distinguishable import look_alike

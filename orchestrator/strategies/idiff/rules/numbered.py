@@ -6,6 +6,7 @@ those beyond the old one come. The old one is read from what is stored.
 
 from __future__ import annotations
 
+from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.copies import copied
 from orchestrator.algebra.operators.dependent_join import DependentJoin
@@ -19,7 +20,6 @@ from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.deltascript.leaves import StateScan
-from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag
 from orchestrator.engine.states import Upkeep, store

@@ -10,6 +10,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.sql import SQL, Identifier
 
+from orchestrator import catalog
 from orchestrator.algebra import Column as PlanColumn
 from orchestrator.algebra import (
     Grouping,
@@ -21,26 +22,21 @@ from orchestrator.algebra import (
     dialect,
 )
 from orchestrator.algebra.analysis.decimal_scale import INTEGERS, MOST, scale
-from orchestrator.algebra.ids import infer_ids
+from orchestrator.algebra.column_type import ColumnType
 from orchestrator.algebra.operators.cte_scan import CteScan
 from orchestrator.algebra.operators.recursive import open_recursions
 from orchestrator.algebra.operators.values import Values
 from orchestrator.algebra.rendering import to_sql
 from orchestrator.algebra.traversal import fold, rewrite
-from orchestrator.engine.column_types import ColumnType
 from orchestrator.engine.distinguishable import has_own_collations
-from orchestrator.runtime import catalog
 
 DESCRIBED = 800
 """Columns whose types one query asks for."""
 
 
-def types_of(connection: Connection[Any], plan: Plan | None) -> dict[str, ColumnType]:
+def types_of(connection: Connection[Any], plan: Plan) -> dict[str, ColumnType]:
     """The types of a plan's columns, as PostgreSQL derives them."""
-    if plan is None:
-        return {}
-    identified = infer_ids(plan)
-    root = identified.root if isinstance(identified, Plan) else plan.root
+    root = plan.root
     oids: dict[str, int] = {}
     declared: dict[str, int] = {}
     operators: list[Operator] = []

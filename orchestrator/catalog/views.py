@@ -13,12 +13,11 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Composable
 from psycopg.types.json import Jsonb
 
+from orchestrator import screenful
+from orchestrator.catalog import ascii_json
+from orchestrator.catalog.relations import Grant, relation_oid, schema_and_name, shown
 from orchestrator.deltascript.plan import VERSION, Initialised, MaintenancePlan
-from orchestrator.errors import NotFoundError, RightsError, UsageError
-from orchestrator.runtime import screenful
-from orchestrator.runtime.catalog import ascii_json
-from orchestrator.runtime.catalog.relations import Grant, relation_oid, schema_and_name, shown
-from orchestrator.runtime.errors import near_miss
+from orchestrator.errors import NotFoundError, RightsError, UsageError, near_miss
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from psycopg import Connection
 from psycopg.rows import class_row
 from psycopg.sql import SQL, Composable
 
+from orchestrator.catalog.relations import shown
+from orchestrator.catalog.views import ViewInfo
 from orchestrator.errors import RightsError
-from orchestrator.runtime.catalog.relations import shown
-from orchestrator.runtime.catalog.views import ViewInfo
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from psycopg import Connection
 from psycopg.rows import class_row
 from psycopg.sql import SQL, Composable
 
-from orchestrator.runtime.catalog.relations import OWN_SCHEMAS
-from orchestrator.runtime.search_path import path_of
+from orchestrator.catalog.relations import OWN_SCHEMAS
+from orchestrator.catalog.search_path import path_of
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from psycopg import Connection
 from psycopg.sql import SQL, Composable, Identifier
 from psycopg.types.json import Jsonb
 
+from orchestrator.catalog.search_path import path_of, users_path
 from orchestrator.deltascript.emit import SEARCH_PATH
-from orchestrator.runtime.search_path import path_of, users_path
 
 OWN_SCHEMAS = ("idivm", "idivm_def", "idivm_load", "idivm_log", "idivm_state")
 

@@ -9,13 +9,13 @@ from typing import Any
 from psycopg import Connection
 from psycopg.sql import SQL, Composable
 
+from orchestrator.algebra.column_type import ColumnType
+from orchestrator.algebra.ring import Ring
+from orchestrator.catalog import ascii_json
+from orchestrator.catalog.views import read_plan
 from orchestrator.deltascript.capture.table import Captured, Layout
 from orchestrator.deltascript.names import SourceNames
 from orchestrator.deltascript.plan import BagTable, Source, SourceColumn, StateTable
-from orchestrator.engine.column_types import ColumnType
-from orchestrator.runtime.catalog import ascii_json
-from orchestrator.runtime.catalog.views import read_plan
-from orchestrator.strategies.ring import Ring
 
 
 def stored_content(connection: Connection[Any], view_id: int) -> tuple[Source, frozenset[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.runtime.catalog.relations import (
+from orchestrator.catalog.relations import (
     OWN_SCHEMAS,
     Grant,
     distrusted,
@@ -17,7 +17,7 @@ from orchestrator.runtime.catalog.relations import (
     take_settings,
     visible_relations,
 )
-from orchestrator.runtime.catalog.sources import (
+from orchestrator.catalog.sources import (
     Member,
     captures_in_c,
     clear_key,
@@ -40,7 +40,7 @@ from orchestrator.runtime.catalog.sources import (
     stored_content,
     trigger_arguments,
 )
-from orchestrator.runtime.catalog.views import (
+from orchestrator.catalog.views import (
     DroppedView,
     ViewInfo,
     add_to_error,

@@ -8,8 +8,8 @@ from typing import Any
 from psycopg import Connection
 from psycopg.errors import InternalError_
 
+from orchestrator.catalog import shown
 from orchestrator.frontend.options import seconds
-from orchestrator.runtime.catalog import shown
 
 _STANDING = """
     WITH RECURSIVE reads(view, source, below) AS (

@@ -8,8 +8,8 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import class_row
 
+from orchestrator.catalog import ViewInfo
 from orchestrator.deltascript.plan import Evidence, Price
-from orchestrator.runtime.catalog import ViewInfo
 
 OFTEN = 3
 """Fewer refreshes say nothing of a view."""

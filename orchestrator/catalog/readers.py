@@ -8,8 +8,8 @@ from typing import Any
 
 from psycopg import Connection
 
+from orchestrator.catalog import shown
 from orchestrator.deltascript.plan import ChangeKind
-from orchestrator.runtime.catalog import shown
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""From a definition view in the database to its maintenance plan."""
+"""What a strategy is asked about a view: its plan, tables, types and statistics, read from the database."""
 
 from __future__ import annotations
 
@@ -6,44 +6,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import psycopg
 from psycopg import Connection
-from psycopg.sql import SQL, Literal
 
-from orchestrator.algebra import (
-    Operator,
-    Projection,
-    Sort,
-    Unsupported,
-    dialect,
-    printer,
-)
+from orchestrator import catalog
+from orchestrator.algebra import printer
+from orchestrator.algebra.column_type import ColumnType
+from orchestrator.algebra.ids import infer_ids
 from orchestrator.algebra.lowering import lower
-from orchestrator.algebra.passes.complete_orders import determined
-from orchestrator.algebra.rendering import to_sql
-from orchestrator.deltascript.names import Names
+from orchestrator.algebra.plan import Plan
+from orchestrator.algebra.unsupported import Unsupported
 from orchestrator.deltascript.plan import (
     ChangeKind,
     Column,
-    Evidence,
-    MaintenancePlan,
     Source,
     SourceColumn,
     Statistics,
+    Strategy,
 )
-from orchestrator.engine.column_types import ColumnType
-from orchestrator.errors import RightsError, UnsupportedError, UsageError
-from orchestrator.frontend.analysis import Analysis, SourceUse, analyse
+from orchestrator.errors import UsageError
+from orchestrator.frontend.analysis import Analysis, SourceUse
 from orchestrator.frontend.catalog import indexes_on, statistics
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions, epsilons
-from orchestrator.runtime import catalog
-from orchestrator.runtime.catalog import ViewInfo
-from orchestrator.runtime.catalog import costs as catalog_costs
-from orchestrator.runtime.installation.cascades import as_captured
-from orchestrator.runtime.installation.column_types import types_of
-from orchestrator.strategies import recompute
-from orchestrator.strategies.choose import choose
+from orchestrator.planning.cascades import as_captured
+from orchestrator.planning.column_types import types_of
 from orchestrator.strategies.request import PlanningRequest
 
 PINNED = (
@@ -63,171 +49,29 @@ AS_WRITTEN = {"standard_conforming_strings": "on"}
 """The setting with which a backslash in a string is one."""
 
 
-def plan_view(
-    connection: Connection[Any],
-    names: Names,
-    options: ViewOptions,
-    notify: bool = False,
-    known: Evidence | None = None,
-    before: ViewInfo | None = None,
-) -> MaintenancePlan:
-    """Analyses the definition view of some names and chooses how to maintain it.
-
-    With `notify`, the session is told what of the query has no effect. `known` is what
-    was known when the plan in the catalog was made, which leads to the same plan. Without it, what is known
-    today is taken, also of the view that has maintained the same query `before`.
-    """
-    oid = catalog.relation_oid(connection, names.definition)
-    assert oid is not None
-    # PostgreSQL prints strings as the session reads them.
-    catalog.take_settings(connection, AS_WRITTEN)
-    analysis = analyse(connection, oid)
-    _refuse(analysis)
-    # From here on PostgreSQL plans parts of the query, and may call its functions.
-    if reason := catalog.distrusted(connection, oid, analysis.types):
-        raise RightsError(f"The query may not be maintained: {reason}.")
-    if notify and analysis.plan is not None and _is_sorted(analysis.plan.root):
-        say(connection, UNSORTED)
-    settled = _determined(connection, names, analysis)
-    if notify and settled is not analysis:
-        say(connection, SETTLED)
-    analysis = settled
-    request = replace(
-        _problem(connection, analysis, options, () if known is None else known.statistics),
-        prices=(
-            catalog_costs.prices(connection, before)
-            if known is None
-            else catalog_costs.earlier(known)
-        ),
-    )
-    plan = choose(request, options.strategy)
-    reads = tuple((one.through, one.relation, one.columns) for one in analysis.reads)
-    definition = replace(plan.definition, reads=reads, types=tuple(sorted(analysis.types)))
-    return replace(plan, definition=definition)
-
-
-UNSORTED = Literal(
-    "The ORDER BY of the query has no effect, because a stored view has no order; write it where the"
-    " view is read."
-)
-
-
-def _is_sorted(root: Operator) -> bool:
-    """Whether a query ends in an order that selects no rows."""
-    while isinstance(root, Projection):
-        root = root.input
-    return isinstance(root, Sort)
-
-
-SETTLED = Literal(
-    "The query leaves the order of some rows open, as equal ones may come in any order. The view orders"
-    " them by the keys of their tables, so that its content does not change by itself."
-)
-
-
-def say(connection: Connection[Any], notice: Literal) -> None:
-    """Send a notice to whoever listens to those of a connection."""
-    text = Literal(f"BEGIN RAISE NOTICE USING MESSAGE = {notice.as_string(connection)}; END")
-    connection.execute(SQL("DO {}").format(text))
-
-
-def _determined(connection: Connection[Any], names: Names, analysis: Analysis) -> Analysis:
-    """Return the analysis of the definition with orders that leave nothing open.
-
-    The definition view itself has them then, so that every strategy finds the same answer among those
-    that the query allows. The query as it was written stays beside it, for `check` to ask.
-    """
-    # A definition with the text of the views below would not be replanned when they are replaced, nor
-    # with the expressions of virtual columns when these are altered.
-    virtual = any(c.expression for use in analysis.sources for c in use.generated)
-    if analysis.plan is None or analysis.inlined or virtual:
-        return analysis
-    plan = determined(analysis.plan, catalog.rings(connection))
-    if plan is analysis.plan:
-        return analysis
-    statement = SQL("CREATE OR REPLACE VIEW {} AS {}")
-    try:
-        with connection.transaction():
-            if not catalog.exists(connection, names.written):
-                connection.execute(statement.format(names.written, SQL(analysis.text)))
-                catalog.give_to_owner_of(connection, names.written, names.definition)
-            query = SQL(dialect.write(to_sql(plan)))
-            connection.execute(statement.format(names.definition, query))
-    except psycopg.Error:
-        # Not all that identifies rows can be sorted by. Then the answer stays open.
-        return analysis
-    return analyse(connection, analysis.definition)
-
-
-def _refuse(analysis: Analysis) -> None:
-    if analysis.volatile:
-        names = ", ".join(analysis.volatile)
-        raise UnsupportedError(
-            f"The query calls {names}, whose result changes with every call, so that no stored"
-            " content can be right; leave it out or compute it when the view is read."
-            f"{_declaration(analysis.volatile)}"
-        )
-    if analysis.temporary:
-        names = ", ".join(relation.name for relation in analysis.temporary)
-        raise UnsupportedError(
-            f"The query reads the temporary table {names}, which no other session can see;"
-            " make it a permanent one."
-        )
-
-
-def _declaration(volatile: Sequence[str]) -> str:
-    """Say how to declare functions of users, which are volatile unless they are declared otherwise."""
-    own = [name.partition("(")[0] for name in volatile if "." in name.partition("(")[0]]
-    if not own:
-        return ""
-    return (
-        f" If the result of {own[0]} depends on its arguments alone, declare that:"
-        f" ALTER FUNCTION {own[0]} IMMUTABLE."
-    )
-
-
-def recompute_notice(name: str, plan: MaintenancePlan, options: ViewOptions) -> str | None:
-    """Say that each refresh of a view recomputes it, why, and what would make the view incremental."""
-    if plan.strategy != recompute.NAME or options.strategy == recompute.NAME:
-        return None
-    reasons = [reason.because for reason in plan.evidence.reasons if not reason.taken]
-    because = (
-        plan.program.time_dependent[0]
-        if plan.program.time_dependent
-        else reasons[0]
-        if reasons
-        else ""
-    )
-    remedy = "docs/sql-support.md lists the queries that are incremental."
-    for words, advice in _REMEDIES.items():
-        if words in because:
-            remedy = advice
-    return f"Each refresh of {name} recomputes it: {because}. {remedy}"
-
-
-_REMEDIES = {
-    "changes by itself": "Leave that out of the query, and filter or compute it where the view is read.",
-    "cannot be captured": "Read ordinary tables instead, or copy the rows into one.",
-    "a row that is read as one value": "List the columns instead of the whole row.",
-}
-
-
-def _problem(
+def request_for(
     connection: Connection[Any],
     analysis: Analysis,
     options: ViewOptions,
     known: Sequence[Statistics | None],
 ) -> PlanningRequest:
+    """What a strategy is asked about a view.
+
+    `known` are the statistics that led to an earlier plan, where it is to be made again.
+    """
     used = {use.relation.oid: _source(connection, use) for use in analysis.sources}
     sources = tuple(source for source, _ in used.values())
     plan = None if analysis.plan is None else as_captured(analysis.plan, used)
     lowered = None if plan is None else lower(plan)
-    # Recomputation asks for none, and each operator costs a query.
-    types = {} if options.strategy == recompute.NAME else types_of(connection, lowered)
+    identified = None if lowered is None else infer_ids(lowered)
+    typed = identified if isinstance(identified, Plan) else lowered
+    if options.strategy == Strategy.RECOMPUTE:
+        typed = None  # It needs no types, and each operator costs a query.
+    types = {} if typed is None else types_of(connection, typed)
     rows = [name for name, one in types.items() if one.name in _RECORDS and "(" not in name]
     if rows:
         refused = Unsupported("a row as a column, which no table can store", rows[0])
-        return _problem(
+        return request_for(
             connection, replace(analysis, plan=None, unsupported=(refused,)), options, known
         )
     if lowered is not None:
@@ -259,6 +103,8 @@ def _problem(
         algebra_tree=tree,
         maintain=options.maintain,
         plan=plan,
+        lowered=lowered,
+        identified=identified,
         types=types,
         cache=options.cache != "off",
         cache_is_open=options.cache == "auto",

@@ -8,8 +8,8 @@ from typing import Any
 from psycopg import Connection
 from psycopg.sql import SQL, Composable, Composed
 
+from orchestrator.catalog import shown
 from orchestrator.deltascript.names import Names
-from orchestrator.runtime.catalog import shown
 
 
 @dataclass(frozen=True)

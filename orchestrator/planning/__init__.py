@@ -1,0 +1,1 @@
+"""From a definition view in the database to its maintenance plan."""

@@ -1,0 +1,54 @@
+"""What the creator of a view is told about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import Connection
+from psycopg.sql import SQL, Literal
+
+from orchestrator.deltascript.plan import MaintenancePlan, Strategy
+from orchestrator.frontend.options import ViewOptions
+
+UNSORTED = Literal(
+    "The ORDER BY of the query has no effect, because a stored view has no order; write it where the"
+    " view is read."
+)
+
+
+SETTLED = Literal(
+    "The query leaves the order of some rows open, as equal ones may come in any order. The view orders"
+    " them by the keys of their tables, so that its content does not change by itself."
+)
+
+
+def say(connection: Connection[Any], notice: Literal) -> None:
+    """Send a notice to whoever listens to those of a connection."""
+    text = Literal(f"BEGIN RAISE NOTICE USING MESSAGE = {notice.as_string(connection)}; END")
+    connection.execute(SQL("DO {}").format(text))
+
+
+def recompute_notice(name: str, plan: MaintenancePlan, options: ViewOptions) -> str | None:
+    """Say that each refresh of a view recomputes it, why, and what would make the view incremental."""
+    if plan.strategy != Strategy.RECOMPUTE or options.strategy == Strategy.RECOMPUTE:
+        return None
+    reasons = [reason.because for reason in plan.evidence.reasons if not reason.taken]
+    because = (
+        plan.program.time_dependent[0]
+        if plan.program.time_dependent
+        else reasons[0]
+        if reasons
+        else ""
+    )
+    remedy = "docs/sql-support.md lists the queries that are incremental."
+    for words, advice in _REMEDIES.items():
+        if words in because:
+            remedy = advice
+    return f"Each refresh of {name} recomputes it: {because}. {remedy}"
+
+
+_REMEDIES = {
+    "changes by itself": "Leave that out of the query, and filter or compute it where the view is read.",
+    "cannot be captured": "Read ordinary tables instead, or copy the rows into one.",
+    "a row that is read as one value": "List the columns instead of the whole row.",
+}

@@ -1,0 +1,139 @@
+"""From a definition view in the database to its maintenance plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.sql import SQL
+
+from orchestrator import catalog
+from orchestrator.algebra import (
+    Operator,
+    Projection,
+    Sort,
+    dialect,
+)
+from orchestrator.algebra.passes.complete_orders import determined
+from orchestrator.algebra.rendering import to_sql
+from orchestrator.catalog import ViewInfo
+from orchestrator.catalog import costs as catalog_costs
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import (
+    Evidence,
+    MaintenancePlan,
+)
+from orchestrator.errors import RightsError, UnsupportedError
+from orchestrator.frontend.analysis import Analysis, analyse
+from orchestrator.frontend.options import ViewOptions
+from orchestrator.planning import notices
+from orchestrator.planning.facts import AS_WRITTEN, request_for
+from orchestrator.strategies.choose import choose
+
+
+def plan_view(
+    connection: Connection[Any],
+    names: Names,
+    options: ViewOptions,
+    notify: bool = False,
+    known: Evidence | None = None,
+    before: ViewInfo | None = None,
+) -> MaintenancePlan:
+    """Analyses the definition view of some names and chooses how to maintain it.
+
+    With `notify`, the session is told what of the query has no effect. `known` is what
+    was known when the plan in the catalog was made, which leads to the same plan. Without it, what is known
+    today is taken, also of the view that has maintained the same query `before`.
+    """
+    oid = catalog.relation_oid(connection, names.definition)
+    assert oid is not None
+    # PostgreSQL prints strings as the session reads them.
+    catalog.take_settings(connection, AS_WRITTEN)
+    analysis = analyse(connection, oid)
+    _refuse(analysis)
+    # From here on PostgreSQL plans parts of the query, and may call its functions.
+    if reason := catalog.distrusted(connection, oid, analysis.types):
+        raise RightsError(f"The query may not be maintained: {reason}.")
+    if notify and analysis.plan is not None and _is_sorted(analysis.plan.root):
+        notices.say(connection, notices.UNSORTED)
+    settled = _determined(connection, names, analysis)
+    if notify and settled is not analysis:
+        notices.say(connection, notices.SETTLED)
+    analysis = settled
+    request = replace(
+        request_for(connection, analysis, options, () if known is None else known.statistics),
+        prices=(
+            catalog_costs.prices(connection, before)
+            if known is None
+            else catalog_costs.earlier(known)
+        ),
+    )
+    plan = choose(request, options.strategy)
+    reads = tuple((one.through, one.relation, one.columns) for one in analysis.reads)
+    definition = replace(plan.definition, reads=reads, types=tuple(sorted(analysis.types)))
+    return replace(plan, definition=definition)
+
+
+def _is_sorted(root: Operator) -> bool:
+    """Whether a query ends in an order that selects no rows."""
+    while isinstance(root, Projection):
+        root = root.input
+    return isinstance(root, Sort)
+
+
+def _determined(connection: Connection[Any], names: Names, analysis: Analysis) -> Analysis:
+    """Return the analysis of the definition with orders that leave nothing open.
+
+    The definition view itself has them then, so that every strategy finds the same answer among those
+    that the query allows. The query as it was written stays beside it, for `check` to ask.
+    """
+    # A definition with the text of the views below would not be replanned when they are replaced, nor
+    # with the expressions of virtual columns when these are altered.
+    virtual = any(c.expression for use in analysis.sources for c in use.generated)
+    if analysis.plan is None or analysis.inlined or virtual:
+        return analysis
+    plan = determined(analysis.plan, catalog.rings(connection))
+    if plan is analysis.plan:
+        return analysis
+    statement = SQL("CREATE OR REPLACE VIEW {} AS {}")
+    try:
+        with connection.transaction():
+            if not catalog.exists(connection, names.written):
+                connection.execute(statement.format(names.written, SQL(analysis.text)))
+                catalog.give_to_owner_of(connection, names.written, names.definition)
+            query = SQL(dialect.write(to_sql(plan)))
+            connection.execute(statement.format(names.definition, query))
+    except psycopg.Error:
+        # Not all that identifies rows can be sorted by. Then the answer stays open.
+        return analysis
+    return analyse(connection, analysis.definition)
+
+
+def _refuse(analysis: Analysis) -> None:
+    if analysis.volatile:
+        names = ", ".join(analysis.volatile)
+        raise UnsupportedError(
+            f"The query calls {names}, whose result changes with every call, so that no stored"
+            " content can be right; leave it out or compute it when the view is read."
+            f"{_declaration(analysis.volatile)}"
+        )
+    if analysis.temporary:
+        names = ", ".join(relation.name for relation in analysis.temporary)
+        raise UnsupportedError(
+            f"The query reads the temporary table {names}, which no other session can see;"
+            " make it a permanent one."
+        )
+
+
+def _declaration(volatile: Sequence[str]) -> str:
+    """Say how to declare functions of users, which are volatile unless they are declared otherwise."""
+    own = [name.partition("(")[0] for name in volatile if "." in name.partition("(")[0]]
+    if not own:
+        return ""
+    return (
+        f" If the result of {own[0]} depends on its arguments alone, declare that:"
+        f" ALTER FUNCTION {own[0]} IMMUTABLE."
+    )
