@@ -1,0 +1,15 @@
+"""The Python interface: `connect()` returns an `Orchestrator`."""
+
+from orchestrator.api.connecting import accelerate, default_dsn, dsn_of, named_dsn
+from orchestrator.api.orchestrator import Orchestrator, connect
+from orchestrator.api.statements import StatementResult
+
+__all__ = [
+    "Orchestrator",
+    "StatementResult",
+    "accelerate",
+    "connect",
+    "default_dsn",
+    "dsn_of",
+    "named_dsn",
+]

@@ -1,0 +1,405 @@
+"""The Python interface: `connect()` returns an `Orchestrator`. The command line is a layer over it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from psycopg import Connection
+
+from orchestrator import catalog
+from orchestrator.api.connecting import default_dsn, dsn_of, open_database
+from orchestrator.api.statements import StatementResult, Statements
+from orchestrator.catalog import DroppedView, ViewInfo
+from orchestrator.catalog import unplanned as catalog_unplanned
+from orchestrator.catalog.parts import Parts, parts_of
+from orchestrator.catalog.search_path import PIN, pin
+from orchestrator.catalog.unplanned import UnplannedView
+from orchestrator.errors import NotFoundError, UsageError
+from orchestrator.frontend.options import OptionValues, parse_options, seconds
+from orchestrator.frontend.statements import (
+    AlterView,
+    CreateView,
+    DropView,
+    QualifiedName,
+    parse_name,
+    parse_script,
+)
+from orchestrator.runtime import refresh, unplanned
+from orchestrator.runtime.diagnosis import doctor
+from orchestrator.runtime.diagnosis.comparison import (
+    CheckReport,
+    compare_on_standby,
+    refresh_and_compare,
+)
+from orchestrator.runtime.diagnosis.doctor import Finding
+from orchestrator.runtime.enumeration import hop, ordered
+from orchestrator.runtime.errors import explained
+from orchestrator.runtime.explain import Explanation, explain_query, explain_view
+from orchestrator.runtime.installation import indexes, install, take_over
+from orchestrator.runtime.installation import names as view_names
+from orchestrator.runtime.installation.new_view import NewView
+from orchestrator.runtime.installation.take_over import AdoptReport
+from orchestrator.runtime.refresh import RefreshReport
+from orchestrator.runtime.serve import Event, Server
+from orchestrator.runtime.sessions import open_session
+from orchestrator.runtime.unplanned import PlanReport
+from orchestrator.spark.java import describe
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from typing_extensions import Unpack
+
+    from orchestrator.spark.loading.report import LoadReport
+
+
+CHECKS = 5
+"""How often `check` repeats a comparison because somebody replaced a function that a view calls."""
+
+
+def connect(database: Any = None) -> Orchestrator:
+    """Connect to a database, and install or upgrade its idivm catalog.
+
+    `database` is a connection string, or a URL or engine of SQLAlchemy. Without it, use IDIVM_DSN, then
+    DATABASE_URL, then the embedded server.
+    """
+    return Orchestrator(open_database(dsn_of(database) if database is not None else default_dsn()))
+
+
+class Orchestrator(Statements):
+    """Creates, refreshes, explains, checks and drops maintained views over one connection."""
+
+    def execute(self, script: str) -> list[StatementResult]:
+        """Run a script. CREATE VIEW, DROP VIEW and REFRESH manage maintained views."""
+        return list(self.run(script))
+
+    def run(self, script: str) -> Iterator[StatementResult]:
+        """Run a script like `execute`, and yield the result of each statement when it is available."""
+        for statement in parse_script(script):
+            yield self._run(statement)
+
+    def create_view(
+        self,
+        name: str,
+        query: str,
+        *,
+        columns: Sequence[str] | None = None,
+        replace: bool = False,
+        spark: Any = None,
+        **options: Unpack[OptionValues],
+    ) -> ViewInfo:
+        """Create a maintained view of a query. `spark` is the session for initialise = spark.
+
+        Inside a transaction, the status of the view is `not planned`: every read computes the query until `plan`,
+        a refresh of the view or `idivm serve` plans it after the commit.
+        """
+        return self._create(
+            CreateView(
+                text=query,
+                name=parse_name(name),
+                query=_one_query(query),
+                columns=tuple(columns) if columns is not None else None,
+                options=tuple((key, str(value)) for key, value in options.items()),
+                replace=replace,
+            ),
+            spark,
+        )
+
+    def alter_view(self, name: str, **options: Unpack[OptionValues]) -> ViewInfo:
+        """Change the options of a maintained view. Reads and writes go on meanwhile."""
+        given = tuple((key, str(value)) for key, value in options.items())
+        return self._alter(AlterView(f"ALTER VIEW {name}", parse_name(name), given))
+
+    def refresh(self, *names: str) -> list[RefreshReport]:
+        """Refresh the named views, or all views, in one snapshot. Views that others read come first.
+
+        Raise `RefreshError` if the refresh of a view fails. The other views are refreshed all the same.
+        """
+        return self._refresh([parse_name(name) for name in names])
+
+    def views(self) -> list[ViewInfo]:
+        """Return all maintained views."""
+        with self._ours("Listing views", writes=False):
+            if not self._on_standby():
+                install.drop_orphans(self.connection)
+            return catalog.all_views(self.connection)
+
+    def unplanned_views(self) -> list[UnplannedView]:
+        """The views that SQL created and that no orchestrator has planned yet."""
+        with self._ours("Listing views", writes=False):
+            return catalog_unplanned.unplanned_views(self.connection)
+
+    def view(self, name: str) -> ViewInfo:
+        """Return the maintained view of this name."""
+        with self._ours(f"Looking up {name}", writes=False):
+            return catalog.view_named(self.connection, parse_name(name).identifier)
+
+    def missing_indexes(self, view: ViewInfo) -> list[indexes.MissingIndex]:
+        """Return the indexes without which changes cost a view many times as much, dearest first."""
+        if not view.plan.evidence.missing:
+            return []
+        with self._ours(f"Looking at the indexes of {view.name}", writes=False):
+            wanted = indexes.missing_for(self.connection, view.plan)
+        return [index for index in wanted if index.factor is not None]
+
+    def parts(self, view: ViewInfo) -> Parts | None:
+        """Return the heavy and light parts of the relations of a view with the strategy `skew`."""
+        with self._ours(f"Looking at the parts of {view.name}", writes=False):
+            return parts_of(self.connection, view_names.names_of(view), view.plan.partitioning)
+
+    def enumerate(
+        self, name: str, prefix: Mapping[str, object] | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a view without refreshing it, over a separate connection.
+
+        `prefix` gives values of some columns: yield only rows with these values. If no table holds the
+        rows of the view, compute each row when it is requested.
+        """
+        with self._ours(f"Enumerating {name}", writes=False):
+            view = catalog.view_named(self.connection, parse_name(name).identifier)
+            shown = catalog.relation_name(self.connection, view)
+            order = ordered.order_of(self.connection, view_names.names_of(view), view.plan)
+        with explained(f"Enumerating {name}"), open_session(self._dsn()) as connection:
+            connection.execute(PIN)
+            if order is None:
+                joined = view.options.get("representation") == "factorized"
+                yield from ordered.stored_rows(connection, shown, prefix or {}, joined)
+            else:
+                rows = hop.rows if order.streamed else ordered.rows
+                yield from rows(connection, order, prefix or {})
+
+    def dropped_views(self) -> list[DroppedView]:
+        """Return the views that DROP ... CASCADE of a table or plain view removed."""
+        with self._ours("Listing views", writes=False):
+            if not self._on_standby():
+                install.drop_orphans(self.connection)
+            return catalog.dropped_views(self.connection)
+
+    def restore(self, *names: str) -> list[ViewInfo]:
+        """Recreate the named views, or all views, that DROP ... CASCADE of a table or plain view removed."""
+        with self._ours("Restoring"):
+            install.drop_orphans(self.connection)
+            dropped = catalog.dropped_views(self.connection)
+            if names:
+                wanted = [self._dropped(parse_name(name)) for name in names]
+                dropped = [view for view in dropped if view in wanted]
+            return [self._restore(view) for view in dropped]
+
+    def _dropped(self, name: QualifiedName) -> DroppedView:
+        found = catalog.dropped_view(self.connection, name.identifier)
+        if found is None:
+            raise NotFoundError(
+                f"No DROP ... CASCADE has removed a maintained view {name}."
+                " Run `idivm list` for the existing views."
+            )
+        return found
+
+    def explain(self, name: str) -> Explanation:
+        """Explain how a view is maintained: plan, script and reasons."""
+        with self._ours(f"Explaining {name}", writes=False):
+            return explain_view(
+                self.connection, catalog.view_named(self.connection, parse_name(name).identifier)
+            )
+
+    def explain_query(self, query: str, **options: Unpack[OptionValues]) -> Explanation:
+        """Explain how a view of a query would be maintained, without creating it."""
+        given = tuple((key, str(value)) for key, value in options.items())
+        new = NewView(QualifiedName("query"), _one_query(query), None, parse_options(given))
+        with self._ours("Explaining the query"):
+            return explain_query(self.connection, new)
+
+    def check(self, *names: str) -> list[CheckReport]:
+        """Refresh the named views, or all views, and compare each with the result of its query.
+
+        A standby cannot refresh. There, compare only the views without pending changes.
+        """
+        if self._on_standby():
+            return self._check_on_standby([parse_name(name) for name in names])
+        with self._ours("Checking"):
+            for _ in range(CHECKS):
+                self._tidy()
+                ids = catalog.view_ids(
+                    self.connection, [parse_name(name).identifier for name in names]
+                )
+                reports = refresh.in_one_cut(
+                    self.connection,
+                    ids,
+                    partial(refresh_and_compare, self.connection, ids, some=bool(names)),
+                )
+                # A function may have been replaced between the refresh and the comparison, in any snapshot.
+                if not any(
+                    not report.equal
+                    and not report.error
+                    and catalog.has_other_code(self.connection, one)
+                    for one, report in reports
+                ):
+                    break
+            return [report for _, report in reports]
+
+    def _check_on_standby(self, names: Sequence[QualifiedName]) -> list[CheckReport]:
+        with self._ours("Checking", writes=False), refresh.one_snapshot(self.connection):
+            ids = catalog.view_ids(self.connection, [name.identifier for name in names])
+            return compare_on_standby(self.connection, ids, self.on_notice or (lambda notice: None))
+
+    def serve(
+        self,
+        interval: str = "500ms",
+        *,
+        stop: threading.Event | None = None,
+        report: Callable[[Event], None] = lambda event: None,
+    ) -> None:
+        """Refresh deferred views, each within its staleness bound, until `stop` is set.
+
+        Use separate connections, and reopen lost connections.
+        """
+        dsn = self._dsn()
+        self._require_primary("Serving")
+
+        def connect() -> Connection[Any]:
+            connection = open_database(dsn)
+            pin(connection)
+            return connection
+
+        Server(
+            connect,
+            lambda connection: Orchestrator(connection)._tidy(plan=False),
+            lambda connection: unplanned.plan_ready(connection, self._own_initialiser),
+            report,
+            seconds(interval),
+            stop or threading.Event(),
+        ).run()
+
+    def doctor(self, *, contents: bool = True) -> list[Finding]:
+        """Examine server, catalog, capture, views and Java. Repair problems and return all findings.
+
+        With `contents`, also refresh each view and compare it with the result of its query.
+        """
+        with self._ours("Examining"):
+            findings = doctor.examine(self.connection, contents)
+        return [*findings, Finding("java", *describe())]
+
+    @contextmanager
+    def snapshot(self) -> Iterator[str]:
+        """Keep a snapshot of the database for a block, and return its name.
+
+        Reads of `spark.read.format("idivm")` with the option `snapshot` then show this moment.
+        """
+        from orchestrator.spark.initial.states import dsn_of, export_snapshot
+
+        with open_session(dsn_of(self.connection)) as keeper:
+            pin(keeper)
+            keeper.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield export_snapshot(keeper)[1]
+
+    def load(
+        self,
+        source: str | Path | Sequence[str | Path] | DataFrame,
+        into: str | None = None,
+        *,
+        create: bool = False,
+        add_columns: bool = False,
+        mode: str | None = None,
+        key: Sequence[str] = (),
+        format: str | None = None,  # noqa: A002 - as Spark calls it
+        options: Mapping[str, str] | None = None,
+        where: str | None = None,
+        select: str | None = None,
+        partitions: int | None = None,
+        on_bad_row: str | None = None,
+        max_bad_rows: int | None = None,
+        views: str = "auto",
+        master: str | None = None,
+        config: Mapping[str, object] | None = None,
+        resume: bool = False,
+        again: bool = False,
+        spark: SparkSession | None = None,
+        say: Callable[..., None] | None = None,
+    ) -> LoadReport:
+        """Load files, a database or a DataFrame into a table with Spark, each row exactly once.
+
+        Without `into`, `source` is a load file (TOML) that names several tables. Spark runs at
+        `master`, else at IDIVM_SPARK_MASTER, else on all cores of this machine.
+        """
+        from orchestrator.spark.loading.job import tables_of
+        from orchestrator.spark.loading.load import run
+        from orchestrator.spark.loading.progress import silent
+
+        said = {
+            "create": create or None,
+            "add_columns": add_columns or None,
+            "mode": mode,
+            "key": list(key) or None,
+            "format": format,
+            "options": dict(options) if options else None,
+            "where": where,
+            "select": select,
+            "partitions": partitions,
+            "on_bad_row": on_bad_row,
+            "max_bad_rows": max_bad_rows,
+        }
+        tables = tables_of(source, into, {k: v for k, v in said.items() if v is not None})
+        with self._ours("Loading"):
+            report, decision = run(
+                self.connection,
+                tables,
+                master=master,
+                config=config,
+                views=views,
+                resume=resume,
+                again=again,
+                spark=spark,
+                say=say or silent,
+            )
+        if decision.action == "leave":
+            return report
+        started = time.perf_counter()
+        refreshed = self.refresh(*decision.names)
+        stages = {**report.stages, "views": time.perf_counter() - started}
+        changed = tuple((one.view, one.changed) for one in refreshed)
+        return replace(report, refreshed=changed, stages=stages)
+
+    def drop_view(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
+        """Drop a maintained view and everything that only this view uses."""
+        self._drop(DropView(f"DROP VIEW {name}", (parse_name(name),), if_exists, cascade))
+
+    def plan(self, *names: str) -> list[PlanReport]:
+        """Plan the named views, or all, that SQL created, so that they are incremental from then on."""
+        with self._ours("Planning"):
+            chosen = unplanned.waiting(self.connection, [parse_name(name) for name in names])
+            return list(unplanned.plan_views(self.connection, chosen, self._own_initialiser))
+
+    def adopt(self, *names: str, dry_run: bool = False, **options: object) -> list[AdoptReport]:
+        """Make maintained views of the named materialized views and views of pg_ivm, or of all that are yours.
+
+        Each keeps its name, owner, rights, indexes, comments and readers, and is taken over in a transaction of its
+        own. With `dry_run`, plan each and change nothing.
+        """
+        given = {key: str(value) for key, value in options.items()}
+        with self._ours("Adopting"):
+            return list(
+                take_over.adopt(
+                    self.connection,
+                    [parse_name(name) for name in names],
+                    given,
+                    self._own_initialiser,
+                    dry_run=dry_run,
+                )
+            )
+
+    def release(self, name: str) -> None:
+        """Give a maintained view back as a materialized view with the same name, rights, indexes and readers."""
+        with self._ours(f"Releasing {name}"):
+            take_over.release(self.connection, parse_name(name))
+
+
+def _one_query(text: str) -> str:
+    statements = parse_script(text)
+    if len(statements) != 1:
+        raise UsageError(f"The query must be one statement, not {len(statements)}.")
+    return statements[0].text

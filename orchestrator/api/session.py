@@ -1,0 +1,214 @@
+"""What every operation of an orchestrator shares: its connection, its errors, and tidying before the work."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from psycopg import Connection
+from psycopg.conninfo import make_conninfo
+from psycopg.errors import Diagnostic, UndefinedTable
+from psycopg.pq import TransactionStatus
+
+from orchestrator import catalog
+from orchestrator.api.connecting import open_database, prepare_catalog
+from orchestrator.catalog import DroppedView, ViewInfo
+from orchestrator.catalog.search_path import pinned
+from orchestrator.errors import DatabaseError, IdivmError, UsageError, near_miss
+from orchestrator.frontend.statements import QualifiedName
+from orchestrator.runtime import progress, unplanned
+from orchestrator.runtime.errors import cascades, explained, unqualified
+from orchestrator.runtime.installation import install, replanning
+from orchestrator.runtime.installation.new_view import Initialiser, NewView
+from orchestrator.runtime.progress import LOGGER, Progress
+from orchestrator.runtime.sessions import OwnSession, borrow, borrowed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from typing_extensions import Self
+
+
+class Session:
+    """A connection on which idivm works, and what is known about it."""
+
+    def __init__(self, connection: Any) -> None:
+        """Use the session of anybody's connection: of psycopg 3, of a pool, of SQLAlchemy or of Django.
+
+        The connection stays as it is, and stays open. Inside its transaction, views are created and changed as
+        SQL does it, and `prepare` installs the catalog if the database has none.
+        """
+        self.connection: Connection[Any] = (
+            connection if isinstance(connection, OwnSession) else borrow(connection)
+        )
+        self._stack = ExitStack()
+        self._spark: SparkSession | None = None
+        self.on_notice: Callable[[str], None] | None = None
+        """Called with each notice and warning of the database, which also go to the log."""
+        self._on_progress: Callable[[Progress], None] | None = None
+        self._names: Mapping[str, str] = {}
+        self._is_prepared = isinstance(connection, OwnSession)
+        self.connection.add_notice_handler(self._notice)
+
+    def __enter__(self) -> Self:
+        """Return the orchestrator itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connection if `connect` opened it."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection if `connect` opened it, and stop Spark if a view has started it."""
+        self._spark = None
+        self._stack.close()
+        self.connection.close()
+
+    def cancel(self) -> None:
+        """Cancel what another thread is doing with this orchestrator, which then raises `CancelledError`."""
+        self.connection.cancel_safe()
+
+    def prepare(self) -> None:
+        """Install or upgrade idivm's catalog. Inside a transaction, use a separate connection."""
+        if self._in_transaction():
+            open_database(self._dsn()).close()
+        else:
+            prepare_catalog(self.connection)
+
+    @property
+    def on_progress(self) -> Callable[[Progress], None] | None:
+        """Called for each stage of a creation, in the thread that creates the view."""
+        return self._on_progress
+
+    @on_progress.setter
+    def on_progress(self, listener: Callable[[Progress], None] | None) -> None:
+        self._on_progress = listener
+        progress.listen(self.connection, listener)
+
+    def _dsn(self) -> str:
+        info = self.connection.info
+        return make_conninfo(info.dsn, password=info.password or None)
+
+    def _in_transaction(self) -> bool:
+        return self.connection.info.transaction_status != TransactionStatus.IDLE
+
+    def _in_failed_transaction(self) -> bool:
+        return self.connection.info.transaction_status == TransactionStatus.INERROR
+
+    def _on_standby(self) -> bool:
+        return self.connection.info.parameter_status("in_hot_standby") == "on"
+
+    def _notice(self, diagnostic: Diagnostic) -> None:
+        if not diagnostic.message_primary:
+            return
+        level = logging.WARNING if diagnostic.severity_nonlocalized == "WARNING" else logging.INFO
+        for line in cascades(diagnostic, self._names):
+            LOGGER.log(level, "%s", line)
+            if self.on_notice is not None:
+                self.on_notice(line)
+
+    @contextmanager
+    def _ours(self, doing: str, *, writes: bool = True) -> Iterator[None]:
+        """Run idivm's own statements. Turn errors into sentences that name the failed action."""
+        if writes:
+            self._require_primary(doing)
+        LOGGER.debug("%s", doing)
+        with explained(doing), borrowed(self.connection), pinned(self.connection):
+            self._require_catalog()
+            yield
+
+    def _require_catalog(self) -> None:
+        # `connect` has prepared its database.
+        if self._is_prepared or self._in_failed_transaction():
+            return
+        row = self.connection.execute("SELECT pg_catalog.to_regclass('idivm.views')").fetchone()
+        if row == (None,):
+            raise UsageError(
+                f"The database {self.connection.info.dbname} has no catalog of idivm: run idivm init, or call"
+                " prepare() of the orchestrator."
+            )
+        self._is_prepared = True
+
+    def _require_primary(self, doing: str) -> None:
+        if self._on_standby():
+            raise DatabaseError(
+                f"{doing} is not possible on this server: it is a standby, which is read-only. "
+                "Connect to the primary. The commands list, status, explain, enumerate and check work here."
+            )
+
+    def _initialiser(self, new: NewView, spark: SparkSession | None) -> Initialiser | None:
+        """Return the function that computes the first content of a view with Spark, if the view asks for it."""
+        if new.options.initialise != "spark":
+            return None
+        from orchestrator.spark.initial.states import States, dsn_of
+        from orchestrator.spark.loading.load import SETTINGS
+        from orchestrator.spark.session import default_master, spark_session
+
+        if spark is None and self._spark is None:
+            session = spark_session(default_master(), "idivm", **SETTINGS)
+            self._spark = self._stack.enter_context(session)
+        spark = spark or self._spark
+        assert spark is not None
+        return States(spark, dsn_of(self.connection)).create
+
+    def _own_initialiser(self, new: NewView) -> Initialiser | None:
+        return self._initialiser(new, None)
+
+    def _restore(self, dropped: DroppedView) -> ViewInfo:
+        try:
+            with explained("Creating it"):
+                return install.restore_view(
+                    self.connection, dropped, lambda new: self._initialiser(new, None)
+                )
+        except DatabaseError as error:
+            raise DatabaseError(f"Restoring {dropped.name}: {error}") from error
+
+    def _tidy(self, names: Sequence[QualifiedName] = (), *, plan: bool = True) -> list[int]:
+        """Follow changes by plain SQL: dropped tables, new partitions, replaced views.
+
+        Examine the sources of the named views, or of all views. Return the IDs of these views.
+        """
+        ids, _ = self._follow(names, plan=plan)
+        return ids
+
+    def _follow(
+        self, names: Sequence[QualifiedName], *, plan: bool = True
+    ) -> tuple[list[int], dict[int, str]]:
+        """Do the work of `_tidy`. Also return why some views could not be planned again."""
+        install.drop_orphans(self.connection)
+        if plan:
+            planned = unplanned.plan_first(self.connection, names, self._own_initialiser)
+            if names and not planned:
+                return [], {}
+            names = planned
+        for dropped in catalog.dropped_views(self.connection):
+            if dropped.options.get("on_drop") == "restore":
+                try:
+                    self._restore(dropped)
+                except IdivmError as error:
+                    # Its tables may be created later.
+                    replanning.warn(self.connection, str(error))
+        ids = catalog.view_ids(self.connection, [name.identifier for name in names])
+        return ids, replanning.follow(self.connection, ids)
+
+    def _with_near_miss(self, error: DatabaseError) -> DatabaseError:
+        """Add a similar name to the error if a table or view does not exist."""
+        cause = error.__cause__
+        missing = re.search(r'"([^"]+)" does not exist', str(cause))
+        if not isinstance(cause, UndefinedTable) or not missing or self._in_failed_transaction():
+            return error
+        if unqualified(cause):
+            return error
+        name = missing[1].rpartition(".")[2]
+        with explained("Looking up names"), borrowed(self.connection):
+            return DatabaseError(
+                f"{error}{near_miss(name, catalog.visible_relations(self.connection))}"
+            )

@@ -1,0 +1,218 @@
+"""The statements of a script: those on maintained views, and all others as PostgreSQL runs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from psycopg.sql import SQL
+
+from orchestrator import catalog, screenful
+from orchestrator.api.session import Session
+from orchestrator.catalog import ViewInfo
+from orchestrator.catalog import take_over as catalog_take_over
+from orchestrator.catalog.search_path import users_path
+from orchestrator.errors import DatabaseError, NameTakenError, NotFoundError
+from orchestrator.frontend.options import parse_options
+from orchestrator.frontend.statements import (
+    AlterView,
+    CreateIndex,
+    CreateView,
+    DropView,
+    Other,
+    QualifiedName,
+    RefreshView,
+    Statement,
+    parse_name,
+)
+from orchestrator.runtime import in_transaction, refresh
+from orchestrator.runtime.errors import explained
+from orchestrator.runtime.installation import install, modes
+from orchestrator.runtime.installation.new_view import NewView
+from orchestrator.runtime.refresh import RefreshReport
+from orchestrator.runtime.sessions import borrowed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class StatementResult:
+    """The result of a statement of a script."""
+
+    kind: str
+    message: str
+    columns: tuple[str, ...] = ()
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """Return the first rows, or the message of a statement without rows."""
+        return screenful.as_text(self.columns, self.rows) if self.columns else self.message
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        if not self.columns:
+            return f"<pre>{escape(self.message)}</pre>"
+        return screenful.as_html(self.columns, self.rows)
+
+
+class Statements(Session):
+    """Runs single statements."""
+
+    def _run(self, statement: Statement) -> StatementResult:
+        if isinstance(statement, CreateView):
+            try:
+                view = self._create(statement)
+            except NameTakenError:
+                if not statement.if_not_exists:
+                    raise
+                return StatementResult("CREATE VIEW", f"{statement.name} exists already, skipping")
+            told = f"CREATE VIEW {_summary(view)}"
+            if view.is_planned and (initialised := view.plan.evidence.initialised):
+                told += f"; initial states: {', '.join(map(str, initialised))}"
+            return StatementResult("CREATE VIEW", told)
+        if isinstance(statement, AlterView):
+            try:
+                view = self._alter(statement)
+            except NotFoundError:
+                if not statement.if_exists:
+                    raise
+                return StatementResult("ALTER VIEW", f"{statement.name} does not exist, skipping")
+            return StatementResult("ALTER VIEW", f"ALTER VIEW {_summary(view)}")
+        if isinstance(statement, DropView):
+            self._drop(statement)
+            return StatementResult("DROP VIEW", "DROP VIEW")
+        if isinstance(statement, RefreshView) and not self._is_materialized(statement.names[0]):
+            reports = self._refresh(list(statement.names))
+            changed = sum(report.changed for report in reports)
+            return StatementResult("REFRESH", f"REFRESH: {changed} rows changed")
+        if isinstance(statement, RefreshView):
+            return self._pass_on(Other(statement.text, "REFRESH"))
+        if isinstance(statement, CreateIndex):
+            return self._create_index(statement)
+        return self._pass_on(statement)
+
+    def _create(self, statement: CreateView, spark: SparkSession | None = None) -> ViewInfo:
+        new = NewView(
+            statement.name,
+            statement.query,
+            statement.columns,
+            parse_options(statement.options),
+            statement.replace,
+        )
+        try:
+            with self._ours(f"Creating {statement.name}"):
+                if self._in_transaction():
+                    return in_transaction.create_view(self.connection, new)
+                return install.create_view(self.connection, new, self._initialiser(new, spark))
+        except DatabaseError as error:
+            raise self._with_near_miss(error) from error.__cause__
+
+    def _alter(self, statement: AlterView) -> ViewInfo:
+        with self._ours(f"Altering {statement.name}"):
+            if self._in_transaction():
+                return in_transaction.alter_view(self.connection, statement.name, statement.options)
+            self._tidy()
+            view = catalog.view_named(self.connection, statement.name.identifier)
+            options = modes.altered(view, statement.options)
+            if modes.asks_for_another_plan(view, options):
+                new = NewView(
+                    parse_name(view.relation),
+                    view.query,
+                    modes.columns_of(self.connection, view),
+                    options,
+                    replace=True,
+                )
+                return install.create_view(self.connection, new, self._initialiser(new, None))
+            modes.alter(self.connection, view, options)
+            return catalog.view_by_id(self.connection, view.id)
+
+    def _refresh(self, names: list[QualifiedName]) -> list[RefreshReport]:
+        with self._ours("Refreshing"):
+            if self._in_transaction():
+                return in_transaction.refresh_views(self.connection, names)
+            ids, failed = self._follow(names)
+            if names and not ids:
+                return []
+            try:
+                return refresh.refresh(self.connection, ids, failed)
+            except refresh.RefreshError:
+                # A program may contain a name that is no longer valid, for example after ALTER TYPE ... RENAME.
+                concerned = catalog.refresh_order(self.connection, ids)
+                if failed or not catalog.views_to_replan(self.connection, concerned):
+                    raise
+            return refresh.refresh(self.connection, *self._follow(names))
+
+    def _drop(self, statement: DropView) -> None:
+        with self._ours("Removing what was dropped"):
+            install.drop_orphans(self.connection)
+        for name in statement.names:
+            with self._ours(f"Dropping {name}"):
+                try:
+                    view = catalog.view_named(self.connection, name.identifier)
+                except NotFoundError:
+                    oid = catalog.relation_oid(self.connection, name.identifier)
+                    if oid is None and catalog.clear_dropped(self.connection, name.identifier):
+                        continue
+                    if oid is None and statement.if_exists:
+                        continue
+                    if oid is None:
+                        raise
+                    self._drop_plain(name, statement.cascade)
+                    continue
+                install.drop_view(self.connection, view, statement.cascade)
+
+    def _drop_plain(self, name: QualifiedName, cascade: bool) -> None:
+        kind = SQL("MATERIALIZED VIEW" if self._is_materialized(name) else "VIEW")
+        tail = SQL(" CASCADE") if cascade else SQL("")
+        with users_path(self.connection):
+            self.connection.execute(SQL("DROP {} {}{}").format(kind, name.identifier, tail))
+        install.drop_orphans(self.connection)
+
+    def _create_index(self, statement: CreateIndex) -> StatementResult:
+        """Create an index on the content of a maintained view, or pass the statement on."""
+        with self._ours(f"Indexing {statement.name}"):
+            oid = catalog.relation_oid(self.connection, statement.name.identifier)
+            if oid is not None and catalog_take_over.is_maintained(self.connection, oid):
+                catalog_take_over.create_index(
+                    self.connection, oid, statement.definition, statement.index, statement.unique
+                )
+                return StatementResult("CREATE INDEX", "CREATE INDEX")
+        return self._pass_on(Other(statement.text, "CREATE"))
+
+    def _is_materialized(self, name: QualifiedName) -> bool:
+        """Whether a name means a materialized view of PostgreSQL's."""
+        with self._ours("Looking up names", writes=False):
+            oid = catalog.relation_oid(self.connection, name.identifier)
+            return catalog_take_over.is_materialized_view(self.connection, oid)
+
+    def _pass_on(self, statement: Other) -> StatementResult:
+        if statement.verb in ("ALTER", "DROP") and not self._in_failed_transaction():
+            # After the statement, the catalog no longer shows which views the dropped objects belonged to.
+            with self._ours("Looking up names", writes=False):
+                self._names = catalog.names_behind(self.connection)
+        try:
+            with (
+                explained(f"{statement.verb} failed", statement.text, names=self._names),
+                borrowed(self.connection),
+            ):
+                cursor = self.connection.execute(statement.text.encode())
+        except DatabaseError as error:
+            raise self._with_near_miss(error) from error.__cause__
+        message = cursor.statusmessage or statement.verb
+        if statement.verb == "DROP":
+            with self._ours("Removing what was dropped"):
+                install.drop_orphans(self.connection)
+        if cursor.description is None:
+            return StatementResult(statement.verb, message)
+        names = tuple(column.name for column in cursor.description)
+        return StatementResult(statement.verb, message, names, cursor.fetchall())
+
+
+def _summary(view: ViewInfo) -> str:
+    if view.status == "not planned":
+        return (
+            f"{view.name}: {view.maintain}, and every read computes the query until it is planned"
+        )
+    return f"{view.name}: {view.maintain}, strategy {view.strategy}"
