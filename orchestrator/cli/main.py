@@ -26,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     # These imports take a second or two. `main` catches Ctrl-C meanwhile.
     from orchestrator.bench import names
-    from orchestrator.cli import commands, load
+    from orchestrator.cli import commands, load, overview
     from orchestrator.cli.completion import SHELLS
 
     parser = _Parser(
@@ -72,10 +72,10 @@ def build_parser() -> argparse.ArgumentParser:
     sub = verb("refresh", "refresh views (default: all) in one snapshot", commands.refresh)
     sub.add_argument("views", nargs="*", metavar="VIEW")
 
-    verb("list", "list the maintained views", commands.list_views)
+    verb("list", "list the maintained views", overview.list_views)
 
     sub = verb(
-        "status", "show pending changes, the last refresh, sizes and errors", commands.status
+        "status", "show pending changes, the last refresh, sizes and errors", overview.status
     )
     sub.add_argument("view", nargs="?", metavar="VIEW")
 

@@ -11,8 +11,8 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from orchestrator.api import Orchestrator
-from orchestrator.cli.commands import _print_result
 from orchestrator.cli.main import main
+from orchestrator.cli.output import print_result
 from orchestrator.cli.shell import Shell
 
 TYPED = r"""CREATE TABLE orders
@@ -36,7 +36,7 @@ def test_statements_commands_completion_and_history(
     history = tmp_path / "history"
     with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
         pipe.send_text(TYPED.replace("\n", "\r"))
-        shell = Shell(orc, _print_result, history)
+        shell = Shell(orc, print_result, history)
         shell.loop()
     printed = capsys.readouterr().out
     for words in (
