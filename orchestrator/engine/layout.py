@@ -16,7 +16,7 @@ from orchestrator.deltascript.leaves import StateScan
 from orchestrator.deltascript.plan import Apply, ChangeKind, Probe, StateTable, Step
 from orchestrator.engine.access import Lookup
 from orchestrator.engine.composer import Composer
-from orchestrator.engine.cost import Model
+from orchestrator.engine.costs.cardinality import Cardinality
 
 
 def laid_out(
@@ -24,7 +24,7 @@ def laid_out(
     script: tuple[Step, ...],
     lookups: Iterable[Lookup],
     composer: Composer,
-    model: Model,
+    cardinality: Cardinality,
 ) -> StateTable:
     """A state with its indexes and its order."""
     scan = composer.scans[state.role]
@@ -43,9 +43,9 @@ def laid_out(
             ways.append((step.kind is ChangeKind.UPDATE, by))
             if step.kind is ChangeKind.UPDATE:
                 in_place.add(by)
-    total = model.rows(scan)
+    total = cardinality.rows(scan)
     found = [
-        (is_update, model.fanout(scan, frozenset(columns[name] for name in by)), by)
+        (is_update, cardinality.fanout(scan, frozenset(columns[name] for name in by)), by)
         for is_update, by in ways
         if not set(state.key) <= set(by)
     ]

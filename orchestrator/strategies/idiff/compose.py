@@ -34,7 +34,8 @@ from orchestrator.deltascript.plan import (
 )
 from orchestrator.engine.access import probes
 from orchestrator.engine.composer import Composer
-from orchestrator.engine.cost import Model, costs
+from orchestrator.engine.costs.cardinality import Cardinality
+from orchestrator.engine.costs.script import costs
 from orchestrator.engine.layout import laid_out, table_probes
 from orchestrator.engine.leaves import constant, reads, relevant
 from orchestrator.engine.split_joins import in_steps
@@ -134,7 +135,7 @@ class _Composition:
             request.minimise,
         )
         self.composer.in_steps = self._in_steps
-        self.model = Model(self.composer, request.statistics)
+        self.cardinality = Cardinality(self.composer, request.statistics)
         # What has been asked of the tables' names by now is all that there is to ask.
         identified = replace(identified, root=rewrite(identified.root, _captured))
         self.composer.visible = tuple(zip(identified.names, identified.columns, strict=True))
@@ -150,7 +151,7 @@ class _Composition:
         found = (lookup for one in self.composer.loops.values() for lookup in probes(one))
         lookups = list(dict.fromkeys((*found, *self.composer.lookups)))
         states = [
-            laid_out(state, script, lookups, self.composer, self.model)
+            laid_out(state, script, lookups, self.composer, self.cardinality)
             if isinstance(state, StateTable)
             else state
             for state in self.composer.states
@@ -174,18 +175,18 @@ class _Composition:
                 ways = composer.loops[place]
                 held = dict.fromkeys(diff.variable for way in ways for diff in way.diffs)
                 each = [
-                    (one, self.model.query(composer.plans[place], ways, {one: 1.0})[1])
+                    (one, self.cardinality.query(composer.plans[place], ways, {one: 1.0})[1])
                     for one in held
                 ]
                 dear = tuple((name, found) for name, found in each if found >= DEAR)
                 composer.steps[place] = replace(step, lookups=dear)
 
     def _in_steps(self, plan: Operator) -> Operator:
-        composer, model = self.composer, self.model
-        model.learn(plan)
+        composer, cardinality = self.composer, self.cardinality
+        cardinality.learn(plan)
         return in_steps(
             plan,
-            lambda lookup: model.fanout(lookup.rows, frozenset(lookup.by)),
+            lambda lookup: cardinality.fanout(lookup.rows, frozenset(lookup.by)),
             lambda found: composer.assign("reached", found, found.columns),
         )
 
@@ -307,10 +308,10 @@ class _Composition:
             if columns is None:
                 return None
             kept |= columns
-        self.model.learn(operator)
+        self.cardinality.learn(operator)
 
         def have_few(plan: Operator, columns: frozenset[Column]) -> bool:
-            return self.model.knows(plan) and self.model.fanout(plan, columns) < FEWEST
+            return self.cardinality.knows(plan) and self.cardinality.fanout(plan, columns) < FEWEST
 
         return slimmed(operator, read, kept, have_few, self.composer)
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.deltascript.plan import Statistics
-from orchestrator.engine.cost import WRITTEN
-from orchestrator.engine.degrees import Values, share_met
+from orchestrator.engine.costs.degrees import Values, share_met
+from orchestrator.engine.costs.script import WRITTEN
 from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.skew.triangle import Division, SkewPlan
 from orchestrator.strategies.viewtree.form import Atom, NormalForm

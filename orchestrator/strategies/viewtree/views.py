@@ -39,7 +39,7 @@ from orchestrator.deltascript.plan import (
 from orchestrator.engine import terms
 from orchestrator.engine.access import probes
 from orchestrator.engine.composer import Composer
-from orchestrator.engine.cost import costs
+from orchestrator.engine.costs.script import costs
 from orchestrator.engine.diffs import Bag
 from orchestrator.engine.layout import table_probes
 from orchestrator.engine.leaves import bag_of, reads

@@ -1,17 +1,11 @@
-"""What a change costs, in the terms of papers/idivm.txt, section 6 and appendix A.
-
-Costs count index lookups and rows read or written, for one changed row of each kind, by the loops
-of the script's queries. How many rows a lookup finds is taken from PostgreSQL's statistics.
-"""
+"""How many rows queries have, and how many lookups and rows read find them, by PostgreSQL's statistics."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 
 from sqlglot import exp
 
@@ -27,25 +21,17 @@ from orchestrator.algebra.operators.project import Projection
 from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.operators.select import Selection
 from orchestrator.algebra.operators.union_all import UnionAll
-from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.scalar import Scalar, unwrapped
 from orchestrator.algebra.traversal import walk
 from orchestrator.deltascript.leaves import DiffScan, StateScan
 from orchestrator.deltascript.plan import (
-    CONTENT,
-    Apply,
-    Assign,
-    ChangeClass,
-    ChangeKind,
-    Cost,
-    Source,
     Statistics,
 )
 from orchestrator.engine.access import Lookup, Loop, equal_to, known_by, loops
 from orchestrator.engine.composer import Composer
-from orchestrator.engine.degrees import Values, share_met
-from orchestrator.engine.fixed import Fixed
-from orchestrator.engine.origins import Origins
+from orchestrator.engine.costs.degrees import Values, share_met
+from orchestrator.engine.costs.fixed import Fixed
+from orchestrator.engine.costs.origins import Origins
 
 FANOUT = 10.0
 """Rows that share a value of a column of which nothing is known."""
@@ -59,12 +45,6 @@ SOME = 1 / 3
 EITHER = 1 / 2
 """The least share of the rows of a diff that satisfy a condition: only rows are read that satisfy it before or after
 their change."""
-
-SCANNED = 0.1
-"""What a row of a scan counts, in lookups: it is read in passing."""
-
-WRITTEN = 4.0
-"""What a changed row of a stored result counts, in lookups: its indexes change too."""
 
 MOST = 1e18
 """No estimate is larger; infinity is no number to SQL or JSON."""
@@ -80,57 +60,6 @@ class _Met:
     """Whether the values come from different tables, so that no foreign key says that there is such a row."""
 
 
-@dataclass
-class _Run:
-    """A program run for one changed row."""
-
-    held: dict[str, float]
-    """The rows that variables hold."""
-    query: float = 0.0
-    """Accesses of the queries."""
-    applying: float = 0.0
-    """Accesses of the stored results that are changed."""
-    computed: float = 0.0
-    """The most rows that a query puts into a variable."""
-    changed: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """The most rows of stored results that a step changes."""
-    inserted: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    scans: dict[tuple[int, tuple[int, ...]], float] = field(
-        default_factory=lambda: defaultdict(float)
-    )
-    """Accesses of scans for want of an index, by table and columns."""
-
-
-def costs(composer: Composer, statistics: Mapping[int, Statistics]) -> tuple[Cost, ...]:
-    """What one changed row of each class costs the composed script."""
-    model = Model(composer, statistics)
-    found = []
-    for (oid, _, _), one in composer.classes.items():
-        model.replaced = None if one.kind is ChangeKind.UPDATE else oid
-        run = model.run({one.variable: 1.0})
-        found.append(_cost(composer.sources[oid], one, run))
-    return tuple(found)
-
-
-def _cost(source: Source, one: ChangeClass, run: _Run) -> Cost:
-    below = [n for role, n in run.changed.items() if role != CONTENT]
-    content = run.changed[CONTENT]
-    # What is joined is in a cache, in a variable, or the view itself.
-    spj = max([run.computed, *below]) or content
-    return Cost(
-        source=str(source),
-        variable=one.variable,
-        kind=one.kind,
-        columns=tuple(c.name for c in source.columns if c.attnum in one.touched),
-        accesses=min(run.query + run.applying, MOST),
-        a=run.query,
-        p=min(spj, MOST),
-        g=min(content / spj, MOST) if spj else 0.0,
-        k=min(sum(n for role, n in run.inserted.items() if role != CONTENT), MOST),
-        scans=tuple((*probe, accesses) for probe, accesses in run.scans.items()),
-    )
-
-
 def _wanted(limit: Limit) -> float:
     """The rows that a limit takes; its count is a number, or a sum of some."""
     if limit.count is None:
@@ -138,7 +67,7 @@ def _wanted(limit: Limit) -> float:
     return sum(float(one.this) for one in limit.count.tree.find_all(exp.Literal) if one.is_number)
 
 
-def _top(plan: Operator) -> Operator:
+def below_projections(plan: Operator) -> Operator:
     """Return the operator below projections and selections."""
     while isinstance(plan, Projection | Selection):
         plan = plan.input
@@ -153,11 +82,11 @@ def _is_not_null(tree: Tree) -> bool:
     )
 
 
-class Model:
-    """Numbers of rows, as far as statistics tell."""
+class Cardinality:
+    """Numbers of rows and accesses, as far as statistics tell."""
 
     def __init__(self, composer: Composer, statistics: Mapping[int, Statistics]) -> None:
-        """Of the leaves of what has been composed."""
+        """Start with the leaves of what has been composed."""
         self.composer = composer
         self.statistics = statistics
         self.origin: dict[Column, tuple[Scan, int]] = {}
@@ -173,7 +102,7 @@ class Model:
         self.learn(*composer.plans.values())
 
     def learn(self, *plans: Operator) -> None:
-        """Looks at what columns are in some plans, and in the results stored by now."""
+        """Look at the columns of some plans, and of the results stored by now."""
         stored = list(self.composer.stored.values())[self._learned :]
         self._learned += len(stored)
         for plan in (*plans, *stored):
@@ -191,79 +120,14 @@ class Model:
                         if same in self.origin and not item.is_unchanged:
                             self.origin.setdefault(item.column, self.origin[same])
 
-    def run(self, held: Mapping[str, float]) -> _Run:
-        """Runs the script on variables that hold so many rows."""
-        run = _Run(dict(held))
-        self.fixed.fields = {}
-        for place, step in enumerate(self.composer.steps):
-            plan = self.composer.plans.get(place)
-            if plan is None or not isinstance(step, Assign | Apply):
-                continue
-            if step.needs and not any(run.held.get(one) for one in step.needs):
-                continue
-            rows, accesses = self.query(plan, self.composer.loops[place], run.held)
-            run.query += accesses
-            self._scan(self.composer.loops[place], run)
-            if isinstance(step, Assign):
-                fixed = self.fixed.columns(plan, run.held)
-                self.fixed.fields[step.variable] = frozenset(column.symbol for column in fixed)
-                if step.variable in self.composer.seldom:
-                    rows /= max(1.0, self.fanout(*self.composer.seldom[step.variable]))
-                run.held[step.variable] = rows
-                run.held.update((name, rows * SOME) for name, _ in step.apart)
-                run.computed = max(run.computed, rows)
-                continue
-            found = rows
-            if step.kind is not ChangeKind.INSERT:
-                found = rows * self._matched(step)
-            written = found if self._recomputed.isdisjoint(step.needs) else found * SOME
-            run.applying += rows + WRITTEN * written
-            run.changed[step.state] = max(run.changed[step.state], found)
-            if step.kind is ChangeKind.INSERT:
-                run.inserted[step.state] += found
-            if step.collect:
-                run.held[step.collect] = run.held.get(step.collect, 0.0) + found
-        return run
-
-    @cached_property
-    def _recomputed(self) -> frozenset[str]:
-        """The variables that hold partitions of windows: most of their rows are what they were."""
-        return frozenset(
-            step.variable
-            for place, step in enumerate(self.composer.steps)
-            if isinstance(step, Assign)
-            and place in self.composer.plans
-            and isinstance(_top(self.composer.plans[place]), Window)
-        )
-
-    def _scan(self, ways: tuple[Loop, ...], run: _Run) -> None:
-        """Add the scans of a query: a table without an index for a lookup is gone through once."""
-        for loop in ways:
-            if not all(run.held.get(diff.variable) for diff in loop.diffs):
-                continue
-            for lookup in loop.lookups if loop.diffs else ():
-                rows = lookup.rows
-                if not isinstance(rows, Scan) or not lookup.by:
-                    continue
-                known = self.statistics.get(rows.table.oid)
-                columns = tuple(sorted(o.attnum for o in rows.outputs if o.column in lookup.by))
-                if known is not None and known.indexed.isdisjoint(columns):
-                    run.scans[rows.table.oid, columns] += SCANNED * known.rows
-
-    def _matched(self, step: Apply) -> float:
-        state = self.composer.scans[step.state]
-        names = {name: column for column, name in state.outputs}
-        by = frozenset(names[name] for name, _, _ in step.keys)
-        return 0.0 if self._refers(state, by) else self.fanout(state, by)
-
     def query(
-        self, plan: Operator, ways: tuple[Loop, ...], held: Mapping[str, float]
+        self, plan: Operator, alternatives: tuple[Loop, ...], held: Mapping[str, float]
     ) -> tuple[float, float]:
-        """The rows of a query and the accesses that find them, given the rows of variables."""
-        found = [self._loop(loop, held) for loop in ways]
+        """Return the rows of a query and the accesses that find them, given the rows of variables."""
+        found = [self._loop(loop, held) for loop in alternatives]
         rows, accesses = sum(n for n, _ in found), sum(n for _, n in found)
-        top = _top(plan)
-        if not any(loop.diffs for loop in ways):
+        top = below_projections(plan)
+        if not any(loop.diffs for loop in alternatives):
             rows = min(rows, self.rows(plan))
         if isinstance(top, Grouping | Distinct):
             by = top.by if isinstance(top, Grouping) else top.columns
@@ -305,7 +169,7 @@ class Model:
             rows *= max(EITHER, self._share(one))
         for lookup, met in zip(loop.lookups, self._met_of(loop), strict=True):
             by = frozenset(lookup.by)
-            impossible = bool(loop.diffs) and self._refers(lookup.rows, by)
+            impossible = bool(loop.diffs) and self.refers(lookup.rows, by)
             found = 0.0 if impossible else min(most, self.fanout(lookup.rows, by, met))
             accesses += rows * (1 + found)
             known.update(lookup.rows.columns)
@@ -391,7 +255,7 @@ class Model:
         share = min(shares.get(column) or 1 / self.distinct(column) for column in by)
         return max(1.0, total * share) if total else 0.0
 
-    def _refers(self, rows: Operator, by: frozenset[Column]) -> bool:
+    def refers(self, rows: Operator, by: frozenset[Column]) -> bool:
         """Whether rows are looked up by a foreign key to the table whose rows come or go, so that there
         are none. A stored join has the referred key in place of the foreign one."""
         if self.replaced is None:

@@ -1,0 +1,1 @@
+"""What a script costs by statistics of the tables."""

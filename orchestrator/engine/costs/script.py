@@ -1,0 +1,160 @@
+"""What a change costs, in the terms of papers/idivm.txt, section 6 and appendix A.
+
+Costs count index lookups and rows read or written, for one changed row of each kind, by the loops
+of the script's queries. How many rows a lookup finds is taken from PostgreSQL's statistics.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from orchestrator.algebra.operators.scan import Scan
+from orchestrator.algebra.operators.window import Window
+from orchestrator.deltascript.plan import (
+    CONTENT,
+    Apply,
+    Assign,
+    ChangeClass,
+    ChangeKind,
+    Cost,
+    Source,
+    Statistics,
+)
+from orchestrator.engine.access import Loop
+from orchestrator.engine.composer import Composer
+from orchestrator.engine.costs.cardinality import MOST, SOME, Cardinality, below_projections
+
+SCANNED = 0.1
+"""What a row of a scan counts, in lookups: it is read in passing."""
+
+WRITTEN = 4.0
+"""What a changed row of a stored result counts, in lookups: its indexes change too."""
+
+
+@dataclass
+class _Run:
+    """A program run for one changed row."""
+
+    held: dict[str, float]
+    """The rows that variables hold."""
+    query: float = 0.0
+    """Accesses of the queries."""
+    applying: float = 0.0
+    """Accesses of the stored results that are changed."""
+    computed: float = 0.0
+    """The most rows that a query puts into a variable."""
+    changed: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """The most rows of stored results that a step changes."""
+    inserted: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    scans: dict[tuple[int, tuple[int, ...]], float] = field(
+        default_factory=lambda: defaultdict(float)
+    )
+    """Accesses of scans for want of an index, by table and columns."""
+
+
+def costs(composer: Composer, statistics: Mapping[int, Statistics]) -> tuple[Cost, ...]:
+    """Return what one changed row of each class costs the composed script."""
+    cardinality = Cardinality(composer, statistics)
+    simulation = _Simulation(composer, cardinality)
+    result = []
+    for (oid, _, _), one in composer.classes.items():
+        cardinality.replaced = None if one.kind is ChangeKind.UPDATE else oid
+        run = simulation.run({one.variable: 1.0})
+        result.append(_cost(composer.sources[oid], one, run))
+    return tuple(result)
+
+
+def _cost(source: Source, one: ChangeClass, run: _Run) -> Cost:
+    below = [n for role, n in run.changed.items() if role != CONTENT]
+    content = run.changed[CONTENT]
+    # What is joined is in a cache, in a variable, or the view itself.
+    spj = max([run.computed, *below]) or content
+    return Cost(
+        source=str(source),
+        variable=one.variable,
+        kind=one.kind,
+        columns=tuple(c.name for c in source.columns if c.attnum in one.touched),
+        accesses=min(run.query + run.applying, MOST),
+        a=run.query,
+        p=min(spj, MOST),
+        g=min(content / spj, MOST) if spj else 0.0,
+        k=min(sum(n for role, n in run.inserted.items() if role != CONTENT), MOST),
+        scans=tuple((*probe, accesses) for probe, accesses in run.scans.items()),
+    )
+
+
+class _Simulation:
+    """Runs a composed script on numbers of rows."""
+
+    def __init__(self, composer: Composer, cardinality: Cardinality) -> None:
+        self.composer = composer
+        self.cardinality = cardinality
+        self.fixed = cardinality.fixed
+
+    def run(self, held: Mapping[str, float]) -> _Run:
+        """Run the script on variables that hold so many rows."""
+        run = _Run(dict(held))
+        self.fixed.fields = {}
+        for place, step in enumerate(self.composer.steps):
+            plan = self.composer.plans.get(place)
+            if plan is None or not isinstance(step, Assign | Apply):
+                continue
+            if step.needs and not any(run.held.get(one) for one in step.needs):
+                continue
+            rows, accesses = self.cardinality.query(plan, self.composer.loops[place], run.held)
+            run.query += accesses
+            self._scan(self.composer.loops[place], run)
+            if isinstance(step, Assign):
+                fixed = self.fixed.columns(plan, run.held)
+                self.fixed.fields[step.variable] = frozenset(column.symbol for column in fixed)
+                if step.variable in self.composer.seldom:
+                    rows /= max(1.0, self.cardinality.fanout(*self.composer.seldom[step.variable]))
+                run.held[step.variable] = rows
+                run.held.update((name, rows * SOME) for name, _ in step.apart)
+                run.computed = max(run.computed, rows)
+                continue
+            found = rows
+            if step.kind is not ChangeKind.INSERT:
+                found = rows * self._matched(step)
+            written = found if self._recomputed.isdisjoint(step.needs) else found * SOME
+            run.applying += rows + WRITTEN * written
+            run.changed[step.state] = max(run.changed[step.state], found)
+            if step.kind is ChangeKind.INSERT:
+                run.inserted[step.state] += found
+            if step.collect:
+                run.held[step.collect] = run.held.get(step.collect, 0.0) + found
+        return run
+
+    @cached_property
+    def _recomputed(self) -> frozenset[str]:
+        """The variables that hold partitions of windows: most of their rows are what they were."""
+        return frozenset(
+            step.variable
+            for place, step in enumerate(self.composer.steps)
+            if isinstance(step, Assign)
+            and place in self.composer.plans
+            and isinstance(below_projections(self.composer.plans[place]), Window)
+        )
+
+    def _scan(self, alternatives: tuple[Loop, ...], run: _Run) -> None:
+        """Add the scans of a query: a table without an index for a lookup is gone through once."""
+        for loop in alternatives:
+            if not all(run.held.get(diff.variable) for diff in loop.diffs):
+                continue
+            for lookup in loop.lookups if loop.diffs else ():
+                rows = lookup.rows
+                if not isinstance(rows, Scan) or not lookup.by:
+                    continue
+                known = self.cardinality.statistics.get(rows.table.oid)
+                columns = tuple(sorted(o.attnum for o in rows.outputs if o.column in lookup.by))
+                if known is not None and known.indexed.isdisjoint(columns):
+                    run.scans[rows.table.oid, columns] += SCANNED * known.rows
+
+    def _matched(self, step: Apply) -> float:
+        state = self.composer.scans[step.state]
+        names = {name: column for column, name in state.outputs}
+        by = frozenset(names[name] for name, _, _ in step.keys)
+        return 0.0 if self.cardinality.refers(state, by) else self.cardinality.fanout(state, by)
