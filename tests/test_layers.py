@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,3 +90,20 @@ def test_a_module_imports_only_packages_it_may(path: Path) -> None:
     parent = ".".join(("orchestrator", *path.relative_to(PACKAGE).parts[:-1]))
     may = SHARED if own in SHARED else SHARED | {own} | table().get(own, set())
     assert set(imported_packages(path.read_text(), parent)) <= may
+
+
+MOST_LINES = 450
+MOST_MODULES = 16
+MANY = {"algebra/operators", "strategies/idiff/rules"}
+"""Packages with a module for each operator."""
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_is_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MOST_LINES
+
+
+def test_a_package_has_few_modules() -> None:
+    sizes = Counter(path.parent.relative_to(PACKAGE).as_posix() for path in modules())
+    large = {name: n for name, n in sizes.items() if n > MOST_MODULES and name not in MANY}
+    assert not large

@@ -40,6 +40,7 @@ from orchestrator.runtime.diagnosis.comparison import (
 )
 from orchestrator.runtime.diagnosis.doctor import Finding
 from orchestrator.runtime.enumeration import hop, ordered
+from orchestrator.runtime.enumeration.order import order_of
 from orchestrator.runtime.errors import explained
 from orchestrator.runtime.explain import Explanation, explain_query, explain_view
 from orchestrator.runtime.installation import indexes, install, take_over
@@ -164,7 +165,7 @@ class Orchestrator(Statements):
         with self._ours(f"Enumerating {name}", writes=False):
             view = catalog.view_named(self.connection, parse_name(name).identifier)
             shown = catalog.relation_name(self.connection, view)
-            order = ordered.order_of(self.connection, view_names.names_of(view), view.plan)
+            order = order_of(self.connection, view_names.names_of(view), view.plan)
         with explained(f"Enumerating {name}"), open_session(self._dsn()) as connection:
             connection.execute(PIN)
             if order is None:

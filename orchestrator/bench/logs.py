@@ -16,8 +16,8 @@ from typing import Any
 import psycopg
 
 from orchestrator.api import connect
-from orchestrator.bench.capture import _pgbench
 from orchestrator.bench.measure import machine, own_server
+from orchestrator.bench.pgbench import pgbench
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.errors import DatabaseError, ServerError, UsageError
 
@@ -106,12 +106,12 @@ def _written(dsn: str, changes: int, rate: float, say: Callable[[str], None]) ->
     ):
         script.write(_CHANGE)
         script.flush()
-        program = _pgbench(connection.info.server_version // 10_000)
+        program = pgbench(connection.info.server_version // 10_000)
         command = [
             *(program, "-n", "-f", script.name, "-M", "prepared", f"-c{CLIENTS}", "-j2"),
             *(f"--transactions={changes // CLIENTS}", f"--rate={rate:.1f}"),
         ]
-        pgbench = subprocess.Popen(
+        process = subprocess.Popen(
             [*command, dsn], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         started = time.monotonic()
@@ -124,12 +124,12 @@ def _written(dsn: str, changes: int, rate: float, say: Callable[[str], None]) ->
                 if len(samples) % 10 == 0:
                     sizes = ", ".join(f"{size / 1024:,.0f} kB" for size in samples[-1].sizes)
                     say(f"{samples[-1].seconds:.0f} s: {sizes}")
-                if pgbench.poll() is not None:
+                if process.poll() is not None:
                     done.set()
         finally:
-            pgbench.kill()
-            _, said = pgbench.communicate()
-        if pgbench.returncode != 0:
+            process.kill()
+            _, said = process.communicate()
+        if process.returncode != 0:
             last = (said.strip().splitlines() or ["nothing"])[-1]
             raise ServerError(f"pgbench failed, it says: {last}.")
     return samples

@@ -19,8 +19,8 @@ from psycopg.sql import SQL, Identifier, Literal
 
 from orchestrator import catalog
 from orchestrator.api import Orchestrator, connect
-from orchestrator.bench.capture import _pgbench
 from orchestrator.bench.measure import Paired, alternate, in_c_or_say, machine, own_server
+from orchestrator.bench.pgbench import pgbench
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.bench.workload import SCHEMA
 from orchestrator.bench.writers import _call
@@ -162,7 +162,7 @@ class _Bench:
                 self.orchestrator.drop_view(name)
 
     def _rates(self, pause: int, failures: _Failures) -> Paired:
-        program = _pgbench(self.orchestrator.connection.info.server_version // 10_000)
+        program = pgbench(self.orchestrator.connection.info.server_version // 10_000)
 
         def side(name: str) -> Callable[[], float]:
             def rate() -> float:

@@ -24,9 +24,9 @@ from psycopg.sql import SQL, Identifier
 
 from orchestrator import catalog
 from orchestrator.api import Orchestrator, connect
-from orchestrator.bench.capture import _pgbench
 from orchestrator.bench.measure import Paired, alternate, in_c_or_say, machine, own_server
 from orchestrator.bench.measure import require_durable_commits as require_durable
+from orchestrator.bench.pgbench import pgbench
 from orchestrator.bench.report import Bar, Report, progress
 from orchestrator.catalog import serving as catalog_serving
 from orchestrator.errors import DatabaseError, ServerError, UsageError
@@ -182,7 +182,7 @@ def _database(dsn: str, name: str) -> str:
 @contextmanager
 def _databases(dsn: str, scale: int, say: Callable[[str], None]) -> Iterator[None]:
     with psycopg.connect(dsn, autocommit=True) as connection:
-        program = _pgbench(connection.info.server_version // 10_000)
+        program = pgbench(connection.info.server_version // 10_000)
         try:
             for name in (BARE, KEPT):
                 say(f"filling {name}")
@@ -224,7 +224,7 @@ def _rates(
     say: Callable[[str], None],
     staleness: _Staleness | None,
 ) -> Paired:
-    program = _pgbench(orchestrator.connection.info.server_version // 10_000)
+    program = pgbench(orchestrator.connection.info.server_version // 10_000)
 
     def side(name: str) -> Callable[[], float]:
         def rate() -> float:

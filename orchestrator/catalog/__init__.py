@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.catalog.dropped import DroppedView, clear_dropped, dropped_view, dropped_views
 from orchestrator.catalog.relations import (
     OWN_SCHEMAS,
     Grant,
@@ -41,14 +42,10 @@ from orchestrator.catalog.sources import (
     trigger_arguments,
 )
 from orchestrator.catalog.views import (
-    DroppedView,
     ViewInfo,
     add_to_error,
     all_views,
-    clear_dropped,
     describe,
-    dropped_view,
-    dropped_views,
     has_drifted,
     has_other_code,
     note_initialised,

@@ -15,7 +15,8 @@ from psycopg.types.json import Jsonb
 
 from orchestrator import screenful
 from orchestrator.catalog import ascii_json
-from orchestrator.catalog.relations import Grant, relation_oid, schema_and_name, shown
+from orchestrator.catalog.dropped import dropped_view
+from orchestrator.catalog.relations import relation_oid, shown
 from orchestrator.deltascript.plan import VERSION, Initialised, MaintenancePlan
 from orchestrator.errors import NotFoundError, RightsError, UsageError, near_miss
 
@@ -179,48 +180,6 @@ def view_by_id(connection: Connection[Any], view_id: int) -> ViewInfo:
     if not found:
         raise NotFoundError("The view was dropped meanwhile; `idivm list` shows those there are.")
     return found[0]
-
-
-@dataclass(frozen=True)
-class DroppedView:
-    """A maintained view that DROP ... CASCADE took along with what it read."""
-
-    name: str
-    query: str
-    columns: list[str]
-    options: dict[str, str]
-    search_path: str | None
-    grants: list[Grant]
-    cause: str
-    at: datetime
-
-
-_DROPPED = SQL(
-    "SELECT name, query, columns, options, search_path, grants, cause, at FROM idivm.dropped_views"
-    " WHERE {} ORDER BY view"
-)
-
-
-def dropped_views(connection: Connection[Any]) -> list[DroppedView]:
-    """Return the views that went with what they read, in the order in which they were created."""
-    with connection.cursor(row_factory=class_row(DroppedView), binary=True) as cursor:
-        return cursor.execute(_DROPPED.format(SQL("true"))).fetchall()
-
-
-def dropped_view(connection: Connection[Any], name: Composable) -> DroppedView | None:
-    """Return the view of this name that went with what it read, if there is one."""
-    parts = schema_and_name(connection, name)
-    with connection.cursor(row_factory=class_row(DroppedView), binary=True) as cursor:
-        return cursor.execute(_DROPPED.format(SQL("parse_ident(name) = %s")), [parts]).fetchone()
-
-
-def clear_dropped(connection: Connection[Any], name: Composable) -> bool:
-    """Forget a view that went with what it read, and return whether there was one."""
-    found = connection.execute(
-        "DELETE FROM idivm.dropped_views WHERE parse_ident(name) = %s",
-        [schema_and_name(connection, name)],
-    )
-    return found.rowcount > 0
 
 
 def relation_name(connection: Connection[Any], view: ViewInfo) -> Composable:

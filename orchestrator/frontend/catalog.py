@@ -9,19 +9,17 @@ from dataclasses import replace
 from typing import Any
 
 from psycopg import Connection
-from psycopg.rows import class_row, dict_row
+from psycopg.rows import dict_row
 from psycopg.sql import SQL
 
 from orchestrator.frontend import node_tree
 from orchestrator.frontend.facts import (
     ForeignKey,
-    Index,
     Key,
     OutputColumn,
     Relation,
     RelationColumn,
     StoredView,
-    TableStatistics,
 )
 from orchestrator.frontend.used_objects import FIRST_USER_OID, used_functions, used_relations
 
@@ -302,86 +300,12 @@ def _keys(cursor: Any, oids: list[int]) -> Mapping[int, list[Key]]:
     return found
 
 
-def indexes_on(connection: Connection[Any], tables: Collection[int]) -> list[Index]:
-    """The indexes by which rows of some tables can be found by `=`."""
-    with connection.cursor(row_factory=class_row(Index)) as cursor:
-        return cursor.execute(
-            "SELECT i.indexrelid AS oid, i.indrelid AS table, i.indkey[0]::integer AS first_column"
-            " FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
-            " JOIN pg_am am ON am.oid = c.relam AND am.amname IN ('btree', 'hash')"
-            " WHERE i.indrelid = ANY (%s::oid[]) AND i.indisvalid AND i.indpred IS NULL",
-            [sorted(tables)],
-        ).fetchall()
-
-
-COMMON = 50
-"""Rows that have a value for which its share is of interest."""
-
-
-def statistics(connection: Connection[Any], tables: Collection[int]) -> list[TableStatistics]:
-    """What is known of the sizes of tables, of their columns' values, and of their changes.
-
-    A table that was never analysed is as large as its file says. Its rows are taken to have been
-    loaded, so that only further insertions count as changes. Common values are named by digests.
-    """
-    with connection.cursor(row_factory=class_row(TableStatistics)) as cursor:
-        return cursor.execute(
-            """
-            WITH RECURSIVE tree(root, member) AS (
-                SELECT o, o FROM unnest(%s::oid[]) AS o
-              UNION
-                SELECT tree.root, i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.member
-            ), sizes AS (
-                SELECT tree.root, sum(CASE WHEN c.relkind = 'p' THEN 0 WHEN c.reltuples >= 0 THEN c.reltuples
-                                           ELSE pg_relation_size(c.oid) / 100 END) AS rows,
-                       sum(u.n_tup_upd) AS updated, sum(u.n_tup_del) AS deleted,
-                       sum(greatest(0, u.n_tup_ins - u.n_live_tup)) AS inserted
-                FROM tree JOIN pg_class c ON c.oid = tree.member
-                LEFT JOIN pg_stat_user_tables u ON u.relid = tree.member
-                GROUP BY tree.root
-            )
-            SELECT s.root AS table, s.rows::float8, coalesce(s.updated, 0)::float8 AS updated,
-                   coalesce(s.deleted, 0)::float8 AS deleted, coalesce(s.inserted, 0)::float8 AS inserted,
-                   (SELECT coalesce(jsonb_object_agg(
-                               a.attnum, CASE WHEN p.n_distinct < 0 THEN -p.n_distinct * s.rows ELSE p.n_distinct END
-                               ORDER BY p.inherited), '{}')
-                    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                    JOIN pg_stats p ON p.schemaname = n.nspname AND p.tablename = c.relname
-                    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = p.attname
-                    WHERE c.oid = s.root AND p.n_distinct <> 0) AS distinct_values,
-                   (SELECT coalesce(jsonb_object_agg(a.attnum, v.shares ORDER BY p.inherited), '{}')
-                    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                    JOIN pg_stats p ON p.schemaname = n.nspname AND p.tablename = c.relname
-                    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = p.attname
-                    CROSS JOIN LATERAL (
-                        SELECT jsonb_object_agg(hashtext(value), share) AS shares
-                        FROM unnest(p.most_common_vals::text::text[], p.most_common_freqs) AS m(value, share)
-                        WHERE share * s.rows >= %s
-                    ) AS v
-                    WHERE c.oid = s.root AND v.shares IS NOT NULL) AS common_values
-            FROM sizes s
-            """,
-            [sorted(tables), COMMON],
-        ).fetchall()
-
-
 def columns_with_defaults(connection: Connection[Any], table: int) -> frozenset[int]:
     """The numbers of a table's columns that have a default."""
     rows = connection.execute(
         "SELECT adnum::integer FROM pg_attrdef WHERE adrelid = %s::oid", [table]
     ).fetchall()
     return frozenset(row[0] for row in rows)
-
-
-def pages(connection: Connection[Any], table: int) -> int:
-    """How many pages a table's file has."""
-    row = connection.execute(
-        "SELECT pg_relation_size(%s::oid::regclass) / current_setting('block_size')::bigint",
-        [table],
-    ).fetchone()
-    assert row is not None
-    # NULL for a table that was dropped meanwhile.
-    return int(row[0] or 0)
 
 
 def equality_operators(connection: Connection[Any], types: Collection[int]) -> dict[int, SQL]:

@@ -25,9 +25,9 @@ from orchestrator.deltascript.plan import (
 )
 from orchestrator.errors import UsageError
 from orchestrator.frontend.analysis import Analysis, SourceUse
-from orchestrator.frontend.catalog import indexes_on, statistics
 from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions, epsilons
+from orchestrator.frontend.statistics import indexes_on, statistics
 from orchestrator.planning.cascades import as_captured
 from orchestrator.planning.column_types import types_of
 from orchestrator.strategies.request import PlanningRequest

@@ -77,7 +77,7 @@ def plan_read(
     # Tasks, which are many processes, read without these.
     from orchestrator.catalog import relation_oid
     from orchestrator.catalog.search_path import pinned
-    from orchestrator.frontend import catalog
+    from orchestrator.frontend import catalog, statistics
     from orchestrator.frontend.statements import parse_name
 
     if (table is None) == (query is None):
@@ -94,13 +94,13 @@ def plan_read(
             source = Identifier(relation.schema, relation.name)
             stored: tuple[str, int] | None = None
             if relation.relkind in ("r", "m") and not relation.children:
-                parts = _cut(catalog.pages(connection, oid), partitions, pages)
+                parts = _cut(statistics.pages(connection, oid), partitions, pages)
             elif relation.maintained is not None and (partitions > 1 or pages):
                 stored = _state(connection, oid)
             text = source.as_string(connection)
             if stored is not None:
                 text, state = stored
-                parts = _cut(catalog.pages(connection, state), partitions, pages)
+                parts = _cut(statistics.pages(connection, state), partitions, pages)
         else:
             text = f"({query})"
             stored = None

@@ -155,3 +155,40 @@ def was_cut(error: BaseException | None) -> bool:
 def is_ours(error: BaseException | None) -> bool:
     """Whether an error arose within what is idivm's."""
     return isinstance(error, psycopg.Error) and bool(_PRODUCT.search(error.diag.context or ""))
+
+
+WRITERS = 4
+"""In each database."""
+
+SEED = 5
+
+KILL_EVERY = 8.0
+"""Seconds between two blows."""
+
+WRITTEN = (Place("chaos_utf8", "UTF8"), Place("chaos_latin1", "LATIN1"))
+"""Databases with tables and views of their own."""
+
+SUBSCRIBER = WRITTEN[1]
+"""The one that also subscribes to the publisher."""
+
+GENERATED = (Place("generated_utf8", "UTF8"), Place("generated_latin1", "LATIN1"))
+"""Databases with what the fuzzer makes."""
+
+DISK = "small"
+"""The tablespace of these databases, where the disk may be made full."""
+
+FULL_FOR = 1.0
+"""Seconds that the disk is full."""
+
+DEADLOCK_LINES = 20
+"""Lines of the log that describe a deadlock."""
+
+KINDS = (
+    "differences",
+    "views that are gone",
+    "errors of writers",
+    "deadlocks of writers",
+    "manual steps",
+    "errors that are no sentence",
+)
+"""What fails a run."""

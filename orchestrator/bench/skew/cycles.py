@@ -32,6 +32,7 @@ from orchestrator.bench.skew import pairs
 from orchestrator.bench.skew.rebalancing import Light, rebalanced
 from orchestrator.bench.workload import Workload, vacuum
 from orchestrator.runtime.enumeration import hop, ordered
+from orchestrator.runtime.enumeration.order import order_of
 from orchestrator.runtime.installation import names as view_names
 
 CYCLES = Workload("cycles")
@@ -145,7 +146,7 @@ def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
     Each summand is looked at by itself, and then all, up to so many rows.
     """
     connection, view = orchestrator.connection, orchestrator.view(name)
-    order = ordered.order_of(connection, view_names.names_of(view), view.plan)
+    order = order_of(connection, view_names.names_of(view), view.plan)
     assert order is not None
     means, longest = [0.0], [0]
     parts = orchestrator.parts(view)

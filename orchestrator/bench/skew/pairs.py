@@ -35,6 +35,7 @@ from orchestrator.catalog import readers as catalog_readers
 from orchestrator.deltascript.plan import StateTable
 from orchestrator.errors import DatabaseError
 from orchestrator.runtime.enumeration import ordered
+from orchestrator.runtime.enumeration.order import order_of
 from orchestrator.runtime.installation import names as view_names
 
 PAIRS = Workload("pairs")
@@ -131,7 +132,7 @@ def run(orchestrator: Orchestrator, statement: sql.Composed) -> None:
 def delays(orchestrator: Orchestrator, name: str) -> tuple[float, int]:
     """The buffers touched from one row to the next: their mean and their maximum."""
     connection, view = orchestrator.connection, orchestrator.view(name)
-    order = ordered.order_of(connection, view_names.names_of(view), view.plan)
+    order = order_of(connection, view_names.names_of(view), view.plan)
     assert order is not None
     rng = Random(1)
     [a] = connection.execute("SELECT array_agg(a) FROM r TABLESAMPLE SYSTEM (100)").fetchone() or []

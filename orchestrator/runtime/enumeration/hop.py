@@ -15,17 +15,17 @@ met.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, TypeAlias
 
 from psycopg import Connection, IsolationLevel
-from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
+from psycopg.sql import SQL, Composed, Identifier, Placeholder
 
 from orchestrator.catalog import objects as catalog_objects
-from orchestrator.deltascript.plan import Walk
-from orchestrator.runtime.enumeration.ordered import Known, Order, by_lookups, variables_of
+from orchestrator.runtime.enumeration.hop_queries import Writer, all_of, compared, hidden_of, listed
+from orchestrator.runtime.enumeration.order import Known, Order, variables_of
+from orchestrator.runtime.enumeration.ordered import by_lookups
 from orchestrator.runtime.enumeration.overlaps import Hops, united
 
 AHEAD = 100
@@ -43,7 +43,7 @@ def rows(
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     with connection.transaction():
         by_lookups(connection)
-        if not prefix and any(_hidden(order, walks) for walks in order.unions):
+        if not prefix and any(hidden_of(order, walks) for walks in order.unions):
             yield from distinct(connection, order)
             return
         given = {f"fixed_{n}": value for n, value in enumerate(prefix.values())}
@@ -61,7 +61,7 @@ def distinct(
     chosen = range(len(order.unions)) if places is None else places
     sources = [
         _Buckets(connection, order, place).rows()
-        if _hidden(order, order.unions[place])
+        if hidden_of(order, order.unions[place])
         else _listed(connection, order, place, ahead)
         for place in chosen
     ]
@@ -71,13 +71,8 @@ def distinct(
 
 def stream(order: Order, fixed: Sequence[str] = ()) -> Composed:
     """The query that finds all rows, or those with some variables `fixed_0` and so on."""
-    writer = _Writer(order, {v: Placeholder(f"fixed_{n}") for n, v in enumerate(fixed)})
+    writer = Writer(order, {v: Placeholder(f"fixed_{n}") for n, v in enumerate(fixed)})
     return writer.shown([writer.summand(place) for place in range(len(order.unions))])
-
-
-def _hidden(order: Order, walks: Sequence[Walk]) -> list[str]:
-    """The variables of a summand that are not shown."""
-    return sorted({v for walk in walks for v, _ in walk.columns} - order.keys.keys())
 
 
 @dataclass(frozen=True)
@@ -94,7 +89,7 @@ def _row(found: Sequence[Any], others: Sequence[bool], place: int) -> _Row:
 
 def _listed(connection: Connection[Any], order: Order, place: int, ahead: int) -> Iterator[_Row]:
     """The rows of a summand that meets none twice."""
-    writer = _Writer(order, {})
+    writer = Writer(order, {})
     query = writer.shown([writer.plain(place)], place)
     with connection.cursor(f"idivm_rows_{place}") as cursor:
         cursor.itersize = ahead
@@ -205,19 +200,19 @@ class _Buckets:
             _array(own, self.hidden),
             self._least({**group, **own}),
             self._next_bucket(group, own),
-            _list(texts),
-            _list(map(Identifier, self.hidden)),
+            listed(texts),
+            listed(map(Identifier, self.hidden)),
             self.known,
-            _compared("=", own, group, self.group),
-            _compared("=", own, typed, self.hidden),
+            compared("=", own, group, self.group),
+            compared("=", own, typed, self.hidden),
         )
 
     def _opening(self, behind: bool = False) -> Composed:
         """The first bucket of all, or of the next group: its values, its first row, the next bucket."""
         own, key = self._columns(0, "k"), [*self.group, *self.hidden]
-        conditions = [_compared(">", own, self._given("group"), self.group)] if behind else []
+        conditions = [compared(">", own, self._given("group"), self.group)] if behind else []
         bucket = SQL("SELECT * FROM {} AS k WHERE {} ORDER BY {} LIMIT 1").format(
-            self.known, _all(conditions), _list(own[v] for v in key)
+            self.known, all_of(conditions), listed(own[v] for v in key)
         )
         least, following = self._least(own), self._next_bucket(own, own)
         return SQL("SELECT {}, {}, {}, {} FROM ({}) AS k").format(
@@ -240,8 +235,8 @@ class _Buckets:
         group, hidden, element = map(self._given, ("group", "hidden", "element"))
         joined, own = self._columns(1, "j"), self._columns(0, "k")
         alike = [
-            _compared("=", joined, {**group, **element}, [*self.group, *self.element]),
-            _compared(">", joined, hidden, self.hidden),
+            compared("=", joined, {**group, **element}, [*self.group, *self.element]),
+            compared(">", joined, hidden, self.hidden),
         ]
         there = {**group, **joined}
         parts = [
@@ -255,14 +250,14 @@ class _Buckets:
             " (SELECT * FROM {} AS j WHERE {} OFFSET 0) AS j,"
             " LATERAL (SELECT * FROM {} AS k WHERE {} AND {} OFFSET 0) AS k)"
         ).format(
-            _list(parts),
+            listed(parts),
             self.joined,
-            _all(alike),
+            all_of(alike),
             self.known,
-            _compared("=", own, group, self.group),
-            _compared("=", own, joined, self.hidden),
+            compared("=", own, group, self.group),
+            compared("=", own, joined, self.hidden),
         )
-        writer = _Writer(self.order, {})
+        writer = Writer(self.order, {})
         key = {**group, **element}
         return SQL(
             "SELECT {}, {}, {}, c.* FROM (SELECT) AS here"
@@ -273,7 +268,7 @@ class _Buckets:
             candidates,
             writer.columns,
             self.order.content,
-            _compared("=", writer.content, key, list(self.order.keys)),
+            compared("=", writer.content, key, list(self.order.keys)),
         )
 
     def _columns(self, place: int, alias: str) -> Known:
@@ -313,15 +308,15 @@ class _Buckets:
     ) -> Composed:
         """The least values of some variables in a state, where others are known."""
         own = self._columns(place, alias)
-        conditions = [_compared("=", own, known, same)]
+        conditions = [compared("=", own, known, same)]
         if behind is not None:
-            conditions.append(_compared(">", own, behind, wanted))
+            conditions.append(compared(">", own, behind, wanted))
         return SQL("(SELECT {} FROM {} AS {} WHERE {} ORDER BY {} LIMIT 1)").format(
             _array(own, wanted, json=True),
             (self.known, self.joined)[place],
             Identifier(alias),
-            _all(conditions),
-            _list(own[v] for v in wanted),
+            all_of(conditions),
+            listed(own[v] for v in wanted),
         )
 
 
@@ -334,118 +329,5 @@ def _texts(found: Sequence[str] | None) -> Texts | None:
 
 
 def _array(columns: Known, variables: Sequence[str], json: bool = False) -> Composed:
-    texts = _list(SQL("{}::text").format(columns[v]) for v in variables)
+    texts = listed(SQL("{}::text").format(columns[v]) for v in variables)
     return SQL("json_build_array({})" if json else "ARRAY[{}]::text[]").format(texts)
-
-
-def _compared(operator: str, one: Known, other: Known, variables: Sequence[str]) -> Composed:
-    """All equal, or a row behind another."""
-    if not variables:
-        return SQL("true").format()
-    return SQL("ROW({}) {} ROW({})").format(
-        _list(one[v] for v in variables), SQL(operator), _list(other[v] for v in variables)
-    )
-
-
-def _all(conditions: Sequence[Composable]) -> Composable:
-    return SQL(" AND ").join(conditions) if conditions else SQL("true")
-
-
-def _list(parts: Iterable[Composable]) -> Composed:
-    return SQL(", ").join(parts)
-
-
-class _Writer:
-    """Writes summands, what they have in common, and rows of the content."""
-
-    def __init__(self, order: Order, fixed: Known) -> None:
-        self.order, self.fixed = order, fixed
-        self.names = {variable: Identifier(f"v{n}") for n, variable in enumerate(order.keys)}
-        self.aliases = (Identifier(f"e{n}") for n in count())
-
-    @property
-    def content(self) -> Known:
-        """Where the content has the variables."""
-        return {v: SQL("c.{}").format(Identifier(name)) for v, name in self.order.keys.items()}
-
-    @property
-    def columns(self) -> Composed:
-        """What is shown of the content."""
-        return _list(SQL("c.{}").format(Identifier(name)) for name in self.order.shown)
-
-    def shown(self, found: Sequence[Composed], place: int | None = None) -> Composed:
-        """The rows with some keys; those of one summand with which later ones have them, too."""
-        keys = {v: SQL("k.{}").format(name) for v, name in self.names.items()}
-        others = [] if place is None else [self.others(place, keys)]
-        # What a row is compared with must not be taken apart and joined otherwise.
-        return SQL(
-            "SELECT {} FROM (\n{}\n) AS k, LATERAL (SELECT {} FROM {} AS c WHERE {} OFFSET 0) AS c"
-        ).format(
-            _list([SQL("c.*"), *others]),
-            SQL("\nUNION ALL ").join(found),
-            self.columns,
-            self.order.content,
-            _compared("=", self.content, keys, list(self.order.keys)),
-        )
-
-    def others(self, place: int, key: Known) -> Composed:
-        """For each later summand, whether it has a key."""
-        later = self.order.unions[place + 1 :]
-        return SQL("ARRAY[{}]::boolean[]").format(_list(self._has(walks, key) for walks in later))
-
-    def plain(self, place: int) -> Composed:
-        """The keys of a summand's rows."""
-        tables, columns = self._joined(self.order.unions[place], self.fixed)
-        return SQL("SELECT {} FROM {}").format(self._keys(columns), tables)
-
-    def summand(self, place: int) -> Composed:
-        """The keys of a summand's rows that none before it has, each once."""
-        walks = self.order.unions[place]
-        tables, columns = self._joined(walks, self.fixed)
-        key = {variable: columns[variable] for variable in self.order.keys}
-        conditions: list[Composable] = [
-            SQL("{} = {}").format(columns[v], value) for v, value in self.fixed.items()
-        ]
-        absent = [self._has(other, key) for other in self.order.unions[:place]]
-        hidden = _hidden(self.order, walks)
-        if hidden:
-            absent.append(self._has(walks, key, {v: columns[v] for v in hidden}))
-        conditions += (SQL("NOT {}").format(one) for one in absent)
-        return SQL("SELECT {} FROM {} WHERE {}").format(
-            self._keys(columns), tables, _all(conditions)
-        )
-
-    def _keys(self, columns: Known) -> Composed:
-        return _list(SQL("{} AS {}").format(columns[v], self.names[v]) for v in self.order.keys)
-
-    def _joined(self, walks: Sequence[Walk], fixed: Known) -> tuple[Composed, Known]:
-        """States that extend each other, each looked up by the ones before, and their variables.
-
-        If some are fixed, whichever order finds these best.
-        """
-        columns: dict[str, Composable] = {}
-        tables = []
-        for walk in walks:
-            alias, inner = next(self.aliases), next(self.aliases)
-            own = {v: SQL("{}.{}").format(inner, Identifier(name)) for v, name in walk.columns}
-            same = (SQL("{} = {}").format(own[v], columns[v]) for v in own.keys() & columns.keys())
-            tables.append(
-                SQL("LATERAL (SELECT * FROM {} AS {} WHERE {}{}) AS {}").format(
-                    self.order.names.state(walk.state),
-                    inner,
-                    _all(list(same)),
-                    SQL("" if fixed else " OFFSET 0"),
-                    alias,
-                )
-            )
-            for v, name in walk.columns:
-                columns.setdefault(v, SQL("{}.{}").format(alias, Identifier(name)))
-        return _list(tables), columns
-
-    def _has(self, walks: Sequence[Walk], key: Known, below: Known | None = None) -> Composed:
-        """Whether a summand has a row with a key, or one with lesser values of other variables."""
-        tables, columns = self._joined(walks, key)
-        conditions = [SQL("{} = {}").format(columns[v], value) for v, value in key.items()]
-        if below:
-            conditions.append(_compared("<", columns, below, list(below)))
-        return SQL("EXISTS (SELECT FROM {} WHERE {})").format(tables, _all(conditions))

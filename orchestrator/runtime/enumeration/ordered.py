@@ -13,18 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any
 
 from psycopg import Connection, IsolationLevel
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal, Placeholder
 
-from orchestrator.catalog import objects as catalog_objects
-from orchestrator.deltascript.names import Names
-from orchestrator.deltascript.plan import MaintenancePlan, StateView, Walk
-from orchestrator.errors import UsageError
-
-Known: TypeAlias = Mapping[str, Composable]
-"""Variables, and where their values stand."""
+from orchestrator.deltascript.plan import Walk
+from orchestrator.runtime.enumeration.order import Known, Order, fixed_by
 
 PAGE = 256
 """Rows of a page; the first ones are smaller, for who wants but a few."""
@@ -32,63 +27,14 @@ PAGE = 256
 OFF = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_material", "jit")
 """A step is a few lookups, whatever the planner makes of the sizes."""
 
-
-@dataclass(frozen=True)
-class Order:
-    """How the rows of a view are found one after the other."""
-
-    names: Names
-    content: Identifier
-    shown: tuple[str, ...]
-    keys: Mapping[str, str]
-    """The free variables in order, and the columns of the content that hold them."""
-    columns: Mapping[str, str]
-    """The view's columns that show a free variable."""
-    types: Mapping[str, str]
-    unions: tuple[tuple[Walk, ...], ...]
-    streamed: bool = False
-    """Whether the rows come as the states have them (`streaming`)."""
-
-    @property
-    def walks(self) -> Iterator[Walk]:
-        """All states that are walked."""
-        return (walk for trees in self.unions for tree in trees for walk in tree.walk())
-
-    def is_heavy(self, walk: Walk) -> bool:
-        """Whether a state has values of bound variables, whose rows may overlap."""
-        return bool(walk.below) and not walk.own <= self.keys.keys()
-
-
 _NOTHING = SQL("")
-
-
-def order_of(connection: Connection[Any], names: Names, plan: MaintenancePlan) -> Order | None:
-    """How the rows of a view are enumerated if no table holds them and its plan says how."""
-    found = plan.enumeration
-    if found is None:
-        return None
-    content = names.state(plan.program.content)
-    state = plan.program.state(plan.program.content)
-    assert isinstance(state, StateView)
-    keys = dict(zip(found.variables, state.keys, strict=True))
-    declared = catalog_objects.declared(connection, content)
-    return Order(
-        names,
-        content,
-        tuple(column.name for column in state.columns),
-        keys,
-        dict(found.shown),
-        {variable: declared[column] for variable, column in keys.items()},
-        found.unions,
-        found.streamed,
-    )
 
 
 def rows(
     connection: Connection[Any], order: Order, prefix: Mapping[str, object]
 ) -> Iterator[tuple[Any, ...]]:
     """The rows as of one snapshot, over a connection that nobody uses besides."""
-    steps = _Steps(order, _fixed(order, prefix))
+    steps = _Steps(order, fixed_by(order, prefix))
     given: dict[str, object] = {f"fixed_{n}": prefix[name] for n, name in enumerate(prefix)}
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     with connection.transaction():
@@ -145,32 +91,6 @@ def stored_rows(
             by_lookups(connection)
         query = SQL("SELECT * FROM {} WHERE {}").format(relation, _all(conditions))
         yield from cursor.execute(query, given)
-
-
-def variables_of(order: Order, prefix: Mapping[str, object]) -> tuple[str, ...]:
-    """The variables that the columns of a prefix show."""
-    unknown = [name for name in prefix if name not in order.columns]
-    if unknown:
-        known = ", ".join(order.columns)
-        raise UsageError(
-            f"Rows cannot be enumerated by {unknown[0]}, which is no grouping column; those are {known}."
-        )
-    return tuple(order.columns[name] for name in prefix)
-
-
-def _fixed(order: Order, prefix: Mapping[str, object]) -> tuple[str, ...]:
-    """The variables that a prefix fixes."""
-    fixed = variables_of(order, prefix)
-    for walk in order.walks:
-        free = [v for v, _ in walk.columns if v in order.keys and v not in fixed]
-        below = walk.variables - walk.own
-        asked = [n for n, v in order.columns.items() if v in fixed and v in below]
-        if free and asked and not order.is_heavy(walk):
-            needed = ", ".join(n for n, v in order.columns.items() if v in free) or "another column"
-            raise UsageError(
-                f"Rows are not found by {asked[0]} alone; give a value of {needed} as well."
-            )
-    return fixed
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from psycopg.sql import SQL, Composed, Identifier
 from orchestrator import catalog
 from orchestrator.deltascript.plan import Evidence, MaintenancePlan, Probe
 from orchestrator.errors import UsageError
-from orchestrator.frontend.catalog import indexes_on, relations
+from orchestrator.frontend.catalog import relations
+from orchestrator.frontend.statistics import indexes_on
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,28 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.spark.errors import LoadError
 from orchestrator.spark.formats.blocks import local_path
-from orchestrator.spark.formats.exact import Exact, bound, guarded, quoted, with_texts
+from orchestrator.spark.formats.exact import Exact, quoted, with_texts
 from orchestrator.spark.session import set_for_a_block
 from orchestrator.spark.types import made_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
+from orchestrator.spark.formats.written_types import (
+    GREGORIAN,
+    INSTANT,
+    JULIAN,
+    KINDS,
+    MOMENTS,
+    STAMP,
+    UNSAID,
+    Written,
+    moment,
+    of_nanoseconds,
+    read_as,
+    rebuilt,
+    written_type,
+)
 
 _OPTIONS = {
     "parquet": {
@@ -30,18 +45,10 @@ _OPTIONS = {
     },
     "orc": {"mergeSchema": "true"},
 }
+
 _NANOS = "spark.sql.legacy.parquet.nanosAsLong"
+
 _INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
-_STAMP, _INSTANT = "timestamp", "timestamp with local time zone"
-_MOMENTS = ("date", _STAMP, _INSTANT)
-_KINDS = {
-    "date": ("date", "date"),
-    _STAMP: ("timestamp_ntz", "timestamp without time zone"),
-    _INSTANT: ("timestamp", "timestamp with time zone"),
-}
-_JULIAN, _GREGORIAN, _UNSAID = "julian", "gregorian", "unsaid"
-"""How files count the days before 1582-10-15. Java takes those that do not say so for Julian ones, unless it
-is the writer in C++ that has not said so."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ class _Reader:
         # Stays so until the tasks have read the files.
         self.spark.conf.set(_NANOS, "true")
         raw = self._opened(schema)
-        texts = {one.name: _of_nanoseconds(one) for one in columns}
+        texts = {one.name: of_nanoseconds(one) for one in columns}
         return self._with_folders(raw, columns, texts)
 
     def orc(self) -> TypedScan:
@@ -108,7 +115,7 @@ class _Reader:
         from pyspark.sql.types import StructField, StructType
 
         written, calendar = self._orc_footers()
-        if calendar == _GREGORIAN:
+        if calendar == GREGORIAN:
             self.options["orc.proleptic.gregorian"] = "true"
         fields = []
         columns, texts, shown = [], {}, []
@@ -118,12 +125,12 @@ class _Reader:
             if how is None or not how.has_moments():
                 fields.append(one)
             else:
-                fields.append(StructField(one.name, _read_as(how, one.dataType)))
-                if how.category in _MOMENTS:
-                    columns.append(Exact(one.name, *_KINDS[how.category]))
-                    texts[one.name] = _moment(column, how.category, calendar)
+                fields.append(StructField(one.name, read_as(how, one.dataType)))
+                if how.category in MOMENTS:
+                    columns.append(Exact(one.name, *KINDS[how.category]))
+                    texts[one.name] = moment(column, how.category, calendar)
                 else:
-                    column = _rebuilt(column, how, calendar, one.name).alias(one.name)
+                    column = rebuilt(column, how, calendar, one.name).alias(one.name)
             shown.append(column)
         raw = self._opened(StructType(fields)).select(*shown)
         return self._with_folders(raw, columns, texts)
@@ -166,16 +173,16 @@ class _Reader:
         reason = re.sub(r"^\[[\w.]+\] ", "", reason)
         seen: dict[str, tuple[str, str]] = {}
         for file in self._files() if self.kind == "parquet" else ():
-            for name, written, readable in self._parquet_columns(file):
+            for name, kind, readable in self._parquet_columns(file):
                 place = local_path(file) or file
                 if not readable:
                     return LoadError(
-                        f"{place}: Spark cannot read column {name}, whose type is {written}."
+                        f"{place}: Spark cannot read column {name}, whose type is {kind}."
                     )
-                other, before = seen.setdefault(name.lower(), (place, written))
-                if before != written:
+                other, before = seen.setdefault(name.lower(), (place, kind))
+                if before != kind:
                     return LoadError(
-                        f"Column {name} has the type {before} in {other} and {written} in {place}: "
+                        f"Column {name} has the type {before} in {other} and {kind} in {place}: "
                         "load the files one after the other."
                     )
         return LoadError(f"Spark cannot read {', '.join(self.paths)}: {reason.rstrip('.')}.")
@@ -219,16 +226,16 @@ class _Reader:
                         f"{kind or 'no timestamp'} in {place}: load the files one after the other."
                     )
         return [
-            Exact(name, *_KINDS[_INSTANT if kind.endswith("true)") else _STAMP])
+            Exact(name, *KINDS[INSTANT if kind.endswith("true)") else STAMP])
             for name, kind, _ in written.values()
             if "NANOS" in kind
         ]
 
-    def _orc_footers(self) -> tuple[dict[str, _Written], str]:
+    def _orc_footers(self) -> tuple[dict[str, Written], str]:
         """How the columns are written, and by which calendar the days before 1582-10-15 are counted."""
         jvm = self.jvm
         orc = jvm.org.apache.orc.OrcFile
-        kinds: dict[str, tuple[_Written, str, str]] = {}
+        kinds: dict[str, tuple[Written, str, str]] = {}
         calendars: dict[str, str] = {}
         for file in self._files():
             place = local_path(file) or file
@@ -243,11 +250,11 @@ class _Reader:
             finally:
                 reader.close()
             if calendar == "PROLEPTIC_GREGORIAN":
-                calendars.setdefault(_GREGORIAN, place)
+                calendars.setdefault(GREGORIAN, place)
             else:
-                calendars.setdefault(_JULIAN if calendar or in_java else _UNSAID, place)
+                calendars.setdefault(JULIAN if calendar or in_java else UNSAID, place)
             for name, kind in columns:
-                mine, shown = _written(kind), str(kind)
+                mine, shown = written_type(kind), str(kind)
                 how, before, other = kinds.setdefault(name.lower(), (mine, shown, place))
                 if how != mine and (how.has_moments() or mine.has_moments()):
                     raise LoadError(
@@ -260,10 +267,10 @@ class _Reader:
                 f"{first} and {second} count the days before 1582-10-15 by different calendars: load the "
                 "files one after the other."
             )
-        if any(how.holds(_STAMP) for how, _, _ in kinds.values()):
+        if any(how.holds(STAMP) for how, _, _ in kinds.values()):
             self._require_utc()
         found = {name: how for name, (how, _, _) in kinds.items()}
-        return found, next(iter(calendars), _JULIAN)
+        return found, next(iter(calendars), JULIAN)
 
     def _require_utc(self) -> None:
         zone = self.jvm.java.util.TimeZone.getDefault()
@@ -305,182 +312,3 @@ def _dropped(file: str) -> str:
                     return f"{path}, row {rows + int(odd[0]) + 1}, column {column.name}: {shown}"
                 rows += len(values)
     return ""
-
-
-def _of_nanoseconds(column: Exact) -> Column:
-    """The text of a number of nanoseconds since 1970."""
-    from pyspark.sql import functions as f
-
-    value = quoted(column.name)
-    rest = f.pmod(value, f.lit(1000))
-    # Rounding down must not leave the numbers that there are.
-    micros = f.expr("`" + column.name.replace("`", "``") + "` div 1000")
-    micros = micros - f.when((value < 0) & (rest != 0), 1).otherwise(0)
-    shown = f.date_format(f.timestamp_micros(micros), "yyyy-MM-dd HH:mm:ss.SSSSSS")
-    zone = f.lit("+00" if column.kind == "timestamp" else "")
-    return f.concat(shown, f.lpad(rest.cast("string"), 3, "0"), zone)
-
-
-@dataclass(frozen=True)
-class _Written:
-    """A type of ORC."""
-
-    category: str
-    below: tuple[tuple[str, _Written], ...]
-
-    def has_moments(self) -> bool:
-        return self.category in _MOMENTS or any(one.has_moments() for _, one in self.below)
-
-    def holds(self, category: str) -> bool:
-        return self.category == category or any(one.holds(category) for _, one in self.below)
-
-
-def _written(kind: Any) -> _Written:
-    category = kind.getCategory().getName()
-    below = list(kind.getChildren() or ())
-    names = list(kind.getFieldNames()) if category == "struct" else map(str, range(len(below)))
-    return _Written(
-        category, tuple((name, _written(one)) for name, one in zip(names, below, strict=True))
-    )
-
-
-def _read_as(written: _Written, kind: Any) -> DataType:
-    """The type in which Spark gets values as they are written."""
-    from pyspark.sql.types import (
-        ArrayType,
-        DecimalType,
-        MapType,
-        StringType,
-        StructField,
-        StructType,
-    )
-
-    if written.category == _INSTANT:
-        # Seconds since 1970: a text would depend on Java's time zone. More digits would cost places below.
-        return DecimalType(28, 9)
-    if written.category in _MOMENTS:
-        return StringType()
-    below = [one for _, one in written.below]
-    if written.category == "array":
-        return ArrayType(_read_as(below[0], kind.elementType))
-    if written.category == "map":
-        return MapType(_read_as(below[0], kind.keyType), _read_as(below[1], kind.valueType))
-    if written.category == "struct":
-        fields = zip(kind.fields, below, strict=True)
-        return StructType(
-            [StructField(one.name, _read_as(sub, one.dataType)) for one, sub in fields]
-        )
-    read: DataType = kind
-    return read
-
-
-def _rebuilt(value: Column, written: _Written, calendar: str, name: str) -> Column:
-    """An array, struct or map with times of Spark's types within."""
-    from pyspark.sql import functions as f
-
-    below = written.below
-    if not written.has_moments():
-        return value
-    if written.category in _MOMENTS:
-        return guarded(
-            _moment(value, written.category, calendar), Exact(name, *_KINDS[written.category])
-        )
-    if written.category == "array":
-        return f.transform(value, lambda one: _rebuilt(one, below[0][1], calendar, name))
-    if written.category == "map":
-        entries = f.transform(
-            f.map_entries(value),
-            lambda one: f.struct(
-                _rebuilt(one.getField("key"), below[0][1], calendar, name),
-                _rebuilt(one.getField("value"), below[1][1], calendar, name),
-            ),
-        )
-        return f.map_from_entries(entries)
-    fields = [
-        _rebuilt(value.getField(field), one, calendar, name).alias(field) for field, one in below
-    ]
-    return f.when(value.isNotNull(), f.struct(*fields))
-
-
-def _moment(value: Column, category: str, calendar: str) -> Column:
-    """A date or a time of ORC as PostgreSQL reads it."""
-    from pyspark.sql import functions as f
-
-    if category == _INSTANT:
-        return bound(value, lambda seconds: _of_seconds(seconds, calendar))
-    if calendar != _UNSAID:
-        today = value.between("1582-10-15", "9999-12-31 23:59:59.999999999")
-        return f.when(value.isNull() | today, value).otherwise(_as_named(value))
-    today = value.between("1970", "9999-12-31 23:59:59.999999999")
-    late = today | value.startswith("+") | ~value.contains(".")
-    shown = f.when(late, _as_gregorian(value)).otherwise(f.concat(value, f.lit(_TORN)))
-    return f.when(value.isNull() | today, value).otherwise(shown)
-
-
-_TORN = " (a fraction of a second before 1970, which ORC's writers in C++ write in several ways)"
-
-
-_REFORM = -12_219_292_800
-"""The second at which 1582-10-15 begins."""
-_LABEL = r"^([+-]?[0-9]+)-([0-9]{2})-([0-9]{2})(.*)$"
-
-
-def _of_seconds(value: Column, calendar: str) -> Column:
-    """The text of a number of seconds since 1970."""
-    from pyspark.sql import functions as f
-
-    seconds = f.floor(value).cast("bigint")
-    fraction = (value - f.floor(value)).cast("decimal(28,9)").cast("string")
-    label = f.concat(
-        f.timestamp_seconds(seconds).cast("string"), f.substring(fraction, 2, 10), f.lit("+00")
-    )
-    shown = f.when(value.between(0, 253_402_300_799), label).otherwise(_as_named(label))
-    if calendar == _UNSAID:
-        torn = (value < 0) & (value != f.floor(value))
-        shown = f.when(torn, f.concat(label, f.lit(_TORN))).otherwise(shown)
-    if calendar == _JULIAN:
-        old = f.concat(label, f.lit(" (days counted by the Julian calendar)"))
-        shown = f.when(value < _REFORM, old).otherwise(shown)
-    return shown
-
-
-def _as_gregorian(label: Column) -> Column:
-    """The day that Java calls by its name in the Julian calendar."""
-    from pyspark.sql import functions as f
-
-    def number(day: Column) -> Column:
-        # The day's number, with years that begin in March.
-        months = f.floor((153 * (day.getField("month") - 3) + 2) / 5)
-        years = 365 * day.getField("year") + f.floor(day.getField("year") / 4)
-        return (day.getField("day") + months + years - 32083 - 2_440_588).cast("int")
-
-    def shown(label: Column) -> Column:
-        year, month, day = (f.regexp_extract(label, _LABEL, n).cast("int") for n in (1, 2, 3))
-        early = month < 3
-        march = f.struct(
-            (year + f.when(early, 4799).otherwise(4800)).alias("year"),
-            (month + f.when(early, 12).otherwise(0)).alias("month"),
-            day.alias("day"),
-        )
-        proleptic = f.date_from_unix_date(bound(march, number)).cast("string")
-        old = (
-            label < "1582-10-15"
-        )  # with a sign before the year as well, but for that of late years
-        there = f.concat(proleptic, f.regexp_extract(label, _LABEL, 4))
-        return f.when(old & ~label.startswith("+"), there).otherwise(label)
-
-    return _as_named(bound(label, shown))
-
-
-def _as_named(label: Column) -> Column:
-    """A time with the name of its year in PostgreSQL, which has no year 0 and no signs."""
-    from pyspark.sql import functions as f
-
-    def shown(label: Column) -> Column:
-        year = f.regexp_extract(label, _LABEL, 1).cast("int")
-        rest = f.regexp_replace(label, "^[+-]?[0-9]+-", "-")
-        before = f.concat(f.lpad((1 - year).cast("string"), 4, "0"), rest, f.lit(" BC"))
-        early = label.startswith("-") | label.startswith("0000")
-        return f.when(early, before).otherwise(f.regexp_replace(label, "^[+]", ""))
-
-    return bound(label, shown)

@@ -14,7 +14,7 @@ from psycopg.sql import SQL, Identifier
 from orchestrator import catalog
 from orchestrator.catalog import readers as catalog_readers
 from orchestrator.catalog.readers import Reader, Trigger
-from orchestrator.frontend import catalog as facts
+from orchestrator.frontend.statistics import statistics
 
 CHOICES = ("auto", "refresh", "rebuild", "leave")
 
@@ -68,7 +68,7 @@ def changed_rows(
     """
     if mode == "append":
         return staged
-    before = sum(one.rows for one in facts.statistics(connection, [table]))
+    before = sum(one.rows for one in statistics(connection, [table]))
     if mode == "upsert":
         return max(staged - before, 0)
     return abs(staged - before) if keyed else staged + before

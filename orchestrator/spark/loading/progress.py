@@ -14,7 +14,7 @@ from psycopg import Connection
 from orchestrator.catalog import loads as catalog_loads
 from orchestrator.catalog.loads import Progress
 from orchestrator.catalog.search_path import PIN
-from orchestrator.frontend import catalog
+from orchestrator.frontend import statistics
 from orchestrator.runtime.sessions import open_session
 from orchestrator.spark.loading.effects import Change
 
@@ -71,14 +71,14 @@ def watch_time_dependent(dsn: str, changes: Sequence[Change], say: Say) -> Itera
     """Says once a second how far the last transaction is, as the sizes of its tables tell."""
 
     def begin(connection: Connection[Any]) -> Callable[[float], str]:
-        first = [catalog.pages(connection, one.table) for one in changes]
+        first = [statistics.pages(connection, one.table) for one in changes]
         whole = [catalog_loads.staged_pages(connection, one.load) for one in changes]
         total = sum(one.staged for one in changes)
 
         def tell(seconds: float) -> str:
             rows = 0.0
             for one, before, pages in zip(changes, first, whole, strict=True):
-                grown = catalog.pages(connection, one.table) - before
+                grown = statistics.pages(connection, one.table) - before
                 rows += one.staged * min(1.0, max(grown, 0) / max(pages, 1))
             return f"moving rows into place: {describe_time_dependent(rows, total, seconds)}"
 

@@ -53,10 +53,10 @@ from orchestrator.strategies.skew.triangle import (
 )
 from orchestrator.strategies.skew.unions import Unions
 from orchestrator.strategies.viewtree.form import NUMBERS, NormalForm
-from orchestrator.strategies.viewtree.normal import normal_form
+from orchestrator.strategies.viewtree.normal import normal_form, planned
 from orchestrator.strategies.viewtree.relation import Content, Relation, columns_of
 from orchestrator.strategies.viewtree.tree import View
-from orchestrator.strategies.viewtree.views import Views, planned
+from orchestrator.strategies.viewtree.views import Views
 
 
 def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:

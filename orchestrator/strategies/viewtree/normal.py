@@ -7,7 +7,7 @@ one table. Two scans of a table are two atoms.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from sqlglot import exp
 
@@ -27,7 +27,9 @@ from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.predicates import facts
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled, unwrapped
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
+from orchestrator.deltascript.plan import MaintenancePlan
 from orchestrator.engine.distinguishable import EXACT
+from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.viewtree.form import COVARIANCE, NUMBERS, Atom, NormalForm, Product
 from orchestrator.strategies.viewtree.hypergraph import Fd
 
@@ -397,3 +399,18 @@ def _dependencies(atoms: Iterable[Atom]) -> Iterator[Fd]:
             right = schema if whole else frozenset(bound[c] for c in known if c in bound)
             if right - left:
                 yield left, right - left
+
+
+def planned(
+    request: PlanningRequest, make: Callable[[NormalForm], MaintenancePlan | Unsupported]
+) -> MaintenancePlan | Unsupported:
+    """What is made of a query in natural-join normal form, or why there is none."""
+    if request.plan is None:
+        return request.unmodelled
+    form = normal_form(request.plan, request.distinct, request.types, request.rings)
+    if isinstance(form, Unsupported):
+        return form
+    try:
+        return make(form)
+    except NotModelledError as error:
+        return error.unsupported

@@ -30,6 +30,7 @@ from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.viewtree import classes, factors, levels, orders, search, sums
 from orchestrator.strategies.viewtree.form import Atom, NormalForm
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
+from orchestrator.strategies.viewtree.normal import planned
 from orchestrator.strategies.viewtree.relation import Relation, called
 from orchestrator.strategies.viewtree.sums import COUNT, Total
 from orchestrator.strategies.viewtree.tree import (
@@ -41,7 +42,7 @@ from orchestrator.strategies.viewtree.tree import (
     tau,
     with_indicators,
 )
-from orchestrator.strategies.viewtree.views import Views, planned
+from orchestrator.strategies.viewtree.views import Views
 
 FOUND = 3
 """Leaves of one view that change and are read in their tables: their changes meet each other in 2^n ways."""

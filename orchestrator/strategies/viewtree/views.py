@@ -26,7 +26,7 @@ from orchestrator.algebra.operators.union_all import UnionAll
 from orchestrator.algebra.predicates import never_null
 from orchestrator.algebra.ring import MIXED, MIXED_TYPE
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, disjunction, filled
-from orchestrator.algebra.unsupported import NotModelledError, Unsupported
+from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.deltascript.leaves import StateScan, captured
 from orchestrator.deltascript.plan import (
     CONTENT,
@@ -48,7 +48,6 @@ from orchestrator.strategies.request import PlanningRequest
 from orchestrator.strategies.viewtree import sums
 from orchestrator.strategies.viewtree.covariance import COVARIANCE_TYPE, TRIPLE
 from orchestrator.strategies.viewtree.form import Atom, NormalForm
-from orchestrator.strategies.viewtree.normal import normal_form
 from orchestrator.strategies.viewtree.relation import (
     Content,
     Relation,
@@ -63,21 +62,6 @@ from orchestrator.strategies.viewtree.tree import View
 
 FEW = 16
 """Numbers of a payload that are looked at to see whether a delta adds anything."""
-
-
-def planned(
-    request: PlanningRequest, make: Callable[[NormalForm], MaintenancePlan | Unsupported]
-) -> MaintenancePlan | Unsupported:
-    """What is made of a query in natural-join normal form, or why there is none."""
-    if request.plan is None:
-        return request.unmodelled
-    form = normal_form(request.plan, request.distinct, request.types, request.rings)
-    if isinstance(form, Unsupported):
-        return form
-    try:
-        return make(form)
-    except NotModelledError as error:
-        return error.unsupported
 
 
 class Views:

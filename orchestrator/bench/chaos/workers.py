@@ -1,0 +1,128 @@
+"""What the workers of a storm do: writes, refreshes and changes of schema, until time is up."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from psycopg.conninfo import make_conninfo
+
+from orchestrator.api import connect
+from orchestrator.bench.chaos import acts as chaos_acts
+from orchestrator.bench.chaos import generated
+from orchestrator.bench.chaos.shared import WRITERS, WRITTEN, Outcome, Place, Shared
+from orchestrator.runtime.sessions import open_session
+from orchestrator.server import EmbeddedServer
+
+
+@dataclass
+class WrittenTables:
+    """What goes on in a database with tables and views of its own."""
+
+    shared: Shared
+    place: Place
+
+    def acts(self) -> list[Callable[[], None]]:
+        """Return what workers do side by side, each without end."""
+        writers = (partial(self.write, owner) for owner in range(WRITERS))
+        return [self.refresh, self.change_schema, self.check, self.keep, *writers]
+
+    def write(self, owner: int) -> None:
+        """Run transactions of an owner of rows."""
+        chance = random.Random(f"{self.shared.seed} {self.place.name} writer {owner}")
+
+        def work() -> None:
+            with open_session(self.shared.dsn(self.place.name)) as connection:
+                while not self.shared.stop.wait(0.05):
+                    chaos_acts.transaction(connection, owner, chance)
+                    self.shared.count("transactions of writers")
+
+        self.shared.again(work, "writers")
+
+    def keep(self) -> None:
+        """Change the ledger, as a role with few rights."""
+        chance = random.Random(f"{self.shared.seed} {self.place.name} keeper")
+
+        def work() -> None:
+            dsn = make_conninfo(self.shared.dsn(self.place.name), user=chaos_acts.KEEPER)
+            with open_session(dsn) as connection:
+                while not self.shared.stop.wait(0.1):
+                    chaos_acts.keep_the_ledger(connection, chance)
+                    self.shared.count("transactions of writers")
+
+        self.shared.again(work, "writers")
+
+    def refresh(self) -> None:
+        """Refresh some views, or all."""
+        chance = random.Random(f"{self.shared.seed} {self.place.name} refresher")
+
+        def work() -> None:
+            with connect(self.shared.dsn(self.place.name)) as orc:
+                while not self.shared.stop.wait(0.3):
+                    kind = chance.random()
+                    if kind < 0.4:
+                        orc.connection.execute("CALL idivm.refresh_all()")
+                    elif kind < 0.8:
+                        orc.refresh(chance.choice([view.name for view in orc.views()]))
+                    else:
+                        orc.connection.execute("SELECT * FROM idivm.refresh('joined')")
+                    self.shared.count("refreshes")
+
+        self.shared.again(work, "refreshers")
+
+    def change_schema(self) -> None:
+        """Change tables and views."""
+        chance = random.Random(f"{self.shared.seed} {self.place.name} schema")
+        number = 0
+
+        def work() -> None:
+            nonlocal number
+            with connect(self.shared.dsn(self.place.name)) as orc:
+                self.shared.changers.add(orc.connection.info.backend_pid)
+                while not self.shared.stop.wait(1.0):
+                    number += 1
+                    act = chaos_acts.act(number)
+                    self.shared.recent.append(f"{act.__name__.strip('_')} in {self.place.name}")
+                    act(orc, number, chance)
+                    self.shared.count("schema changes")
+
+        self.shared.again(work, "schema changes")
+
+    def check(self) -> None:
+        """Compare the views with their queries."""
+
+        def work() -> None:
+            with connect(self.shared.dsn(self.place.name)) as orc:
+                while not self.shared.stop.wait(5.0):
+                    for view in chaos_acts.wrong_views(orc)[0]:
+                        self.shared.found("differences", f"{self.place.name}: {view}")
+                    self.shared.count("comparisons of all views")
+
+        self.shared.again(work, "checks")
+
+
+def work(home: Path, place: Place, seed: int, seconds: float) -> Outcome:
+    """What a process of its own does: everything that goes on in one database."""
+    shared = Shared(EmbeddedServer(home), seed)
+    acts = [lambda: generated.episodes(shared, place)]
+    if place in WRITTEN:
+        acts = WrittenTables(shared, place).acts()
+    act_until(shared, acts, seconds)
+    return shared.outcome
+
+
+def act_until(shared: Shared, acts: Sequence[Callable[[], None]], seconds: float) -> None:
+    """Has everybody work for so long."""
+    threads = [threading.Thread(target=act) for act in acts]
+    for thread in threads:
+        thread.start()
+    try:
+        shared.stop.wait(seconds)
+    finally:
+        shared.stop.set()
+        for thread in threads:
+            thread.join()

@@ -1,0 +1,92 @@
+"""How the rows of a view are enumerated, and by which columns they can be found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from psycopg import Connection
+from psycopg.sql import Composable, Identifier
+
+from orchestrator.catalog import objects as catalog_objects
+from orchestrator.deltascript.names import Names
+from orchestrator.deltascript.plan import MaintenancePlan, StateView, Walk
+from orchestrator.errors import UsageError
+
+Known: TypeAlias = Mapping[str, Composable]
+"""Variables, and where their values stand."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """How the rows of a view are found one after the other."""
+
+    names: Names
+    content: Identifier
+    shown: tuple[str, ...]
+    keys: Mapping[str, str]
+    """The free variables in order, and the columns of the content that hold them."""
+    columns: Mapping[str, str]
+    """The view's columns that show a free variable."""
+    types: Mapping[str, str]
+    unions: tuple[tuple[Walk, ...], ...]
+    streamed: bool = False
+    """Whether the rows come as the states have them (`streaming`)."""
+
+    @property
+    def walks(self) -> Iterator[Walk]:
+        """All states that are walked."""
+        return (walk for trees in self.unions for tree in trees for walk in tree.walk())
+
+    def is_heavy(self, walk: Walk) -> bool:
+        """Whether a state has values of bound variables, whose rows may overlap."""
+        return bool(walk.below) and not walk.own <= self.keys.keys()
+
+
+def order_of(connection: Connection[Any], names: Names, plan: MaintenancePlan) -> Order | None:
+    """How the rows of a view are enumerated if no table holds them and its plan says how."""
+    found = plan.enumeration
+    if found is None:
+        return None
+    content = names.state(plan.program.content)
+    state = plan.program.state(plan.program.content)
+    assert isinstance(state, StateView)
+    keys = dict(zip(found.variables, state.keys, strict=True))
+    declared = catalog_objects.declared(connection, content)
+    return Order(
+        names,
+        content,
+        tuple(column.name for column in state.columns),
+        keys,
+        dict(found.shown),
+        {variable: declared[column] for variable, column in keys.items()},
+        found.unions,
+        found.streamed,
+    )
+
+
+def variables_of(order: Order, prefix: Mapping[str, object]) -> tuple[str, ...]:
+    """The variables that the columns of a prefix show."""
+    unknown = [name for name in prefix if name not in order.columns]
+    if unknown:
+        known = ", ".join(order.columns)
+        raise UsageError(
+            f"Rows cannot be enumerated by {unknown[0]}, which is no grouping column; those are {known}."
+        )
+    return tuple(order.columns[name] for name in prefix)
+
+
+def fixed_by(order: Order, prefix: Mapping[str, object]) -> tuple[str, ...]:
+    """The variables that a prefix fixes."""
+    fixed = variables_of(order, prefix)
+    for walk in order.walks:
+        free = [v for v, _ in walk.columns if v in order.keys and v not in fixed]
+        below = walk.variables - walk.own
+        asked = [n for n, v in order.columns.items() if v in fixed and v in below]
+        if free and asked and not order.is_heavy(walk):
+            needed = ", ".join(n for n, v in order.columns.items() if v in free) or "another column"
+            raise UsageError(
+                f"Rows are not found by {asked[0]} alone; give a value of {needed} as well."
+            )
+    return fixed

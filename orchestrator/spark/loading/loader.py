@@ -1,0 +1,373 @@
+"""One load: from opened sources through staging tables into tables, in one transaction at the end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import Connection
+
+from orchestrator.catalog import loads as catalog_loads
+from orchestrator.catalog import readers as catalog_readers
+from orchestrator.catalog.search_path import leave_path_to_triggers
+from orchestrator.runtime.diagnosis import inspection
+from orchestrator.spark.errors import LoadError
+from orchestrator.spark.failures import reason_of
+from orchestrator.spark.initial.states import States, dsn_of
+from orchestrator.spark.loading import ledger
+from orchestrator.spark.loading.commit_load import (
+    GoneError,
+    Moved,
+    compares,
+    finish,
+    require_present,
+)
+from orchestrator.spark.loading.copying import CopyTask, copy_slice
+from orchestrator.spark.loading.effects import (
+    Change,
+    Decision,
+    changed_rows,
+    decide,
+    uncaptured,
+    with_those_above,
+)
+from orchestrator.spark.loading.here import copy_here
+from orchestrator.spark.loading.messages import public, reasons_of, sources_of
+from orchestrator.spark.loading.opening import Opened, layout_of, open_table, prepared
+from orchestrator.spark.loading.progress import (
+    Clock,
+    Say,
+    watch_copying,
+    watch_time_dependent,
+)
+from orchestrator.spark.loading.rejects import locate
+from orchestrator.spark.loading.report import LoadedTable, LoadReport, RejectedRow, TableLoad
+from orchestrator.spark.loading.sources import cut, layout
+from orchestrator.spark.types import handling
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_SHOWN = 10
+
+
+class Loader:
+    """One run over all tables, on one connection and one Spark session, which starts when it is needed."""
+
+    def __init__(
+        self,
+        connection: Connection[Any],
+        spark: Callable[[], SparkSession],
+        say: Say,
+        clock: Clock,
+        threads: int | None,
+    ) -> None:
+        """Load over a connection; `spark` starts a session when one is needed."""
+        self.connection, self.spark, self.say, self.clock = connection, spark, say, clock
+        self.threads = threads
+        """How many tasks run at once in this process; None if only Spark may run tasks."""
+        self.dsn = dsn_of(connection)
+
+    def run(
+        self, tables: Sequence[TableLoad], views: str, resume: bool, again: bool
+    ) -> tuple[LoadReport, Decision]:
+        """Load the tables, and decide what becomes of the views that read them."""
+        catalog_loads.drop_orphans(self.connection)
+        with self.clock.stage("looking at the sources"):
+            opened = self._open(tables)
+        loads: list[tuple[Opened, ledger.Load, int]] = []
+        reports: list[LoadedTable] = []
+        locked: list[int] = []
+        try:
+            for one in opened:
+                done = _done_before(self.connection, one)
+                if done is not None and one.wanted.mode == "append" and not again:
+                    self.say(
+                        f"{one.wanted.into}: done before, as load {done} (--again loads it once more)",
+                        True,
+                    )
+                    reports.append(_report(one, done, Moved(0, 0, 0, 0), again=True))
+                    continue
+                load = self._begin(one, resume)
+                locked.append(load.id)
+                with self.clock.stage("reading and copying"):
+                    loads.append((one, load, self._stage(one, load)))
+            decision = self._finish(loads, views, reports)
+        finally:
+            for load_id in locked:
+                catalog_loads.unlock(self.connection, load_id)
+        return LoadReport(tuple(reports), str(decision), stages=self.clock.stages), decision
+
+    def rebuild(self, decision: Decision, views: str) -> tuple[tuple[str, str], ...]:
+        """Has Spark recompute the views for which that was asked; says who has computed what.
+
+        The refresh that follows brings them all to one cut, and computes those that are left.
+        """
+        await_it = {reader.id for reader in decision.readers}
+        told = []
+        for view in inspection.in_order(self.connection):
+            asked = views == "rebuild" or view.options.get("initialise") == "spark"
+            if view.id not in await_it or not asked:
+                continue
+            self.say(f"{view.name}: computing its states")
+            done = States(self.spark(), self.dsn, self.say).rebuild(self.connection, view)
+            told.append((view.name, ", ".join(map(str, done))))
+            self.say(f"{view.name}: {told[-1][1]}", True)
+        return tuple(told)
+
+    def _open(self, tables: Sequence[TableLoad]) -> list[Opened]:
+        opened, wrong = [], []
+        for table in tables:
+            self.say(f"{table.into}: looking at the source")
+            try:
+                one = open_table(self.connection, self.spark, table, self.threads is not None)
+            except Exception as error:
+                # Tasks that look at the files tell why as well.
+                reasons = [str(error)] if isinstance(error, LoadError) else reasons_of(error)
+                if not reasons and (reason := reason_of(error)):
+                    paths = sources_of([table.source])
+                    reasons = [f"Cannot load {paths} into {table.into}: {reason}."]
+                if not reasons:
+                    raise
+                wrong.append(reasons[-1])
+                continue
+            opened.append(one)
+            shown = ", ".join(f"{column.name} {column.type}" for column in one.columns)
+            self.say(f"{one.wanted.into} ({shown})", True)
+        if wrong:
+            raise LoadError(" ".join(wrong))
+        return opened
+
+    def _begin(self, one: Opened, resume: bool) -> ledger.Load:
+        now = layout_of(self.spark, one)
+        quarantine = one.wanted.on_bad_row == "quarantine"
+        left = ledger.unfinished(self.connection, one.command)
+        if left is not None:
+            number, before = left
+            if resume and now is not None and before == now:
+                count = catalog_loads.progress(self.connection, number)
+                self.say(
+                    f"{one.wanted.into}: going on with load {number}, {count.parts} partitions are there",
+                    True,
+                )
+                return ledger.Load(
+                    *(number, one.target, one.wanted.mode, one.columns, one.key, quarantine, now)
+                )
+            if resume:
+                self.say(
+                    f"{one.wanted.into}: the source or its partitions have changed, loading again",
+                    True,
+                )
+            catalog_loads.fail(self.connection, number)
+            catalog_loads.unlock(self.connection, number)
+        return ledger.begin(
+            self.connection,
+            one.target,
+            mode=one.wanted.mode,
+            columns=one.columns,
+            key=one.key,
+            quarantine=quarantine,
+            command=one.command,
+            sources=one.frame.files
+            or [{"source": public(path)} for path in one.frame.source.paths],
+            layout=now,
+        )
+
+    def _stage(self, one: Opened, load: ledger.Load) -> int:
+        """Has Spark's tasks fill the staging table; gives the number of partitions."""
+        from orchestrator.spark.postgres_copy import TASKS, described, register
+
+        task = CopyTask(
+            self.dsn,
+            load.id,
+            tuple(column.name for column in load.columns),
+            load.quarantine,
+            one.wanted.max_bad_rows,
+            table=one.target.relation.qualified if one.target.relation else str(one.wanted.into),
+            **({} if one.frame.text else handling(load.columns)),
+        )
+        ranges, text = one.frame.ranges, one.frame.text
+        parts: int | None = len(ranges)
+        if not ranges:
+            rows = prepared(one)
+            # Spark asks both the active session and that of the frame, which may be a caller's.
+            for session in (self.spark(), rows.sparkSession):
+                register(session)
+            cut(self.spark(), one.frame)
+            parts = layout(rows)[1] if one.frame.format != "frame" else None
+        try:
+            with watch_copying(self.dsn, load.id, str(one.wanted.into), parts, self.say):
+                if ranges and text is not None and text.lines is None:
+                    return copy_here(task, text.reader, ranges, self.threads or 1)
+                if ranges and text is not None:
+                    slices = self.spark().sparkContext.parallelize(ranges, len(ranges))
+                    return slices.mapPartitionsWithIndex(
+                        partial(copy_slice, task, text.reader)
+                    ).count()
+                writer = rows.write.format(TASKS).option("dsn", self.dsn)
+                writer.option("task", described(task)).mode("append").save()
+        except Exception as error:
+            self._stopped(one, load, error)
+            raise
+        return catalog_loads.parts_written(self.connection, load.id)
+
+    def _stopped(self, one: Opened, load: ledger.Load, error: Exception) -> None:
+        """Says why a load stopped, if it is the fault of its rows; else it can be gone on with."""
+        told = reasons_of(error)
+        if not told:
+            last = re.findall(r"^\s*(?:psycopg\.[\w.]+): (.+)", str(error), re.MULTILINE)
+            last = [str(error)] if isinstance(error, psycopg.Error) else last
+            if last:
+                raise LoadError(
+                    f"The load into {one.wanted.into} broke off: {last[-1].strip()}. What is there "
+                    "is kept: run the same command with --resume to go on."
+                ) from error
+            if reason := reason_of(error):
+                paths = sources_of([one.frame.source])
+                raise LoadError(
+                    f"Nothing was loaded into {one.wanted.into} from {paths}: {reason}."
+                ) from error
+            return
+        catalog_loads.fail(self.connection, load.id)
+        locate(self.spark, self.connection, load.id, one.frame)
+        found = rejected_rows(self.connection, load.id)
+        rows = [row for row in found if not load.quarantine or row.reason in told[-1]]
+        shown = str(rows[0]) if rows else told[-1].strip()
+        raise LoadError(
+            f"Nothing was loaded into {one.wanted.into}. {shown.rstrip('.')}."
+            + (
+                " To load without such rows, give --on-bad-row quarantine."
+                if found and not load.quarantine and "--options" not in shown
+                else ""
+            )
+        ) from error
+
+    def _finish(
+        self,
+        loads: Sequence[tuple[Opened, ledger.Load, int]],
+        views: str,
+        reports: list[LoadedTable],
+    ) -> Decision:
+        oids = [load.target.relation.oid for _, load, _ in loads if load.target.relation]
+        if not loads:
+            return Decision("leave", "nothing was loaded")
+        staged = [
+            (load, catalog_loads.progress(self.connection, load.id).rows) for _, load, _ in loads
+        ]
+        self.say(f"moving {sum(rows for _, rows in staged):,} rows into place")
+        changes = self._changes(staged)
+        try:
+            with (
+                self.clock.stage("moving into place"),
+                watch_time_dependent(self.dsn, changes, self.say),
+                self.connection.transaction(),
+            ):
+                for _, load, _ in loads:
+                    require_present(self.connection, load)
+                found = catalog_readers.readers(self.connection, oids)
+                decision = decide(
+                    *(views, found, changes),
+                    partial(catalog_readers.recompute_is_cheaper, self.connection),
+                )
+                names = with_those_above(self.connection, decision.readers)
+                decision = replace(decision, names=names)
+                with uncaptured(self.connection, decision, oids):
+                    moved = finish(self.connection, [(load, parts) for _, load, parts in loads])
+                leave_path_to_triggers(self.connection)
+        except (psycopg.errors.IntegrityError, psycopg.errors.DataError, GoneError) as error:
+            for _, load, _ in loads:
+                catalog_loads.fail(self.connection, load.id)
+            if isinstance(error, GoneError):
+                raise
+            raise LoadError(self._violated(loads, error)) from error
+        self.say(str(decision), True)
+        for one, load, _ in loads:
+            if load.quarantine and moved[load.id].rejected:
+                with self.clock.stage("locating rejected rows"):
+                    locate(self.spark, self.connection, load.id, one.frame)
+            catalog_loads.drop_staging(self.connection, load.id)
+            report = _report(one, load.id, moved[load.id])
+            reports.append(replace(report, rejected_rows=rejected_rows(self.connection, load.id)))
+        return decision
+
+    def _violated(
+        self, loads: Sequence[tuple[Opened, ledger.Load, int]], error: psycopg.Error
+    ) -> str:
+        """What the rows of loads violate at their end, with the place of the first such row."""
+        names = ", ".join(str(one.wanted.into) for one, _, _ in loads)
+        sources = sources_of([one.wanted.source for one, _, _ in loads])
+        found = None if any(load.quarantine for _, load, _ in loads) else self._clash(loads)
+        if found is not None:
+            return (
+                f"Nothing was loaded into {names}. {str(found).rstrip('.')}. To load without such rows, "
+                "give --on-bad-row quarantine."
+            )
+        diag = error.diag
+        told = f"{diag.message_primary or error}".rstrip(".")
+        detail = f" ({diag.message_detail.rstrip('.')})" if diag.message_detail else ""
+        return f"Nothing was loaded into {names} from {sources}: {told}{detail}. Correct the rows, or the constraint."
+
+    def _clash(self, loads: Sequence[tuple[Opened, ledger.Load, int]]) -> RejectedRow | None:
+        """The first row that a quarantine would take at the end: the load is repeated so, and undone."""
+        self.say("looking for the rows that violate a constraint")
+        begun: list[tuple[Opened, ledger.Load, int]] = []
+        try:
+            for one, _, _ in loads:
+                one = replace(one, wanted=replace(one.wanted, on_bad_row="quarantine"))
+                load = self._begin(one, resume=False)
+                begun.append((one, load, 0))
+                begun[-1] = (one, load, self._stage(one, load))
+            with self.connection.transaction(force_rollback=True):
+                finish(self.connection, [(load, parts) for _, load, parts in begun])
+                for one, load, _ in begun:
+                    locate(self.spark, self.connection, load.id, one.frame)
+                    if rows := rejected_rows(self.connection, load.id):
+                        return rows[0]
+        except (LoadError, psycopg.errors.IntegrityError, psycopg.errors.DataError):
+            return None
+        finally:
+            for _, load, _ in begun:
+                catalog_loads.end(self.connection, load.id)
+                catalog_loads.unlock(self.connection, load.id)
+        return None
+
+    def _changes(self, loads: Iterable[tuple[ledger.Load, int]]) -> list[Change]:
+        """The tables that are about to change, of loads and how many rows they brought."""
+        changes = []
+        for load, staged in loads:
+            if (table := load.target.relation) is not None:
+                keyed = compares(load) if load.mode == "replace" else True
+                rows = changed_rows(self.connection, table.oid, load.mode, staged, keyed)
+                changes.append(Change(load.id, table.oid, table.qualified, staged, rows))
+        return changes
+
+
+def rejected_rows(connection: Connection[Any], load: int) -> tuple[RejectedRow, ...]:
+    """The first of the rows that a load left out; all are in idivm.rejected_rows."""
+    rows = catalog_loads.rejected_rows(connection, load, _SHOWN)
+    return tuple(RejectedRow(*row) for row in rows)
+
+
+def _done_before(connection: Connection[Any], one: Opened) -> int | None:
+    """The load that has carried out the same command before."""
+    table = one.target.relation
+    return None if table is None else catalog_loads.finished(connection, one.command, table.oid)
+
+
+def _report(one: Opened, load: int, moved: Moved, again: bool = False) -> LoadedTable:
+    return LoadedTable(
+        table=str(one.wanted.into),
+        load=load,
+        mode=one.wanted.mode,
+        read=moved.read,
+        loaded=moved.loaded,
+        removed=moved.removed,
+        rejected=moved.rejected,
+        again=again,
+        columns=tuple((column.name, column.type) for column in one.columns),
+    )
