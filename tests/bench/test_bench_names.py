@@ -9,8 +9,8 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-import orchestrator.bench.compile as compiling
 from orchestrator.bench import names
+from orchestrator.bench.compile import run as compiling
 from orchestrator.errors import UsageError
 
 COMMON = {"dsn", "json"}

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from orchestrator.api import Orchestrator, connect
-from orchestrator.bench.compile_shapes import SHAPES, Shape
+from orchestrator.bench.compile.shapes import SHAPES, Shape
 from orchestrator.bench.contenders import (
     AUTO,
     ID,

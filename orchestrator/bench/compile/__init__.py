@@ -1,0 +1,1 @@
+"""Time to plan and create views over growing queries."""
