@@ -73,7 +73,7 @@ END
 $$;
 COMMENT ON FUNCTION idivm.obstacle(integer) IS 'why a view cannot be refreshed in plain SQL, and what to do';
 
--- A view that cannot be refreshed in plain SQL says why. The statement of a writer goes on without it.
+-- Reports why a view cannot be refreshed in plain SQL. The statement of a writer succeeds, with a warning the first time.
 CREATE OR REPLACE FUNCTION idivm.give_up(view_id integer, by_writer boolean, reason text, remedy text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -86,5 +86,10 @@ BEGIN
     VALUES (view_id, clock_timestamp(), '55000', reason || '. ' || remedy)
     ON CONFLICT (view) DO UPDATE SET at = excluded.at, sqlstate = excluded.sqlstate, message = excluded.message
     WHERE e.message <> excluded.message;
+    IF FOUND THEN
+        RAISE WARNING '%', reason USING HINT = remedy;
+    END IF;
 END
 $$;
+COMMENT ON FUNCTION idivm.give_up(integer, boolean, text, text) IS
+    'reports that a view cannot be refreshed in plain SQL: an error for a refresh, a warning for a writer';

@@ -298,6 +298,7 @@ def test_a_rename_does_not_stop_writers(orc, name, maintain, older, capture_form
     setup, query, change = RENAMES[name]
     prepared(orc, setup, query, maintain=maintain)
     sql = orc.connection.execute
+    orc.on_notice = (notices := []).append
     sql(change)
     sql("INSERT INTO t VALUES (3, 3, 'c')")
     sql("UPDATE t SET x = x + 1 WHERE id = 1")
@@ -309,6 +310,9 @@ def test_a_rename_does_not_stop_writers(orc, name, maintain, older, capture_form
         # It says so, and why.
         assert view.status == "invalid"
         assert "renamed" in errors[0][0]
+        assert [
+            notice for notice in notices if "cannot be refreshed, because" in notice
+        ] == notices[:1]
         (error,) = sql("SELECT error FROM idivm.refresh('v')").fetchone()
         assert "renamed" in error
     orc.refresh()
