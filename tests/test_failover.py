@@ -176,6 +176,8 @@ def test_a_standby_is_read_and_says_that_it_takes_no_changes(
         psycopg.connect(standby, autocommit=True) as copy,
     ):
         plain.execute("CALL idivm.refresh_all('totals')")
+        with orchestrator.connect(dsn) as orc:
+            orc.create_view("timed", "SELECT now() AS at")
         replayed(plain, copy)
 
     def said(*arguments: str, status: int = 0) -> str:
@@ -191,6 +193,7 @@ def test_a_standby_is_read_and_says_that_it_takes_no_changes(
     assert "totals" in answer
     assert "fleeting was not compared: it reads an unlogged table" in answer
     assert "above was not compared: it has" in answer
+    assert "timed was not compared: its query depends on the time" in answer
     for command in (
         ["refresh"],
         ["refresh", "totals"],

@@ -310,3 +310,14 @@ def test_a_function_that_is_replaced_during_the_comparison(tables, connect, monk
     monkeypatch.setattr(answers, "check_view", replaced)
     assert different(tables) == {}
     assert not changes
+
+
+def test_time_dependent_views_are_compared_at_one_moment(tables):
+    tables.connection.execute(
+        "CREATE FUNCTION at() RETURNS timestamptz LANGUAGE sql STABLE AS 'SELECT statement_timestamp()'"
+    )
+    tables.create_view("moment", "SELECT id, statement_timestamp() AS at, now() AS n FROM t")
+    tables.create_view("own", "SELECT k, at() AS at, sum(f) AS f FROM t GROUP BY k")
+    tables.create_view("above", "SELECT count(at) AS n, max(at) AS at FROM moment")
+    tables.execute("UPDATE t SET k = k + 1")
+    assert different(tables) == {}

@@ -32,13 +32,18 @@ ROWS = (
 )
 
 
-def check_view(connection: Connection[Any], view: Composable, view_id: int) -> CheckResult:
-    """Compare a view with its definition and, if that differs, with the query as it was written."""
+def check_view(
+    connection: Connection[Any], view: Composable, view_id: int, refresh: Composable | None = None
+) -> CheckResult:
+    """Compare a view with its definition and, if that differs, with the query as it was written.
+
+    Each comparison runs `refresh` first, in the same message to the server.
+    """
     names = Names(view_id, "")
-    result = _against(connection, view, names.definition, "the query")
+    result = _against(connection, view, names.definition, "the query", refresh)
     if not result.equal or not catalog.exists(connection, names.written):
         return result
-    as_written = _against(connection, view, names.written, "the query as it was written")
+    as_written = _against(connection, view, names.written, "the query as it was written", refresh)
     notes = dict.fromkeys((*result.notes, *as_written.notes))
     return replace(as_written, notes=tuple(notes))
 
@@ -55,17 +60,28 @@ def wide_kinds(connection: Connection[Any], names: Names, columns: int) -> list[
 
 
 def _against(
-    connection: Connection[Any], view: Composable, query: Identifier, called: str
+    connection: Connection[Any],
+    view: Composable,
+    query: Identifier,
+    called: str,
+    refresh: Composable | None,
 ) -> CheckResult:
     """Compare to the letter, and if that fails, as far as the query determines its answer."""
-    strict = compare(connection, view=view, definition=query)
+    strict = compare(connection, view=view, definition=query, refresh=refresh)
     known = None if strict.equal else agreement(connection, query)
     if known is None or known.is_complete:
         return strict
     if not known.rows:
         return CheckResult(True, 0, 0, notes=(ROWS.format(called),))
     slacks = _slacks(connection, known)
-    result = compare(connection, view=view, definition=query, kinds=known.kinds, slacks=slacks)
+    result = compare(
+        connection,
+        view=view,
+        definition=query,
+        kinds=known.kinds,
+        slacks=slacks,
+        refresh=refresh,
+    )
     if result.equal:
         result = _represented(connection, view, known)
     return replace(result, notes=tuple(_notes(known)))

@@ -92,11 +92,13 @@ def compare(
     definition: Composable,
     kinds: Sequence[Kind] = (),
     slacks: Sequence[float] = (),
+    refresh: Composable | None = None,
 ) -> CheckResult:
     """Compare a relation with its definition; both are read by one statement.
 
     `kinds` says how far two correct answers agree on each column, if not on all that they show, and
-    `slacks` by how much their numbers may differ, however small they are.
+    `slacks` by how much their numbers may differ, however small they are. `refresh` is a statement that is sent
+    together with the comparison, so that statement_timestamp() gives the same result in both.
     """
     shown, wanted = _columns(connection, view), _columns(connection, definition)
     if [column.type for column in shown] != [column.type for column in wanted]:
@@ -108,12 +110,13 @@ def compare(
             for column, kind, slack in zip(wanted, kinds, allowed, strict=True)
         ]
     drifting = [column for column in wanted if column.drifts]
-    cursor = connection.execute(
-        SQL(_DIFFERENCE).format(
-            _images(_side(definition, wanted, wanted, 1), _side(view, shown, wanted, -1), wanted),
-            SQL("true") if drifting else SQL("place <= {}").format(Literal(SAMPLES)),
-        )
+    difference = SQL(_DIFFERENCE).format(
+        _images(_side(definition, wanted, wanted, 1), _side(view, shown, wanted, -1), wanted),
+        SQL("true") if drifting else SQL("place <= {}").format(Literal(SAMPLES)),
     )
+    cursor = connection.execute(SQL("; ").join([refresh, difference] if refresh else [difference]))
+    while cursor.nextset():
+        pass
     rows: list[tuple[str, str, list[str], int, int]] = cursor.fetchall()
     if drifting:
         tolerances = [one.tolerance or RELATIVE["float8"] for one in drifting]
