@@ -160,6 +160,76 @@ BEGIN
 END
 $$;
 
+-- Whether a transaction that locks a table against readers, or waits to do so, waits for this transaction.
+CREATE OR REPLACE FUNCTION idivm.waits_for_this(relation regclass) RETURNS boolean
+    LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    WITH RECURSIVE waiting(pid) AS (
+        SELECT l.pid FROM pg_locks l
+        WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.pid <> pg_backend_pid()
+          AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+          AND l.relation IN (SELECT idivm.descendants(waits_for_this.relation))
+      UNION
+        SELECT blocker FROM waiting w CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS blocker
+    )
+    SELECT EXISTS (SELECT FROM waiting w WHERE w.pid = pg_backend_pid());
+END;
+
+-- Locks the tables of synchronous views for reading, and returns the views that this transaction can refresh now. It holds
+-- the locks of these views. A transaction that has locked one of the tables with TRUNCATE or DDL may wait for such a lock, so
+-- waiting for it would be a deadlock. Then the views of this table stay as they are: the change is in the log, and the other
+-- transaction refreshes the views as soon as it has their locks. No lock is requested in a way that can wait, because the other
+-- transaction would see the deadlock and fail.
+CREATE OR REPLACE FUNCTION idivm.lock_readable(view_ids integer[]) RETURNS integer[]
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    patience interval := current_setting('lock_timeout')::interval;
+    began timestamptz := clock_timestamp();
+    busy regclass;
+    blocked integer[];
+BEGIN
+    LOOP
+        BEGIN
+            FOR busy IN
+                SELECT DISTINCT s.relation
+                FROM idivm.view_sources vs
+                JOIN idivm.sources s ON s.id = vs.source
+                JOIN pg_class c ON c.oid = s.relation
+                WHERE vs.view = ANY (view_ids) AND c.relkind IN ('r', 'p') AND has_table_privilege(c.oid, 'SELECT')
+                  AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.granted
+                                  AND l.locktype = 'relation' AND l.relation = c.oid)
+                ORDER BY 1
+            LOOP
+                EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE NOWAIT', busy);
+            END LOOP;
+            RETURN view_ids;
+        EXCEPTION WHEN lock_not_available THEN
+            NULL;
+        END;
+        IF idivm.waits_for_this(busy) THEN
+            blocked := ARRAY(
+                SELECT id FROM unnest(view_ids) AS id
+                WHERE EXISTS (SELECT FROM idivm.refresh_order(ARRAY[id]) AS below
+                              JOIN idivm.view_sources vs ON vs.view = below
+                              JOIN idivm.sources s ON s.id = vs.source
+                              WHERE s.relation = busy));
+            RAISE WARNING '% cannot show this change yet, because another transaction has locked % and waits for this one',
+                (SELECT string_agg(coalesce(v.relation::text, v.name), ', ' ORDER BY v.id) FROM idivm.views v WHERE v.id = ANY (blocked)), busy
+                USING HINT = 'The other transaction, or the next refresh, brings the change. No action is needed.';
+            view_ids := ARRAY(SELECT id FROM unnest(view_ids) WITH ORDINALITY AS v (id, place)
+                              WHERE id <> ALL (blocked) ORDER BY place);
+        ELSIF patience > '0' AND clock_timestamp() > began + patience THEN
+            RAISE EXCEPTION 'canceling statement due to lock timeout' USING ERRCODE = 'lock_not_available';
+        ELSE
+            PERFORM pg_sleep(0.01);
+        END IF;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION idivm.lock_readable(integer[]) IS
+    'locks the tables of synchronous views for reading, and returns the views that can be refreshed without a deadlock';
+
 -- Of some tables, those whose writers take the lock of eager views.
 CREATE OR REPLACE FUNCTION idivm.written_in_turn(tables regclass[]) RETURNS regclass[]
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp

@@ -103,6 +103,8 @@ DECLARE
     last integer := 0;
     locked boolean;
     applied bigint;
+    patience text := current_setting('lock_timeout');
+    briefly text;
 BEGIN
     FOREACH view_id IN ARRAY view_ids LOOP
         in_order := in_order AND last < view_id;
@@ -126,16 +128,19 @@ BEGIN
     END IF;
     -- The locks are taken outside, as a subtransaction that fails would let them go.
     BEGIN
+        -- A long wait for a table may be a deadlock: idivm.lock_readable waits for tables.
+        briefly := set_config('lock_timeout', '10ms', true);
         FOREACH view_id IN ARRAY view_ids LOOP
             applied := idivm.refresh_one(view_id, true);
         END LOOP;
+        briefly := set_config('lock_timeout', patience, true);
         RETURN;
     EXCEPTION WHEN OTHERS THEN
-        IF idivm.ends_refresh(sqlstate) THEN
+        IF idivm.ends_refresh(sqlstate) AND sqlstate <> '55P03' THEN
             RAISE;
         END IF;
     END;
-    PERFORM idivm.refresh_each(view_ids);
+    PERFORM idivm.refresh_each(idivm.lock_readable(view_ids));
 END
 $$;
 

@@ -19,6 +19,7 @@ REVOKE EXECUTE ON ROUTINE
     idivm.hold_still(regclass[], text, integer[], boolean, regclass[], regclass[]),
     idivm.lock_eager(),
     idivm.lock_eager_of(integer[]),
+    idivm.lock_readable(integer[]),
     idivm.look_after_log(integer),
     idivm.mind_limits(integer),
     idivm.note_code(idivm.view_code),
@@ -41,6 +42,7 @@ REVOKE EXECUTE ON ROUTINE
     idivm.statement_ends(),
     idivm.sync_partitions(integer),
     idivm.trim_history(integer),
+    idivm.waits_for_this(regclass),
     idivm.writer(),
     idivm.written_in_turn(regclass[])
 FROM PUBLIC;

@@ -1,9 +1,11 @@
 """Writers of eager and on_commit views: what they rely on cannot be set by hand, and they wait in no circle."""
 
+import threading
+
 import pytest
 from psycopg import IsolationLevel
 from psycopg.errors import InsufficientPrivilege, SerializationFailure
-from stepping import Session, differences
+from stepping import Session, differences, until
 
 pytestmark = pytest.mark.integration
 
@@ -164,6 +166,59 @@ def test_writers_at_commit_wait_for_commits_alone(orc, session):
     second.commit()
     first.commit()
     assert differences(orc.connection, "late") == []
+
+
+@pytest.fixture
+def joined(orc):
+    """Two tables and a synchronous view of both."""
+    orc.execute(
+        """
+        CREATE TABLE a (id int PRIMARY KEY, n int); INSERT INTO a VALUES (1, 1), (2, 2);
+        CREATE TABLE b (id int PRIMARY KEY, n int); INSERT INTO b VALUES (1, 10), (2, 20);
+        CREATE TABLE c (id int PRIMARY KEY)
+        """
+    )
+    orc.create_view("v", "SELECT id, a.n AS n, b.n AS m FROM a FULL JOIN b USING (id)")
+    orc.create_view("over", "SELECT count(n) AS n, count(m) AS m FROM v")
+    return orc
+
+
+def both_right(orc):
+    return all(differences(orc.connection, view) == [] for view in ("v", "over"))
+
+
+def test_a_writer_and_a_truncation_of_another_table_of_an_eager_view(joined, session):
+    joined.alter_view("over", maintain="eager")
+    joined.create_view("alone", "SELECT id FROM c", maintain="eager")
+    writer, emptier = session(), session()
+    writer("INSERT INTO c VALUES (1)")
+    emptier.starts("TRUNCATE a", joined.connection)
+    heard = []
+    writer.connection.add_notice_handler(lambda notice: heard.append(notice.message_primary))
+    # To read a, this would wait for the transaction that waits for its views.
+    writer("UPDATE b SET n = 40 WHERE id = 1")
+    writer.commit()
+    assert emptier.ends() is None
+    emptier.commit()
+    assert "public.v, public.over cannot show this change yet" in heard[0]
+    assert both_right(joined)
+
+
+@pytest.mark.parametrize("other", ["TRUNCATE b", "INSERT INTO b VALUES (3, 30)"])
+def test_truncations_at_the_commit(joined, session, other):
+    joined.alter_view("over", maintain="on_commit")
+    first, second = session(), session()
+    first(other)
+    second("TRUNCATE a")
+    commits = threading.Thread(target=first.commit)
+    commits.start()
+    held = "SELECT FROM pg_locks WHERE pid = %s AND locktype = 'advisory' AND granted"
+    pid = first.connection.info.backend_pid
+    until(lambda: joined.connection.execute(held, [pid]).rowcount > 0)
+    second.commit()
+    commits.join(60)
+    assert not commits.is_alive()
+    assert both_right(joined)
 
 
 def test_a_refresh_holds_no_table_while_it_waits_for_another(orc, session):
