@@ -12,7 +12,7 @@ list of atomic steps. `explore` takes the steps of all processes in every order 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 Step = tuple[object, ...]
@@ -37,6 +37,8 @@ class Rules:
     """A watermark is a snapshot; else the number of the last change."""
     locks_views: bool = True
     """A view is brought up under its lock."""
+    yields: bool = True
+    """A writer leaves a view as it is if its table is locked by a process that waits for this writer."""
     holds_writers: bool = True
     """A change of mode waits for the writers of the tables."""
 
@@ -128,12 +130,14 @@ class Model:
         match op:
             case ("write", table, row, *nested):
                 return (("lock", ("table", table), "RX"), ("enter", table, row, *nested))
+            case ("truncate", table):
+                return (("lock", ("table", table), "AX"), ("enter", table, None))
             case ("enter", table, row, *nested):
                 first = self.rules.eager_lock and self._affected(state, table, "eager")
                 return (
                     *([("lock", ("eager",), "X")] if first else []),
                     ("begin",),
-                    ("lock", ("row", table, row), "X"),
+                    *([] if row is None else [("lock", ("row", table, row), "X")]),
                     ("put", table),
                     *(("write", *one) for one in nested),
                     ("log", table),
@@ -201,6 +205,18 @@ class Model:
     # Locks -------------------------------------------------------------------------------------
 
     def blockers(self, state: State, who: int) -> frozenset[int]:
+        """The processes that this one waits for."""
+        if self.rules.yields and self._step_name(state, who) == "read":
+            edges = {n: self._holders(state, n) for n in range(len(state.processes))}
+            if who in _reached(edges, who):
+                return frozenset()
+        return self._holders(state, who)
+
+    def _step_name(self, state: State, who: int) -> object:
+        todo = state.processes[who].todo
+        return todo[0][0] if todo else None
+
+    def _holders(self, state: State, who: int) -> frozenset[int]:
         """The processes that hold what this one's next step needs."""
         process = state.processes[who]
         if not process.todo:
@@ -210,6 +226,8 @@ class Model:
                 wanted = [(lock, mode)]
             case ("hold", locks):
                 wanted = list(locks)  # type: ignore[call-overload]
+            case ("read", name):
+                wanted = [(("table", table), "AS") for table in self.tables[str(name)]]
             case _:
                 return frozenset()
         return frozenset(
@@ -217,7 +235,7 @@ class Model:
             for other, one in enumerate(state.processes)
             if other != who
             for lock, held in one.held
-            if any(lock == name and {held, mode} not in ({"RX"}, {"S"}) for name, mode in wanted)
+            if any(lock == name and _conflict(held, mode) for name, mode in wanted)
         )
 
     def waiting(self, state: State) -> dict[int, frozenset[int]]:
@@ -229,13 +247,7 @@ class Model:
         """Processes that wait for each other, or nobody."""
         edges = self.waiting(state)
         for who in edges:
-            reached, border = set(), set(edges[who])
-            while border:
-                one = border.pop()
-                if one not in reached:
-                    reached.add(one)
-                    border |= edges.get(one, frozenset())
-            if who in reached:
+            if who in (reached := _reached(edges, who)):
                 return frozenset(reached)
         return frozenset()
 
@@ -253,7 +265,7 @@ class Model:
     def ready(self, state: State, who: int) -> State:
         """The state with the next operation of a process expanded into steps."""
         process = state.processes[who]
-        while process.todo and process.todo[0][0] in ("write", "enter"):
+        while process.todo and process.todo[0][0] in ("write", "truncate", "enter"):
             steps = self.expand(state, process.todo[0])
             process = replace(process, todo=(*steps, *process.todo[1:]))
             if steps[0][0] == "lock":
@@ -268,6 +280,7 @@ class Model:
         process = state.processes[who]
         if process.ended or not process.todo or self.blockers(state, who):
             return None
+        busy = self._holders(state, who)
         step, process = process.todo[0], replace(process, todo=process.todo[1:])
         state = _with(state, who, process)
         match step:
@@ -275,6 +288,13 @@ class Model:
                 process = replace(process, held=process.held | {(lock, mode)})
             case ("hold", locks):
                 process = replace(process, held=process.held | set(locks))  # type: ignore[call-overload]
+            case ("read", name) if busy:
+                process = replace(
+                    process, todo=tuple(s for s in process.todo if s != ("bring", name))
+                )
+            case ("read", name):
+                read = {(("table", table), "AS") for table in self.tables[str(name)]}
+                process = replace(process, held=process.held | read)
             case ("begin",):
                 process = replace(process, open=process.open + 1)
             case ("put", table):
@@ -334,7 +354,7 @@ class Model:
 
     def _bring(self, names: Sequence[str]) -> tuple[Step, ...]:
         locks = [("lock", ("view", name), "X") for name in names] if self.rules.locks_views else []
-        return (*locks, *(("bring", name) for name in names))
+        return (*locks, *(step for name in names for step in (("read", name), ("bring", name))))
 
     def _ended_statement(self, state: State, process: Process, table: str) -> Process:
         affected = process.affected | self._affected(state, table, "eager")
@@ -432,15 +452,28 @@ class Model:
                 expected = self._visible(state, name, state.committed, -1)
             else:
                 expected = self._visible(state, name, content.seen, content.own, content.consumed)
-            if content.changes != expected:
+            if content.changes != expected and not self._is_left(state, name, content, expected):
                 return f"{name} holds {content.changes} instead of {expected}"
         for who, process in enumerate(state.processes):
             if not process.open and not process.todo and not process.ended:
                 for name in self._eager(state, who):
                     expected = self._visible(state, name, state.committed, who)
-                    if self.content(state, name, who).changes != expected:
+                    content = self.content(state, name, who)
+                    if content.changes != expected and not self._is_left(
+                        state, name, content, expected
+                    ):
                         return f"{who} sees {name} with {self.content(state, name, who).changes}"
         return None
+
+    def _is_left(
+        self, state: State, name: str, content: Content, expected: tuple[int, ...]
+    ) -> bool:
+        """Whether a view lacks changes that the process with the lock of its table is about to bring."""
+        return set(content.changes) < set(expected) and any(
+            (("table", table), "AX") in one.held
+            for one in state.processes
+            for table in self.tables[name]
+        )
 
     def _eager(self, state: State, who: int) -> list[str]:
         """The eager views that a transaction has brought up, and holds."""
@@ -521,6 +554,23 @@ class Model:
                 yield from go(then, waiting, [*done, (who, self._queued(then, waiting))])
 
         yield from go(self.start(*programs), (), [])
+
+
+def _conflict(held: str, wanted: str) -> bool:
+    modes = {held, wanted}
+    return "AX" in modes if "AS" in modes else modes not in ({"RX"}, {"S"})
+
+
+def _reached(edges: Mapping[int, frozenset[int]], who: int) -> set[int]:
+    """The processes that one waits for, also by way of others."""
+    reached: set[int] = set()
+    border = set(edges.get(who, ()))
+    while border:
+        one = border.pop()
+        if one not in reached:
+            reached.add(one)
+            border |= edges.get(one, frozenset())
+    return reached
 
 
 def _with(state: State, who: int, process: Process) -> State:

@@ -60,7 +60,40 @@ def test_no_interleaving_is_wrong(views, programs):
         assert Model(views).explore(*programs) > 10
 
 
+BOTH, OTHER = View("u", "ab", "eager"), View("v", "c", "eager")
+
+
+def empties(*tables):
+    return [*(("truncate", table) for table in tables), ("commit",)]
+
+
+@pytest.mark.parametrize(
+    ("views", "programs"),
+    [
+        (AT_COMMIT, [empties("a"), writes("ba", 1)]),
+        (AT_COMMIT, [empties("a"), empties("b"), writes("b", 1)]),
+        (AT_COMMIT, [[*empties("a")[:1], *writes("b", 1)], writes("ba", 2)]),
+        ((BOTH, OTHER), [empties("a"), writes("cb", 1)]),
+        ((BOTH,), [empties("a"), empties("b")]),
+    ],
+)
+def test_truncations_and_writers_wait_in_no_circle(views, programs):
+    assert Model(views).explore(*programs) > 10
+
+
 FAULTS = {
+    "a writer that waits for a table whose lock waits for it": (
+        Rules(yields=False),
+        AT_COMMIT,
+        [empties("a"), writes("b", 1)],
+        "deadlock",
+    ),
+    "the same with eager views": (
+        Rules(yields=False),
+        (BOTH, OTHER),
+        [empties("a"), writes("cb", 1)],
+        "deadlock",
+    ),
     "each eager view locked after its statement": (
         Rules(eager_lock=False),
         VIEWS,

@@ -131,7 +131,7 @@ class Shared:
             self.count(f"deadlocks, {who}")
             detail = f"{cause.diag.message_detail} {cause.diag.context}"
             with_ddl = self.changers & {int(pid) for pid in re.findall(r"Process (\d+)", detail)}
-            if who == "writers" and not with_ddl:
+            if (who == "writers" or (writes and is_over_views(detail))) and not with_ddl:
                 self.found("deadlocks of writers", detail)
         elif isinstance(cause, SerializationFailure):
             self.count(f"serialization failures, {who}")
@@ -150,6 +150,15 @@ def was_cut(error: BaseException | None) -> bool:
     state = error.sqlstate
     lost = state is None and isinstance(error, psycopg.OperationalError)
     return lost or (state or "")[:2] in (*_CUT, RESOURCES)
+
+
+def is_over_views(deadlock: str) -> bool:
+    """Whether processes wait for the locks of views and tables alone. Writers of rows may deadlock without views.
+
+    >>> is_over_views("Process 1 waits for ExclusiveLock on advisory lock [5,6,7,2]; blocked by process 2.")
+    True
+    """
+    return "on advisory lock" in deadlock and "on transaction" not in deadlock
 
 
 def is_ours(error: BaseException | None) -> bool:
