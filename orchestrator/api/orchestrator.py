@@ -16,6 +16,7 @@ from psycopg import Connection
 from orchestrator import catalog
 from orchestrator.api.connecting import default_dsn, dsn_of, open_database
 from orchestrator.api.statements import StatementResult, Statements
+from orchestrator.api.watching import watched
 from orchestrator.catalog import DroppedView, ViewInfo
 from orchestrator.catalog import unplanned as catalog_unplanned
 from orchestrator.catalog.parts import Parts, parts_of
@@ -47,6 +48,7 @@ from orchestrator.runtime.installation import indexes, install, take_over
 from orchestrator.runtime.installation import names as view_names
 from orchestrator.runtime.installation.new_view import NewView
 from orchestrator.runtime.installation.take_over import AdoptReport
+from orchestrator.runtime.monitoring import health
 from orchestrator.runtime.refresh import RefreshReport
 from orchestrator.runtime.serve import Event, Server
 from orchestrator.runtime.sessions import open_session
@@ -252,12 +254,14 @@ class Orchestrator(Statements):
         self,
         interval: str = "500ms",
         *,
+        metrics: str | None = None,
         stop: threading.Event | None = None,
         report: Callable[[Event], None] = lambda event: None,
     ) -> None:
         """Refresh deferred views, each within its staleness bound, until `stop` is set.
 
-        Use separate connections, and reopen lost connections.
+        Use separate connections, and reopen lost connections. `metrics` is the address, as `[HOST:]PORT`, of an
+        endpoint for Prometheus.
         """
         dsn = self._dsn()
         self._require_primary("Serving")
@@ -267,14 +271,15 @@ class Orchestrator(Statements):
             pin(connection)
             return connection
 
-        Server(
-            connect,
-            lambda connection: Orchestrator(connection)._tidy(plan=False),
-            lambda connection: unplanned.plan_ready(connection, self._own_initialiser),
-            report,
-            seconds(interval),
-            stop or threading.Event(),
-        ).run()
+        with watched(connect, report, metrics) as listener:
+            Server(
+                connect,
+                lambda connection: Orchestrator(connection)._tidy(plan=False),
+                lambda connection: unplanned.plan_ready(connection, self._own_initialiser),
+                listener,
+                seconds(interval),
+                stop or threading.Event(),
+            ).run()
 
     def doctor(self, *, contents: bool = True) -> list[Finding]:
         """Examine server, catalog, capture, views and Java. Repair problems and return all findings.
@@ -284,6 +289,15 @@ class Orchestrator(Statements):
         with self._ours("Examining"):
             findings = doctor.examine(self.connection, contents)
         return [*findings, Finding("java", *describe())]
+
+    def health(self, max_lag: str | None = None) -> list[Finding]:
+        """Report the state of capture and of each view, without changing anything or reading tables.
+
+        A view that is older than `max_lag`, as in `5min`, is a problem, as is a view that failed or is invalid.
+        """
+        allowed = None if max_lag is None else seconds(max_lag)
+        with self._ours("Checking the health", writes=False):
+            return list(health.health(self.connection, allowed))
 
     @contextmanager
     def snapshot(self) -> Iterator[str]:

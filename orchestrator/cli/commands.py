@@ -19,6 +19,7 @@ from orchestrator.cli.output import (
     print_dropped,
     print_event,
     print_json,
+    print_log,
     print_result,
     print_table,
 )
@@ -236,8 +237,13 @@ def serve(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     with open_orchestrator(options) as orchestrator:
+        if options.log_format == "json":
+            orchestrator.on_notice = lambda text: print_log("notice", message=text)
         orchestrator.serve(
-            options.interval, stop=stop, report=lambda event: print_event(event, options.json)
+            options.interval,
+            metrics=options.metrics,
+            stop=stop,
+            report=lambda event: print_event(event, options),
         )
     return 0
 
@@ -285,8 +291,14 @@ def down(options: argparse.Namespace) -> int:
 
 def doctor(options: argparse.Namespace) -> int:
     """Run `idivm doctor`."""
+    if options.max_lag is not None and not options.health:
+        raise UsageError("--max-lag needs --health.")
     with open_orchestrator(options) as orchestrator:
-        findings = orchestrator.doctor(contents=not options.quick)
+        findings = (
+            orchestrator.health(options.max_lag)
+            if options.health
+            else orchestrator.doctor(contents=not options.quick)
+        )
     if options.json:
         print_json([dataclasses.asdict(finding) for finding in findings])
     else:

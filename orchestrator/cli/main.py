@@ -163,6 +163,15 @@ def build_parser() -> argparse.ArgumentParser:
         default="500ms",
         help="maximum staleness of views that do not set the option staleness (default: 500ms)",
     )
+    sub.add_argument(
+        "--metrics", metavar="[HOST:]PORT", help="serve metrics for Prometheus at this address"
+    )
+    sub.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="text, or json: one JSON object with time and level for each event (default: text)",
+    )
 
     sub = verb("up", "start the embedded server and print its connection string", commands.up)
     sub.add_argument(
@@ -182,6 +191,14 @@ def build_parser() -> argparse.ArgumentParser:
         "--quick",
         action="store_true",
         help="do not compare the content of views with their queries",
+    )
+    sub.add_argument(
+        "--health",
+        action="store_true",
+        help="change nothing: report capture, and the state of each view",
+    )
+    sub.add_argument(
+        "--max-lag", metavar="TIME", help="with --health: how old a view may be, as in 5min"
     )
 
     sub = verbs.add_parser("bench", help="run a benchmark", description="Run a benchmark.")

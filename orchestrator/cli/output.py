@@ -60,10 +60,23 @@ def print_result(result: StatementResult) -> None:
         print(result.message)
 
 
-def print_event(event: Event, as_json: bool) -> None:
+_LEVELS = {"failed": "error", "disconnected": "warning", "standing by": "warning"}
+"""The levels in the log of the events of `serve`; all others are `info`."""
+
+
+def print_log(event: str, **facts: object) -> None:
+    """Print an event as a line of a structured log."""
+    moment = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    line = {"time": moment, "level": _LEVELS.get(event, "info"), "event": event, **facts}
+    print(json.dumps(line, ensure_ascii=not is_unicode(sys.stdout)), flush=True)
+
+
+def print_event(event: Event, options: argparse.Namespace) -> None:
     """Print what `idivm serve` did."""
     facts = {k: v for k, v in dataclasses.asdict(event).items() if v is not None}
-    if as_json:
+    if options.log_format == "json":
+        print_log(**facts)
+    elif options.json:
         print(json.dumps(facts, ensure_ascii=not is_unicode(sys.stdout)), flush=True)
     elif event.event == "refreshed":
         took = (event.seconds or 0) * 1000

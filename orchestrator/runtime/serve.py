@@ -46,7 +46,7 @@ class Event:
     """Something that `serve` did or met with."""
 
     event: str
-    """connected, standing by, planned, refreshed, failed, disconnected or stopped."""
+    """metrics, connected, standing by, planned, refreshed, failed, disconnected or stopped."""
     view: str | None = None
     changed: int | None = None
     seconds: float | None = None
@@ -122,6 +122,7 @@ class Server:
         self.interval = interval
         self.stop = stop
         self.views: list[Served] = []
+        self.groups: list[list[Served]] = []
         self.progress: dict[int, Progress] = {}
         self.busy: dict[int, Future[None]] = {}
         self.planning: Future[None] | None = None
@@ -161,7 +162,7 @@ class Server:
             with suppress(psycopg.Error):
                 connection.close()
         self.opened, self.idle = [], SimpleQueue()
-        self.views, self.progress, self.busy, self.planning = [], {}, {}, None
+        self.views, self.groups, self.progress, self.busy, self.planning = [], [], {}, {}, None
 
     def _alone(self, connection: Connection[Any]) -> bool:
         """Waits until no other serves this database."""
@@ -209,6 +210,7 @@ class Server:
     def _learn(self, connection: Connection[Any]) -> None:
         """Reads which views there are."""
         self.views = served_views(connection, self.interval)
+        self.groups = groups(self.views)
         now = time.monotonic()
         known = {view.id for view in self.views}
         kept = {view_id: p for view_id, p in self.progress.items() if view_id in known}
@@ -232,7 +234,7 @@ class Server:
     def _start(self, pool: ThreadPoolExecutor) -> None:
         """Begins the refreshes that are due, of each group one at a time."""
         now = time.monotonic()
-        for group in groups(self.views):
+        for group in self.groups:
             first = group[0].id
             running = self.busy.get(first)
             if running is not None:
