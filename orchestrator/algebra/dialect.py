@@ -192,6 +192,16 @@ def write(tree: Tree, pretty: bool = False, own: bool = False) -> str:
     )
 
 
+def tokens(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where each token of a text begins and where it ends.
+
+    >>> list(tokens('a + "b c"'))
+    [(0, 1), (2, 3), (4, 9)]
+    """
+    for token in _DIALECT.tokenize(text):
+        yield token.start, token.end + 1
+
+
 def _signature(text: str) -> Iterator[tuple[tuple[str, str], int]]:
     for token in _DIALECT.tokenize(text):
         if token.token_type not in _SILENT:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from psycopg.sql import SQL, Composable, Composed
+from psycopg.sql import SQL, Composed
 from sqlglot import exp
 
 from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import Tree, identifier, reference
+from orchestrator.deltascript.layout import laid_out
 from orchestrator.deltascript.leaves import PROGRAM, SOURCE, STATE
 from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Query
-from orchestrator.deltascript.writer import WIDTH, Code, Lines, dotted, flat, written
+from orchestrator.deltascript.writer import WIDTH, Lines, dotted, written
 
 _NAMES_AND_STRINGS = (exp.Identifier, exp.Literal, exp.National, exp.RawString, exp.ByteString)
 
 _HEAD = 16
 """Characters of what stands before an expression."""
 
-_ATOMS = (exp.Column, exp.Literal, exp.Cast, exp.Anonymous, exp.Boolean, exp.Null)
+_ATOMS = (exp.Column, exp.Literal, exp.Cast, exp.Anonymous, exp.Case, exp.Boolean, exp.Null)
+
+_DELIMITED = (exp.Where, exp.Having, exp.Alias, exp.Paren, exp.Anonymous, exp.If)
+"""What ends where its operand ends, by a word, a comma or a parenthesis."""
 
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
@@ -43,7 +47,7 @@ def query_code(query: Query, names: Names) -> Lines:
     tree = _bare(_short_aliases(named(query, names)))
     if _has_lines(tree):
         return [SQL(dialect.write(tree, own=True))]
-    return folded(dialect.write(tree, pretty=True, own=True).split("\n"))
+    return laid_out(dialect.write(tree, own=True))
 
 
 def named(query: Query, names: Names, shapes: Mapping[str, str] | None = None) -> Tree:
@@ -96,9 +100,7 @@ def bare_text(text: str, within: str = "") -> str:
     text = dialect.write(tree)
     if len(text) <= WIDTH - _HEAD or _has_lines(tree):
         return text
-    # A CASE, for instance: with its branches in lines of their own.
-    lines = [SQL(line) for line in dialect.write(tree, pretty=True, own=True).split("\n")]
-    return written([lines[0], [lines[1:]]], 3).strip()
+    return written(laid_out(text), 3).strip()
 
 
 def _bare(tree: Tree) -> Tree:
@@ -117,13 +119,15 @@ def _bare(tree: Tree) -> Tree:
             inner = inner.this
         if isinstance(inner, exp.Subquery | exp.Select | exp.Tuple):
             return node
-        whole = parent is None or isinstance(parent, exp.Where | exp.Alias | exp.Paren)
+        whole = parent is None or isinstance(parent, _DELIMITED)
         whole = whole or (isinstance(parent, exp.Join) and node.arg_key == "on")
+        whole = whole or (isinstance(parent, exp.Case) and node.arg_key == "default")
         weak = isinstance(parent, exp.And | exp.Or) and _is_test(inner)
         weak = weak or (isinstance(parent, _COMPARISONS) and isinstance(inner, _SUMS))
-        weak = weak or (isinstance(inner, exp.Column) and not isinstance(parent, _NEED_PARENTHESES))
+        atom = isinstance(inner, _ATOMS) and not isinstance(parent, _NEED_PARENTHESES)
+        first = type(parent) is type(inner) and isinstance(inner, _SUMS) and node.arg_key == "this"
         same = type(parent) is type(inner) and isinstance(inner, exp.And | exp.Or)
-        if whole or weak or same:
+        if whole or weak or atom or first or same:
             return inner
         node.set("this", inner)
         return node
@@ -199,84 +203,3 @@ def _sources(select: exp.Select) -> Iterator[str]:
             parent = node.parent
             if parent is not None and parent.find_ancestor(exp.Select) is select and node.this:
                 yield node.name
-
-
-def folded(lines: list[str], width: int = WIDTH) -> Lines:
-    """Return lines with what is indented below each of them in the same line, where it fits.
-
-    >>> from orchestrator.deltascript.writer import written
-    >>> print(written(folded(["SELECT", "  a,", "  b", "FROM t", "WHERE", "  a = 1"])), end="")
-    SELECT a, b
-    FROM t
-    WHERE a = 1
-    """
-    code: Lines = []
-    for head, below in _blocks(lines):
-        closing = head.lstrip().startswith(")")
-        text = _flat([head, *below])
-        if closing and code and below == []:
-            code.append(SQL(head))
-        elif len(text) <= width:
-            code.append(SQL(text))
-        else:
-            code += [SQL(head), folded(below, width - 4)]
-    return _joined(_closed(code, width), width)
-
-
-def _joined(code: Lines, width: int) -> Lines:
-    """Return lines with a query that has no more than SELECT and FROM in one line."""
-    lines: Lines = []
-    for place, line in enumerate(code):
-        after = code[place + 1] if place + 1 < len(code) else SQL("UNION")
-        ends = isinstance(after, Composable) and after.as_string(None).startswith(
-            ("UNION", "ORDER")
-        )
-        if ends and lines and _begins(line, "FROM ") and _begins(lines[-1], "SELECT "):
-            single = flat([lines[-1], line])
-            if single is not None and len(single.as_string(None)) <= width:
-                lines[-1] = single
-                continue
-        lines.append(line)
-    return lines
-
-
-def _begins(line: Composable | Code, word: str) -> bool:
-    return isinstance(line, Composable) and line.as_string(None).startswith(word)
-
-
-def _closed(code: Lines, width: int) -> Lines:
-    """Return lines with short parentheses closed in the line that opens them."""
-    lines: Lines = []
-    for line in code:
-        if isinstance(line, Composable) and lines and isinstance(lines[-1], Composable):
-            before, text = lines[-1].as_string(None), line.as_string(None)
-            opens = before.count("(") > before.count(")") and text.startswith(")")
-            if opens and len(before) + len(text) <= width:
-                lines[-1] = SQL(before + text)
-                continue
-        lines.append(line)
-    return lines
-
-
-def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each line of the least indentation, and those below it."""
-    depth = min((len(line) - len(line.lstrip()) for line in lines), default=0)
-    head: str | None = None
-    below: list[str] = []
-    for line in lines:
-        if len(line) - len(line.lstrip()) > depth and head is not None:
-            below.append(line[depth:])
-            continue
-        if head is not None:
-            yield head, below
-        head, below = line[depth:], []
-    if head is not None:
-        yield head, below
-
-
-def _flat(lines: list[str]) -> str:
-    text = ""
-    for line in map(str.strip, lines):
-        tight = not text or text.endswith("(") or line.startswith(")")
-        text += line if tight else f" {line}"
-    return text
