@@ -24,7 +24,9 @@ from orchestrator.cli.output import (
     print_table,
 )
 from orchestrator.cli.overview import summary
+from orchestrator.cli.pictures import print_picture
 from orchestrator.cli.streams import is_unicode
+from orchestrator.drawing import text
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.runtime.refresh import RefreshError
 
@@ -96,6 +98,9 @@ def explain(options: argparse.Namespace) -> int:
             if options.view is not None
             else orchestrator.explain_query(options.query)
         )
+    if options.format is not None:
+        print_picture(explanation, options)
+        return 0
     if options.json:
         print_json(explanation.to_json())
         return 0
@@ -103,8 +108,10 @@ def explain(options: argparse.Namespace) -> int:
     if options.sql and options.script:
         wanted.remove("script")
     print(f"{explanation.view}: strategy {explanation.strategy}, {explanation.maintain}")
-    for name in wanted or ("plan", "why"):
+    for name in wanted or (() if options.tree else ("plan", "why")):
         print(f"\n{getattr(explanation, name)}")
+    if options.tree:
+        print(f"\n{text(explanation.graphs['tree'])}")
     return 0
 
 

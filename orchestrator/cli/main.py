@@ -28,6 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
     from orchestrator.bench import names
     from orchestrator.cli import commands, load, overview
     from orchestrator.cli.completion import SHELLS
+    from orchestrator.cli.pictures import FORMATS
 
     parser = _Parser(
         prog="idivm",
@@ -92,9 +93,19 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--script", action="store_true", help="show the steps of a refresh in relational notation"
     )
+    sub.add_argument(
+        "--tree",
+        action="store_true",
+        help="show the stored states and what each is computed from: the view tree, or heavy and light parts",
+    )
     sub.add_argument("--sql", action="store_true", help="show the SQL that maintains the view")
     sub.add_argument(
         "--why", action="store_true", help="show why this strategy was chosen, with cost estimates"
+    )
+    sub.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="draw the plan, or what --tree or --script shows: text, json, mermaid, dot, svg, or html with all",
     )
 
     sub = verb(

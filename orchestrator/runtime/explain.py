@@ -23,6 +23,7 @@ from orchestrator.deltascript.plan import (
     StateTable,
     StateView,
 )
+from orchestrator.drawing import Graph, graphs_of
 from orchestrator.planning import notices
 from orchestrator.planning.view import plan_view
 from orchestrator.runtime.installation import indexes, install
@@ -59,6 +60,10 @@ class Explanation:
     missing_indexes: list[indexes.MissingIndex]
     """The indexes that the program would use, the most important ones first."""
     details: dict[str, Any]
+    summary: str
+    """A sentence: what a change costs, and what recomputing the view costs."""
+    graphs: dict[str, Graph]
+    """Pictures of the plan, of the stored states (tree) and of the script."""
     measured: dict[str, Any] | None = None
     """What its refreshes took since it was planned, if any was large enough to tell."""
     recompute: dict[str, Any] | None = None
@@ -70,6 +75,7 @@ class Explanation:
             "view": self.view,
             "strategy": self.strategy,
             "maintain": self.maintain,
+            "summary": self.summary,
             "plan": self.details,
             "script": self.script,
             "sql": self.sql,
@@ -85,6 +91,7 @@ def explain_view(connection: Connection[Any], view: ViewInfo) -> Explanation:
     wanted = indexes.missing_for(connection, view.plan)
     measured = _measured(connection, view)
     recompute = _recompute_estimate(connection, view)
+    summary = _summary(view.plan, view.sources)
     return Explanation(
         view=view.name,
         strategy=view.strategy,
@@ -92,9 +99,11 @@ def explain_view(connection: Connection[Any], view: ViewInfo) -> Explanation:
         plan=_plan(view.plan, view.sources, wanted),
         script=_script(view.plan),
         sql=_sql(connection, view),
-        why=_why(view.plan, measured, recompute),
+        why=f"{summary}\n{_why(view.plan, measured, recompute)}",
         missing_indexes=wanted,
         details=view.plan.to_json(),
+        summary=summary,
+        graphs=graphs_of(view.plan, view.name, view.sources),
         measured=measured,
         recompute=recompute,
     )
@@ -112,17 +121,44 @@ def explain_query(connection: Connection[Any], new: NewView) -> Explanation:
             "SELECT pg_get_viewdef(%s::regclass)", [names.definition.as_string(connection)]
         ).fetchone()
     assert definition is not None
+    tables = [str(source) for source in plan.program.sources]
+    summary = _summary(plan, tables)
     return Explanation(
         view="the query",
         strategy=plan.strategy,
         maintain=plan.maintain,
-        plan=_plan(plan, [str(source) for source in plan.program.sources], wanted),
+        plan=_plan(plan, tables, wanted),
         script=_script(plan),
         sql=definition[0],
-        why="\n".join(filter(None, [_why(plan, None, None), notice])),
+        why="\n".join(filter(None, [summary, _why(plan, None, None), notice])),
         missing_indexes=wanted,
         details=plan.to_json(),
+        summary=summary,
+        graphs=graphs_of(plan, "the query", tables),
     )
+
+
+def _summary(plan: MaintenancePlan, tables: Sequence[str]) -> str:
+    """Return what a change of a row costs, for the table whose changes cost most, and what recomputing costs."""
+    known = [statistics.rows for statistics in plan.evidence.statistics if statistics is not None]
+    rows = f"{_number(sum(known))} rows" if known else "all tables of the query"
+    by_source: dict[str, list[float]] = {}
+    for cost in plan.program.costs:
+        by_source.setdefault(cost.source, []).append(cost.accesses)
+    if not by_source:
+        return f"{plan.strategy}: a refresh runs the query, which reads {rows}."
+    means = {source: sum(accesses) / len(accesses) for source, accesses in by_source.items()}
+    dearest = max(means, key=means.__getitem__)
+    names = dict(zip(map(str, plan.program.sources), tables, strict=True))
+    touched = _number(means[dearest])
+    return (
+        f"{plan.strategy}: a change of one row of {names.get(dearest, dearest)} is expected to touch {touched}"
+        f" row{'' if touched == '1' else 's'}; recomputing the view reads {rows}."
+    )
+
+
+def _number(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def _measured(connection: Connection[Any], view: ViewInfo) -> dict[str, Any] | None:

@@ -482,7 +482,7 @@ def test_a_cache_that_saves_nothing_is_not_taken(orc):
     orc.create_view("v", "SELECT t.id, sum(a.n) AS n FROM a JOIN t USING (k) GROUP BY t.id")
     stored = orc.view("v").plan.program.states
     assert [s.role for s in stored if isinstance(s, StateTable)] == ["content"]
-    assert orc.explain("v").why.startswith("+ id without a cache: ")
+    assert "\n+ id without a cache: " in orc.explain("v").why
 
 
 def test_auto_goes_by_what_a_change_costs(orc):
@@ -500,7 +500,7 @@ def test_auto_goes_by_what_a_change_costs(orc):
     orc.create_view("by_id", query, strategy="id")
     orc.create_view("few", VIEWS["spj"])
     assert (orc.view("few").strategy, orc.view("many").strategy) == ("id", "viewtree")
-    why = orc.explain("many").why.splitlines()
+    why = orc.explain("many").why.splitlines()[1:]
     assert why[0].startswith("+ viewtree: a change costs ")
     assert any(line.startswith("- id: a change costs ") for line in why)
     costs = {(c.source, c.kind.value): c for c in orc.view("by_id").plan.program.costs}

@@ -54,6 +54,15 @@ class Query:
         """The roles of the states that it reads."""
         return frozenset(t.name for t in self._tree.find_all(exp.Table) if t.db == STATE)
 
+    def names_behind(self, qualifier: str) -> frozenset[str]:
+        r"""Return the names of states, variables or captured tables in the text, by what qualifies them.
+
+        >>> sorted(Query(dialect.parse('SELECT a FROM "\0state".cache, "\0state"."B c"')).names_behind("\0state"))
+        ['B c', 'cache']
+        """
+        names = re.findall(rf'"{re.escape(qualifier)}"\.(?:"((?:[^"]|"")*)"|(\w+))', self._text)
+        return frozenset(quoted.replace('""', '"') or plain for quoted, plain in names)
+
     def __str__(self) -> str:
         r"""For people: states by their roles, variables by their names.
 
