@@ -269,9 +269,9 @@ def up(options: argparse.Namespace) -> int:
 
 def demo(options: argparse.Namespace) -> int:
     """Run `idivm demo`."""
-    from orchestrator import demo
+    from orchestrator.demo import main
 
-    return demo.main()
+    return main()
 
 
 def completion(options: argparse.Namespace) -> int:

