@@ -1,4 +1,4 @@
-"""Maintained views in migrations of Alembic: import it in `env.py`; see docs/frameworks.md."""
+"""Maintained views in migrations of Alembic: import it in `env.py`; see docs/how-to/frameworks.md."""
 
 from orchestrator.integrations.alembic import (
     CreateMaintainedViewOp,

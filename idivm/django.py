@@ -1,4 +1,4 @@
-"""Maintained views in models and migrations of Django; see docs/frameworks.md."""
+"""Maintained views in models and migrations of Django; see docs/how-to/frameworks.md."""
 
 from orchestrator.integrations.django import (
     CreateMaintainedView,

@@ -1,4 +1,4 @@
-"""Maintained views in SQLAlchemy; see docs/frameworks.md."""
+"""Maintained views in SQLAlchemy; see docs/how-to/frameworks.md."""
 
 from orchestrator.integrations.sqlalchemy import MaintainedView, prepare
 

@@ -1,4 +1,4 @@
-"""The scripts of docs/clients.md."""
+"""The scripts of docs/how-to/clients.md."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "clients.md"
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "how-to" / "clients.md"
 
 ORDERS = """
     CREATE TABLE orders (id int PRIMARY KEY, customer text, amount numeric);

@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
+import os
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import idivm
-from orchestrator.cli.main import build_parser
+from orchestrator.documentation.__main__ import files
+from orchestrator.documentation.command_reference import commands
+from orchestrator.documentation.sql_reference import SECTIONS, routines, tables, views
 from orchestrator.frontend.options import _ALLOWED, ViewOptions
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-ABBREVIATED = {"load": "docs/spark.md", "bench": "docs/internals/bench.md"}
-"""Commands with too many options for the README, and the pages that list them."""
-
-
-def subcommands(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.ArgumentParser, str]]:
-    """Return the parser and the help text of each subcommand."""
-    choices = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    texts = {action.dest: action.help or "" for action in choices._choices_actions}
-    return {name: (sub, texts[name]) for name, sub in choices.choices.items()}
-
-
-def arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield the arguments of a command as the README writes them, without the common ones."""
-    positional = []
-    for action in parser._actions:
-        value = action.metavar or ""
-        if not action.option_strings:
-            repeated = "..." if action.nargs in ("*", "+") else ""
-            required = action.nargs in (None, "+") and action.required
-            positional.append(f"{value}{repeated}" if required else f"[{value}{repeated}]")
-        elif action.dest not in ("help", "dsn", "json"):
-            value = value or ("" if action.nargs == 0 else action.dest.upper())
-            yield f"[{action.option_strings[0]}{' ' if value else ''}{value}]"
-    yield from positional
+DOCUMENTS = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = ROOT / "docs"
+COMMON_OPTIONS = {"-h", "--help", "--dsn", "--json"}
 
 
 def table(text: str, header: str) -> list[list[str]]:
@@ -47,29 +28,72 @@ def table(text: str, header: str) -> list[list[str]]:
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
 
 
-def test_the_readme_lists_the_commands_with_their_help() -> None:
-    expected = []
-    for name, (parser, text) in subcommands(build_parser()).items():
-        words = list(arguments(parser))
-        if name in ABBREVIATED:
-            words = [word for word in words if not word.startswith("[-")] + ["[OPTION...]"]
-        expected.append([f"`{' '.join(['idivm', name, *words])}`", text])
-    expected[-1][0] = "`idivm bench NAME [OPTION...]`"
-    readme = (ROOT / "README.md").read_text()
-    assert table(readme, "| command | what it does |") == expected
+def test_the_generated_pages_are_fresh() -> None:
+    stale = [name for name, text in files().items() if (DOCS / name).read_text() != text]
+    assert stale == [], "run ./run docs"
 
 
-def test_the_options_of_a_load_and_the_benchmarks_are_documented() -> None:
-    commands = subcommands(build_parser())
-    load = (ROOT / ABBREVIATED["load"]).read_text()
-    bench = (ROOT / ABBREVIATED["bench"]).read_text()
-    options = [word.strip("[]").split()[0] for word in arguments(commands["load"][0])]
-    assert [option for option in options if option.startswith("-") and option not in load] == []
-    assert [name for name in subcommands(commands["bench"][0]) if f"`{name}`" not in bench] == []
+def test_the_reference_lists_every_command_and_option() -> None:
+    page = (DOCS / "reference" / "commands.md").read_text()
+    missing = []
+    for name, (parser, text) in commands().items():
+        section = page.partition(f"\n## idivm {name}\n")[2].partition("\n## ")[0]
+        missing += [name] * (not section or text not in page)
+        options = [word for action in parser._actions for word in action.option_strings]
+        missing += [o for o in options if o not in section and o not in COMMON_OPTIONS]
+    assert missing == []
+
+
+def test_the_reference_lists_every_function_and_view_for_users() -> None:
+    page = (DOCS / "reference" / "sql.md").read_text()
+    pages = [path for path in DOCUMENTS if "internals" not in path.parts]
+    documents = [path.read_text() for path in pages if path.name != "catalog.md"]
+    mentioned = set(re.findall(r"idivm\.(\w+)\(", "\n".join(documents)))
+    routine_names = {routine.name for routine in routines()}
+    listed = {name for names in SECTIONS.values() for name in names}
+    assert sorted(mentioned & routine_names - listed) == []
+    assert [name for name in sorted(listed) if f"### {name}\n" not in page] == []
+    assert [name for name in views() if f"| `idivm.{name}` |" not in page] == []
+    catalog = (DOCS / "reference" / "catalog.md").read_text()
+    assert [name for name in tables() if f"## idivm.{name}\n" not in catalog] == []
+
+
+def test_the_reference_lists_the_public_names_of_python() -> None:
+    page = (DOCS / "reference" / "api.md").read_text()
+    errors = (DOCS / "reference" / "errors.md").read_text()
+    names = [name for name in idivm.__all__ if not name.startswith("__")]
+    methods = [
+        f"{cls.__name__}.{name}"
+        for cls in (idivm.Orchestrator, idivm.AsyncOrchestrator)
+        for name in vars(cls)
+        if not name.startswith("_")
+    ]
+    missing = [n for n in names if f"## {n}\n" not in page and f"`{n}`" not in errors]
+    assert missing + [name for name in methods if f"### {name}\n" not in page] == []
+
+
+def test_the_site_builds_without_warnings_and_without_a_network(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        tmp_path,
+    ]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pages = {path.name: path.read_text() for path in tmp_path.rglob("*.html")}
+    fetched = r"<(?:script|img|iframe)[^>]* src=\"?(?:https?:)?//|<link[^>]*stylesheet[^>]*href=\"?(?:https?:)?//"
+    assert [name for name, text in pages.items() if re.search(fetched, text)] == []
+    assert "index.html" in pages
 
 
 def test_the_table_of_view_options_lists_all_options_with_values_and_defaults() -> None:
-    text = (ROOT / "docs" / "options.md").read_text()
+    text = (ROOT / "docs" / "reference" / "options.md").read_text()
     rows = table(text, "| option | values | default | meaning |")
     assert [row[0].strip("`") for row in rows] == list(_ALLOWED)
     defaults = ViewOptions()
@@ -81,14 +105,14 @@ def test_the_table_of_view_options_lists_all_options_with_values_and_defaults() 
 
 
 def test_every_exception_is_documented() -> None:
-    text = (ROOT / "docs" / "python.md").read_text()
+    text = (ROOT / "docs" / "reference" / "errors.md").read_text()
     documented = [row[0].strip("`") for row in table(text, "| exception | raised if |")]
     assert sorted(documented) == [name for name in sorted(idivm.__all__) if name.endswith("Error")]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_and_paths_lead_to_files(document: Path) -> None:
-    text = document.read_text()
+    text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text)
     paths = re.findall(
         r"`((?:orchestrator|tests|sql|migrations|pg_extension|docs|docker)/[\w./-]*)`", text

@@ -13,7 +13,7 @@ from orchestrator.errors import UsageError
 
 
 class OptionValues(TypedDict, total=False):
-    """The options of a view as keywords of `create_view` and `alter_view`; docs/options.md explains them."""
+    """The options of a view as keywords of `create_view` and `alter_view`; docs/reference/options.md explains them."""
 
     maintain: Literal["deferred", "eager", "on_commit"]
     strategy: Literal["auto", "id", "tuple", "recursive", "viewtree", "skew", "recompute"]

@@ -1,6 +1,6 @@
 """Create, alter and refresh views inside the transaction of somebody else, by idivm's functions in SQL.
 
-A created view computes its query at every read until an orchestrator plans it (docs/sql-entry.md).
+A created view computes its query at every read until an orchestrator plans it (docs/reference/sql-entry.md).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 -- What people and monitoring ask of the catalog: idivm.status and idivm.history. Their columns are documented in
--- docs/sql-entry.md and stay.
+-- docs/reference/sql-entry.md and stay.
 
 -- Runs with the rights of the catalog's owner, for roles that may refresh views: pending rows are counted in the logs.
 CREATE OR REPLACE FUNCTION idivm.view_status()

@@ -1,4 +1,4 @@
-"""Each script of docs/clients.md runs as it is printed. That for JDBC runs in tests/spark/test_load.py."""
+"""Each script of docs/how-to/clients.md runs as it is printed. That for JDBC runs in tests/spark/test_load.py."""
 
 from __future__ import annotations
 

@@ -12,9 +12,11 @@ from orchestrator.errors import IdivmError
 
 pytestmark = pytest.mark.integration
 
-EXAMPLE = re.findall(
-    r"```sql\n(.*?)```", Path(__file__).parents[2].joinpath("docs/rings.md").read_text(), re.DOTALL
+PAGE = Path(__file__).parents[2] / "docs" / "rings.md"
+RING, TABLES, QUERY = re.findall(
+    r"```sql\n(.*?)```", PAGE.read_text().partition("## Example")[2], re.DOTALL
 )
+EXAMPLE = [RING, TABLES + QUERY]
 
 CHANGES = (
     "INSERT INTO orders SELECT g, CASE WHEN g % 2 = 0 THEN 'Oslo' ELSE 'Bari' END, g * 15 FROM generate_series(10, 30) AS g",
