@@ -151,9 +151,17 @@ def _summary(plan: MaintenancePlan, tables: Sequence[str]) -> str:
     dearest = max(means, key=means.__getitem__)
     names = dict(zip(map(str, plan.program.sources), tables, strict=True))
     touched = _number(means[dearest])
+    by_oid = dict(zip((source.oid for source in plan.program.sources), tables, strict=True))
+    scanned = {
+        by_oid[oid]
+        for cost in plan.program.costs
+        if cost.source == dearest
+        for oid, _, _ in cost.scans
+    }
+    scans = f" and to scan {' and '.join(sorted(scanned))} for want of an index" if scanned else ""
     return (
         f"{plan.strategy}: a change of one row of {names.get(dearest, dearest)} is expected to touch {touched}"
-        f" row{'' if touched == '1' else 's'}; recomputing the view reads {rows}."
+        f" row{'' if touched == '1' else 's'}{scans}; recomputing the view reads {rows}."
     )
 
 
