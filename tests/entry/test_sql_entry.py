@@ -27,7 +27,7 @@ from orchestrator.catalog.unplanned import unplanned_views
 from orchestrator.cli.main import main
 from orchestrator.errors import IdivmError
 from orchestrator.frontend.options import _ALLOWED, _FREE
-from orchestrator.planning.view import PINNED
+from orchestrator.planning.facts import PINNED
 from orchestrator.runtime.unplanned import PlanReport
 
 TOTALS = "SELECT k, sum(n) AS s FROM t GROUP BY k"

@@ -9,7 +9,7 @@ from orchestrator.algebra.dependencies import Dependencies
 from orchestrator.algebra.operators.base import Operator
 from orchestrator.engine import width
 from orchestrator.frontend import analysis
-from orchestrator.runtime.installation import planning
+from orchestrator.planning import facts
 from orchestrator.strategies import choose
 from orchestrator.strategies.idiff import compose
 
@@ -138,8 +138,8 @@ def test_plans_are_hashed_once(orc, monkeypatch):
     made_again.__set_name__(Operator, "_hash")
     monkeypatch.setattr(Operator, "_hash", made_again)
     kept = []
-    lowered = planning.lower
-    monkeypatch.setattr(planning, "lower", lambda plan: kept.append(plan) or lowered(plan))
+    lowered = facts.lower
+    monkeypatch.setattr(facts, "lower", lambda plan: kept.append(plan) or lowered(plan))
     orc.create_view("v", query)
     assert hashed
     assert hash(kept[0].root) == hash(kept[0].root)
