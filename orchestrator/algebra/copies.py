@@ -74,15 +74,15 @@ class _Copy:
             # Its scans call its columns by their symbols.
             self.of(operator.outputs)
         made: dict[str, Any] = {}
-        for one in fields(operator):  # type: ignore[arg-type]
-            value = getattr(operator, one.name)
+        for item in fields(operator):  # type: ignore[arg-type]
+            value = getattr(operator, item.name)
             # A table keeps its name, a recursion has one name for itself and its scans.
-            if one.name in ("alias", "name") and isinstance(value, str):
-                made[one.name] = self._name(value)
-            elif isinstance(operator, RecursiveScan) and one.name == "names":
-                made[one.name] = tuple(self._symbol(name) for name in operator.names)
+            if item.name in ("alias", "name") and isinstance(value, str):
+                made[item.name] = self._name(value)
+            elif isinstance(operator, RecursiveScan) and item.name == "names":
+                made[item.name] = tuple(self._symbol(name) for name in operator.names)
             else:
-                made[one.name] = self.of(value)
+                made[item.name] = self.of(value)
         return replace(operator, **made)  # type: ignore[type-var]
 
     def _symbol(self, symbol: str) -> str:
@@ -96,7 +96,8 @@ class _Copy:
     def _scalar(self, scalar: Scalar) -> Scalar:
         became = {column.symbol: self._column(column) for column in scalar.columns}
         subqueries = tuple(
-            Subquery(self.of(one.plan), self.of(one.columns)) for one in scalar.subqueries
+            Subquery(self.of(subquery.plan), self.of(subquery.columns))
+            for subquery in scalar.subqueries
         )
 
         def renamed(node: Tree) -> Tree:

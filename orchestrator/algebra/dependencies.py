@@ -51,9 +51,9 @@ class Dependencies:
         equal: Iterable[tuple[Column, Column]] = (),
     ) -> Dependencies:
         """The dependencies of pairs (X, Y); those that say nothing are left out."""
-        made = (Dependency(frozenset(x), frozenset(y) - frozenset(x)) for x, y in items)
+        dependencys = (Dependency(frozenset(x), frozenset(y) - frozenset(x)) for x, y in items)
         pairs = frozenset(frozenset(pair) for pair in equal)
-        return Dependencies(frozenset(item for item in made if item.dependent), pairs)
+        return Dependencies(frozenset(item for item in dependencys if item.dependent), pairs)
 
     @cached_property
     def _all(self) -> tuple[Dependency, ...]:
@@ -84,14 +84,14 @@ class Dependencies:
         """The columns that are equal to others, with all that they are equal to."""
         classes: dict[Column, set[Column]] = {}
         for pair in self.equal:
-            parts = [classes.setdefault(one, {one}) for one in pair]
+            parts = [classes.setdefault(item, {item}) for item in pair]
             largest = max(parts, key=len)
             for part in parts:
                 if part is not largest:
                     largest |= part
                     classes.update(dict.fromkeys(part, largest))
-        made = {id(found): frozenset(found) for found in classes.values()}
-        return {column: made[id(found)] for column, found in classes.items()}
+        made = {id(change_class): frozenset(change_class) for change_class in classes.values()}
+        return {column: made[id(change_class)] for column, change_class in classes.items()}
 
     def minimal(self, columns: Iterable[Column]) -> Columns:
         """A smallest part of some columns that determines them all."""
@@ -110,7 +110,7 @@ class Dependencies:
             # X → c and cY → Z leave XY → Z behind.
             sources = [item for item in items if column in item.dependent]
             users = [item for item in items if column in item.determinant]
-            made = {
+            dependencys = {
                 Dependency(
                     source.determinant | (user.determinant - {column}),
                     user.dependent - source.determinant,
@@ -118,7 +118,7 @@ class Dependencies:
                 for source in sources
                 for user in users
             }
-            items = {item for item in items if column not in item.determinant} | made
+            items = {item for item in items if column not in item.determinant} | dependencys
             if len(items) > _MOST_ITEMS:
                 break
         found = [
@@ -127,10 +127,10 @@ class Dependencies:
             if item.determinant <= kept
         ]
         equal = [
-            (one, other)
-            for one in kept
-            for other in self.same(one) & kept
-            if one.symbol < other.symbol
+            (each, other)
+            for each in kept
+            for other in self.same(each) & kept
+            if each.symbol < other.symbol
         ]
         return Dependencies.of(found, equal).tidied()
 
@@ -212,7 +212,7 @@ class _Index:
 
 
 def _both_ways(equal: Iterable[Columns]) -> list[Dependency]:
-    return [Dependency(frozenset({one}), pair - {one}) for pair in equal for one in pair]
+    return [Dependency(frozenset({item}), pair - {item}) for pair in equal for item in pair]
 
 
 def _weight(item: Dependency) -> tuple[int, str]:
@@ -246,7 +246,7 @@ def visible_keys(keys: Keys, dependencies: Dependencies, columns: Iterable[Colum
     [['b']]
     """
     kept = frozenset(columns)
-    found = set()
+    result = set()
     for key in keys:
         if not key <= dependencies.closure(kept):
             continue
@@ -255,8 +255,8 @@ def visible_keys(keys: Keys, dependencies: Dependencies, columns: Iterable[Colum
         for column in sorted(enough, key=str, reverse=True):
             if key <= dependencies.closure(enough - {column}):
                 enough.remove(column)
-        found.add(frozenset(enough))
-    return frozenset(found)
+        result.add(frozenset(enough))
+    return frozenset(result)
 
 
 def has_key(keys: Keys, dependencies: Dependencies, columns: Iterable[Column]) -> bool:

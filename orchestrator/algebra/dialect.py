@@ -65,18 +65,18 @@ def _operators(tokens: list[Token], text: str) -> list[Token]:
     >>> [one.text for one in _operators(_DIALECT.tokenize("(@ a) |&> b"), "(@ a) |&> b")]
     ['(', '@', 'a', ')', '|&>', 'b']
     """
-    found: list[Token] = []
+    result: list[Token] = []
     for token, after in zip(tokens, [*tokens[1:], None], strict=True):
-        before = found[-1] if found else None
+        before = result[-1] if result else None
         if text[token.start] not in _OPERATOR_SIGNS:
-            found.append(token)
+            result.append(token)
         elif (
             before
             and text[before.start] in _OPERATOR_SIGNS
             and before.end + 1 == token.start
             and not (before.token_type == TokenType.NOT and token.token_type in _DENIED)
         ):
-            found[-1] = _operator(text[before.start : token.end + 1], before.start, token.end)
+            result[-1] = _operator(text[before.start : token.end + 1], before.start, token.end)
         elif token.token_type in _TRANSLATED or (
             token.token_type not in _SIGNS
             and before
@@ -84,10 +84,10 @@ def _operators(tokens: list[Token], text: str) -> list[Token]:
             and after
             and after.token_type != TokenType.R_PAREN
         ):
-            found.append(_operator(token.text, token.start, token.end))
+            result.append(_operator(token.text, token.start, token.end))
         else:
-            found.append(token)
-    return found
+            result.append(token)
+    return result
 
 
 def _operator(symbol: str, start: int, end: int) -> Token:
@@ -170,14 +170,14 @@ def copied(tree: Tree) -> Tree:
                 stack.append((value, child))
             elif type(value) is list:
                 items = made.args[name] = []
-                for one in value:
-                    if isinstance(one, exp.Expr):
-                        child = type(one)()
+                for item in value:
+                    if isinstance(item, exp.Expr):
+                        child = type(item)()
                         child.parent, child.arg_key, child.index = made, name, len(items)
                         items.append(child)
-                        stack.append((one, child))
+                        stack.append((item, child))
                     else:
-                        items.append(one)
+                        items.append(item)
             else:
                 made.args[name] = value
     return root

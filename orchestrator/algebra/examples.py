@@ -44,14 +44,14 @@ def joined() -> Operator:
     return Join(parts, phones, Scalar.read("device = did", [DEVICE, DID]))
 
 
-def running_example(*shown: str) -> Plan:
+def running_example(*text: str) -> Plan:
     """The view V of figure 1b, showing some of its columns, or did, pid and price.
 
     >>> running_example().names
     ('did', 'pid', 'price')
     """
     known = {column.symbol: column for column in (DID, PID, PRICE)}
-    columns = tuple(known[name] for name in shown or ("did", "pid", "price"))
+    columns = tuple(known[name] for name in text or ("did", "pid", "price"))
     items = tuple(Item.kept(column) for column in columns)
     return Plan(Projection(joined(), items), tuple(c.symbol for c in columns), columns)
 

@@ -62,13 +62,13 @@ def _identified(operator: Operator) -> Identified:
         known: Identified = operator.__dict__[_KEPT]
         return known
 
-    def kept(one: Operator, inputs: tuple[Identified, ...]) -> Identified:
-        if _KEPT not in one.__dict__:
-            made = one.identified(inputs, _Used(one))
+    def kept(item: Operator, inputs: tuple[Identified, ...]) -> Identified:
+        if _KEPT not in item.__dict__:
+            made = item.identified(inputs, _Used(item))
             # What is known of the operator is computed already.
-            one.__dict__[_KEPT] = Identified(one, made.ids) if made.operator == one else made
-        found: Identified = one.__dict__[_KEPT]
-        return found
+            item.__dict__[_KEPT] = Identified(item, made.ids) if made.operator == item else made
+        result: Identified = item.__dict__[_KEPT]
+        return result
 
     return fold(operator, kept)
 

@@ -78,8 +78,10 @@ def equal_columns(
     classes: list[set[Column]] = []
     for condition in conditions:
         for pair in facts(condition, condition.references if inputs is None else inputs).equal:
-            apart = [one for one in classes if not one & set(pair)]
-            merged = set(pair).union(*(one for one in classes if one & set(pair)))
+            apart = [change_class for change_class in classes if not change_class & set(pair)]
+            merged = set(pair).union(
+                *(change_class for change_class in classes if change_class & set(pair))
+            )
             classes = [*apart, merged]
     return classes
 

@@ -80,7 +80,9 @@ def walk(plan: Operator, subqueries: bool = True) -> Iterator[Operator]:
         below: list[Operator] = []
         if subqueries:
             below += operator.inner
-            below += (subquery.plan for one in operator.scalars for subquery in one.subqueries)
+            below += (
+                subquery.plan for scalar in operator.scalars for subquery in scalar.subqueries
+            )
         if operator.is_reference:
             below += (child for child in operator.children if id(child) not in shared)
             shared.update(map(id, operator.children))

@@ -123,7 +123,7 @@ def _filled(state: State, names: Names, share: int) -> Composed:
 
 def _typed(program: Program, state: StateTable, names: Names, query: Composable) -> Composed:
     """What users read has the definition's types, with lengths that a rewritten query may lose."""
-    shown = [Identifier(name) for name in program.shown]
+    identifiers = [Identifier(name) for name in program.shown]
     columns = [
         SQL("{}.{}").format(
             SQL("d" if column.name in program.shown else "q"), Identifier(column.name)
@@ -131,14 +131,15 @@ def _typed(program: Program, state: StateTable, names: Names, query: Composable)
         for column in state.columns
     ]
     return SQL("SELECT {} FROM {} AS d ({}), ({}) AS q").format(
-        SQL(", ").join(columns), names.definition, SQL(", ").join(shown), query
+        SQL(", ").join(columns), names.definition, SQL(", ").join(identifiers), query
     )
 
 
 def _in_line(state: StateTable, names: Names) -> Composed:
     """Keeps long values in their rows as they are, with room for their next versions beside them."""
     columns = SQL(", ").join(
-        SQL("ALTER COLUMN {} SET STORAGE EXTERNAL").format(Identifier(one)) for one in state.arrays
+        SQL("ALTER COLUMN {} SET STORAGE EXTERNAL").format(Identifier(array))
+        for array in state.arrays
     )
     return SQL("ALTER TABLE {} SET (toast_tuple_target = 8160, fillfactor = {}), {}").format(
         names.state(state.role), Literal(LONG_FILLED_FIRST), columns

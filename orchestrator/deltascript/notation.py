@@ -155,12 +155,12 @@ def _operand(text: str, symbol: str) -> str:
 
 def _outside(text: str) -> str:
     """Return what stands outside of parentheses and brackets."""
-    depth, found = 0, ""
+    depth, result = 0, ""
     for character in text:
         depth += character in "(["
-        found += character if depth == 0 else ""
+        result += character if depth == 0 else ""
         depth -= character in ")]"
-    return found
+    return result
 
 
 def _condition(condition: Scalar) -> str:

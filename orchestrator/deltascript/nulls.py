@@ -47,9 +47,9 @@ def without_nulls(query: Query) -> tuple[Query, frozenset[tuple[str, str]]] | No
 
     def plain(node: Tree) -> Tree:
         bare = unwrapped(node) if isinstance(node, exp.Paren) else node
-        if isinstance(bare, exp.Or) and (found := _compared(bare)) is not None:
-            equal, sides = found
-            read = [(diffs[one.table], one.name) for one in sides if one.table in diffs]
+        if isinstance(bare, exp.Or) and (compared := _compared(bare)) is not None:
+            equal, sides = compared
+            read = [(diffs[side.table], side.name) for side in sides if side.table in diffs]
             if len(read) == 1:
                 fields.update(read)
                 return equal
@@ -78,8 +78,10 @@ def _compared(either: exp.Or) -> tuple[exp.EQ, tuple[exp.Column, exp.Column]] | 
     tests = unwrapped(both.this), unwrapped(both.expression)
     if not (isinstance(left, exp.Column) and isinstance(right, exp.Column)):
         return None
-    if not all(isinstance(one, exp.Is) and isinstance(one.expression, exp.Null) for one in tests):
+    if not all(
+        isinstance(test, exp.Is) and isinstance(test.expression, exp.Null) for test in tests
+    ):
         return None
-    if {unwrapped(one.this) for one in tests} != {left, right}:
+    if {unwrapped(test.this) for test in tests} != {left, right}:
         return None
     return equal, (left, right)

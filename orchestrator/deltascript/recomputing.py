@@ -77,17 +77,17 @@ def _if_affected(program: Program, role: str, call: Lines) -> Code:
 
 def variables_reaching(program: Program, role: str) -> frozenset[str]:
     """Return the variables whose rows may lead to changes of a state, by way of any steps."""
-    found: set[str] = set()
+    result: set[str] = set()
     for step in reversed(program.script):
         if isinstance(step, Apply):
-            reaches = step.state == role or step.collect in found
+            reaches = step.state == role or step.collect in result
         else:
-            reaches = isinstance(step, Assign) and not found.isdisjoint(
+            reaches = isinstance(step, Assign) and not result.isdisjoint(
                 (step.variable, *(each for each, _ in step.apart))
             )
         if reaches and isinstance(step, Apply | Assign):
-            found.update(step.needs)
-    return frozenset(found)
+            result.update(step.needs)
+    return frozenset(result)
 
 
 def refill(state: StateTable, names: Names, query: Composable | None = None) -> Composed:

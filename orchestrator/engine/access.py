@@ -73,13 +73,13 @@ def _loops(plan: Operator, given: frozenset[Column]) -> Iterator[Loop]:
         for item in given
         if item in flat.items and (column := flat.items[item].as_column) is not None
     }
-    own = [one for one in flat.conditions if not _is_equality(one)]
+    own = [condition for condition in flat.conditions if not _is_equality(condition)]
     equal = [frozenset(pair) for pair in _equal_pairs(flat)]
-    for choice in product(*(_found(*one) for one in in_reach(flat, known))):
+    for choice in product(*(_found(*each) for each in in_reach(flat, known))):
         yield Loop(
             tuple(diff for loop in choice for diff in loop.diffs),
             tuple(lookup for loop in choice for lookup in loop.lookups),
-            (*own, *(one for loop in choice for one in loop.conditions)),
+            (*own, *(condition for loop in choice for condition in loop.conditions)),
             (*equal, *(pair for loop in choice for pair in loop.equal)),
         )
 
@@ -110,8 +110,8 @@ def in_reach(
 
     equal = list(_equalities(flat.conditions))
     known = set(given)
-    diffs = [one for one in flat.atoms if _is_change(one)]
-    left = [one for one in flat.atoms if not _is_change(one)]
+    diffs = [each for each in flat.atoms if _is_change(each)]
+    left = [each for each in flat.atoms if not _is_change(each)]
     for diff in diffs:
         known = known | set(diff.columns)
         yield diff, ()
@@ -122,8 +122,8 @@ def in_reach(
             by = frozenset(known.intersection(atom.columns))
             if id(atom) not in weighed or weighed[id(atom)][0] != by:
                 weighed[id(atom)] = by, (_is_unique(atom, by), len(by), -found(atom, by))
-        atom = max(left, key=lambda one: weighed[id(one)][1])
-        left = [one for one in left if one is not atom]
+        atom = max(left, key=lambda item: weighed[id(item)][1])
+        left = [each for each in left if each is not atom]
         yield atom, in_order(weighed[id(atom)][0], atom.columns)
         known = known | set(atom.columns)
 
@@ -131,7 +131,9 @@ def in_reach(
 def _is_change(atom: Operator) -> bool:
     """Return whether the rows of an atom come from diffs, in each branch if it is a union."""
     if isinstance(atom, UnionAll):
-        return all(any(isinstance(leaf, DiffScan) for leaf in walk(one)) for one in atom.children)
+        return all(
+            any(isinstance(leaf, DiffScan) for leaf in walk(child)) for child in atom.children
+        )
     return isinstance(atom, DiffScan)
 
 
@@ -150,11 +152,11 @@ def _found(atom: Operator, by: tuple[Column, ...]) -> list[Loop]:
         # It is evaluated whole, over rows that a diff below it may reach.
         return list(_loops(atom.children[0], frozenset()))
     # An operator through which nothing is looked up: all that is below it.
-    below = [one for one in walk(atom) if not one.children]
+    below = [operator for operator in walk(atom) if not operator.children]
     return [
         Loop(
-            tuple(one for one in below if isinstance(one, DiffScan)),
-            tuple(Lookup(one, ()) for one in below if isinstance(one, Rows)),
+            tuple(item for item in below if isinstance(item, DiffScan)),
+            tuple(Lookup(item, ()) for item in below if isinstance(item, Rows)),
             (),
         )
     ]
@@ -164,9 +166,9 @@ def _determined(equal: list[tuple[Column, frozenset[Column]]], known: set[Column
     """With the columns that equalities make known, wherever they are."""
     grew = True
     while grew:
-        found = {column for column, others in equal if others and others <= known}
-        grew = not found <= known
-        known = known | found
+        columns = {column for column, others in equal if others and others <= known}
+        grew = not columns <= known
+        known = known | columns
     return known
 
 
@@ -175,24 +177,24 @@ def known_by(plan: Operator, given: Collection[Column]) -> frozenset[Column]:
     NULL for equal to NULL."""
     flat = flattened(plan, probing=True)
     known = _determined(list(_equalities(flat.conditions)), set(given))
-    found = {c for c, scalar in flat.items.items() if scalar.references <= known}
-    return plan.dependencies.closure(found)
+    result = {c for c, scalar in flat.items.items() if scalar.references <= known}
+    return plan.dependencies.closure(result)
 
 
 def equal_to(column: Column, pairs: Collection[frozenset[Column]]) -> frozenset[Column]:
     """Return the columns that pairs of equal columns connect with a column, and the column."""
-    found = frozenset({column})
-    while grown := frozenset().union(*(pair for pair in pairs if pair & found)) - found:
-        found |= grown
-    return found
+    result = frozenset({column})
+    while grown := frozenset().union(*(pair for pair in pairs if pair & result)) - result:
+        result |= grown
+    return result
 
 
 def _equalities(conditions: tuple[Scalar, ...]) -> Iterator[tuple[Column, frozenset[Column]]]:
     """Columns, and what is read by the expressions that they are equal to, or NULL with."""
     for condition in conditions:
         if (sides := condition.sides) is not None:
-            for one, other in (sides, sides[::-1]):
-                if (column := one.as_column) is not None:
+            for item, other in (sides, sides[::-1]):
+                if (column := item.as_column) is not None:
                     yield column, other.references
 
 

@@ -158,10 +158,10 @@ class Composer:
 
     def fresh(self, column: Column, prefix: str = "old_") -> Column:
         """A new column like another."""
-        made = replace(column, symbol=self.symbols.fresh(f"{prefix}{column.symbol}"))
+        result = replace(column, symbol=self.symbols.fresh(f"{prefix}{column.symbol}"))
         if column.symbol in self.types:
-            self.types[made.symbol] = self.types[column.symbol]
-        return made
+            self.types[result.symbol] = self.types[column.symbol]
+        return result
 
     def comparable(self, columns: Iterable[Column]) -> None:
         """Refuses columns whose values `=` of pg_catalog does not compare."""
@@ -244,11 +244,11 @@ class Composer:
         if not self.minimise:
             return plan
         held = {}
-        for (oid, kind, _), one in self.classes.items():
+        for (oid, kind, _), change_class in self.classes.items():
             source = self.sources[oid]
             key = frozenset(column.attnum for column in source.columns if column.in_key)
             if key:
-                held[one.variable] = Held(kind, oid, key, dict(fields_of(source)))
+                held[change_class.variable] = Held(kind, oid, key, dict(fields_of(source)))
         return minimized(plan, held, self.symbols)
 
     # Steps
@@ -319,7 +319,7 @@ class Composer:
         self.states.append(Shape(shape, query))
         self.variables.append((variable, shape))
         wanting = variables(plan) if needs is None else needs
-        apart = tuple((self.name(f"{wanted}_{name}"), _of_diff(one)) for name, one in conditions)
+        apart = tuple((self.name(f"{wanted}_{name}"), _of_diff(item)) for name, item in conditions)
         self.variables += [(name, shape) for name, _ in apart]
         step = Assign(variable, shape, query, tuple(sorted(wanting)), apart, at_most=at_most)
         self.add(plan, step)

@@ -86,4 +86,4 @@ class Bag:
 
 def variables(plan: Operator) -> frozenset[str]:
     """The variables without whose rows a plan has none."""
-    return frozenset(one.variable for one in walk(plan) if isinstance(one, DiffScan))
+    return frozenset(operator.variable for operator in walk(plan) if isinstance(operator, DiffScan))

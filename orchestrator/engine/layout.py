@@ -30,9 +30,9 @@ def laid_out(
     scan = composer.scans[state.role]
     columns = {name: column for column, name in scan.outputs}
     own = [
-        tuple(_compared(one.rows, one.by, composer))
-        for one in lookups
-        if isinstance(one.rows, StateScan) and one.rows.role == state.role
+        tuple(_compared(lookup.rows, lookup.by, composer))
+        for lookup in lookups
+        if isinstance(lookup.rows, StateScan) and lookup.rows.role == state.role
     ]
     ways = [(False, by) for by in own if by]
     ways += [(True, by) for by in composer.together.get(state.role, ())]
@@ -106,23 +106,26 @@ def _probes(
         if isinstance(step, Apply) and step.state == state.role and step.keys
     ]
     wanted += map(set, lookups)
-    found: list[tuple[str, ...]] = []
+    result: list[tuple[str, ...]] = []
     wanted += [set(names) for names in composer.probes.get(state.role, ())]
     for names in sorted(filter(None, wanted), key=len, reverse=True):
         place = {name: n for n, name in enumerate(state.key)}
         ordered = tuple(sorted(names, key=lambda n: (n in nullable, place.get(n, 0), n)))
-        indexes = [state.key, *found]
-        if not any(set(one[: len(names)]) == names for one in indexes):
-            found.append(ordered)
-    return tuple(found)
+        indexes = [state.key, *result]
+        if not any(set(index[: len(names)]) == names for index in indexes):
+            result.append(ordered)
+    return tuple(result)
 
 
 def table_probes(lookups: Iterable[Lookup]) -> tuple[Probe, ...]:
     """The columns by which rows of tables are looked up; fewer columns of the same stand for more."""
     found = {
-        (one.rows.table.oid, frozenset(o.attnum for o in one.rows.outputs if o.column in one.by))
-        for one in lookups
-        if isinstance(one.rows, Scan)
+        (
+            lookup.rows.table.oid,
+            frozenset(o.attnum for o in lookup.rows.outputs if o.column in lookup.by),
+        )
+        for lookup in lookups
+        if isinstance(lookup.rows, Scan)
     }
     return tuple(Probe(oid, tuple(sorted(by))) for oid, by in sorted(found, key=_in_order))
 

@@ -127,7 +127,7 @@ def changes_apart(scan: Scan, composer: Composer) -> ChangesApart:
     return ChangesApart(
         composer.union(scan.columns, list(changes.parts())),
         composer.union(scan.columns, list(changes.deleted_and_inserted())),
-        tuple(one for one in changes.diffs() if isinstance(one, Update)),
+        tuple(diff for diff in changes.diffs() if isinstance(diff, Update)),
     )
 
 
@@ -174,23 +174,25 @@ def reads(composer: Composer) -> Iterator[ReadChanges]:
     What no step asks for is not read.
     """
     by_source: dict[int, list[ChangeClass]] = {}
-    for (oid, _, _), one in composer.classes.items():
-        by_source.setdefault(oid, []).append(one)
+    for (oid, _, _), change_class in composer.classes.items():
+        by_source.setdefault(oid, []).append(change_class)
     wanted = _wanted(composer)
     for oid, classes in by_source.items():
         source = composer.sources[oid]
         shape = composer.name(f"{source.name}_diff")
-        composer.variables += [(one.variable, shape) for one in classes]
+        composer.variables += [(item.variable, shape) for item in classes]
         found = [
-            replace(one, where=_where(source, one, composer))
-            for one in classes
-            if one.variable in wanted
+            replace(item, where=_where(source, item, composer))
+            for item in classes
+            if item.variable in wanted
         ]
-        asked = {name for one in found for name in wanted[one.variable]}
-        asked |= {c.name for one in found if one.where for c in one.where.tree.find_all(exp.Column)}
+        asked = {name for item in found for name in wanted[item.variable]}
+        asked |= {
+            c.name for item in found if item.where for c in item.where.tree.find_all(exp.Column)
+        }
         # To tell which class a change is of.
         compared = {column.attnum for column in source.columns if column.in_key}
-        compared = compared.union(*(one.touched for one in found))
+        compared = compared.union(*(item.touched for item in found))
         fields = tuple(
             (attnum, name)
             for attnum, name in fields_of(source)
@@ -210,17 +212,17 @@ def relevant(plan: Operator) -> dict[Operator, Scalar]:
     """
     found: dict[Operator, list[Scalar]] = {}
     everywhere = Counter(walk(plan))
-    tops = {id(one.input) for one in walk(plan) if isinstance(one, Selection)}
-    for one in walk(plan):
+    tops = {id(item.input) for item in walk(plan) if isinstance(item, Selection)}
+    for operator in walk(plan):
         parts: list[Scalar] = []
-        below: Operator = one
-        while isinstance(below, Selection) and id(one) not in tops:
+        below: Operator = operator
+        while isinstance(below, Selection) and id(operator) not in tops:
             own = frozenset(below.columns)
             parts += [
                 c for c in below.condition.conjuncts if not c.subqueries and c.references <= own
             ]
             below = below.input
-        if isinstance(below, Scan) and below is not one:
+        if isinstance(below, Scan) and below is not operator:
             found.setdefault(below, []).append(conjunction(parts))
     return {
         scan: disjunction(dict.fromkeys(conditions))
@@ -229,9 +231,9 @@ def relevant(plan: Operator) -> dict[Operator, Scalar]:
     }
 
 
-def _where(source: Source, one: ChangeClass, composer: Composer) -> Query | None:
+def _where(source: Source, change_class: ChangeClass, composer: Composer) -> Query | None:
     """The condition of a class: that of any leaf that reads it, before or after the change."""
-    conditions = composer.conditions[source.oid, one.kind, one.touched]
+    conditions = composer.conditions[source.oid, change_class.kind, change_class.touched]
     if None in conditions:
         return None
     names = dict(fields_of(source))
@@ -244,7 +246,9 @@ def _where(source: Source, one: ChangeClass, composer: Composer) -> Query | None
 
         return exp.Paren(this=condition.tree.transform(field))
 
-    sides = {ChangeKind.DELETE: ["old"], ChangeKind.INSERT: ["new"]}.get(one.kind, ["old", "new"])
+    sides = {ChangeKind.DELETE: ["old"], ChangeKind.INSERT: ["new"]}.get(
+        change_class.kind, ["old", "new"]
+    )
     trees = [
         at(side, *found) for found in dict.fromkeys(filter(None, conditions)) for side in sides
     ]
@@ -253,13 +257,13 @@ def _where(source: Source, one: ChangeClass, composer: Composer) -> Query | None
 
 def _wanted(composer: Composer) -> dict[str, set[str]]:
     """The variables that steps need or read, and the fields that these read of them."""
-    found: dict[str, set[str]] = {one: set() for step in composer.steps for one in _needs(step)}
+    result: dict[str, set[str]] = {need: set() for step in composer.steps for need in _needs(step)}
     for plan in composer.plans.values():
         for scan in walk(plan):
             if isinstance(scan, DiffScan):
-                fields = found.setdefault(scan.variable, set())
+                fields = result.setdefault(scan.variable, set())
                 fields |= {name for _, name in scan.outputs}
-    return found
+    return result
 
 
 def _needs(step: Step) -> tuple[str, ...]:
@@ -274,7 +278,7 @@ def _changes(
             return None
         return _of_table(leaf, conditional, composer)
     if isinstance(leaf, StateScan):
-        if not any(isinstance(one, Apply) and one.state == leaf.role for one in composer.steps):
+        if not any(isinstance(step, Apply) and step.state == leaf.role for step in composer.steps):
             return None
         held = composer.changes[leaf.role]
         rest = frozenset(leaf.columns) - frozenset(leaf.ids)
@@ -289,10 +293,10 @@ def _changes(
 def _of_table(scan: Scan, conditional: Sequence[frozenset[Column]], composer: Composer) -> _Changes:
     source, columns = _captured(scan, composer)
     names = dict(fields_of(source))
-    ids = tuple(column for column, one in columns.items() if one.in_key)
+    ids = tuple(column for column, item in columns.items() if item.in_key)
     # Without a key nothing tells which old row a new one was.
     rest = frozenset(columns) - frozenset(ids) if ids else frozenset()
-    sets = [one & rest for one in conditional]
+    sets = [item & rest for item in conditional]
     sets.append(rest.difference(*sets))
 
     condition = composer.relevant.get(scan)
@@ -304,7 +308,7 @@ def _of_table(scan: Scan, conditional: Sequence[frozenset[Column]], composer: Co
         return _class(source, kind, numbers, composer).variable
 
     return _Changes(
-        {column: names[one.attnum] for column, one in columns.items()},
+        {column: names[item.attnum] for column, item in columns.items()},
         ids,
         variable(ChangeKind.DELETE),
         variable(ChangeKind.INSERT),

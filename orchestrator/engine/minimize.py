@@ -84,12 +84,14 @@ def join_with_table(product: Flat, meeting: Meeting) -> Flat:
     """
     diff, instead = meeting.wide()
     key = _keys(meeting, diff)
-    conditions = [one.substitute(instead) for one in product.conditions]
+    conditions = [condition.substitute(instead) for condition in product.conditions]
     return Flat(
         tuple(
-            diff if one is meeting.diff else one for one in product.atoms if one is not meeting.rows
+            diff if atom is meeting.diff else atom
+            for atom in product.atoms
+            if atom is not meeting.rows
         ),
-        tuple(one for one in conditions if not _is_trivial(one, key)),
+        tuple(condition for condition in conditions if not _is_trivial(condition, key)),
         {column: scalar.substitute(instead) for column, scalar in product.items.items()},
     )
 
@@ -138,7 +140,7 @@ def antisemijoin_with_table(left: Flat, meeting: Meeting, condition: Scalar) -> 
     """
     alone = semijoin_with_table(replace(left, conditions=()), meeting, condition)
     _, instead = meeting.wide()
-    own = [one.substitute(instead) for one in left.conditions]
+    own = [item.substitute(instead) for item in left.conditions]
     unless = filled("(x) IS NOT TRUE", x=conjunction(alone.conditions))
     return replace(alone, conditions=(*own, unless))
 
@@ -148,9 +150,9 @@ def antisemijoin_with_table(left: Flat, meeting: Meeting, condition: Scalar) -> 
 
 def minimized(plan: Operator, held: Mapping[str, Held], symbols: Symbols) -> Operator:
     """The plan without the tables that diffs stand for, and without what has no rows."""
-    tables = {one.table.oid for one in walk(plan) if isinstance(one, Scan)}
-    some = {one.variable for one in walk(plan) if isinstance(one, DiffScan)}
-    if any(name in some and one.table in tables for name, one in held.items()):
+    tables = {operator.table.oid for operator in walk(plan) if isinstance(operator, Scan)}
+    some = {operator.variable for operator in walk(plan) if isinstance(operator, DiffScan)}
+    if any(name in some and item.table in tables for name, item in held.items()):
         return _Minimizer(held, symbols).of(plan)
     return plan
 
@@ -202,15 +204,17 @@ class _Minimizer:
         return plan
 
     def _meetings(
-        self, one: Sequence[Operator], other: Sequence[Operator], conditions: Iterable[Scalar]
+        self, operators: Sequence[Operator], other: Sequence[Operator], conditions: Iterable[Scalar]
     ) -> Iterator[Meeting]:
         """Where an input of one side meets one of the other."""
-        atoms = dict.fromkeys((*one, *other))
+        atoms = dict.fromkeys((*operators, *other))
         equal = _Equal(atoms, conditions)
         for diff in (atom for atom in atoms if isinstance(atom, DiffScan)):
             held = self.held.get(diff.variable)
             for rows in (atom for atom in atoms if isinstance(atom, Scan) and not atom.only):
-                apart = (diff in one and rows in other) or (diff in other and rows in one)
+                apart = (diff in operators and rows in other) or (
+                    diff in other and rows in operators
+                )
                 if held is not None and apart and rows.table.oid == held.table:
                     meeting = Meeting(diff, held, rows)
                     if equal.on_key(meeting):
@@ -238,12 +242,12 @@ class _Cluster:
 
     def _atom(self, plan: Operator) -> Flat:
         atom = self.done[plan] = self.inside.of(plan)
-        aliases = {one.alias for one in walk(atom) if hasattr(one, "alias")}
+        aliases = {operator.alias for operator in walk(atom) if hasattr(operator, "alias")}
         became = {column: column for column in atom.columns}
         if aliases & self.aliases or self.columns & became.keys():
             atom, new = copied(atom, self.inside.symbols)
             became = {column: new.get(column, column) for column in became}
-            aliases = {one.alias for one in walk(atom) if hasattr(one, "alias")}
+            aliases = {operator.alias for operator in walk(atom) if hasattr(operator, "alias")}
         self.aliases |= aliases
         self.columns |= set(atom.columns)
         return Flat((atom,), (), {old: Scalar.column(new) for old, new in became.items()})
@@ -265,10 +269,10 @@ class _Equal:
             return False
         return all(
             any(
-                {own[number], column} <= one
+                {own[number], column} <= change_class
                 for column, name in meeting.diff.outputs
                 if name == f"{side}_{fields[number]}"
-                for one in self.classes
+                for change_class in self.classes
             )
             for number in meeting.held.key
         )
@@ -276,7 +280,7 @@ class _Equal:
 
 def _plan(product: Flat, columns: Iterable[Column]) -> Operator:
     """A product as a plan, which begins with the diffs."""
-    inputs = sorted(product.atoms, key=lambda one: not isinstance(one, DiffScan))
+    inputs = sorted(product.atoms, key=lambda item: not isinstance(item, DiffScan))
     items = tuple(Item(column, product.items[column]) for column in columns)
     return Projection(joined_on(inputs, product.conditions), items)
 

@@ -38,7 +38,7 @@ def _divided(operator: Operator, wanted: Wanted) -> tuple[Operator, tuple[Wanted
     if wanted is None:
         return operator, (None,) * len(operator.children)
     if isinstance(operator, DiffScan):
-        fields = tuple(one for one in operator.outputs if one[0] in wanted)
+        fields = tuple(output for output in operator.outputs if output[0] in wanted)
         return replace(operator, outputs=fields), ()
     if isinstance(operator, Projection):
         items = tuple(item for item in operator.items if item.column in wanted)

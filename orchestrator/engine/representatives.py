@@ -73,8 +73,8 @@ def lost_groups(
     not_null = frozenset(new for old, new in stored.items() if old in state.not_null)
     equal = same(((column, stored[column]) for column in state.ids), not_null)
     condition = filled("n IS NULL AND x > 0 OR d", n=stored[rows], x=rows, d=doubt(stored))
-    found = Selection(LeftJoin(delta, kept, equal), condition)
-    lost = composer.assign(LOST, shown(found, state.ids or (rows,)), state.ids or (rows,))
+    selection = Selection(LeftJoin(delta, kept, equal), condition)
+    lost = composer.assign(LOST, shown(selection, state.ids or (rows,)), state.ids or (rows,))
     composer.seldom[lost.variable] = whole.input, frozenset(whole.by)
     return lost
 

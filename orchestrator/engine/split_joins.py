@@ -61,18 +61,18 @@ def in_steps(plan: Operator, fanout: Fanout, hold: Hold) -> Operator:
     if isinstance(plan, Evaluation):
         return replace(plan, input=in_steps(plan.input, fanout, hold))
     if isinstance(plan, _THROUGH):
-        return plan.with_children(tuple(in_steps(one, fanout, hold) for one in plan.children))
+        return plan.with_children(tuple(in_steps(child, fanout, hold) for child in plan.children))
     if not isinstance(plan, Join | Selection | Projection):
         return plan
     flat = flattened(plan)
     if _is_lookups(flat):
-        made = _cut(flat, fanout, hold)
-        if made is flat:
+        cut = _cut(flat, fanout, hold)
+        if cut is flat:
             return plan
     else:
-        return plan.with_children(tuple(in_steps(one, fanout, hold) for one in plan.children))
-    items = tuple(Item(column, made.items[column]) for column in plan.columns)
-    return Projection(joined_on(made.atoms, made.conditions), items)
+        return plan.with_children(tuple(in_steps(child, fanout, hold) for child in plan.children))
+    items = tuple(Item(column, cut.items[column]) for column in plan.columns)
+    return Projection(joined_on(cut.atoms, cut.conditions), items)
 
 
 def _is_lookups(flat: Flat) -> bool:
@@ -83,7 +83,7 @@ def _is_lookups(flat: Flat) -> bool:
         and len(columns) == len(set(columns))
         and any(isinstance(atom, DiffScan) for atom in flat.atoms)
         and all(isinstance(atom, DiffScan | Rows) for atom in flat.atoms)
-        and not any(one.subqueries for one in (*flat.conditions, *flat.items.values()))
+        and not any(condition.subqueries for condition in (*flat.conditions, *flat.items.values()))
     )
 
 
@@ -100,15 +100,15 @@ def _cut(flat: Flat, fanout: Fanout, hold: Hold) -> Flat:
         assert isinstance(atom, Rows)
         if fanout(Lookup(atom, by)) < MANY:
             continue
-        here = {column for one in inputs for column in one.columns}
-        own = [one for one in waiting if one.references and one.references <= here]
-        waiting = [one for one in waiting if one not in own]
+        here = {column for item in inputs for column in item.columns}
+        own = [item for item in waiting if item.references and item.references <= here]
+        waiting = [item for item in waiting if item not in own]
         checked += own
         implied = _implied(flat.conditions, checked, here)
         checked += implied
         wanted = _read(here, [*waiting, *flat.items.values()])
         # A row without columns is no row of a variable.
-        wanted = wanted or tuple(column for one in inputs for column in one.columns)[:1]
+        wanted = wanted or tuple(column for item in inputs for column in item.columns)[:1]
         inputs = [hold(shown(joined_on(inputs, [*own, *implied]), wanted))]
         cut = True
     return Flat(tuple(inputs), tuple(waiting), flat.items) if cut else flat
@@ -126,17 +126,17 @@ def _implied(
     >>> _implied(equal, [Scalar.read("a = b", [a, b])], [a, b])
     []
     """
-    found = []
-    for one in equal_columns(conditions):
-        together = [part for part in equal_columns(checked) if part & one]
-        apart = [{c} for c in one & set(here) if not any(c in part for part in together)]
+    result = []
+    for equal_column in equal_columns(conditions):
+        together = [part for part in equal_columns(checked) if part & equal_column]
+        apart = [{c} for c in equal_column & set(here) if not any(c in part for part in together)]
         first, *others = sorted(min(map(str, part)) for part in (*together, *apart)) or [""]
-        named = {str(column): column for column in one}
-        found += [filled("x = y", x=named[other], y=named[first]) for other in others]
-    return found
+        named = {str(column): column for column in equal_column}
+        result += [filled("x = y", x=named[other], y=named[first]) for other in others]
+    return result
 
 
 def _read(columns: set[Column], by: list[Scalar]) -> tuple[Column, ...]:
     """The columns that expressions read, in the order in which they do."""
-    read = (c for one in by for c in sorted(one.references & columns, key=str))
+    read = (c for item in by for c in sorted(item.references & columns, key=str))
     return tuple(dict.fromkeys(read))

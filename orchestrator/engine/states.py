@@ -122,12 +122,12 @@ def keep_what_is_read(composer: Composer) -> None:
             if isinstance(scan, DiffScan):
                 read.setdefault(scan.variable, set()).update(name for _, name in scan.outputs)
     for role, held in composer.changes.items():
-        asked = set[str]().union(*(read.get(one, ()) for one in held.variables))
+        asked = set[str]().union(*(read.get(item, ()) for item in held.variables))
         every = both(name for _, name in composer.scans[role].outputs)
-        fields = tuple(one for one in every if "_".join(one) in asked) or every[:1]
+        fields = tuple(item for item in every if "_".join(item) in asked) or every[:1]
         composer.states = [
-            Shape(one.role, pairs_of(role, fields)) if one.role == held.shape else one
-            for one in composer.states
+            Shape(item.role, pairs_of(role, fields)) if item.role == held.shape else item
+            for item in composer.states
         ]
         composer.steps = [
             replace(step, fields=fields)
@@ -160,7 +160,7 @@ class Upkeep:
         A column of a table is stored as it was before the change, which an update's diff tells.
         """
         plan = self.composer.stored[self.state.role]
-        own = {c for one in walk(plan) if isinstance(one, Scan) for c in one.columns}
+        own = {c for operator in walk(plan) if isinstance(operator, Scan) for c in operator.columns}
         for diff in diffs:
             if isinstance(diff, Delete):
                 self.delete(diff.plan, diff.ids)
@@ -209,7 +209,7 @@ class Upkeep:
             keys.append(Item(composer.column("image"), image(coarse)))
         wide = Projection(rows.plan, (*map(Item.kept, (*columns, rows.sign)), *keys))
         some = [(composer.fresh(column), column) for column in rest]
-        first = [Aggregate(one, filled("(array_agg(x))[1]", x=column)) for one, column in some]
+        first = [Aggregate(each, filled("(array_agg(x))[1]", x=column)) for each, column in some]
         net = Aggregate(composer.column("net"), filled("sum(x)", x=rows.sign))
         by = (*state.ids, *(item.column for item in keys))
         groups = Selection(Grouping(wide, by, (*first, net)), filled("x > 0", x=net.column))
@@ -360,7 +360,9 @@ class Upkeep:
         """A column, or the ID that is equal to it: one index then serves both."""
         state = self.state
         equal = state.dependencies.same(column)
-        return next((one for one in (column, *state.ids) if one in equal & set(state.ids)), column)
+        return next(
+            (item for item in (column, *state.ids) if item in equal & set(state.ids)), column
+        )
 
     def _text(self, scalar: Scalar, merging: bool = False) -> str:
         """An expression as SQL: `t` is the row that the step finds, `d` the diff.

@@ -235,10 +235,10 @@ def _columns(cursor: Any, oids: list[int]) -> Mapping[int, list[RelationColumn]]
         """),
         [oids, oids, oids],
     )
-    found: dict[int, list[RelationColumn]] = defaultdict(list)
+    result: dict[int, list[RelationColumn]] = defaultdict(list)
     for row in rows.fetchall():
-        found[row.pop("attrelid")].append(RelationColumn(**row))
-    return found
+        result[row.pop("attrelid")].append(RelationColumn(**row))
+    return result
 
 
 def _expressions(cursor: Any, oids: list[int]) -> dict[tuple[int, int], tuple[str, str]]:
@@ -294,10 +294,10 @@ def _keys(cursor: Any, oids: list[int]) -> Mapping[int, list[Key]]:
         """,
         [oids],
     )
-    found: dict[int, list[Key]] = defaultdict(list)
+    result: dict[int, list[Key]] = defaultdict(list)
     for row in rows.fetchall():
-        found[row.pop("indrelid")].append(Key(**{**row, "columns": tuple(row["columns"])}))
-    return found
+        result[row.pop("indrelid")].append(Key(**{**row, "columns": tuple(row["columns"])}))
+    return result
 
 
 def columns_with_defaults(connection: Connection[Any], table: int) -> frozenset[int]:
@@ -368,8 +368,8 @@ def _foreign_keys(cursor: Any, oids: list[int]) -> Mapping[int, list[ForeignKey]
         """,
         [oids],
     )
-    found: dict[int, list[ForeignKey]] = defaultdict(list)
+    result: dict[int, list[ForeignKey]] = defaultdict(list)
     for row in rows.fetchall():
         fixed = {name: tuple(row[name]) for name in ("columns", "target_columns")}
-        found[row.pop("conrelid")].append(ForeignKey(**{**row, **fixed}))
-    return found
+        result[row.pop("conrelid")].append(ForeignKey(**{**row, **fixed}))
+    return result

@@ -110,12 +110,12 @@ def seconds(duration: str) -> float:
     >>> seconds("500ms"), seconds("2 min")
     (0.5, 120.0)
     """
-    found = _DURATION.fullmatch(duration.strip())
-    if found is None or not float(found[1]):
+    match = _DURATION.fullmatch(duration.strip())
+    if match is None or not float(match[1]):
         raise UsageError(
             f"{duration!r} is not a duration; write a number with ms, s, min or h, as in 500ms."
         )
-    return float(found[1]) * _UNITS[found[2]]
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def fraction(text: str) -> Fraction:
@@ -144,11 +144,11 @@ def epsilons(text: str) -> tuple[Fraction, tuple[tuple[str, Fraction], ...]]:
     if ":" not in text:
         return fraction(text), ()
     own: dict[str, Fraction] = {}
-    for one in text.split(","):
-        name, colon, number = (part.strip() for part in one.rpartition(":"))
+    for item in text.split(","):
+        name, colon, number = (part.strip() for part in item.rpartition(":"))
         if not name or not colon:
             raise UsageError(
-                f"{one.strip()!r} gives no table its epsilon; write epsilon = 'r: 0, s: 0.75'."
+                f"{item.strip()!r} gives no table its epsilon; write epsilon = 'r: 0, s: 0.75'."
             )
         if name in own:
             raise UsageError(f"The epsilon of {name} is given twice.")

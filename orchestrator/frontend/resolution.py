@@ -88,7 +88,7 @@ def typed_calls(nodes: Iterable[Node]) -> Iterator[TypedCall]:
                 yield _call(True, operator, pair)
         elif node.tag in _ARGUMENTS and node.oid("funcformat") not in _CASTS:
             called, *fields = _ARGUMENTS[node.tag]
-            arguments = [one for name in fields for one in _listed(node, name)]
+            arguments = [item for name in fields for item in _listed(node, name)]
             yield _call(node.tag not in _FUNCTIONS, node.oid(called), arguments)
 
 
@@ -96,13 +96,13 @@ def _call(is_operator: bool, called: int, arguments: Iterable[Node]) -> TypedCal
     return TypedCall(
         is_operator,
         called,
-        tuple(frozenset(_types(one)) for one in arguments),
+        tuple(frozenset(_types(argument)) for argument in arguments),
     )
 
 
 def _listed(node: Node, name: str) -> list[Node]:
     values = node.fields.get(name) or [[]]
-    return [one for one in _flat(values[0]) if isinstance(one, Node)]
+    return [item for item in _flat(values[0]) if isinstance(item, Node)]
 
 
 def _flat(value: Value) -> list[Value]:
@@ -118,10 +118,10 @@ def _types(node: Node) -> Iterator[int]:
         if inner is not None:
             yield from _types(inner)
     elif node.tag in ("ROWEXPR", "ARRAYEXPR"):
-        for one in _listed(node, "args" if node.tag == "ROWEXPR" else "elements"):
-            yield from _types(one)
+        for item in _listed(node, "args" if node.tag == "ROWEXPR" else "elements"):
+            yield from _types(item)
     elif node.tag == "SUBLINK":
         query = node.child("subselect")
         shown = [] if query is None else _listed(query, "targetList")
-        for one in shown[:1]:
-            yield from _types(one)
+        for item in shown[:1]:
+            yield from _types(item)

@@ -138,8 +138,8 @@ def _by_domain(connection: Connection[Any], nodes: Iterable[Node]) -> set[tuple[
     as its base type, but several polymorphic arguments must have the same type.
     """
     calls = list(typed_calls(nodes))
-    used = {one for call in calls for types in call.passed for one in types}
-    domains = _with_domains(connection, [one for one in used if one >= FIRST_UNPINNED_OID])
+    used = {type_ for call in calls for types in call.passed for type_ in types}
+    domains = _with_domains(connection, [item for item in used if item >= FIRST_UNPINNED_OID])
     if not domains:
         return set()
     domains |= _RECORDS
@@ -154,14 +154,14 @@ def _by_domain(connection: Connection[Any], nodes: Iterable[Node]) -> set[tuple[
         JOIN pg_proc p ON p.oid = CASE WHEN c.is_operator THEN o.oprcode::oid ELSE c.oid END
         WHERE p.oid < %s
         """,
-        [[one.is_operator for one in asked], [one.called for one in asked], FIRST_USER_OID],
+        [[item.is_operator for item in asked], [item.called for item in asked], FIRST_USER_OID],
     ).fetchall()
     takes_any = {(is_operator, oid): any_type for is_operator, oid, any_type in rows}
     return {
         called
-        for one in asked
-        for called in [(one.is_operator, one.called)]
-        if called not in takes_any or (number[one] > 1 and not takes_any[called])
+        for item in asked
+        for called in [(item.is_operator, item.called)]
+        if called not in takes_any or (number[item] > 1 and not takes_any[called])
     }
 
 

@@ -89,11 +89,11 @@ def classify(builtin: bool, name: str, body: str, provolatile: str) -> Volatilit
     return Volatility.TIME_DEPENDENT
 
 
-def worst(*found: Volatility) -> Volatility:
+def worst(*volatility: Volatility) -> Volatility:
     """The one that constrains a view most.
 
     >>> worst(Volatility.SETTINGS, Volatility.IMMUTABLE).value
     'settings'
     """
     order = list(Volatility)
-    return max(found, key=order.index, default=Volatility.IMMUTABLE)
+    return max(volatility, key=order.index, default=Volatility.IMMUTABLE)

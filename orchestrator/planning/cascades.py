@@ -34,11 +34,11 @@ def as_captured(plan: Plan, sources: Mapping[int, tuple[Source, frozenset[int]]]
             return replace(operator, table=table)
         keys = (key,) if key else ()
         table = Table(source.oid, source.schema, source.name, keys, not_null)
-        shown = {output.attnum for output in operator.outputs}
+        attnums = {output.attnum for output in operator.outputs}
         hidden = tuple(
-            ScanColumn(Column(symbols.fresh(one.name), one.plain_type), one.attnum, one.name)
-            for one in source.columns
-            if one.in_key and one.attnum not in shown
+            ScanColumn(Column(symbols.fresh(item.name), item.plain_type), item.attnum, item.name)
+            for item in source.columns
+            if item.in_key and item.attnum not in attnums
         )
         return replace(operator, table=table, outputs=(*operator.outputs, *hidden))
 

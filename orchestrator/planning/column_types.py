@@ -52,7 +52,9 @@ def types_of(connection: Connection[Any], plan: Plan) -> dict[str, ColumnType]:
     types = catalog.column_types(connection, oids, declared)
     _infer_scale(operators, types)
     if not has_own_collations(root):
-        plain = {symbol for symbol, one in types.items() if one.name in TEXTS and not one.domain}
+        plain = {
+            symbol for symbol, type_ in types.items() if type_.name in TEXTS and not type_.domain
+        }
         types.update({symbol: replace(types[symbol], plain=True) for symbol in plain})
     return types
 
@@ -71,21 +73,21 @@ def _batches(wanted: dict[str, Scalar]) -> Iterator[dict[str, Scalar]]:
 def _arguments(grouping: Grouping) -> dict[str, Scalar]:
     """The arguments of aggregates that have one, by the names that their types have."""
     return {
-        f"{one.column}()": one.arguments[0]
-        for one in grouping.aggregates
-        if len(one.arguments) == 1
+        f"{aggregate.column}()": aggregate.arguments[0]
+        for aggregate in grouping.aggregates
+        if len(aggregate.arguments) == 1
     }
 
 
 def _infer_scale(operators: Iterable[Operator], types: dict[str, ColumnType]) -> None:
     """Adds of what operators compute how many places it shows; inputs come first."""
-    known = {symbol: one.scale for symbol, one in types.items() if one.scale is not None}
-    known |= {symbol: 0 for symbol, one in types.items() if one.name in INTEGERS}
+    known = {symbol: type_.scale for symbol, type_ in types.items() if type_.scale is not None}
+    known |= {symbol: 0 for symbol, type_ in types.items() if type_.name in INTEGERS}
     for operator in operators:
         computed: dict[str, Scalar] = {}
         if isinstance(operator, Projection):
             computed = {
-                str(one.column): one.scalar for one in operator.items if not one.is_unchanged
+                str(item.column): item.scalar for item in operator.items if not item.is_unchanged
             }
         elif isinstance(operator, Grouping):
             computed = _arguments(operator)
@@ -123,17 +125,17 @@ def _describe(
     try:
         with connection.transaction():
             cursor = connection.execute(text)
-            found = cursor.fetchone()
+            row = cursor.fetchone()
     except psycopg.Error:
         # GROUP BY key shows what the key determines; not all of that can be grouped by.
         return
-    assert found is not None and cursor.description is not None
-    oids.update(zip(wanted, found[: len(wanted)], strict=True))
+    assert row is not None and cursor.description is not None
+    oids.update(zip(wanted, row[: len(wanted)], strict=True))
     described = cursor.description[len(wanted) :]
-    for name, one in zip(wanted, described, strict=True):
-        if one.scale is not None:
+    for name, item in zip(wanted, described, strict=True):
+        if item.scale is not None:
             # It is read without its sign; where it is negative, no places are shown.
-            declared[name] = one.scale if one.scale <= MOST else 0
+            declared[name] = item.scale if item.scale <= MOST else 0
 
 
 def _without_shared(
@@ -146,7 +148,7 @@ def _without_shared(
 
     def without(operator: Operator) -> Operator:
         if isinstance(operator, CteScan):
-            kinds = [_name_of(one.symbol, oids, declared) for one in operator.shared.columns]
+            kinds = [_name_of(column.symbol, oids, declared) for column in operator.shared.columns]
             if None not in kinds:
                 nulls = tuple(Scalar.read(f"CAST(NULL AS {kind})") for kind in kinds)
                 return Values((nulls,), operator.outputs)

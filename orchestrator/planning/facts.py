@@ -68,7 +68,7 @@ def request_for(
     if options.strategy == Strategy.RECOMPUTE:
         typed = None  # It needs no types, and each operator costs a query.
     types = {} if typed is None else types_of(connection, typed)
-    rows = [name for name, one in types.items() if one.name in _RECORDS and "(" not in name]
+    rows = [name for name, type_ in types.items() if type_.name in _RECORDS and "(" not in name]
     if rows:
         refused = Unsupported("a row as a column, which no table can store", rows[0])
         return request_for(
@@ -130,10 +130,12 @@ def _statistics(
 ) -> dict[int, Statistics]:
     if len(known) == len(sources):
         return {
-            source.oid: one for source, one in zip(sources, known, strict=True) if one is not None
+            source.oid: item
+            for source, item in zip(sources, known, strict=True)
+            if item is not None
         }
     tables = [source.oid for source in sources]
-    first = {(one.table, one.first_column) for one in indexes_on(connection, tables)}
+    first = {(item.table, item.first_column) for item in indexes_on(connection, tables)}
     foreign_keys = {
         use.relation.oid: tuple(
             (key.columns, key.target, key.target_columns)
@@ -144,23 +146,23 @@ def _statistics(
     }
     read = {source.oid: {column.attnum for column in source.columns} for source in sources}
     return {
-        one.table: Statistics(
-            one.rows,
-            {int(number): values for number, values in one.distinct_values.items()},
+        statistic.table: Statistics(
+            statistic.rows,
+            {int(number): values for number, values in statistic.distinct_values.items()},
             {
-                ChangeKind.INSERT: one.inserted,
-                ChangeKind.UPDATE: one.updated,
-                ChangeKind.DELETE: one.deleted,
+                ChangeKind.INSERT: statistic.inserted,
+                ChangeKind.UPDATE: statistic.updated,
+                ChangeKind.DELETE: statistic.deleted,
             },
-            frozenset(column for table, column in first if table == one.table),
+            frozenset(column for table, column in first if table == statistic.table),
             {
                 int(number): shares
-                for number, shares in one.common_values.items()
-                if int(number) in read[one.table]
+                for number, shares in statistic.common_values.items()
+                if int(number) in read[statistic.table]
             },
-            foreign_keys.get(one.table, ()),
+            foreign_keys.get(statistic.table, ()),
         )
-        for one in statistics(connection, tables)
+        for statistic in statistics(connection, tables)
     }
 
 
@@ -180,17 +182,17 @@ def _named(
 ) -> frozenset[int]:
     """The sources that an option names."""
     names = [use.relation for use in analysis.sources]
-    found = set()
+    result = set()
     for wanted in (name.strip() for name in (text or "").split(",") if name.strip()):
-        fits = [n for n, one in enumerate(names) if wanted in (one.name, one.qualified)]
+        fits = [n for n, item in enumerate(names) if wanted in (item.name, item.qualified)]
         if len(fits) != 1:
-            known = ", ".join(one.qualified for one in names)
+            known = ", ".join(item.qualified for item in names)
             request = "several tables" if fits else "no table"
             raise UsageError(
                 f"{option} names {wanted!r}, which is {request} of the query; it reads {known}."
             )
-        found.add(sources[fits[0]].oid)
-    return frozenset(found)
+        result.add(sources[fits[0]].oid)
+    return frozenset(result)
 
 
 def _source(connection: Connection[Any], use: SourceUse) -> tuple[Source, frozenset[int]]:
@@ -203,8 +205,10 @@ def _source(connection: Connection[Any], use: SourceUse) -> tuple[Source, frozen
     if use.relation.maintained is None:
         relation, captured = use.relation, {column.attnum for column in use.captured}
         sure = frozenset(column.attnum for column in use.captured if column.not_null)
-        others = (one.columns for one in relation.plan_keys if set(one.columns) != key)
-        further = tuple(one for one in others if captured.issuperset(one))
+        others = (
+            plan_key.columns for plan_key in relation.plan_keys if set(plan_key.columns) != key
+        )
+        further = tuple(other for other in others if captured.issuperset(other))
         source = Source(relation.oid, relation.schema, relation.name, columns)
         rewritten = tuple(c.attnum for c in use.generated if c.expression is None)
         virtual = tuple(c.attnum for c in use.generated if c.expression is not None)

@@ -72,7 +72,7 @@ def plan_view(
         ),
     )
     plan = choose(request, options.strategy)
-    reads = tuple((one.through, one.relation, one.columns) for one in analysis.reads)
+    reads = tuple((read.through, read.relation, read.columns) for read in analysis.reads)
     definition = replace(plan.definition, reads=reads, types=tuple(sorted(analysis.types)))
     return replace(plan, definition=definition)
 

@@ -82,16 +82,16 @@ def _reason(error: Exception) -> str:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PythonException
 
-    told = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
-    if missing := re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", str(told)):
+    texts = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
+    if missing := re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", str(texts)):
         return (
             f"its workers do not have the Python package {missing[1]}: install idivm[spark] for the Python of "
             "the workers, or name a Python that has it (PYSPARK_PYTHON)"
         )
-    raised = re.findall(r"^(?:\w+\.)*\w+(?:Error|Exception): (.+)$", str(told), re.MULTILINE)
-    if raised and "Traceback (most recent call last)" in str(told):
+    raised = re.findall(r"^(?:\w+\.)*\w+(?:Error|Exception): (.+)$", str(texts), re.MULTILINE)
+    if raised and "Traceback (most recent call last)" in str(texts):
         return str(raised[-1])
-    lines = str(told).strip().splitlines() or [type(error).__name__]
+    lines = str(texts).strip().splitlines() or [type(error).__name__]
     return lines[-1 if isinstance(error, PythonException) else 0]  # the end of a worker's trace
 
 

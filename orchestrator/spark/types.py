@@ -94,7 +94,7 @@ def pair(
     """
     wrong: list[str] = []
     columns: list[Column] = []
-    free = [one for one in table.columns if not one.generated]
+    free = [item for item in table.columns if not item.generated]
     for number, field in enumerate(schema.fields):
         column = free[number] if positional and number < len(free) else None
         column = column or named(field.name, table.columns)
@@ -139,7 +139,7 @@ def made_columns(
 
 def added_names(schema: StructType, table: Relation) -> list[str]:
     """Return the columns of a source that a table does not have."""
-    return [one.name for one in schema.fields if named(one.name, table.columns) is None]
+    return [field.name for field in schema.fields if named(field.name, table.columns) is None]
 
 
 def _places(wanted: str, exact: Exact | None) -> int | None:
@@ -261,10 +261,10 @@ def _undocumented(kind: Any, within: bool = False) -> str | None:
     """
     name = kind.typeName()
     if name == "struct":
-        twice = [one for one in kind.names if kind.names.count(one) > 1]
+        twice = [item for item in kind.names if kind.names.count(item) > 1]
         if twice:
             return f"{kind.simpleString()} has two fields {twice[0]}, cast it (--select)"
-        below = [one.dataType for one in kind.fields]
+        below = [field.dataType for field in kind.fields]
     elif name == "map":
         if kind.keyType.typeName() in ("struct", "map", "array"):
             return f"{kind.simpleString()} has keys that are no texts, cast it (--select)"
@@ -277,7 +277,9 @@ def _undocumented(kind: Any, within: bool = False) -> str | None:
             f"{kind.simpleString()} does not go into a document, cast it (--select) by to_json"
         )
         return None if fits else refusal
-    return next((told for one in below if (told := _undocumented(one, within=True))), None)
+    return next(
+        (undocumented for item in below if (undocumented := _undocumented(item, within=True))), None
+    )
 
 
 _PLAIN = {

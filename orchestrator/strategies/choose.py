@@ -180,7 +180,10 @@ def _variants(
 def _least(estimates: Mapping[str, Estimate]) -> str:
     """Return the variant that costs least by more than the model's error; the first one is preferred."""
     best, *others = estimates
-    total = {name: one.change_microseconds or one.accesses for name, one in estimates.items()}
+    total = {
+        name: estimate.change_microseconds or estimate.accesses
+        for name, estimate in estimates.items()
+    }
     for name in others:
         # A cache takes space, and its rows cost more to write than others to read, so it has to pay for
         # itself. A view tree has several stored views, and the model lacks what a large diff does to each.

@@ -45,7 +45,7 @@ def accesses(costs: Sequence[Cost], request: PlanningRequest, *, indexed: bool =
     With `indexed`, or if the indexes are created with the plan, no scan for want of an index counts.
     """
     indexed = indexed or request.create_indexes
-    return _average(costs, request, lambda one: one.accesses + (0.0 if indexed else one.scanned))
+    return _average(costs, request, lambda item: item.accesses + (0.0 if indexed else item.scanned))
 
 
 def _average(
@@ -57,13 +57,13 @@ def _average(
         for s in request.sources
         if s.oid in request.statistics
     }
-    updates = Counter(one.source for one in costs if one.kind is ChangeKind.UPDATE)
+    updates = Counter(item.source for item in costs if item.kind is ChangeKind.UPDATE)
     total = weight = 0.0
-    for one in costs:
-        seen = changes.get(one.source, {}).get(one.kind, 0.0)
-        often = 1.0 + (seen / updates[one.source] if one.kind is ChangeKind.UPDATE else seen)
+    for cost in costs:
+        seen = changes.get(cost.source, {}).get(cost.kind, 0.0)
+        often = 1.0 + (seen / updates[cost.source] if cost.kind is ChangeKind.UPDATE else seen)
         weight += often
-        total += often * value(one)
+        total += often * value(cost)
     return total / max(1.0, weight)
 
 
@@ -83,7 +83,7 @@ def missing(
         without = min(now, least + scans)
         if without >= TIMES_DEARER * least and without >= DEAR:
             found.append(MissingIndex(Probe(*probe), without / least))
-    return tuple(sorted(found, key=lambda one: -one.factor))
+    return tuple(sorted(found, key=lambda item: -item.factor))
 
 
 def _scanned(probe: tuple[int, tuple[int, ...]], cost: Cost) -> float:

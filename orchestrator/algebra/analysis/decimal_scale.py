@@ -63,7 +63,7 @@ def _of(tree: Tree, known: Mapping[str, int]) -> int | None:
             return _cast(unwrapped(tree.this), tree.args["to"].args.get("kind"), known)
         case exp.Case():
             last = tree.args.get("default")
-            found = [one.args["true"] for one in tree.args["ifs"]]
+            found = [argument.args["true"] for argument in tree.args["ifs"]]
             return _same([*found, last] if last else found, known)
         case exp.Anonymous(name="COALESCE"):
             return _same(tree.expressions, known)
@@ -87,8 +87,8 @@ def _cast(tree: Tree, kind: object, known: Mapping[str, int]) -> int | None:
 
 
 def _written(number: str) -> int | None:
-    found = _NUMBER.fullmatch(number)
-    return len(found[1] or "") if found else None
+    match = _NUMBER.fullmatch(number)
+    return len(match[1] or "") if match else None
 
 
 def _same(trees: Iterable[Tree], known: Mapping[str, int]) -> int | None:

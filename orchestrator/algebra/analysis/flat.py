@@ -86,7 +86,7 @@ def _with(
     known: Iterable[Scalar], condition: Scalar, items: Mapping[Column, Scalar]
 ) -> tuple[Scalar, ...]:
     own = () if condition == TRUE else condition.conjuncts
-    return (*known, *(in_terms(one, items) for one in own))
+    return (*known, *(in_terms(item, items) for item in own))
 
 
 def in_terms(scalar: Scalar, items: Mapping[Column, Scalar]) -> Scalar:

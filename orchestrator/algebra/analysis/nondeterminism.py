@@ -157,7 +157,7 @@ class _Openness:
             case Scan() | Sort():
                 return True
             case Values() | FunctionScan() | Selection() | Binary():
-                return all(self._holds(one) for one in plan.scalars)
+                return all(self._holds(each) for each in plan.scalars)
             case Projection():
                 made = {item.column: self.scalar(item.scalar) for item in plan.items}
                 self.kinds.update(made)
@@ -182,7 +182,7 @@ class _Openness:
             case DistinctOn():
                 return self._first(plan, {*plan.on, *(key.column for key in plan.order)})
             case Limit():
-                fixed = all(self._holds(one) for one in plan.scalars)
+                fixed = all(self._holds(each) for each in plan.scalars)
                 return fixed and self._first(plan, {key.column for key in plan.order})
         return False
 
@@ -209,22 +209,24 @@ class _Openness:
     def _subqueries(self, scalar: Scalar) -> list[Kind]:
         ordered = set(arrays(scalar))
         only_exist = _existing(scalar)
-        found = []
-        for number, one in enumerate(scalar.subqueries):
-            rows = self.of(one.plan)
-            worst = max(map(self.kind, one.columns), default=Kind.SAME)
+        result = []
+        for number, subquery in enumerate(scalar.subqueries):
+            rows = self.of(subquery.plan)
+            worst = max(map(self.kind, subquery.columns), default=Kind.SAME)
             if not rows:
-                found.append(Kind.OPEN)
+                result.append(Kind.OPEN)
             elif number in only_exist:
-                found.append(Kind.SAME)
-            elif number in ordered and worst <= Kind.NEAR and is_open_array(one):
-                found.append(Kind.BAG)
+                result.append(Kind.SAME)
+            elif number in ordered and worst <= Kind.NEAR and is_open_array(subquery):
+                result.append(Kind.BAG)
             else:
-                found.append(worst)
-        return found
+                result.append(worst)
+        return result
 
     def _groups(self, plan: Grouping | GroupingSets, by: Iterable[tuple[Column, Column]]) -> bool:
-        aggregates = {one.column: self._aggregate(plan, one) for one in plan.aggregates}
+        aggregates = {
+            aggregate.column: self._aggregate(plan, aggregate) for aggregate in plan.aggregates
+        }
         rows = self._alike(by, plan.input)
         self.kinds.update(aggregates)
         return rows
@@ -240,43 +242,47 @@ class _Openness:
             self.kinds[out] = max(self.kind(column), Kind.EQUAL if coarse else Kind.SAME)
         return settled
 
-    def _aggregate(self, plan: Grouping | GroupingSets, one: Aggregate) -> Kind:
-        if is_open(plan, one, self.rings):
-            same = self._read(one) <= Kind.NEAR
-            return Kind.BAG if same and one.function.lower() in _LISTS else Kind.OPEN
-        return self._call(one)
+    def _aggregate(self, plan: Grouping | GroupingSets, aggregate: Aggregate) -> Kind:
+        if is_open(plan, aggregate, self.rings):
+            same = self._read(aggregate) <= Kind.NEAR
+            return Kind.BAG if same and aggregate.function.lower() in _LISTS else Kind.OPEN
+        return self._call(aggregate)
 
-    def _call(self, one: Aggregate) -> Kind:
+    def _call(self, aggregate: Aggregate) -> Kind:
         """Return the kind of an aggregate to which the order of rows does not matter."""
-        read = self._read(one)
-        if read > Kind.EQUAL or (read is Kind.EQUAL and one.function not in _CHOICES):
-            return Kind.OPEN if one.function != "count" else Kind.SAME
-        type_ = self._argument(one)
-        if one.function in _SUMS and (type_ in _FLOATS or read is Kind.NEAR):
+        read = self._read(aggregate)
+        if read > Kind.EQUAL or (read is Kind.EQUAL and aggregate.function not in _CHOICES):
+            return Kind.OPEN if aggregate.function != "count" else Kind.SAME
+        type_ = self._argument(aggregate)
+        if aggregate.function in _SUMS and (type_ in _FLOATS or read is Kind.NEAR):
             return max(read, Kind.NEAR)
-        if one.function in _CHOICES - _SUMS or (one.distinct and one.function in _LISTS):
-            argument = one.arguments[0].as_column if one.arguments else None
+        if aggregate.function in _CHOICES - _SUMS or (
+            aggregate.distinct and aggregate.function in _LISTS
+        ):
+            argument = aggregate.arguments[0].as_column if aggregate.arguments else None
             exact = argument is not None and argument in self.exact
             return read if exact else max(read, Kind.EQUAL)
-        return read if one.function != "count" else Kind.SAME
+        return read if aggregate.function != "count" else Kind.SAME
 
-    def _read(self, one: Aggregate) -> Kind:
-        kinds = [self.kind(column) for column in one.call.columns]
-        return max([*kinds, *self._subqueries(one.call)], default=Kind.SAME)
+    def _read(self, aggregate: Aggregate) -> Kind:
+        kinds = [self.kind(column) for column in aggregate.call.columns]
+        return max([*kinds, *self._subqueries(aggregate.call)], default=Kind.SAME)
 
-    def _argument(self, one: Aggregate) -> str | None:
-        arguments = one.arguments
+    def _argument(self, aggregate: Aggregate) -> str | None:
+        arguments = aggregate.arguments
         column = arguments[0].as_column if arguments else None
         if column is not None and column.symbol in self.types:
             return self.types[column.symbol]
-        return self.types.get(f"{one.column.symbol}()")
+        return self.types.get(f"{aggregate.column.symbol}()")
 
     def _window(self, plan: Window) -> bool:
         around = [*plan.partition, *(key.column for key in plan.order)]
         unsure = max(map(self.kind, around), default=Kind.SAME) > Kind.EQUAL
         made = {
-            one.column: Kind.OPEN if unsure or is_open_function(plan, one) else self._call(one)
-            for one in plan.functions
+            function.column: Kind.OPEN
+            if unsure or is_open_function(plan, function)
+            else self._call(function)
+            for function in plan.functions
         }
         self.kinds.update(made)
         return True
@@ -326,7 +332,7 @@ def _is_by_value(node: exp.Expr) -> bool:
 
 def _existing(scalar: Scalar) -> set[int]:
     """Return the subqueries of which an expression only asks whether they have rows."""
-    holes = (one.find(exp.Parameter) for one in scalar.tree.find_all(exp.Exists))
+    holes = (node.find(exp.Parameter) for node in scalar.tree.find_all(exp.Exists))
     return {int(hole.name) - 1 for hole in holes if hole is not None}
 
 

@@ -44,25 +44,25 @@ def magnitudes(plan: Plan) -> dict[str, Plan]:
 
     The error of a sum of floats depends on its terms, which may cancel each other out.
     """
-    found = {}
+    result = {}
     for name, column, groups in _origins(plan):
         if not isinstance(groups, Grouping):
             continue
-        for one in groups.aggregates:
-            if one.column == column and one.function in ("sum", "avg") and not one.distinct:
-                size = filled(f"{one.function}(abs(x))", x=one.arguments[0])
-                made = Aggregate(Column(column.symbol), size)
-                sizes = Grouping(groups.input, groups.by, (made,))
-                found[name] = Plan(sizes, (column.symbol,), (made.column,))
-    return found
+        for item in groups.aggregates:
+            if item.column == column and item.function in ("sum", "avg") and not item.distinct:
+                size = filled(f"{item.function}(abs(x))", x=item.arguments[0])
+                aggregate = Aggregate(Column(column.symbol), size)
+                sizes = Grouping(groups.input, groups.by, (aggregate,))
+                result[name] = Plan(sizes, (column.symbol,), (aggregate.column,))
+    return result
 
 
 def _origins(plan: Plan) -> Iterator[tuple[str, Column, Grouping | Distinct]]:
     """Yield the names of columns that come from groups, the columns there, and the groups."""
     for name, column in zip(plan.names, plan.columns, strict=True):
-        found = _origin(plan.root, column)
-        if found is not None and _stands_alone(found[1].input):
-            yield name, *found
+        origin = _origin(plan.root, column)
+        if origin is not None and _stands_alone(origin[1].input):
+            yield name, *origin
 
 
 def _stands_alone(plan: Operator) -> bool:
@@ -75,8 +75,8 @@ def _origin(plan: Operator, column: Column) -> tuple[Column, Grouping | Distinct
     if isinstance(plan, Grouping | Distinct):
         return column, plan
     if isinstance(plan, Projection):
-        shown = (one.scalar.as_column for one in plan.items if one.column == column)
-        inner = next(shown, None)
+        as_columns = (item.scalar.as_column for item in plan.items if item.column == column)
+        inner = next(as_columns, None)
         return _origin(plan.input, inner) if inner is not None else None
     if isinstance(plan, Binary | Selection | Sort | Limit | Window):
         for child in plan.children:

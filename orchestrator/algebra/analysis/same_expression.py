@@ -29,19 +29,19 @@ from orchestrator.algebra.operators.base import Operator
 from orchestrator.algebra.scalar import Scalar, Subquery
 
 
-def alike(one: Scalar, other: Scalar) -> bool:
+def alike(scalar: Scalar, other: Scalar) -> bool:
     """Return whether two expressions always have the same value; parentheses around them do not count."""
-    if str(one) != str(other) or one.columns != other.columns:
+    if str(scalar) != str(other) or scalar.columns != other.columns:
         return False
-    return one.subqueries == other.subqueries or all(
-        map(alike_queries, one.subqueries, other.subqueries)
+    return scalar.subqueries == other.subqueries or all(
+        map(alike_queries, scalar.subqueries, other.subqueries)
     )
 
 
-def alike_queries(one: Subquery, other: Subquery) -> bool:
+def alike_queries(subquery: Subquery, other: Subquery) -> bool:
     """Return whether two subqueries differ in nothing but the names of their own columns."""
-    outer = one.correlated
-    return outer == other.correlated and _Pairs(outer).are(one, other)
+    outer = subquery.correlated
+    return outer == other.correlated and _Pairs(outer).are(subquery, other)
 
 
 @dataclass
@@ -52,28 +52,32 @@ class _Pairs:
     names: dict[tuple[type, str], str] = field(default_factory=dict)
     taken: set[tuple[type, str]] = field(default_factory=set)
 
-    def are(self, one: Any, other: Any) -> bool:
+    def are(self, value: Any, other: Any) -> bool:
         """Return whether two parts of plans are alike, as far as pairs of names are known."""
-        if type(one) is not type(other):
+        if type(value) is not type(other):
             return False
-        if isinstance(one, Column):
-            return self._columns(one, other)
-        if isinstance(one, Scalar):
-            return self._scalars(one, other)
-        if isinstance(one, tuple | list):
-            return len(one) == len(other) and all(map(self.are, one, other))
-        if isinstance(one, frozenset):
+        if isinstance(value, Column):
+            return self._columns(value, other)
+        if isinstance(value, Scalar):
+            return self._scalars(value, other)
+        if isinstance(value, tuple | list):
+            return len(value) == len(other) and all(map(self.are, value, other))
+        if isinstance(value, frozenset):
             # The columns of a set are paired before, by where they come from.
-            return len(one) == len(other) and all(any(self.are(a, b) for b in other) for a in one)
-        if isinstance(one, Operator):
-            return self._operators(one, other)
-        if is_dataclass(one):
-            return all(self.are(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
-        return bool(one == other)
+            return len(value) == len(other) and all(
+                any(self.are(a, b) for b in other) for a in value
+            )
+        if isinstance(value, Operator):
+            return self._operators(value, other)
+        if is_dataclass(value):
+            return all(
+                self.are(getattr(value, f.name), getattr(other, f.name)) for f in fields(value)
+            )
+        return bool(value == other)
 
-    def _operators(self, one: Operator, other: Operator) -> bool:
-        for each in fields(one):  # type: ignore[arg-type]
-            here, there = getattr(one, each.name), getattr(other, each.name)
+    def _operators(self, operator: Operator, other: Operator) -> bool:
+        for each in fields(operator):  # type: ignore[arg-type]
+            here, there = getattr(operator, each.name), getattr(other, each.name)
             if each.name in ("alias", "name") and isinstance(here, str):
                 same = self._paired(str, here, there)
             elif each.name == "names":
@@ -85,37 +89,37 @@ class _Pairs:
                 return False
         return True
 
-    def _columns(self, one: Column, other: Column) -> bool:
-        if one in self.outer or other in self.outer:
-            return one == other
-        return self._paired(Column, one.symbol, other.symbol)
+    def _columns(self, column: Column, other: Column) -> bool:
+        if column in self.outer or other in self.outer:
+            return column == other
+        return self._paired(Column, column.symbol, other.symbol)
 
-    def _paired(self, kind: type, one: str, other: str) -> bool:
-        if (kind, one) not in self.names:
+    def _paired(self, kind: type, text: str, other: str) -> bool:
+        if (kind, text) not in self.names:
             if (kind, other) in self.taken:
                 return False
-            self.names[kind, one] = other
+            self.names[kind, text] = other
             self.taken.add((kind, other))
-        return self.names[kind, one] == other
+        return self.names[kind, text] == other
 
-    def _scalars(self, one: Scalar, other: Scalar) -> bool:
-        columns = {column.symbol for column in one.columns | other.columns}
-        return self._trees(one.tree, other.tree, columns) and self.are(
-            one.subqueries, other.subqueries
+    def _scalars(self, scalar: Scalar, other: Scalar) -> bool:
+        columns = {column.symbol for column in scalar.columns | other.columns}
+        return self._trees(scalar.tree, other.tree, columns) and self.are(
+            scalar.subqueries, other.subqueries
         )
 
-    def _trees(self, one: Any, other: Any, columns: set[str]) -> bool:
-        if type(one) is not type(other):
+    def _trees(self, value: Any, other: Any, columns: set[str]) -> bool:
+        if type(value) is not type(other):
             return False
-        if isinstance(one, exp.Column) and one.name in columns:
-            return self._columns(Column(one.name), Column(other.name))
-        if isinstance(one, list):
-            return len(one) == len(other) and all(
-                self._trees(a, b, columns) for a, b in zip(one, other, strict=True)
+        if isinstance(value, exp.Column) and value.name in columns:
+            return self._columns(Column(value.name), Column(other.name))
+        if isinstance(value, list):
+            return len(value) == len(other) and all(
+                self._trees(a, b, columns) for a, b in zip(value, other, strict=True)
             )
-        if isinstance(one, exp.Expr):
-            present = [{k for k, v in tree.args.items() if v} for tree in (one, other)]
+        if isinstance(value, exp.Expr):
+            present = [{k for k, v in tree.args.items() if v} for tree in (value, other)]
             return present[0] == present[1] and all(
-                self._trees(one.args[name], other.args[name], columns) for name in present[0]
+                self._trees(value.args[name], other.args[name], columns) for name in present[0]
             )
-        return bool(one == other)
+        return bool(value == other)

@@ -49,7 +49,7 @@ def lower(plan: Plan) -> Plan:
              ├─ scan devices
              └─ scan devices_parts
     """
-    names = [one.name for one in walk(plan.root) if isinstance(one, CteScan)]
+    names = [operator.name for operator in walk(plan.root) if isinstance(operator, CteScan)]
     lowering = _Lowering(used_symbols(plan.root), Counter(names))
     root = lowering.of(plan.root)
     return plan if root == plan.root else arrange_joins(replace(plan, root=root))

@@ -49,22 +49,22 @@ def risen(plan: Operator, outer: frozenset[Column]) -> Operator:
     if not plan.outer_columns & outer:
         return plan
     if not isinstance(plan, Selection | Join):
-        made = plan.with_children(tuple(risen(child, outer) for child in plan.children))
-        if isinstance(made, LeftJoin | Semijoin | Antisemijoin):
-            left, lifted = _lifted(made.left, outer)
-            return Selection(replace(made, left=left), conjunction(lifted)) if lifted else made
-        return made
+        result = plan.with_children(tuple(risen(child, outer) for child in plan.children))
+        if isinstance(result, LeftJoin | Semijoin | Antisemijoin):
+            left, lifted = _lifted(result.left, outer)
+            return Selection(replace(result, left=left), conjunction(lifted)) if lifted else result
+        return result
     inputs, conditions = flattened(plan)
-    across: list[Scalar] = [one for one in conditions if one.references & outer]
-    inside = [one for one in conditions if not one.references & outer]
+    across: list[Scalar] = [condition for condition in conditions if condition.references & outer]
+    inside = [condition for condition in conditions if not condition.references & outer]
     freed = []
-    for one in inputs:
-        top, more = _lifted(risen(one, outer), outer)
+    for item in inputs:
+        top, more = _lifted(risen(item, outer), outer)
         across += more
         freed.append(top)
     rows: Operator = freed[0]
-    for one in freed[1:]:
-        rows = Join(rows, one)
+    for item in freed[1:]:
+        rows = Join(rows, item)
     if inside:
         rows = Selection(rows, conjunction(inside))
     rows = arrange_joins(Plan(rows, (), ())).root
@@ -129,7 +129,9 @@ def watched(
     found: dict[Operator, list[Scalar]] = {}
     for part, matters in _parts(plan, outer, tuple(conditions)):
         known = outer | set(part.columns)
-        plain = [one for one in matters if not one.subqueries and one.references <= known]
+        plain = [
+            matter for matter in matters if not matter.subqueries and matter.references <= known
+        ]
         found.setdefault(part, []).append(conjunction(plain))
     return [
         Watched(part, (TRUE,) if TRUE in matters else tuple(dict.fromkeys(matters)))
@@ -151,13 +153,17 @@ def alternatives(watched: Watched, not_null: frozenset[Column]) -> Watched:
     matters: list[Scalar] = []
     for condition in watched.matters:
         parts = list(condition.conjuncts)
-        open_ = [(place, found) for place, one in enumerate(parts) if (found := _compared(one))]
+        open_ = [
+            (place, compared) for place, part in enumerate(parts) if (compared := _compared(part))
+        ]
         if len(open_) != 1:
             matters.append(condition)
             continue
         [(place, (equal, *sides))] = open_
         choices = [equal] + [filled("(x) IS NULL", x=s) for s in sides if not never_null(s, known)]
-        matters += [conjunction([*parts[:place], one, *parts[place + 1 :]]) for one in choices]
+        matters += [
+            conjunction([*parts[:place], choice, *parts[place + 1 :]]) for choice in choices
+        ]
     return Watched(watched.plan, tuple(matters))
 
 
@@ -206,7 +212,7 @@ def _parts(plan: Operator, bound: frozenset[Column], conditions: tuple[Scalar, .
     elif isinstance(plan, Grouping):
         # A group that is filtered away by what it is grouped by makes no difference.
         known = bound | set(plan.by)
-        kept = tuple(one for one in conditions if plan.by and one.references <= known)
+        kept = tuple(item for item in conditions if plan.by and item.references <= known)
         yield from _parts(plan.input, bound, kept)
     elif isinstance(plan, UnionAll):
         for branch in plan.branches:
@@ -218,8 +224,8 @@ def _parts(plan: Operator, bound: frozenset[Column], conditions: tuple[Scalar, .
 
 
 def _reads_tables(operators: Iterable[Operator]) -> bool:
-    leaves = (one for one in operators if not one.children)
-    return any(not isinstance(one, Values | FunctionScan) for one in leaves)
+    leaves = (operator for operator in operators if not operator.children)
+    return any(not isinstance(leaf, Values | FunctionScan) for leaf in leaves)
 
 
 def tested_parts(scalar: Scalar, bound: frozenset[Column]) -> Parts:
@@ -229,15 +235,15 @@ def tested_parts(scalar: Scalar, bound: frozenset[Column]) -> Parts:
 
 
 def _plain(condition: Scalar) -> tuple[Scalar, ...]:
-    return tuple(one for one in condition.conjuncts if not one.subqueries)
+    return tuple(conjunct for conjunct in condition.conjuncts if not conjunct.subqueries)
 
 
 def _before(plan: Projection, conditions: Iterable[Scalar]) -> Iterator[Scalar]:
     """Conditions on what a projection shows, in terms of its input."""
     made = {item.column: item.scalar for item in plan.items if not item.is_unchanged}
-    for one in conditions:
-        if not any(made[column].subqueries for column in one.references & made.keys()):
-            yield one.substitute(made)
+    for condition in conditions:
+        if not any(made[column].subqueries for column in condition.references & made.keys()):
+            yield condition.substitute(made)
 
 
 def tested(scalar: Scalar, position: int, outer: frozenset[Column]) -> tuple[Scalar, ...]:

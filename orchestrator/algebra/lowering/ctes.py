@@ -26,8 +26,8 @@ _CHEAP = (Scan, Selection, Projection, Join, UnionAll, Sort, Values)
 def is_cheap(plan: Operator) -> bool:
     """Whether a plan may as well be maintained several times."""
     return all(
-        isinstance(one, _CHEAP) and not any(scalar.subqueries for scalar in one.scalars)
-        for one in walk(plan)
+        isinstance(operator, _CHEAP) and not any(scalar.subqueries for scalar in operator.scalars)
+        for operator in walk(plan)
     )
 
 

@@ -120,7 +120,7 @@ def single_lookup(plan: Operator, outer: frozenset[Column], symbols: Symbols) ->
 
 def _keys(condition: Scalar, rows: Operator, outer: frozenset[Column]) -> list[Column] | None:
     """The columns of some rows that a condition equates with outer ones, if it does nothing else."""
-    own, found = set(rows.columns), []
+    own, result = set(rows.columns), []
     for conjunct in condition.conjuncts:
         tree = unwrapped(conjunct.tree)
         if not isinstance(tree, exp.EQ):
@@ -133,8 +133,8 @@ def _keys(condition: Scalar, rows: Operator, outer: frozenset[Column]) -> list[C
         # What `=` compares must be what groups are made by.
         if inside[0].equality is None or inside[0].equality != outside[0].equality:
             return None
-        found.append(inside[0])
-    return found
+        result.append(inside[0])
+    return result
 
 
 def _is_harmless(call: Aggregate) -> bool:

@@ -46,29 +46,29 @@ def without_grouping_sets(grouping: GroupingSets, symbols: Symbols) -> Operator:
                    └─ π did, category, CASE WHEN FALSE THEN category END → out_2
                       └─ scan devices
     """
-    branches = tuple(_branch(grouping, one, symbols) for one in grouping.sets)
+    branches = tuple(_branch(grouping, item, symbols) for item in grouping.sets)
     return UnionAll(branches, grouping.columns)
 
 
-def _branch(grouping: GroupingSets, one: tuple[int, ...], symbols: Symbols) -> Branch:
+def _branch(grouping: GroupingSets, each: tuple[int, ...], symbols: Symbols) -> Branch:
     def fresh(column: Column) -> Column:
         return replace(column, symbol=symbols.fresh(column.symbol))
 
     outs = [fresh(out) for out, _ in grouping.by]
     passed = tuple(map(Item.kept, grouping.input.columns))
     keys = tuple(
-        Item(out, filled("x" if place in one else "CASE WHEN FALSE THEN x END", x=column))
+        Item(out, filled("x" if place in each else "CASE WHEN FALSE THEN x END", x=column))
         for place, (out, (_, column)) in enumerate(zip(outs, grouping.by, strict=True))
     )
-    here = {column for place, (_, column) in enumerate(grouping.by) if place in one}
+    here = {column for place, (_, column) in enumerate(grouping.by) if place in each}
     made = [(fresh(call.column), call) for call in grouping.aggregates]
     calls = tuple(
         Aggregate(column, call.call) for column, call in made if call.function != "grouping"
     )
     rows: Operator
-    if one:
+    if each:
         # Columns that are there come first: the stored groups are looked up by them.
-        order = sorted(range(len(outs)), key=lambda place: place not in one)
+        order = sorted(range(len(outs)), key=lambda place: place not in each)
         by = tuple(outs[place] for place in order)
         rows = Grouping(Projection(grouping.input, (*passed, *keys)), by, calls)
     else:

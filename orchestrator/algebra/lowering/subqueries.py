@@ -146,9 +146,9 @@ class Subqueries:
         values: dict[int, Scalar] = {}
         for position, subquery in enumerate(scalar.subqueries, 1):
             if _is_value(scalar, position):
-                found = self._joined(rows, subquery, scalar if refused else None, position)
-                if found is not None:
-                    rows, values[position] = found
+                joined = self._joined(rows, subquery, scalar if refused else None, position)
+                if joined is not None:
+                    rows, values[position] = joined
         scalar = _with_values(scalar, values)
         if not scalar.subqueries:
             return rows, scalar
@@ -169,16 +169,16 @@ class Subqueries:
             plan, became = copied(core, self.symbols)
             terms = {old: Scalar.column(new) for old, new in became.items()}
             return Join(rows, self.lower(plan)), values[shown].substitute(terms)
-        found = self._lookup(subquery.plan, outer)
-        if found is None or not found.padded:
+        lookup = self._lookup(subquery.plan, outer)
+        if lookup is None or not lookup.padded:
             return None
-        value = found.values[shown]
+        value = lookup.values[shown]
         kind: type[Binary] = LeftJoin
         if condition is not None:
             tried = _with_values(condition, {position: value})
-            if _refuses_null(tried, frozenset(found.plan.columns)):
+            if _refuses_null(tried, frozenset(lookup.plan.columns)):
                 kind = Join
-        return kind(rows, self.lower(found.plan), found.condition), value
+        return kind(rows, self.lower(lookup.plan), lookup.condition), value
 
     def _lookup(self, plan: Operator, outer: frozenset[Column]) -> Lookup | None:
         return grouped_lookup(plan, outer, self.symbols) or single_lookup(plan, outer, self.symbols)
@@ -213,7 +213,9 @@ class Subqueries:
         made = tuple(alternatives(part, rows.not_null) for part in lowered)
         if not made:
             return Expansion(rows, replaced(plan, pairs), made, outer)
-        left_open = next((one.label for one in walk(plan) if not is_settled(one)), None)
+        left_open = next(
+            (operator.label for operator in walk(plan) if not is_settled(operator)), None
+        )
         return Evaluation(rows, replaced(plan, pairs), made, outer, left_open)
 
 
@@ -234,8 +236,8 @@ def _all_risen(plan: Operator, outer: frozenset[Column]) -> Operator:
 
         def in_scalar(scalar: Scalar) -> Scalar:
             subqueries = tuple(
-                Subquery(_all_risen(one.plan, outer | own), one.columns)
-                for one in scalar.subqueries
+                Subquery(_all_risen(subquery.plan, outer | own), subquery.columns)
+                for subquery in scalar.subqueries
             )
             return Scalar.of(scalar.tree, scalar.columns, subqueries)
 

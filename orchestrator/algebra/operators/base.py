@@ -62,7 +62,7 @@ class Operator(ABC):
 
     @property
     def _compared(self) -> tuple[str, ...]:
-        return tuple(one.name for one in fields(self) if one.compare)  # type: ignore[arg-type]
+        return tuple(field.name for field in fields(self) if field.compare)  # type: ignore[arg-type]
 
     @property
     @abstractmethod

@@ -79,7 +79,7 @@ class DependentJoin(Binary):
         if self.outer:
             right = surviving(right, self.right.not_null | self.facts.not_null)
         known = self.left.dependencies
-        equal = [(one, other) for one, other in map(sorted_pair, right.equal)]
+        equal = [(each, other) for each, other in map(sorted_pair, right.equal)]
         known |= Dependencies.of([], equal)
         for key in self.left.keys:
             known |= Dependencies.of(
@@ -95,8 +95,8 @@ class DependentJoin(Binary):
 
 def sorted_pair(pair: Columns) -> tuple[Column, Column]:
     """A pair of equal columns in a fixed order."""
-    one, other = sorted(pair, key=str)
-    return one, other
+    item, other = sorted(pair, key=str)
+    return item, other
 
 
 def _is_function(item: Tree) -> bool:

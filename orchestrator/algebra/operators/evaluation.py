@@ -50,18 +50,18 @@ class Evaluation(Operator):
     @property
     def children(self) -> tuple[Operator, ...]:
         """R, and the parts of S that read no column of R."""
-        return (self.input, *(one.plan for one in self.watched))
+        return (self.input, *(item.plan for item in self.watched))
 
     def with_children(self, children: tuple[Operator, ...]) -> Evaluation:
         """The same plan over other inputs."""
         first, *rest = children
-        pairs = list(zip((one.plan for one in self.watched), rest, strict=True))
+        pairs = list(zip((item.plan for item in self.watched), rest, strict=True))
         return replace(
             self,
             input=first,
             plan=replaced(self.plan, pairs),
             watched=tuple(
-                replace(one, plan=new) for one, (_, new) in zip(self.watched, pairs, strict=True)
+                replace(item, plan=new) for item, (_, new) in zip(self.watched, pairs, strict=True)
             ),
         )
 
@@ -78,11 +78,11 @@ class Evaluation(Operator):
     @property
     def scalars(self) -> tuple[Scalar, ...]:
         """The conditions under which rows matter."""
-        return tuple(scalar for one in self.watched for scalar in one.matters)
+        return tuple(scalar for item in self.watched for scalar in item.matters)
 
     def map_scalars(self, change: Callable[[Scalar], Scalar]) -> Evaluation:
         """Changes the conditions."""
-        watched = [replace(one, matters=tuple(map(change, one.matters))) for one in self.watched]
+        watched = [replace(item, matters=tuple(map(change, item.matters))) for item in self.watched]
         return replace(self, watched=tuple(watched))
 
     @property
@@ -103,8 +103,8 @@ class Evaluation(Operator):
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
         """ID(R) ∪ ID(S)."""
         first, *rest = inputs
-        made = self.with_children(tuple(one.operator for one in inputs))
-        known = {one.operator: one for one in rest}
+        made = self.with_children(tuple(item.operator for item in inputs))
+        known = {item.operator: item for item in rest}
 
         def visit(operator: Operator) -> Identified:
             if operator in known:
@@ -156,7 +156,8 @@ def replaced(plan: Operator, pairs: list[tuple[Operator, Operator]]) -> Operator
         if not scalar.subqueries:
             return scalar
         subqueries = tuple(
-            Subquery(in_plan(one.plan, True), one.columns) for one in scalar.subqueries
+            Subquery(in_plan(subquery.plan, True), subquery.columns)
+            for subquery in scalar.subqueries
         )
         return Scalar.of(scalar.tree, scalar.columns, subqueries)
 

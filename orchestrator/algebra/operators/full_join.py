@@ -52,8 +52,8 @@ class FullJoin(Binary):
 
     def _keys(self) -> Keys:
         return frozenset(
-            one | other
-            for one in self.left.keys
+            key | other
+            for key in self.left.keys
             for other in self.right.keys
-            if one & self.left.not_null or other & self.right.not_null
+            if key & self.left.not_null or other & self.right.not_null
         )

@@ -164,6 +164,8 @@ def grouping_block(
     An aggregate of nothing but outer columns would be one of the query around.
     """
     block = renderer.plain(source, outer)
-    read = {column for one in aggregates for column in one.call.references} & set(block.outputs)
+    read = {column for aggregate in aggregates for column in aggregate.call.references} & set(
+        block.outputs
+    )
     ready = block.named(*by) and not block.foreign({*by, *read}, outer)
     return block if ready else renderer.nested(block)

@@ -63,7 +63,9 @@ class GroupingSets(Unary):
     @property
     def label(self) -> str:
         """γ, the sets, the aggregates."""
-        sets = listed(f"({listed(self.by[position][0] for position in one)})" for one in self.sets)
+        sets = listed(
+            f"({listed(self.by[position][0] for position in item)})" for item in self.sets
+        )
         renamed = [f"{inner} → {out}" for out, inner in self.by]
         parts = [f"sets {sets}", listed(renamed), listed(self.aggregates)]
         return f"γ {'; '.join(part for part in parts if part)}"
@@ -71,7 +73,7 @@ class GroupingSets(Unary):
     @property
     def distinct_sets(self) -> bool:
         """Whether no set is there twice."""
-        return len({frozenset(one) for one in self.sets}) == len(self.sets)
+        return len({frozenset(item) for item in self.sets}) == len(self.sets)
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
         """ID = the grouping columns and a tag that tells the sets apart."""
@@ -103,8 +105,8 @@ class GroupingSets(Unary):
         for aggregate in self.aggregates:
             outputs[aggregate.column] = renderer.tree(aggregate.call, names)
         sets = [
-            exp.Tuple(expressions=[names[inner[position]].copy() for position in one])
-            for one in self.sets
+            exp.Tuple(expressions=[names[inner[position]].copy() for position in item])
+            for item in self.sets
         ]
         group = exp.Group(expressions=[exp.GroupingSets(expressions=sets)])
         return renderer.nested(replace(block, outputs=outputs, group=group))
@@ -113,7 +115,7 @@ class GroupingSets(Unary):
         everywhere = {
             out
             for position, (out, column) in enumerate(self.by)
-            if column in self.input.not_null and all(position in one for one in self.sets)
+            if column in self.input.not_null and all(position in item for item in self.sets)
         }
         counts = {a.column for a in self.aggregates if a.function in ("count", "grouping")}
         return frozenset(everywhere | counts)

@@ -65,7 +65,7 @@ class Binary(Operator):
 
 def product(left: Keys, right: Keys) -> Keys:
     """A key of each side together."""
-    return frozenset(one | other for one in left for other in right)
+    return frozenset(item | other for item in left for other in right)
 
 
 def united_ids(
@@ -92,8 +92,8 @@ def surviving(dependencies: Dependencies, marked: Columns) -> Dependencies:
     ]
     equal = []
     for pair in dependencies.equal:
-        one, other = sorted(pair, key=str)
-        equal.append((one, other))
+        each, other = sorted(pair, key=str)
+        equal.append((each, other))
     return Dependencies.of(items, equal)
 
 

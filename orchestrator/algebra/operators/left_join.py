@@ -65,11 +65,11 @@ class LeftJoin(Binary):
             return []
         if not all(c.exact or equated_only(self.condition, c) for c in read):
             return []
-        found = []
+        result = []
         for pair in self.facts.equal:
             if len(set(pair) & left) == 1:
-                found.append((read, frozenset(pair) - left))
-        return found
+                result.append((read, frozenset(pair) - left))
+        return result
 
     def _keys(self) -> Keys:
         return product(self.left.keys, self.right.keys)

@@ -144,5 +144,7 @@ class Recursion(Operator):
 
 def open_recursions(plan: Operator) -> frozenset[str]:
     """The recursions whose rows a plan reads without containing them."""
-    scanned = {one.name for one in walk(plan) if isinstance(one, RecursiveScan)}
-    return frozenset(scanned - {one.name for one in walk(plan) if isinstance(one, Recursion)})
+    scanned = {operator.name for operator in walk(plan) if isinstance(operator, RecursiveScan)}
+    return frozenset(
+        scanned - {operator.name for operator in walk(plan) if isinstance(operator, Recursion)}
+    )

@@ -124,9 +124,9 @@ class Scan(Operator):
         return frozenset(o.column for o in self.outputs if o.attnum in self.table.not_null)
 
     def _keys(self) -> Keys:
-        found = []
+        result = []
         for key in self.table.keys:
             columns = [self.at(attnum) for attnum in key]
             if all(columns):
-                found.append(frozenset(column for column in columns if column))
-        return frozenset(found)
+                result.append(frozenset(column for column in columns if column))
+        return frozenset(result)

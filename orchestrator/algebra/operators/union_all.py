@@ -75,11 +75,11 @@ class UnionAll(Operator):
             free = [column for column in outputs if column not in (*self.outputs, self.tag)]
             place = {}
             for column in below.ids:
-                shown = self._shown_as_id(branch, column, inputs)
-                if shown is not None:
-                    ids.append(shown)
+                shown_as_id = self._shown_as_id(branch, column, inputs)
+                if shown_as_id is not None:
+                    ids.append(shown_as_id)
                     continue
-                fitting = [one for one in free if _alike(one, column)]
+                fitting = [item for item in free if _alike(item, column)]
                 added = fitting[0] if fitting else _renamed(column, symbols)
                 if fitting:
                     free.remove(added)
@@ -99,8 +99,8 @@ class UnionAll(Operator):
                 zip(self.branches, inputs, places, strict=True)
             )
         ]
-        made = UnionAll(tuple(branches), tuple(outputs), tag)
-        return Identified(made, tuple(dict.fromkeys((*ids, tag))))
+        union_all = UnionAll(tuple(branches), tuple(outputs), tag)
+        return Identified(union_all, tuple(dict.fromkeys((*ids, tag))))
 
     def _shown_as_id(
         self, branch: Branch, column: Column, inputs: tuple[Identified, ...]
@@ -123,8 +123,8 @@ class UnionAll(Operator):
         return combined(renderer, tree, self.outputs)
 
     def _not_null(self) -> Columns:
-        found = [renamed_columns(b, self.outputs, b.input.not_null) for b in self.branches]
-        return frozenset.intersection(*found)
+        result = [renamed_columns(b, self.outputs, b.input.not_null) for b in self.branches]
+        return frozenset.intersection(*result)
 
     def _dependencies(self) -> Dependencies:
         if self.tag is None:
@@ -132,8 +132,8 @@ class UnionAll(Operator):
         known = [b.input.dependencies.renamed(b.renamed(self.outputs)) for b in self.branches]
         items = [
             (item.determinant | {self.tag}, item.dependent)
-            for one in known
-            for item in one.items
+            for each in known
+            for item in each.items
             if all(other.imply(item.determinant, item.dependent) for other in known)
         ]
         return Dependencies.of(items)
@@ -141,11 +141,11 @@ class UnionAll(Operator):
     def _keys(self) -> Keys:
         if self.tag is None:
             return frozenset()
-        found: Keys = frozenset({frozenset({self.tag})})
+        result: Keys = frozenset({frozenset({self.tag})})
         for branch in self.branches:
             own = renamed_keys(branch, self.outputs)
-            found = frozenset(one | other for one in found for other in own)
-        return found
+            result = frozenset(item | other for item in result for other in own)
+        return result
 
 
 def _never_changes(below: Identified, column: Column) -> bool:
@@ -154,8 +154,8 @@ def _never_changes(below: Identified, column: Column) -> bool:
     return not (known.same(column) | {column}).isdisjoint(below.ids) or known.imply((), (column,))
 
 
-def _alike(one: Column, other: Column) -> bool:
-    return one.type == other.type is not None and one.equality == other.equality
+def _alike(column: Column, other: Column) -> bool:
+    return column.type == other.type is not None and column.equality == other.equality
 
 
 def _renamed(column: Column, symbols: Symbols) -> Column:

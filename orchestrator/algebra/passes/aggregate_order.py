@@ -43,23 +43,37 @@ OF_SETS = frozenset(
 """Aggregates to which the order of the rows does not matter."""
 
 
-def is_open(operator: Grouping | GroupingSets, one: Aggregate, rings: Collection[str] = ()) -> bool:
+def is_open(
+    operator: Grouping | GroupingSets, aggregate: Aggregate, rings: Collection[str] = ()
+) -> bool:
     """Return whether an aggregate may give another result for another order of the rows.
 
     `rings` are the aggregates of users' rings, which add up.
     """
-    tree = one.call.tree
-    if one.function in OF_SETS or one.function in rings or one.function == "grouping":
+    tree = aggregate.call.tree
+    if (
+        aggregate.function in OF_SETS
+        or aggregate.function in rings
+        or aggregate.function == "grouping"
+    ):
         return False
-    if one.function.startswith("idivm.") or tree.find(exp.WithinGroup) is not None or one.distinct:
+    if (
+        aggregate.function.startswith("idivm.")
+        or tree.find(exp.WithinGroup) is not None
+        or aggregate.distinct
+    ):
         return False
     by = operator.by if isinstance(operator, Grouping) else ()
     below = operator.input
-    known = {*by, *_sorted_by(one)}
+    known = {*by, *_sorted_by(aggregate)}
     if has_key(below.keys, below.dependencies, known):
         return False
-    read = frozenset[Column]().union(*(argument.references for argument in one.arguments))
-    plain = one.arguments and all(column.exact for column in read) and not one.call.subqueries
+    read = frozenset[Column]().union(*(argument.references for argument in aggregate.arguments))
+    plain = (
+        aggregate.arguments
+        and all(column.exact for column in read)
+        and not aggregate.call.subqueries
+    )
     return not (plain and below.dependencies.imply(known, read))
 
 
@@ -104,19 +118,21 @@ def arrays(scalar: Scalar) -> Iterable[int]:
 
 
 def _completed(operator: Grouping | GroupingSets, rings: Collection[str]) -> Operator:
-    open_ones = [one for one in operator.aggregates if is_open(operator, one, rings)]
-    if not open_ones or any(_is_sql_json(one) for one in open_ones):
+    open_ones = [
+        aggregate for aggregate in operator.aggregates if is_open(operator, aggregate, rings)
+    ]
+    if not open_ones or any(_is_sql_json(open_one) for open_one in open_ones):
         return operator
     below, order = _order(operator.input)
-    found = _identified(below)
-    if found is None:
+    identified = _identified(below)
+    if identified is None:
         return operator
-    keys = (*order, *(SortKey(column) for column in ids_of(found)))
+    keys = (*order, *(SortKey(column) for column in ids_of(identified)))
     made = tuple(
-        replace(one, call=_sorted(one, keys)) if one in open_ones else one
-        for one in operator.aggregates
+        replace(aggregate, call=_sorted(aggregate, keys)) if aggregate in open_ones else aggregate
+        for aggregate in operator.aggregates
     )
-    return replace(operator, input=found, aggregates=made)
+    return replace(operator, input=identified, aggregates=made)
 
 
 def _with_sorted_arrays(scalar: Scalar) -> Scalar:
@@ -124,24 +140,25 @@ def _with_sorted_arrays(scalar: Scalar) -> Scalar:
     if not wanted:
         return scalar
     made = tuple(
-        _sorted_array(one) if n in wanted else one for n, one in enumerate(scalar.subqueries)
+        _sorted_array(subquery) if n in wanted else subquery
+        for n, subquery in enumerate(scalar.subqueries)
     )
     return Scalar.of(scalar.tree, scalar.columns, made)
 
 
 def _sorted_array(subquery: Subquery) -> Subquery:
     below, order = _order(subquery.plan)
-    found = _identified(below)
-    if found is None:
+    identified = _identified(below)
+    if identified is None:
         return subquery
     known = {key.column for key in order}
-    rest = tuple(SortKey(column) for column in ids_of(found) if column not in known)
-    return replace(subquery, plan=over(Sort(found, (*order, *rest)), subquery.columns))
+    rest = tuple(SortKey(column) for column in ids_of(identified) if column not in known)
+    return replace(subquery, plan=over(Sort(identified, (*order, *rest)), subquery.columns))
 
 
 def _identified(plan: Operator) -> Operator | None:
     """Return a plan with the IDs of its rows, or None where these would be numbers among equals."""
-    if any(isinstance(one, CteScan) for one in walk(plan)):
+    if any(isinstance(operator, CteScan) for operator in walk(plan)):
         return None
     found = infer_ids(Plan(plan, (), ()))
     if isinstance(found, Unsupported) or any(isinstance(o, Numbered) for o in walk(found.root)):
@@ -166,20 +183,22 @@ def _order(plan: Operator) -> tuple[Operator, tuple[SortKey, ...]]:
     return plan, ()
 
 
-def _sorted_by(one: Aggregate) -> list[Column]:
-    order = one.call.tree.find(exp.Order)
-    found = [one.call.part(key.this).as_column for key in order.expressions] if order else []
-    return [column for column in found if column is not None]
+def _sorted_by(aggregate: Aggregate) -> list[Column]:
+    order = aggregate.call.tree.find(exp.Order)
+    as_columns = (
+        [aggregate.call.part(key.this).as_column for key in order.expressions] if order else []
+    )
+    return [column for column in as_columns if column is not None]
 
 
-def _sorted(one: Aggregate, keys: Iterable[SortKey]) -> Scalar:
+def _sorted(aggregate: Aggregate, keys: Iterable[SortKey]) -> Scalar:
     """Return the call of an aggregate with further keys in its order."""
-    tree = one.call.tree
+    tree = aggregate.call.tree
     core = tree
     while isinstance(core, exp.Filter | exp.Dot):
         core = core.expression if isinstance(core, exp.Dot) else core.this
     *before, last = core.expressions
-    known = set(_sorted_by(one))
+    known = set(_sorted_by(aggregate))
     more = [
         exp.Ordered(
             this=dialect.reference(key.column.symbol),
@@ -194,8 +213,12 @@ def _sorted(one: Aggregate, keys: Iterable[SortKey]) -> Scalar:
     else:
         ordered = exp.Order(this=last.copy(), expressions=more)
     core.set("expressions", [*before, ordered])
-    return Scalar.of(tree, {*one.call.columns, *(key.column for key in keys)}, one.call.subqueries)
+    return Scalar.of(
+        tree, {*aggregate.call.columns, *(key.column for key in keys)}, aggregate.call.subqueries
+    )
 
 
-def _is_sql_json(one: Aggregate) -> bool:
-    return any(node.name in SQL_JSON_AGGREGATES for node in one.call.tree.find_all(exp.Anonymous))
+def _is_sql_json(aggregate: Aggregate) -> bool:
+    return any(
+        node.name in SQL_JSON_AGGREGATES for node in aggregate.call.tree.find_all(exp.Anonymous)
+    )

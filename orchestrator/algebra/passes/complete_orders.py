@@ -76,14 +76,14 @@ def _completed_alone(operator: Operator) -> Operator:
     identified = infer_ids(Plan(below, (), ()))
     if isinstance(identified, Unsupported) or _is_numbered(identified.root):
         return operator
-    if any(isinstance(one, CteScan) for one in walk(below)):
+    if any(isinstance(item, CteScan) for item in walk(below)):
         return operator
     return over(_completed(operator.with_children((identified.root,))), operator.columns)
 
 
 def _is_numbered(plan: Operator) -> bool:
     """Whether rows are numbered, which costs more than to say that the answer is open."""
-    return any(isinstance(one, Numbered) for one in walk(plan))
+    return any(isinstance(operator, Numbered) for operator in walk(plan))
 
 
 def is_determined(operator: Operator) -> bool:
@@ -178,12 +178,12 @@ def _completed(operator: Operator) -> Operator:
         return replace(operator, order=_longer(order, ids_of(operator.input)))
     if isinstance(operator, Window):
         opened = tuple(
-            one
-            for one in operator.functions
-            if is_open_function(operator, one)
-            and (one.function in _SCALES or not _by_peers(operator))
+            item
+            for item in operator.functions
+            if is_open_function(operator, item)
+            and (item.function in _SCALES or not _by_peers(operator))
         )
-        rest = tuple(one for one in operator.functions if one not in opened)
+        rest = tuple(item for item in operator.functions if item not in opened)
         if opened:
             below = replace(operator, functions=rest) if rest else operator.input
             order = _longer(operator.order, ids_of(operator.input))

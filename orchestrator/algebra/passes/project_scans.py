@@ -43,7 +43,7 @@ def _used(plan: Plan) -> frozenset[Column]:
                 used |= set(subquery.columns)
         if not isinstance(operator, Projection):
             used |= operator.references
-    items = [item for one in operators if isinstance(one, Projection) for item in one.items]
+    items = [item for each in operators if isinstance(each, Projection) for item in each.items]
     grew = True
     while grew:
         before = len(used)

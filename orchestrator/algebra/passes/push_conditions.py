@@ -76,9 +76,9 @@ def joined_on(inputs: Sequence[Operator], conditions: Iterable[Scalar]) -> Opera
     inputs = list(inputs)
     waiting = []
     conditions = list(conditions)
-    implied = [found for one in conditions for found in _implied(one, inputs)]
+    implied = [found for item in conditions for found in _implied(item, inputs)]
     for condition in dict.fromkeys([*conditions, *implied]):
-        readers = [n for n, one in enumerate(inputs) if condition.references & set(one.columns)]
+        readers = [n for n, item in enumerate(inputs) if condition.references & set(item.columns)]
         if len(readers) == 1:
             inputs[readers[0]] = _placed(inputs[readers[0]], condition)
         else:
@@ -98,8 +98,8 @@ def _implied(condition: Scalar, inputs: Sequence[Operator]) -> Iterator[Scalar]:
     choices = condition.disjuncts
     if len(choices) < 2 or condition.subqueries:
         return
-    for one in inputs:
-        columns = set(one.columns)
+    for item in inputs:
+        columns = set(item.columns)
         own = [
             conjunction(
                 part for part in choice.conjuncts if part.references and part.references <= columns
@@ -114,7 +114,7 @@ def _joined(inputs: Sequence[Operator], conditions: list[Scalar]) -> Operator:
     rows, *rest = inputs
     while rest:
         known = set(rows.columns)
-        following = next((one for one in rest if _connects(conditions, known, one)), rest[0])
+        following = next((item for item in rest if _connects(conditions, known, item)), rest[0])
         rest.remove(following)
         own, conditions = _divided(conditions, known | set(following.columns))
         rows = Join(rows, following, conjunction(own))

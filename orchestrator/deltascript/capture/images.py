@@ -30,26 +30,28 @@ def differ(columns: Iterable[SourceColumn], old: Side, new: Side) -> list[Compos
     o.cost IS DISTINCT FROM n.cost
     ROW(o.doc)::record *<> ROW(n.doc)::record
     """
-    found = []
+    result = []
     by_image = []
-    for one in columns:
-        is_numeric = one.plain_type.startswith("numeric") and not one.plain_type.endswith("[]")
-        if one.equality == "exact" or (is_numeric and "(" in one.plain_type):
-            found.append(_distinct(old(one), new(one)))
+    for column in columns:
+        is_numeric = column.plain_type.startswith("numeric") and not column.plain_type.endswith(
+            "[]"
+        )
+        if column.equality == "exact" or (is_numeric and "(" in column.plain_type):
+            result.append(_distinct(old(column), new(column)))
         elif is_numeric:
             # Beside its value a numeric has the places that it shows, unless they are declared.
-            scales = (SQL("scale({})").format(side(one)) for side in (old, new))
-            found += [_distinct(old(one), new(one)), _distinct(*scales)]
+            scales = (SQL("scale({})").format(side(column)) for side in (old, new))
+            result += [_distinct(old(column), new(column)), _distinct(*scales)]
         else:
-            by_image.append(one)
+            by_image.append(column)
     if by_image:
         # As records they are compared to the bit; as rows, column by column with `=`.
         rows = (
             SQL("ROW({})::record").format(SQL(", ").join(map(side, by_image)))
             for side in (old, new)
         )
-        found.append(SQL("{} *<> {}").format(*rows))
-    return found
+        result.append(SQL("{} *<> {}").format(*rows))
+    return result
 
 
 def _distinct(old: Composable, new: Composable) -> Composed:

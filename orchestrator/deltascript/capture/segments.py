@@ -109,8 +109,8 @@ def _lacks_a_part(source: Captured, compared: bool) -> Composed:
         for schema in ("idivm_log", "idivm_def")
     ]
     parts += [
-        SQL("to_regclass({}) IS NULL").format(text(one))
-        for one in (source.view, source.image, source.log())
+        SQL("to_regclass({}) IS NULL").format(text(item))
+        for item in (source.view, source.image, source.log())
     ]
     parts += [
         SQL("has_table_privilege(to_regclass({}), 'INSERT') IS NOT TRUE").format(

@@ -88,11 +88,11 @@ class Estimate:
 
     def __str__(self) -> str:
         """For people."""
-        told = f"a change costs {self.accesses:,.3g} lookups and rows on average"
+        texts = f"a change costs {self.accesses:,.3g} lookups and rows on average"
         if self.access_microseconds is None:
-            return f"{told}; what they take was not measured"
+            return f"{texts}; what they take was not measured"
         return (
-            f"{told}, {self.change_microseconds:,.3g} µs at {self.access_microseconds:,.3g} µs each"
+            f"{texts}, {self.change_microseconds:,.3g} µs at {self.access_microseconds:,.3g} µs each"
             f" ({self._measured(self.access_microseconds)})"
         )
 

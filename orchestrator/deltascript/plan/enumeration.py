@@ -61,7 +61,7 @@ class Walk:
     @property
     def variables(self) -> frozenset[str]:
         """Its own and those below."""
-        return self.own.union(*(one.variables for one in self.below))
+        return self.own.union(*(item.variables for item in self.below))
 
     @property
     def alone(self) -> Walk:
@@ -71,8 +71,8 @@ class Walk:
     def walk(self) -> Iterator[Walk]:
         """Itself and those below."""
         yield self
-        for one in self.below:
-            yield from one.walk()
+        for item in self.below:
+            yield from item.walk()
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,9 @@ def _wanted(limit: Limit) -> float:
     """The rows that a limit takes; its count is a number, or a sum of some."""
     if limit.count is None:
         return math.inf
-    return sum(float(one.this) for one in limit.count.tree.find_all(exp.Literal) if one.is_number)
+    return sum(
+        float(node.this) for node in limit.count.tree.find_all(exp.Literal) if node.is_number
+    )
 
 
 def below_projections(plan: Operator) -> Operator:
@@ -138,7 +140,7 @@ class Cardinality:
         if not by:
             return 1.0
         whole = math.prod(self.distinct(c) if c in self.origin else math.inf for c in by)
-        diffs = [one for one in walk(rows) if isinstance(one, DiffScan)]
+        diffs = [operator for operator in walk(rows) if isinstance(operator, DiffScan)]
         if len(diffs) == 1 and frozenset(by) <= known_by(rows, diffs[0].columns):
             whole = min(whole, held.get(diffs[0].variable, 0.0))
         changed = sum(rows for variable, rows in held.items() if variable in self.fixed.changed)
@@ -148,8 +150,9 @@ class Cardinality:
 
     def _loop(self, loop: Loop, held: Mapping[str, float]) -> tuple[float, float]:
         if any(
-            isinstance(unwrapped(one.tree), exp.Boolean) and not unwrapped(one.tree).this
-            for one in loop.conditions
+            isinstance(unwrapped(condition.tree), exp.Boolean)
+            and not unwrapped(condition.tree).this
+            for condition in loop.conditions
         ):
             # PostgreSQL does not run it.
             return 0.0, 0.0
@@ -163,21 +166,23 @@ class Cardinality:
             return 0.0, 0.0
         finds = self.composer.finds
         most = min((finds.get(diff.variable, MOST) for diff in loop.diffs), default=MOST)
-        own = [one for one in waiting if loop.diffs and one.references and one.references <= known]
-        waiting = [one for one in waiting if one not in own]
-        for one in own:
-            rows *= max(EITHER, self._share(one))
+        own = [
+            each for each in waiting if loop.diffs and each.references and each.references <= known
+        ]
+        waiting = [each for each in waiting if each not in own]
+        for item in own:
+            rows *= max(EITHER, self._share(item))
         for lookup, met in zip(loop.lookups, self._met_of(loop), strict=True):
             by = frozenset(lookup.by)
             impossible = bool(loop.diffs) and self.refers(lookup.rows, by)
             found = 0.0 if impossible else min(most, self.fanout(lookup.rows, by, met))
             accesses += rows * (1 + found)
             known.update(lookup.rows.columns)
-            ready = [one for one in waiting if one.references <= known]
-            waiting = [one for one in waiting if one not in ready]
+            ready = [each for each in waiting if each.references <= known]
+            waiting = [each for each in waiting if each not in ready]
             rows *= found
-            for one in ready:
-                rows *= self._share(one)
+            for item in ready:
+                rows *= self._share(item)
         # What these read is computed from the rows.
         rows *= math.prod(map(self._share, waiting))
         return min(rows, MOST), min(accesses, MOST)
@@ -192,7 +197,7 @@ class Cardinality:
         tree = unwrapped(condition.tree)
         if isinstance(tree, exp.EQ):
             sides = (condition.part(side).as_column for side in (tree.this, tree.expression))
-            return 1 / max((self.distinct(one) for one in sides if one), default=1 / SOME)
+            return 1 / max((self.distinct(item) for item in sides if item), default=1 / SOME)
         if isinstance(tree, exp.NEQ) or _is_not_null(tree):
             return 1.0
         if isinstance(tree, exp.And):
@@ -221,8 +226,8 @@ class Cardinality:
         tables: set[int] = set()
         for column in lookup.by:
             theirs = self.values(column)
-            equal = sorted(equal_to(column, loop.equal) & known, key=lambda one: one.symbol)
-            mine = next((one for one in equal if self.values(one) is not None), None)
+            equal = sorted(equal_to(column, loop.equal) & known, key=lambda item: item.symbol)
+            mine = next((each for each in equal if self.values(each) is not None), None)
             if theirs is not None and mine is not None:
                 shares[column] = share_met(self.values(mine) or theirs, theirs)
                 tables.update((self.origins.of(mine) or ())[:1])
@@ -251,7 +256,7 @@ class Cardinality:
         if has_key(rows.keys, rows.dependencies, by):
             # What is compared beside a key holds for some of the rows only.
             beside = min((by - key for key in rows.keys if key <= by), key=len, default=frozenset())
-            return min(total, 1.0) / max((self.distinct(one) for one in beside), default=1.0)
+            return min(total, 1.0) / max((self.distinct(item) for item in beside), default=1.0)
         share = min(shares.get(column) or 1 / self.distinct(column) for column in by)
         return max(1.0, total * share) if total else 0.0
 
@@ -263,7 +268,9 @@ class Cardinality:
         found = {self.origin[column] for column in by if column in self.origin}
         stored = self.composer.stored.get(rows.role) if isinstance(rows, StateScan) else None
         scans = [scan for scan, _ in found]
-        scans += [one for one in walk(stored) if isinstance(one, Scan)] if stored else []
+        scans += (
+            [operator for operator in walk(stored) if isinstance(operator, Scan)] if stored else []
+        )
         numbers = {attnum for scan, attnum in found if scan.table.oid == self.replaced}
         return any(
             target == self.replaced
@@ -279,7 +286,7 @@ class Cardinality:
 
     def knows(self, plan: Operator) -> bool:
         """Whether there are rows of all tables in a plan, and statistics of them."""
-        tables = (one.table.oid for one in walk(plan) if isinstance(one, Scan))
+        tables = (operator.table.oid for operator in walk(plan) if isinstance(operator, Scan))
         return all(self.statistics.get(oid, NOTHING).rows > 0 for oid in tables)
 
     def rows(self, plan: Operator) -> float:

@@ -23,9 +23,11 @@ class _PlanShape:
 
     def __init__(self, plan: Operator) -> None:
         self.plan = plan
-        self.variables = [one.variable for one in walk(plan) if isinstance(one, DiffScan)]
+        self.variables = [
+            operator.variable for operator in walk(plan) if isinstance(operator, DiffScan)
+        ]
         atoms = flattened(plan, probing=True).atoms
-        self.changes = [one for one in atoms if isinstance(one, DiffScan | UnionAll)]
+        self.changes = [atom for atom in atoms if isinstance(atom, DiffScan | UnionAll)]
         self._known: dict[frozenset[Column], frozenset[Column]] = {}
 
     def known_by(self, given: frozenset[Column]) -> frozenset[Column]:
@@ -63,7 +65,7 @@ class Fixed:
             fields = self.fields.get(plan.variable, frozenset())
             return frozenset(column for column, name in plan.outputs if name in fields)
         shape = self._shape(plan)
-        fixed = [self.columns(one, held) for one in shape.changes]
+        fixed = [self.columns(change, held) for change in shape.changes]
         return shape.known_by(frozenset().union(*fixed)) if any(fixed) else frozenset()
 
     def _shape(self, plan: Operator) -> _PlanShape:

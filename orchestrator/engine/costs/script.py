@@ -60,23 +60,23 @@ def costs(composer: Composer, statistics: Mapping[int, Statistics]) -> tuple[Cos
     cardinality = Cardinality(composer, statistics)
     simulation = _Simulation(composer, cardinality)
     result = []
-    for (oid, _, _), one in composer.classes.items():
-        cardinality.replaced = None if one.kind is ChangeKind.UPDATE else oid
-        run = simulation.run({one.variable: 1.0})
-        result.append(_cost(composer.sources[oid], one, run))
+    for (oid, _, _), change_class in composer.classes.items():
+        cardinality.replaced = None if change_class.kind is ChangeKind.UPDATE else oid
+        run = simulation.run({change_class.variable: 1.0})
+        result.append(_cost(composer.sources[oid], change_class, run))
     return tuple(result)
 
 
-def _cost(source: Source, one: ChangeClass, run: _Run) -> Cost:
+def _cost(source: Source, change_class: ChangeClass, run: _Run) -> Cost:
     below = [n for role, n in run.changed.items() if role != CONTENT]
     content = run.changed[CONTENT]
     # What is joined is in a cache, in a variable, or the view itself.
     spj = max([run.computed, *below]) or content
     return Cost(
         source=str(source),
-        variable=one.variable,
-        kind=one.kind,
-        columns=tuple(c.name for c in source.columns if c.attnum in one.touched),
+        variable=change_class.variable,
+        kind=change_class.kind,
+        columns=tuple(c.name for c in source.columns if c.attnum in change_class.touched),
         accesses=min(run.query + run.applying, MOST),
         a=run.query,
         p=min(spj, MOST),
@@ -102,7 +102,7 @@ class _Simulation:
             plan = self.composer.plans.get(place)
             if plan is None or not isinstance(step, Assign | Apply):
                 continue
-            if step.needs and not any(run.held.get(one) for one in step.needs):
+            if step.needs and not any(run.held.get(need) for need in step.needs):
                 continue
             rows, accesses = self.cardinality.query(plan, self.composer.loops[place], run.held)
             run.query += accesses

@@ -54,12 +54,12 @@ class QueryFacts:
 
         There are none if they cannot be told, as of several functions of one name.
         """
-        found: dict[tuple[str, str], tuple[str, ...]] = {}
+        result: dict[tuple[str, str], tuple[str, ...]] = {}
         for use in self.functions:
             if use.returns_row:
                 name = use.schema, use.proname
-                found[name] = use.fields if found.get(name, use.fields) == use.fields else ()
-        return found
+                result[name] = use.fields if result.get(name, use.fields) == use.fields else ()
+        return result
 
     @cached_property
     def own_equality(self) -> bool:
@@ -129,10 +129,10 @@ class Scope:
 
     def column(self, table: str | None, name: str) -> Column | None:
         """What a reference means, innermost query first."""
-        found = self._own(table, name)
-        if found is None and self.parent is not None:
+        own = self._own(table, name)
+        if own is None and self.parent is not None:
             return self.parent.column(table, name)
-        return found
+        return own
 
     def _own(self, table: str | None, name: str) -> Column | None:
         if table is None and name in self.merged:
@@ -212,15 +212,15 @@ def _name(call: exp.Anonymous) -> str:
 
 def set_calls(context: Context, scalar: Scalar) -> list[Tree]:
     """The outermost calls of set-returning functions in an expression."""
-    found: list[Tree] = []
+    result: list[Tree] = []
     pending = [scalar.tree]
     while pending:
         tree = pending.pop()
         if called(tree) in context.facts.set_returning:
-            found.append(tree)
+            result.append(tree)
         else:
             pending.extend(reversed(list(tree.iter_expressions())))
-    return found
+    return result
 
 
 def same(scalars: list[Scalar], wanted: Scalar) -> int | None:

@@ -40,16 +40,16 @@ def scalar(context: Context, tree: Tree, scope: Scope) -> Scalar:
     def row(node: exp.Column) -> Tree:
         found = scope.row(node.table) if node.table and _takes_rows(node) else None
         named = {
-            one.name for relation in context.facts.relations.values() for one in relation.columns
+            item.name for relation in context.facts.relations.values() for item in relation.columns
         }
         if found is None or _ROW in named:
             raise not_modelled("a row that is read as one value", node)
-        columns.extend(one for _, one in found.named)
-        made = _record(found.named)
+        columns.extend(item for _, item in found.named)
+        record = _record(found.named)
         if found.present is None:
-            return made
+            return record
         there = exp.Is(this=reference(found.present.symbol), expression=exp.Null())
-        return exp.Case(ifs=[exp.If(this=exp.Not(this=there), true=made)])
+        return exp.Case(ifs=[exp.If(this=exp.Not(this=there), true=record)])
 
     def resolved(node: Tree) -> Tree:
         if isinstance(node, exp.Subquery) and not isinstance(node.this, QUERIES):
@@ -71,12 +71,12 @@ def scalar(context: Context, tree: Tree, scope: Scope) -> Scalar:
             raise not_modelled("a keyword where a column is expected", node.parent or node)
         return column(scope.column(node.table or None, node.name), node)
 
-    made = tree.copy()
-    for wrapped in made.find_all(exp.Subquery):
+    result = tree.copy()
+    for wrapped in result.find_all(exp.Subquery):
         while isinstance(wrapped.this, exp.Subquery) and wrapped.this.is_wrapper:
             wrapped.set("this", wrapped.this.this)
-    made = made.transform(resolved)
-    return Scalar.of(made, columns, tuple(subqueries))
+    result = result.transform(resolved)
+    return Scalar.of(result, columns, tuple(subqueries))
 
 
 def _takes_rows(node: exp.Column) -> bool:

@@ -36,7 +36,7 @@ def has_groups(context: Context, query: exp.Select, scalars: Sequence[Scalar]) -
     """Whether a query groups its rows."""
     if query.args.get("group") or query.args.get("having"):
         return True
-    return any(True for one in scalars for _ in aggregate_calls(context, one))
+    return any(True for item in scalars for _ in aggregate_calls(context, item))
 
 
 def group(
@@ -68,10 +68,10 @@ def group(
         _aggregate(context, _replaced(c, grouped) if _is_grouping(c.tree) else c, hints(c))
         for c in calls
     ]
-    results = [(call, made.column) for call, made in zip(calls, aggregates, strict=True)]
+    results = [(call, aggregate.column) for call, aggregate in zip(calls, aggregates, strict=True)]
 
-    def over_groups(one: Scalar) -> Scalar:
-        return _replaced(_replaced(one, results), grouped)
+    def over_groups(entry: Scalar) -> Scalar:
+        return _replaced(_replaced(entry, results), grouped)
 
     if not sets.several:
         by = tuple(dict.fromkeys(columns))
@@ -98,11 +98,11 @@ def group(
     if len(combined) > _MOST_SETS:
         raise not_modelled("so many grouping sets", query)
     renamed = {column: Scalar.column(out) for column, out in outs.items()}
-    made = GroupingSets(rows, by_pairs, tuple(combined), tuple(aggregates))
-    return made, lambda one: over_groups(one).substitute(renamed)
+    grouping_sets = GroupingSets(rows, by_pairs, tuple(combined), tuple(aggregates))
+    return grouping_sets, lambda each: over_groups(each).substitute(renamed)
 
 
-def _require_plain(sets: _Sets, shown: Sequence[Scalar]) -> None:
+def _require_plain(sets: _Sets, scalars: Sequence[Scalar]) -> None:
     """Refuses grouping sets of which PostgreSQL's text does not tell what is NULL where.
 
     It knows the items of SELECT that are grouped by their numbers: another one is another, also where
@@ -111,7 +111,7 @@ def _require_plain(sets: _Sets, shown: Sequence[Scalar]) -> None:
     for key, times in zip(sets.keys, sets.times, strict=True):
         if not key.references:
             raise not_modelled("a constant among grouping sets", str(key))
-        if times > 1 and sum(alike(one, key) for one in shown) > 1:
+        if times > 1 and sum(alike(item, key) for item in scalars) > 1:
             raise not_modelled("grouping sets over a column that is shown twice", str(key))
 
 
@@ -136,7 +136,7 @@ class _Sets:
         """The alternative sets of one item of GROUP BY."""
         if isinstance(item, exp.GroupingSets):
             self.several = True
-            return [one for part in item.expressions for one in self.read(part)]
+            return [each for part in item.expressions for each in self.read(part)]
         if isinstance(item, exp.Rollup):
             self.several = True
             parts = [self.members(part) for part in item.expressions]
@@ -190,9 +190,9 @@ def _columns_for(
     return columns, rows
 
 
-def aggregate_calls(context: Context, one: Scalar) -> Iterator[Tree]:
+def aggregate_calls(context: Context, item: Scalar) -> Iterator[Tree]:
     """The calls of aggregate functions in an expression, with FILTER and WITHIN GROUP."""
-    pending = [one.tree]
+    pending = [item.tree]
     while pending:
         tree = pending.pop()
         if is_aggregate(context, tree):
@@ -213,8 +213,8 @@ def require_own_aggregates(context: Context, plan: Operator) -> None:
     """Refuse aggregates that belong to a query around the one that holds them."""
     for operator in walk(plan):
         if not isinstance(operator, Grouping | GroupingSets | Window):
-            for one in operator.scalars:
-                for tree in aggregate_calls(context, one):
+            for item in operator.scalars:
+                for tree in aggregate_calls(context, item):
                     raise not_modelled("an aggregate of a query further out", tree)
 
 
@@ -252,32 +252,32 @@ def _trees(value: object) -> list[Tree]:
 
 def _calls(context: Context, rows: Operator, scalars: Sequence[Scalar]) -> list[Scalar]:
     """The different aggregate calls of a query."""
-    found: list[Scalar] = []
+    result: list[Scalar] = []
     own = set(rows.columns)
-    for one in scalars:
-        for tree in aggregate_calls(context, one):
-            call = one.part(tree)
+    for item in scalars:
+        for tree in aggregate_calls(context, item):
+            call = item.part(tree)
             if call.references and not call.references & own:
                 raise not_modelled("an aggregate of a query further out", tree)
-            if same(found, call) is None:
-                found.append(call)
-    return found
+            if same(result, call) is None:
+                result.append(call)
+    return result
 
 
 def _aggregate(context: Context, call: Scalar, hint: str) -> Aggregate:
-    made = Aggregate(Column(""), call)
+    aggregate = Aggregate(Column(""), call)
     direct = call.tree.find(exp.WithinGroup)
     if direct is not None and direct.this.find(exp.Parameter):
         # It has one value for the group, and would be computed for each row below it.
         raise not_modelled("a subquery in a direct argument", call.tree)
-    kind = "bigint" if made.function in COUNTING else None
-    return replace(made, column=typed(context.symbols.fresh(hint or made.function), kind))
+    kind = "bigint" if aggregate.function in COUNTING else None
+    return replace(aggregate, column=typed(context.symbols.fresh(hint or aggregate.function), kind))
 
 
-def _replaced(one: Scalar, results: Sequence[tuple[Scalar, Column]]) -> Scalar:
+def _replaced(item: Scalar, results: Sequence[tuple[Scalar, Column]]) -> Scalar:
     """An expression in which certain parts are columns of their own."""
     if not results:
-        return one
+        return item
     wanted = [part for part, _ in results]
     texts = {str(part) for part in wanted}
     used: list[Column] = []
@@ -287,15 +287,15 @@ def _replaced(one: Scalar, results: Sequence[tuple[Scalar, Column]]) -> Scalar:
             return node
         # Subqueries make equal texts of different expressions, so that the text alone decides
         # only that an expression is none of them.
-        part = one.part(node)
+        part = item.part(node)
         position = same(wanted, part) if str(part) in texts else None
         if position is None:
             return node
         used.append(results[position][1])
         return reference(results[position][1].symbol)
 
-    tree = one.tree.transform(change, copy=False)
-    return Scalar.of(tree, one.columns | set(used), one.subqueries)
+    tree = item.tree.transform(change, copy=False)
+    return Scalar.of(tree, item.columns | set(used), item.subqueries)
 
 
 _NO_EXPRESSIONS = (exp.Paren, exp.Ordered, exp.Identifier, exp.DataType)

@@ -120,18 +120,18 @@ def _using(
     merged: list[tuple[str, MergedColumn]] = []
     for item in using:
         name = item.name
-        one, other = left.column(None, name), right.column(None, name)
-        if one is None or other is None:
+        each, other = left.column(None, name), right.column(None, name)
+        if each is None or other is None:
             raise not_modelled("a name that cannot be resolved", f"USING ({name})")
-        if context.facts.own_equality and None in (one.equality, other.equality):
+        if context.facts.own_equality and None in (each.equality, other.equality):
             raise not_modelled("USING over types of unknown equality", f"USING ({name})")
-        pair = (reference(one.symbol), reference(other.symbol))
-        conditions.append(Scalar.of(exp.EQ(this=pair[0], expression=pair[1]), [one, other]))
-        if kind != "FULL" and one.type is not None and one.type == other.type:
-            merged.append((name, other if kind == "RIGHT" else one))
+        pair = (reference(each.symbol), reference(other.symbol))
+        conditions.append(Scalar.of(exp.EQ(this=pair[0], expression=pair[1]), [each, other]))
+        if kind != "FULL" and each.type is not None and each.type == other.type:
+            merged.append((name, other if kind == "RIGHT" else each))
         else:
             both = exp.Anonymous(this="COALESCE", expressions=[tree.copy() for tree in pair])
-            merged.append((name, Scalar.of(both, [one, other])))
+            merged.append((name, Scalar.of(both, [each, other])))
     return conditions, merged
 
 
@@ -163,8 +163,8 @@ def _item(context: Context, tree: Tree, scope: Scope) -> Rows:
         query = tree.this if isinstance(tree, exp.Subquery) else tree
         plan = _distinguishable(context, context.query(context, query, scope.inner()))
         named = tuple(zip(plan.names, plan.columns, strict=True))
-        found = _aliased(tree, named)
-        return plan.root, replace(found, rows=_as_rows(found))
+        aliased = _aliased(tree, named)
+        return plan.root, replace(aliased, rows=_as_rows(aliased))
     if isinstance(tree, exp.Table):
         if isinstance(tree.this, exp.Identifier):
             return _relation(context, tree, scope)
@@ -238,8 +238,8 @@ def _relation(context: Context, tree: exp.Table, scope: Scope) -> Rows:
     shared = scope.cte(name) if not schema else None
     if shared is not None:
         rows, columns = shared.scan()
-        found = _named_scope(called_so, tuple(zip(shared.names, columns, strict=True)), alias)
-        return rows, replace(found, rows=_as_rows(found))
+        named_scope = _named_scope(called_so, tuple(zip(shared.names, columns, strict=True)), alias)
+        return rows, replace(named_scope, rows=_as_rows(named_scope))
     relation = context.facts.relations.get((schema or "pg_catalog", name))
     if relation is None:
         raise not_modelled("a relation that the catalog does not show", tree)

@@ -63,7 +63,7 @@ def select(context: Context, query: exp.Select, scope: Scope) -> Plan:
     conditions = [scalar(context, having.this, names)] if having else []
     scalars = [
         *(output.scalar for output in outputs),
-        *(one for _, one in order),
+        *(each for _, each in order),
         *on,
         *conditions,
     ]
@@ -78,12 +78,12 @@ def select(context: Context, query: exp.Select, scope: Scope) -> Plan:
             rows = Selection(rows, over_groups(condition))
     else:
 
-        def over_groups(one: Scalar) -> Scalar:
-            return one
+        def over_groups(item: Scalar) -> Scalar:
+            return item
 
     grouped = [_Output(o.name, over_groups(o.scalar)) for o in outputs]
-    grouped_order = [over_groups(one) for _, one in order]
-    grouped_on = [over_groups(one) for one in on]
+    grouped_order = [over_groups(each) for _, each in order]
+    grouped_on = [over_groups(each) for each in on]
 
     def window_hint(call: Scalar) -> str:
         position = same([output.scalar for output in grouped], call)
@@ -93,14 +93,19 @@ def select(context: Context, query: exp.Select, scope: Scope) -> Plan:
     rows, over_windows = windows(context, rows, everything, window_hint)
     rows, over_sets = with_sets(context, rows, [over_windows(o.scalar) for o in grouped])
     final = [_Output(o.name, over_sets(over_windows(o.scalar))) for o in grouped]
-    sort_scalars = [over_sets(over_windows(one)) for one in grouped_order]
-    on_scalars = [over_sets(over_windows(one)) for one in grouped_on]
+    sort_scalars = [over_sets(over_windows(each)) for each in grouped_order]
+    on_scalars = [over_sets(over_windows(each)) for each in grouped_on]
 
     columns, items = _items(context, rows, final)
     shown = tuple(dict.fromkeys(columns))
     extra: list[Item] = []
-    sort_columns = [_sorted_by(context, rows, one, final, columns, extra) for one in sort_scalars]
-    on_columns = [_sorted_by(context, rows, one, final, columns, extra) for one in on_scalars]
+    sort_columns = [
+        _sorted_by(context, rows, sort_scalar, final, columns, extra)
+        for sort_scalar in sort_scalars
+    ]
+    on_columns = [
+        _sorted_by(context, rows, on_scalar, final, columns, extra) for on_scalar in on_scalars
+    ]
     rows = _projected(rows, [*items, *extra])
     keys = tuple(
         sort_key(tree, column) for (tree, _), column in zip(order, sort_columns, strict=True)
@@ -141,14 +146,14 @@ def _ordering(
 ) -> Ordered:
     """ORDER BY: a bare name or a number means an output column, anything else an expression."""
     clause = query.args.get("order")
-    found: Ordered = []
+    result: Ordered = []
     for item in clause.expressions if clause is not None else []:
         place = _output_place(item.this, outputs)
         if place is not None:
-            found.append((item, outputs[place].scalar))
+            result.append((item, outputs[place].scalar))
         else:
-            found.append((item, _scalar(context, item.this, names, named)))
-    return found
+            result.append((item, _scalar(context, item.this, names, named)))
+    return result
 
 
 def _output_place(tree: Tree, outputs: Sequence[_Output]) -> int | None:
@@ -168,12 +173,12 @@ def _distinct_on(
     if on is None:
         return []
     parts = on.expressions if isinstance(on, exp.Tuple) else [on]
-    found = []
+    result = []
     for tree in parts:
         place = _output_place(tree, outputs)
         whole = None if place is None else outputs[place].scalar
-        found.append(whole or scalar(context, tree, names))
-    return found
+        result.append(whole or scalar(context, tree, names))
+    return result
 
 
 def _items(
@@ -200,24 +205,24 @@ def _items(
 def _sorted_by(
     context: Context,
     rows: Operator,
-    one: Scalar,
+    each: Scalar,
     outputs: Sequence[_Output],
     columns: Sequence[Column],
     extra: list[Item],
 ) -> Column:
     """The column to sort by: that of an output, or one more."""
-    position = same([output.scalar for output in outputs], one)
+    position = same([output.scalar for output in outputs], each)
     if position is not None:
         return columns[position]
-    position = same([item.scalar for item in extra], one)
+    position = same([item.scalar for item in extra], each)
     if position is not None:
         return extra[position].column
-    column = one.as_column
+    column = each.as_column
     if column is not None and column in rows.columns:
         extra.append(Item.kept(column))
         return column
-    column = typed(context.symbols.fresh("key"), type_of(one))
-    extra.append(Item(column, one))
+    column = typed(context.symbols.fresh("key"), type_of(each))
+    extra.append(Item(column, each))
     return column
 
 

@@ -22,10 +22,10 @@ def with_sets(
     """The rows with the functions' results, and how an expression reads over them."""
     calls: list[Scalar] = []
     outputs: list[dict[str, Column]] = []
-    for one in scalars:
-        for tree in set_calls(context, one):
-            call = one.part(tree)
-            nested = [t for t in call.tree.iter_expressions() if set_calls(context, one.part(t))]
+    for scalar in scalars:
+        for tree in set_calls(context, scalar):
+            call = scalar.part(tree)
+            nested = [t for t in call.tree.iter_expressions() if set_calls(context, scalar.part(t))]
             fields = _fields(context, tree)
             if nested or not fields:
                 raise not_modelled("this set-returning function in the SELECT list", tree)
@@ -33,25 +33,25 @@ def with_sets(
                 calls.append(call)
                 outputs.append({f: Column(context.symbols.fresh(f)) for f in fields})
     if not calls:
-        return rows, lambda one: one
+        return rows, lambda item: item
     columns = [column for named in outputs for column in named.values()]
     alias = context.symbols.fresh("sets")
     rows = DependentJoin(rows, FunctionScan(tuple(calls), alias, tuple(columns)))
 
-    def over(one: Scalar) -> Scalar:
+    def over(each: Scalar) -> Scalar:
         def change(node: Tree) -> Tree:
             call = _selected(node) or node
-            position = same(calls, one.part(call)) if called(call) else None
+            position = same(calls, each.part(call)) if called(call) else None
             if position is None:
                 return node
             named = outputs[position]
             field = node.expression.name if call is not node else next(iter(named))
             return reference(named[field].symbol)
 
-        if not set_calls(context, one):
-            return one
+        if not set_calls(context, each):
+            return each
         return Scalar.of(
-            one.tree.transform(change, copy=False), one.columns | set(columns), one.subqueries
+            each.tree.transform(change, copy=False), each.columns | set(columns), each.subqueries
         )
 
     return rows, over

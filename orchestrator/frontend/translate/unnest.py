@@ -60,7 +60,8 @@ def _partner(rows: Operator, conjunct: Scalar) -> Operator | None:
             return None
         inner, matching = _decorrelated(_ordered(subquery.plan), set(rows.columns))
         equal = [
-            _equal(one, column) for one, column in zip(operands, subquery.columns, strict=True)
+            _equal(operand, column)
+            for operand, column in zip(operands, subquery.columns, strict=True)
         ]
         matching = conjunction([*equal, matching])
     else:

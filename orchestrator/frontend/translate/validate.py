@@ -32,13 +32,13 @@ def validate(context: Context, plan: Plan) -> None:
     known = facts.aggregates | facts.window_functions | facts.plain_functions
     require_own_aggregates(context, plan.root)
     for operator in walk(plan.root):
-        for one in operator.scalars:
-            for call in one.tree.find_all(exp.Anonymous, exp.Dot):
+        for scalar in operator.scalars:
+            for call in scalar.tree.find_all(exp.Anonymous, exp.Dot):
                 name = called(call)
                 if name is not None and name not in known and name[1] not in _SYNTAX:
                     raise not_modelled("a call that stands for another function", call)
             if not isinstance(operator, FunctionScan):
-                for tree in set_calls(context, one):
+                for tree in set_calls(context, scalar):
                     raise not_modelled("a set-returning function at this place", tree)
-            for tree in one.tree.find_all(exp.Window):
+            for tree in scalar.tree.find_all(exp.Window):
                 raise not_modelled("a window function at this place", tree)

@@ -37,14 +37,16 @@ def with_named(tree: Tree, named: dict[str, exp.Window]) -> Tree:
         if base is None:
             raise not_modelled("a window that is not defined", node)
         whole = with_named(base.copy(), named) if base.args.get("alias") else base
-        made = node.copy()
-        made.set("alias", None)
+        result = node.copy()
+        result.set("alias", None)
         for part in ("partition_by", "order", "spec"):
             inherited = whole.args.get(part)
-            if inherited and not made.args.get(part):
-                copied = [one.copy() for one in inherited] if part == "partition_by" else inherited
-                made.set(part, copied if isinstance(copied, list) else copied.copy())
-        return made
+            if inherited and not result.args.get(part):
+                copied = (
+                    [item.copy() for item in inherited] if part == "partition_by" else inherited
+                )
+                result.set(part, copied if isinstance(copied, list) else copied.copy())
+        return result
 
     return tree.copy().transform(spelled_out) if named else tree
 
@@ -57,9 +59,9 @@ def windows(
 ) -> tuple[Operator, Callable[[Scalar], Scalar]]:
     """The rows with all window functions, and how an expression reads over them."""
     found: list[Scalar] = []
-    for one in scalars:
-        for tree in _calls(one.tree):
-            call = one.part(tree)
+    for item in scalars:
+        for tree in _calls(item.tree):
+            call = item.part(tree)
             if same(found, call) is None:
                 found.append(call)
     results: list[Column] = []
@@ -67,18 +69,20 @@ def windows(
         rows, column = _window(context, rows, call, hints(call))
         results.append(column)
 
-    def over(one: Scalar) -> Scalar:
+    def over(scalar: Scalar) -> Scalar:
         def change(node: Tree) -> Tree:
             if not isinstance(node, exp.Window):
                 return node
-            position = same(found, one.part(node))
+            position = same(found, scalar.part(node))
             assert position is not None
             return reference(results[position].symbol)
 
         if not found:
-            return one
+            return scalar
         return Scalar.of(
-            one.tree.transform(change, copy=False), one.columns | set(results), one.subqueries
+            scalar.tree.transform(change, copy=False),
+            scalar.columns | set(results),
+            scalar.subqueries,
         )
 
     return rows, over
@@ -102,10 +106,10 @@ def _window(context: Context, rows: Operator, whole: Scalar, hint: str) -> tuple
         frame = whole.part(tree.args["spec"])
         if frame.references or frame.subqueries:
             raise not_modelled("a window frame that is not constant", tree)
-    made = Aggregate(Column(""), whole.part(tree.this))
-    kind = "bigint" if made.function in COUNTING else None
-    column = typed(context.symbols.fresh(hint or made.function), kind)
-    function = replace(made, column=column)
+    aggregate = Aggregate(Column(""), whole.part(tree.this))
+    kind = "bigint" if aggregate.function in COUNTING else None
+    column = typed(context.symbols.fresh(hint or aggregate.function), kind)
+    function = replace(aggregate, column=column)
     if (
         isinstance(rows, Window)
         and (rows.partition, rows.order, rows.frame) == (tuple(partition), keys, frame)
@@ -124,11 +128,11 @@ def _computed(
 ) -> tuple[Operator, list[Column]]:
     """The rows with a column for each expression."""
     items, columns = [], []
-    for one in scalars:
-        column = one.as_column
+    for scalar in scalars:
+        column = scalar.as_column
         if column is None or column not in rows.columns:
-            column = typed(context.symbols.fresh("key"), type_of(one))
-            items.append(Item(column, one))
+            column = typed(context.symbols.fresh("key"), type_of(scalar))
+            items.append(Item(column, scalar))
         columns.append(column)
     if items:
         rows = Projection(rows, (*(Item.kept(column) for column in rows.columns), *items))

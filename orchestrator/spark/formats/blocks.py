@@ -114,7 +114,7 @@ def cut(files: Sequence[tuple[str, int]], size: int) -> tuple[tuple[Range, ...],
     room = 0
     for path, length in files:
         number = -(-length // size)
-        bounds = [length * one // number for one in range(number + 1)] if number else []
+        bounds = [length * item // number for item in range(number + 1)] if number else []
         for start, end in pairwise(bounds):
             if not parts or end - start > room:
                 parts.append([])
@@ -193,7 +193,7 @@ def in_rows(pieces: Iterable[Block], reader: Reader) -> Iterator[Block]:
             yield _joined(waiting)
             waiting = []
         waiting.append(piece)
-        if sum(len(one.data) for one in waiting) > _MOST:
+        if sum(len(item.data) for item in waiting) > _MOST:
             raise LoadError(
                 f"{piece.path} has a row of more than 1 GB, or a quote that is not closed."
             )
@@ -213,7 +213,7 @@ def in_rows(pieces: Iterable[Block], reader: Reader) -> Iterator[Block]:
 def _joined(pieces: Sequence[Block]) -> Block:
     if len(pieces) == 1:
         return pieces[0]
-    return replace(pieces[0], data=b"".join(one.data for one in pieces))
+    return replace(pieces[0], data=b"".join(piece.data for piece in pieces))
 
 
 def read_again(block: Block, size: int) -> Block:
@@ -227,16 +227,16 @@ def read_again(block: Block, size: int) -> Block:
 def places(path: str, starts: Iterable[int], reader: Reader) -> dict[int, tuple[int, int]]:
     """Return the numbers of row and line, from 1, of the rows of a file that begin at some bytes."""
     wanted = sorted(set(starts), reverse=True)
-    found: dict[int, tuple[int, int]] = {}
+    result: dict[int, tuple[int, int]] = {}
     rows = lines = 0
     for block in in_rows(blocks(Range(path, 0, wanted[0] + 1)), reader):
         end = block.start + len(block.data)
         while wanted and wanted[-1] < end:
             before = replace(block, data=block.data[: wanted[-1] - block.start])
-            found[wanted.pop()] = (
+            result[wanted.pop()] = (
                 rows + (reader.count(before) if before.data else 0) + 1,
                 lines + before.data.count(b"\n") + 1,
             )
         rows += reader.count(block)
         lines += block.data.count(b"\n")
-    return found
+    return result

@@ -79,7 +79,7 @@ class CsvReader:
         escape = self.escape or b""
         inner = re.sub(
             re.escape(escape) + b"([%b%b])" % (re.escape(escape), re.escape(self.quote)),
-            lambda one: self.quote * 2 if one[1] == self.quote else escape,
+            lambda item: self.quote * 2 if item[1] == self.quote else escape,
             match[1],
         )
         return self.quote + inner + match[2]
@@ -205,7 +205,7 @@ class CsvReader:
             start = end if blank_line == start else start
         record = self.first_record(data[start:])
         if self.width == 1:
-            spans = [one for one in spans if one[0] < start]  # the others are values
+            spans = [span for span in spans if span[0] < start]  # the others are values
         if record is None:
             return spans
         if record != header and self.fields(record) != self.fields(header):

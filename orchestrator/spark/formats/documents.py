@@ -95,34 +95,34 @@ def _gathered(column: Any, values: Any, opening: str, closing: str, lengths: Any
     return _joined(_text(opening), pc.binary_join(lists, _text(",")), _text(closing))
 
 
-def _numbers(shown: Any) -> Any:
+def _numbers(result: Any) -> Any:
     """Floating point numbers; those that JSON lacks as strings, named as PostgreSQL names them."""
     for short, name in (("nan", "NaN"), ("inf", "Infinity")):
-        odd = pc.match_substring(shown, short)
-        shown = pc.if_else(odd, _quoted(pc.replace_substring(shown, short, name)), shown)
-    return shown
+        odd = pc.match_substring(result, short)
+        result = pc.if_else(odd, _quoted(pc.replace_substring(result, short, name)), result)
+    return result
 
 
-def _moments(shown: Any, zone: bool) -> Any:
-    shown = pc.replace_substring(shown, " ", "T", max_replacements=1)
+def _moments(result: Any, zone: bool) -> Any:
+    result = pc.replace_substring(result, " ", "T", max_replacements=1)
     for zeros, left in ((r"(\.\d*[1-9])0+(\D|$)", r"\1\2"), (r"\.0+(\D|$)", r"\1")):
-        shown = pc.replace_substring_regex(shown, zeros, left)
+        result = pc.replace_substring_regex(result, zeros, left)
     if zone:
-        shown = pc.replace_substring(shown, "+00", "+00:00")
-    return _quoted(shown)
+        result = pc.replace_substring(result, "+00", "+00:00")
+    return _quoted(result)
 
 
-def _strings(shown: Any) -> Any:
+def _strings(result: Any) -> Any:
     for character, escape in _ESCAPES:
-        shown = pc.replace_substring(shown, character, escape)
-    if pc.any(pc.match_substring_regex(shown, r"[\x00-\x1f]")).as_py():
+        result = pc.replace_substring(result, character, escape)
+    if pc.any(pc.match_substring_regex(result, r"[\x00-\x1f]")).as_py():
         values = [
-            None if one is None else _CONTROL.sub(lambda found: json.dumps(found[0])[1:-1], one)
-            for one in shown.to_pylist()
+            None if item is None else _CONTROL.sub(lambda found: json.dumps(found[0])[1:-1], item)
+            for item in result.to_pylist()
         ]
-        shown = pa.array(values, pa.large_string())
-    return _quoted(shown)
+        result = pa.array(values, pa.large_string())
+    return _quoted(result)
 
 
-def _quoted(shown: Any) -> Any:
-    return _joined(_text('"'), shown, _text('"'))
+def _quoted(value: Any) -> Any:
+    return _joined(_text('"'), value, _text('"'))

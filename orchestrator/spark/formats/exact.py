@@ -56,7 +56,7 @@ def quoted(name: str) -> Column:
 
 def with_texts(raw: DataFrame, columns: Iterable[Exact], made: Mapping[str, Column]) -> DataFrame:
     """A scan with the values to compute with, and the texts to load; `made` are the texts."""
-    exact = {one.name: one for one in columns}
+    exact = {column.name: column for column in columns}
     shown = [
         guarded(made[name], exact[name]).alias(name) if name in exact else quoted(name)
         for name in raw.columns
@@ -133,17 +133,17 @@ def passed(select: str | None, columns: Sequence[str]) -> dict[str, str]:
         tree = sqlglot.parse_one(f"SELECT {select}", dialect="spark")
     except sqlglot.errors.SqlglotError:
         return {}  # then values are computed with, and those that cannot be are refused
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for item in tree.expressions:
         if isinstance(item, exp.Star):
-            left_out = {one.name.lower() for one in item.args.get("except_") or ()}
-            found |= {name: name for name in columns if name.lower() not in left_out}
+            left_out = {each.name.lower() for each in item.args.get("except_") or ()}
+            result |= {name: name for name in columns if name.lower() not in left_out}
             continue
         column = item.unalias()
         # A name before the point may be that of a struct.
         if isinstance(column, exp.Column) and not column.table and column.name.lower() in own:
-            found[item.alias_or_name] = own[column.name.lower()]
-    return found
+            result[item.alias_or_name] = own[column.name.lower()]
+    return result
 
 
 def texts_passed(select: str, columns: Sequence[str]) -> list[tuple[str, str]]:
@@ -152,7 +152,7 @@ def texts_passed(select: str, columns: Sequence[str]) -> list[tuple[str, str]]:
     >>> texts_passed("a AS b", ["a", text_name("a")])
     [('idivm_text_b', '`idivm_text_a` AS `idivm_text_b`')]
     """
-    names = [one.removeprefix(_TEXT) for one in columns if is_text_name(one)]
+    names = [each.removeprefix(_TEXT) for each in columns if is_text_name(each)]
     items = [
         (text_name(here), exp.column(text_name(there), quoted=True))
         for here, there in passed(select, names).items()

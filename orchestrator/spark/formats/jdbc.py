@@ -31,8 +31,8 @@ _GIVEN = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 
 def driver_jar() -> str | None:
     """PostgreSQL's own JDBC driver, where Debian's package or a Maven build has put it."""
-    found = [path for folder, name in _SCALES for path in sorted(folder.glob(name), reverse=True)]
-    return str(found[0]) if found else None
+    paths = [path for folder, name in _SCALES for path in sorted(folder.glob(name), reverse=True)]
+    return str(paths[0]) if paths else None
 
 
 def with_driver(config: Mapping[str, object], urls: Iterable[str]) -> dict[str, object]:
@@ -167,8 +167,8 @@ def _open_postgresql(spark: SparkSession, options: dict[str, str]) -> TypedScan:
     if query := options.pop("query", ""):
         table = f"({query}) AS idivm_query"
     described = _described(spark, options, start, table)
-    exact = [one for one in (_exact(*column) for column in described) if one is not None]
-    texts = {one.name for one in exact}
+    exact = [item for item in (_exact(*column) for column in described) if item is not None]
+    texts = {item.name for item in exact}
     listed = [
         (SQL("t.{0}::text AS {0}") if name in texts else SQL("t.{0}")).format(Identifier(name))
         for name, *_ in described
@@ -187,7 +187,7 @@ def _open_postgresql(spark: SparkSession, options: dict[str, str]) -> TypedScan:
         options["preparequery"] = start
     rows = spark.read.format("jdbc").options(**options, dbtable=statement.as_string(None)).load()
     rows = rows.select(*(quoted(name) for name, *_ in described))
-    made = {one.name: quoted(one.name) for one in exact}
+    made = {item.name: quoted(item.name) for item in exact}
     return TypedScan(with_texts(rows, exact, made) if exact else rows, tuple(exact))
 
 
@@ -197,9 +197,9 @@ def _described(
     """Names, types, precisions and scales of the columns, as the database's driver tells them."""
     jvm: Any = spark._jvm
     settings = jvm.PythonUtils.toScalaMap({**options, "dbtable": table})
-    told = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(settings)
+    jdbcoptions = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(settings)
     dialect = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"])
-    connection = dialect.createConnectionFactory(told).apply(-1)
+    connection = dialect.createConnectionFactory(jdbcoptions).apply(-1)
     try:
         if statement := options.get("sessioninitstatement"):
             connection.createStatement().execute(statement)

@@ -351,7 +351,7 @@ def _kinds(text: str, begin: int, value: Any) -> list[str]:
     mark = text[begin]
     if mark == "[":
         inner = [
-            kind for start, _, one in elements(text, begin) for kind in _kinds(text, start, one)
+            kind for start, _, item in elements(text, begin) for kind in _kinds(text, start, item)
         ]
         return [f"[]{kind}" for kind in dict.fromkeys(inner)] or ["[]"]
     if mark == "{":

@@ -107,7 +107,7 @@ def open_csv(
     opened = replace(opened, direct=direct and plain)
     known = () if table is None else table.columns
     if table is not None and not (
-        adds and any(named(one, known) is None for one in (*opened.names, *opened.folders))
+        adds and any(named(name, known) is None for name in (*opened.names, *opened.folders))
     ):
         return opened
     return replace(opened, made=_inferred(opened.scan(), opened))
@@ -305,11 +305,11 @@ def _inferred(rows: DataFrame, text: Text) -> dict[str, str]:
         for place, _ in enumerate(names)
         for _, condition in _INFERRED
     ]
-    counted = list(numbered.agg(*(one.alias(str(n)) for n, one in enumerate(asked))).collect()[0])
-    made = {}
+    counted = list(numbered.agg(*(item.alias(str(n)) for n, item in enumerate(asked))).collect()[0])
+    result = {}
     for place, name in enumerate(names):
         fitting = counted[len(names) + place * len(_INFERRED) :]
-        made[name] = next(
+        result[name] = next(
             (
                 kind
                 for (kind, _), number in zip(_INFERRED, fitting, strict=False)
@@ -317,7 +317,7 @@ def _inferred(rows: DataFrame, text: Text) -> dict[str, str]:
             ),
             "text",
         )
-    return made
+    return result
 
 
 @dataclass(frozen=True)
@@ -403,10 +403,12 @@ def _read(
             for column in map(_in_sparks, rows.columns)
         ]
         columns += [pa.array([value] * (sound + torn), pa.string()) for value in piece.folders]
-        columns.append(pa.array([None] * sound + [corrupt(one) for one in rows.torn], pa.string()))
+        columns.append(
+            pa.array([None] * sound + [corrupt(item) for item in rows.torn], pa.string())
+        )
         listed = [*names, *folders, CORRUPT]
         if places:
-            starts = np.array([*rows.starts, *(one.at for one in rows.torn)], np.int64)
+            starts = np.array([*rows.starts, *(item.at for item in rows.torn)], np.int64)
             ends = np.flatnonzero(np.frombuffer(piece.data, np.uint8) == ord("\n"))
             columns += [
                 pa.array([piece.path] * len(starts), pa.string()),

@@ -101,7 +101,7 @@ class _Reader:
         # Stays so until the tasks have read the files.
         self.spark.conf.set(_NANOS, "true")
         raw = self._opened(schema)
-        texts = {one.name: of_nanoseconds(one) for one in columns}
+        texts = {column.name: of_nanoseconds(column) for column in columns}
         return self._with_folders(raw, columns, texts)
 
     def orc(self) -> TypedScan:
@@ -119,18 +119,18 @@ class _Reader:
             self.options["orc.proleptic.gregorian"] = "true"
         fields = []
         columns, texts, shown = [], {}, []
-        for one in schema.fields:
-            column = quoted(one.name)
-            how = written.get(one.name.lower())
+        for field in schema.fields:
+            column = quoted(field.name)
+            how = written.get(field.name.lower())
             if how is None or not how.has_moments():
-                fields.append(one)
+                fields.append(field)
             else:
-                fields.append(StructField(one.name, read_as(how, one.dataType)))
+                fields.append(StructField(field.name, read_as(how, field.dataType)))
                 if how.category in MOMENTS:
-                    columns.append(Exact(one.name, *KINDS[how.category]))
-                    texts[one.name] = moment(column, how.category, calendar)
+                    columns.append(Exact(field.name, *KINDS[how.category]))
+                    texts[field.name] = moment(column, how.category, calendar)
                 else:
-                    column = rebuilt(column, how, calendar, one.name).alias(one.name)
+                    column = rebuilt(column, how, calendar, field.name).alias(field.name)
             shown.append(column)
         raw = self._opened(StructType(fields)).select(*shown)
         return self._with_folders(raw, columns, texts)
@@ -146,9 +146,9 @@ class _Reader:
         """With the columns that folders named column=value make, which PostgreSQL reads like CSV."""
         with set_for_a_block(self.spark, {_INFERENCE: "true"}):
             seen = self._any().schema.fields[1:]
-        folders = [Exact(one.name, "string", made_type(one.dataType), free=True) for one in seen]
-        exact = (*columns, *(one for one in folders if one.name in raw.columns))
-        made = {one.name: texts.get(one.name, quoted(one.name)) for one in exact}
+        folders = [Exact(item.name, "string", made_type(item.dataType), free=True) for item in seen]
+        exact = (*columns, *(folder for folder in folders if folder.name in raw.columns))
+        made = {item.name: texts.get(item.name, quoted(item.name)) for item in exact}
         return TypedScan(with_texts(raw, exact, made) if exact else raw, exact)
 
     def _files(self) -> list[str]:
@@ -162,9 +162,9 @@ class _Reader:
         """Refuses old timestamps of 96 bits of which Spark would drop nanoseconds."""
         files = self._files()
         tasks = self.spark.sparkContext.parallelize(files, max(1, min(len(files), _TASKS)))
-        for told in tasks.map(_dropped).filter(bool).take(1):
+        for texts in tasks.map(_dropped).filter(bool).take(1):
             raise LoadError(
-                f"{told}, of which Spark reads no nanoseconds: write it with microseconds."
+                f"{texts}, of which Spark reads no nanoseconds: write it with microseconds."
             )
 
     def _refused(self, error: Exception) -> LoadError:
@@ -200,7 +200,7 @@ class _Reader:
             opened.close()
         for field in fields:
             text = str(field)
-            precisions = [int(one) for one in re.findall(r"DECIMAL\((\d+)", text)]
+            precisions = [int(item) for item in re.findall(r"DECIMAL\((\d+)", text)]
             illegal = re.search(r"\((UUID|FLOAT16|TIME\(|INTERVAL)", text)
             written = re.sub(r"^(required|optional|repeated) ", "", " ".join(text.split()))
             yield field.getName(), written, not illegal and max(precisions, default=0) <= 38

@@ -50,11 +50,11 @@ class Written:
 
     def has_moments(self) -> bool:
         """Whether values have dates or times in them."""
-        return self.category in MOMENTS or any(one.has_moments() for _, one in self.below)
+        return self.category in MOMENTS or any(item.has_moments() for _, item in self.below)
 
     def holds(self, category: str) -> bool:
         """Whether the type is of a category, or has a part that is."""
-        return self.category == category or any(one.holds(category) for _, one in self.below)
+        return self.category == category or any(item.holds(category) for _, item in self.below)
 
 
 def written_type(kind: Any) -> Written:
@@ -63,7 +63,7 @@ def written_type(kind: Any) -> Written:
     below = list(kind.getChildren() or ())
     names = list(kind.getFieldNames()) if category == "struct" else map(str, range(len(below)))
     return Written(
-        category, tuple((name, written_type(one)) for name, one in zip(names, below, strict=True))
+        category, tuple((name, written_type(item)) for name, item in zip(names, below, strict=True))
     )
 
 
@@ -83,7 +83,7 @@ def read_as(written: Written, kind: Any) -> DataType:
         return DecimalType(28, 9)
     if written.category in MOMENTS:
         return StringType()
-    below = [one for _, one in written.below]
+    below = [item for _, item in written.below]
     if written.category == "array":
         return ArrayType(read_as(below[0], kind.elementType))
     if written.category == "map":
@@ -91,7 +91,7 @@ def read_as(written: Written, kind: Any) -> DataType:
     if written.category == "struct":
         fields = zip(kind.fields, below, strict=True)
         return StructType(
-            [StructField(one.name, read_as(sub, one.dataType)) for one, sub in fields]
+            [StructField(item.name, read_as(sub, item.dataType)) for item, sub in fields]
         )
     read: DataType = kind
     return read
@@ -109,18 +109,18 @@ def rebuilt(value: Column, written: Written, calendar: str, name: str) -> Column
             moment(value, written.category, calendar), Exact(name, *KINDS[written.category])
         )
     if written.category == "array":
-        return f.transform(value, lambda one: rebuilt(one, below[0][1], calendar, name))
+        return f.transform(value, lambda each: rebuilt(each, below[0][1], calendar, name))
     if written.category == "map":
         entries = f.transform(
             f.map_entries(value),
-            lambda one: f.struct(
-                rebuilt(one.getField("key"), below[0][1], calendar, name),
-                rebuilt(one.getField("value"), below[1][1], calendar, name),
+            lambda item: f.struct(
+                rebuilt(item.getField("key"), below[0][1], calendar, name),
+                rebuilt(item.getField("value"), below[1][1], calendar, name),
             ),
         )
         return f.map_from_entries(entries)
     fields = [
-        rebuilt(value.getField(field), one, calendar, name).alias(field) for field, one in below
+        rebuilt(value.getField(field), entry, calendar, name).alias(field) for field, entry in below
     ]
     return f.when(value.isNotNull(), f.struct(*fields))
 
@@ -136,8 +136,8 @@ def moment(value: Column, category: str, calendar: str) -> Column:
         return f.when(value.isNull() | today, value).otherwise(_as_named(value))
     today = value.between("1970", "9999-12-31 23:59:59.999999999")
     late = today | value.startswith("+") | ~value.contains(".")
-    shown = f.when(late, _as_gregorian(value)).otherwise(f.concat(value, f.lit(_TORN)))
-    return f.when(value.isNull() | today, value).otherwise(shown)
+    result = f.when(late, _as_gregorian(value)).otherwise(f.concat(value, f.lit(_TORN)))
+    return f.when(value.isNull() | today, value).otherwise(result)
 
 
 _TORN = " (a fraction of a second before 1970, which ORC's writers in C++ write in several ways)"
@@ -157,14 +157,14 @@ def _of_seconds(value: Column, calendar: str) -> Column:
     label = f.concat(
         f.timestamp_seconds(seconds).cast("string"), f.substring(fraction, 2, 10), f.lit("+00")
     )
-    shown = f.when(value.between(0, 253_402_300_799), label).otherwise(_as_named(label))
+    result = f.when(value.between(0, 253_402_300_799), label).otherwise(_as_named(label))
     if calendar == UNSAID:
         torn = (value < 0) & (value != f.floor(value))
-        shown = f.when(torn, f.concat(label, f.lit(_TORN))).otherwise(shown)
+        result = f.when(torn, f.concat(label, f.lit(_TORN))).otherwise(result)
     if calendar == JULIAN:
         old = f.concat(label, f.lit(" (days counted by the Julian calendar)"))
-        shown = f.when(value < _REFORM, old).otherwise(shown)
-    return shown
+        result = f.when(value < _REFORM, old).otherwise(result)
+    return result
 
 
 def _as_gregorian(label: Column) -> Column:

@@ -37,7 +37,9 @@ def function(scalars: Scalars, node: exp.Anonymous) -> Value:
     if name in AGGREGATES:
         return aggregate(scalars, node, None)
     if name == "coalesce":
-        tests = [spark("x IS NOT NULL", x=scalars.value(one).tree) for one in arguments[:-1]]
+        tests = [
+            spark("x IS NOT NULL", x=scalars.value(argument).tree) for argument in arguments[:-1]
+        ]
         return scalars.one_of(tests, arguments)
     if name == "nullif" and len(arguments) == 2:
         value = scalars.value(arguments[0])
@@ -87,11 +89,11 @@ def aggregate(scalars: Scalars, node: Tree, condition: Tree | None) -> Value:
             raise InexactError("the sum of different numerics that differ in their scale")
         wide = as_decimal(kind)
         tree = _call("SUM", cast(value.tree, wide), condition, distinct)
-        made = Value(tree, decimal(wide.precision + 10, wide.scale))
+        result = Value(tree, decimal(wide.precision + 10, wide.scale))
         if value.scale is None:
-            return made
+            return result
         shown = spark("CASE WHEN x IS NOT NULL THEN s END", x=value.tree, s=value.scale)
-        return replace(made, scale=_call("MAX", shown, condition), scales=value.scales)
+        return replace(result, scale=_call("MAX", shown, condition), scales=value.scales)
     raise InexactError(f"the aggregate {name} of {kind.name}")
 
 

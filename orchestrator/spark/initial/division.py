@@ -58,13 +58,13 @@ def divide(states: tuple[StateTable, ...], sources: Sources, fold: Fold) -> Divi
     while True:
         emitted = _emitted(states, sources, fold, reasons)
         early = of_tables - set(emitted)
-        while more := {role for one in early for role in reads[one]} - early:
+        while more := {role for item in early for role in reads[item]} - early:
             early |= more
         wanted = early & set(emitted)
         if not wanted:
             break
         for role in wanted:
-            by = next(one for one in sorted(early) if role in reads[one])
+            by = next(item for item in sorted(early) if role in reads[item])
             reasons[role] = f"{by} is made of it and of tables as they are at one time"
     return Division(
         by_spark=tuple((s, emitted[s.role]) for s in states if s.role in emitted),

@@ -108,33 +108,33 @@ class _Translation:
     ) -> exp.Select:
         """A SELECT whose columns are called x0, x1, ...; what they are is left in `finishing`."""
         only(tree, *_PARTS)
-        made = exp.Select()
-        self._with(tree, made, outer)
+        result = exp.Select()
+        self._with(tree, result, outer)
         scope = dict(outer)
-        self._from(tree, made, scope)
+        self._from(tree, result, scope)
         names = _Names(self, scope)
         scalars = Scalars(names, self.fold)
         if (where := tree.args.get("where")) is not None:
-            made.set("where", exp.Where(this=scalars.condition(where.this)))
-        scalars = self._group(tree, made, scalars)
+            result.set("where", exp.Where(this=scalars.condition(where.this)))
+        scalars = self._group(tree, result, scalars)
         if (having := tree.args.get("having")) is not None:
-            made.set("having", exp.Having(this=scalars.condition(having.this)))
+            result.set("having", exp.Having(this=scalars.condition(having.this)))
         if (distinct := tree.args.get("distinct")) is not None:
             only(distinct)
-            made.set("distinct", exp.Distinct())
+            result.set("distinct", exp.Distinct())
         finishing = finishing if finishing is not None else Finishing(self.fold, exact=True)
         for item in tree.expressions:
             finishing.add(scalars, item.this if isinstance(item, exp.Alias) else item)
         if distinct is not None:
             for value in finishing.values:
                 _require_comparable(value, "DISTINCT")
-        made.set("expressions", finishing.items())
-        return made
+        result.set("expressions", finishing.items())
+        return result
 
     def counted(self) -> set[tuple[int, int]]:
         """A column for each table whose rows are read, and none of their columns."""
         counted = set()
-        for oid in self.tables - {one for one, _ in self.used}:
+        for oid in self.tables - {item for item, _ in self.used}:
             known = [
                 n for n, kind in self.sources[oid].items() if not isinstance(kind, InexactError)
             ]
@@ -143,7 +143,7 @@ class _Translation:
             counted.add((oid, min(known)))
         return counted
 
-    def _with(self, tree: exp.Select, made: exp.Select, outer: Mapping[str, Columns]) -> None:
+    def _with(self, tree: exp.Select, select: exp.Select, outer: Mapping[str, Columns]) -> None:
         clause = tree.args.get("with_")
         if clause is None:
             return
@@ -155,7 +155,7 @@ class _Translation:
             name = self._alias()
             self.shared[cte.alias] = (name, columns)
             ctes.append(exp.CTE(this=query, alias=exp.TableAlias(this=exp.to_identifier(name))))
-        made.set("with_", exp.With(expressions=ctes))
+        select.set("with_", exp.With(expressions=ctes))
 
     def query(
         self, tree: Tree, outer: Mapping[str, Columns], listed: list[str] | None = None
@@ -171,23 +171,23 @@ class _Translation:
             return query, dict(zip(names, values, strict=True))
         if isinstance(tree, exp.Union) and listed:
             only(tree, "this", "expression", "distinct")
-            left, one = self.query(tree.this, outer, listed)
+            left, each = self.query(tree.this, outer, listed)
             right, other = self.query(tree.expression, outer, listed)
             for name in listed:
-                if one[name].kind != other[name].kind or one[name].scale or other[name].scale:
+                if each[name].kind != other[name].kind or each[name].scale or other[name].scale:
                     raise InexactError(f"a union of unlike columns {name}")
                 if tree.args.get("distinct"):
-                    _require_comparable(one[name], "UNION")
+                    _require_comparable(each[name], "UNION")
             union = exp.Union(this=left, expression=right, distinct=tree.args.get("distinct"))
-            return union, one
+            return union, each
         raise InexactError(type(tree).__name__.upper())
 
-    def _from(self, tree: exp.Select, made: exp.Select, scope: dict[str, Columns]) -> None:
+    def _from(self, tree: exp.Select, select: exp.Select, scope: dict[str, Columns]) -> None:
         clause = tree.args.get("from_")
         if clause is None:
             raise InexactError("a query without a table")
-        made.set("from_", exp.From(this=self._item(clause.this, scope)))
-        made.set("joins", self._joins(tree, scope))
+        select.set("from_", exp.From(this=self._item(clause.this, scope)))
+        select.set("joins", self._joins(tree, scope))
 
     def _joins(self, tree: Tree, scope: dict[str, Columns]) -> list[Tree]:
         joins: list[Tree] = []
@@ -214,10 +214,10 @@ class _Translation:
             query, values = self.query(item.this, {}, columns or None)
             alias = self._alias()
             scope[item.alias] = _under(alias, values)
-            made = exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(alias)))
+            subquery = exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(alias)))
             if joins := self._joins(item, scope):
-                made.set("joins", joins)
-            return made
+                subquery.set("joins", joins)
+            return subquery
         raise InexactError(f"{type(item).__name__.upper()} in FROM")
 
     def _table(self, table: exp.Table, scope: dict[str, Columns]) -> Tree:
@@ -240,26 +240,28 @@ class _Translation:
         else:
             raise InexactError(f"{table.name}, which is not captured")
         scope[table.alias or table.name.partition("\0")[0]] = columns
-        made = exp.to_table(called)
-        made.set("alias", exp.TableAlias(this=exp.to_identifier(alias)))
+        result = exp.to_table(called)
+        result.set("alias", exp.TableAlias(this=exp.to_identifier(alias)))
         if joins := self._joins(table, scope):
-            made.set("joins", joins)
-        return made
+            result.set("joins", joins)
+        return result
 
-    def _group(self, tree: exp.Select, made: exp.Select, scalars: Scalars) -> Scalars:
+    def _group(self, tree: exp.Select, select: exp.Select, scalars: Scalars) -> Scalars:
         group = tree.args.get("group")
         if group is None:
             return scalars
         only(group, "expressions")
-        by = [one for one in group.expressions if not isinstance(one, exp.Tuple)]
+        by = [
+            expression for expression in group.expressions if not isinstance(expression, exp.Tuple)
+        ]
         keys = []
-        for one in by:
-            value = scalars.value(one)
+        for item in by:
+            value = scalars.value(item)
             _require_comparable(value, "GROUP BY")
             keys.append(value.tree)
         if keys:
-            made.set("group", exp.Group(expressions=keys))
-        return replace(scalars, grouped=frozenset(dialect.write(unwrapped(one)) for one in by))
+            select.set("group", exp.Group(expressions=keys))
+        return replace(scalars, grouped=frozenset(dialect.write(unwrapped(each)) for each in by))
 
     def _alias(self) -> str:
         self.aliases += 1

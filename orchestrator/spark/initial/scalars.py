@@ -190,9 +190,9 @@ class Scalars:
         )
 
     def _comparison(self, node: exp.Binary) -> Value:
-        for one, other in ((node.this, node.expression), (node.expression, node.this)):
+        for item, other in ((node.this, node.expression), (node.expression, node.this)):
             if self.special(other):
-                return self._with_special(node, one, other, other is node.expression)
+                return self._with_special(node, item, other, other is node.expression)
         if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any):
             return self._among(node.this, node.expression.this, exp.EQ, exp.Or)
         if isinstance(node, exp.NEQ) and _is_all(node.expression):
@@ -202,26 +202,26 @@ class Scalars:
     def compared(self, kind: type[exp.Binary], left: Value, right: Value) -> Value:
         """Two values compared."""
         equality = kind in (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
-        one, other = left.kind, right.kind
-        numbers = all(k.integer or k.decimal for k in (one, other))
-        times = {one.name, other.name} == {"date", "timestamp without time zone"}
+        item, other = left.kind, right.kind
+        numbers = all(k.integer or k.decimal for k in (item, other))
+        times = {item.name, other.name} == {"date", "timestamp without time zone"}
         sides = [left.tree, right.tree]
-        if one.name == other.name == "character":
+        if item.name == other.name == "character":
             # Blanks at the end do not count.
             sides = [spark("RTRIM(x)", x=side) for side in sides]
         elif times:
             sides = [cast(side, TIMESTAMP) for side in sides]
-        elif not numbers and one.name != other.name:
-            raise InexactError(f"a comparison of {one.name} with {other.name}")
-        if not (one.comparable and other.comparable) or not (
-            equality or (one.ordered and other.ordered)
+        elif not numbers and item.name != other.name:
+            raise InexactError(f"a comparison of {item.name} with {other.name}")
+        if not (item.comparable and other.comparable) or not (
+            equality or (item.ordered and other.ordered)
         ):
-            raise InexactError(f"a comparison of {one.name} by order or equality")
+            raise InexactError(f"a comparison of {item.name} by order or equality")
         return Value(kind(this=closed(sides[0]), expression=closed(sides[1])), BOOLEAN)
 
-    def _with_special(self, node: exp.Binary, one: Tree, special: Tree, right: bool) -> Value:
+    def _with_special(self, node: exp.Binary, item: Tree, special: Tree, right: bool) -> Value:
         """A finite number beside NaN, which is above all others, or an infinity."""
-        value = self.value(one)
+        value = self.value(item)
         if not value.kind.decimal:
             raise InexactError(shown_as(node))
         least = unwrapped(special).this.name == "-Infinity"
@@ -269,16 +269,16 @@ class Scalars:
             raise InexactError(shown_as(node))
         if isinstance(node, (exp.Div, exp.Mod)):
             raise InexactError("a quotient of numerics, whose places depend on the values")
-        one, other = as_decimal(left.kind), as_decimal(right.kind)
-        sides = {"x": cast(left.tree, one), "y": cast(right.tree, other)}
+        item, other = as_decimal(left.kind), as_decimal(right.kind)
+        sides = {"x": cast(left.tree, item), "y": cast(right.tree, other)}
         scales = [scale_of(left), scale_of(right)]
         if isinstance(node, exp.Mul):
-            kind = decimal(one.precision + other.precision + 1, one.scale + other.scale)
+            kind = decimal(item.precision + other.precision + 1, item.scale + other.scale)
             scale = spark("x + y", x=scales[0], y=scales[1])
             possible = {a + b for a in left.possible for b in right.possible}
         else:
-            places = max(one.scale, other.scale)
-            whole = max(one.precision - one.scale, other.precision - other.scale)
+            places = max(item.scale, other.scale)
+            whole = max(item.precision - item.scale, other.precision - other.scale)
             kind = decimal(whole + places + 1, places)
             scale = spark("GREATEST(x, y)", x=scales[0], y=scales[1])
             possible = {max(a, b) for a in left.possible for b in right.possible}
@@ -322,12 +322,12 @@ class Scalars:
                 return cast(exp.Null(), kind)
             return value.tree.copy() if value.kind == kind else cast(value.tree, kind)
 
-        made = Value(chosen([given_as(value) for value in values]), kind)
+        result = Value(chosen([given_as(value) for value in values]), kind)
         if not kind.decimal or {s for value in given for s in value.possible} == {kind.scale}:
-            return made
+            return result
         scale = chosen([exp.Literal.number(0) if v is None else scale_of(v) for v in values])
         possible = {s for value in given for s in value.possible}
-        return replace(made, scale=scale, scales=tuple(sorted(possible)))
+        return replace(result, scale=scale, scales=tuple(sorted(possible)))
 
     def _extract(self, node: exp.Extract) -> Value:
         value = self.value(node.expression)
@@ -343,7 +343,7 @@ class Scalars:
     def substring(self, tree: Tree, start: Tree | None, length: Tree | None) -> Value:
         """A part of a text, by constant bounds."""
         value = self.value(tree)
-        bounds = [unwrapped(one) for one in (start, length) if one is not None]
+        bounds = [unwrapped(item) for item in (start, length) if item is not None]
         if not bounds or not all(isinstance(b, exp.Literal) and b.name.isdigit() for b in bounds):
             raise InexactError("a substring whose bounds are no constants")
         if value.kind.name == "character":

@@ -120,13 +120,13 @@ class Finishing:
                     return self._placed(value)
             except InexactError:
                 pass
-        made = node.copy()
+        result = node.copy()
         for name, part in node.args.items():
             if isinstance(part, list):
-                made.set(name, [self._part(scalars, one) for one in part])
+                result.set(name, [self._part(scalars, item) for item in part])
             elif isinstance(part, exp.Expr):
-                made.set(name, self._part(scalars, part))
-        return exp.Paren(this=made)
+                result.set(name, self._part(scalars, part))
+        return exp.Paren(this=result)
 
     def _part(self, scalars: Scalars, part: Tree) -> Tree:
         if isinstance(part, (exp.DataType, exp.Identifier)):
@@ -154,9 +154,9 @@ class Finishing:
             if call.name.lower() == "avg":
                 return self._average(scalars, call, condition)
             if call.name.lower() == "sum":
-                made = self._sum_by_scales(scalars, call, condition)
-                if made is not None:
-                    return made
+                sum_by_scales = self._sum_by_scales(scalars, call, condition)
+                if sum_by_scales is not None:
+                    return sum_by_scales
             raise
 
     def _average(self, scalars: Scalars, call: exp.Anonymous, condition: Tree | None) -> Tree:
@@ -181,8 +181,8 @@ class Finishing:
         """
         [argument] = call.expressions
         inside = scalars.inside
-        calls = [one for one in argument.find_all(exp.Anonymous) if one.name.lower() == "scale"]
-        if not calls or len({dialect.write(one) for one in calls}) > 1:
+        calls = [node for node in argument.find_all(exp.Anonymous) if node.name.lower() == "scale"]
+        if not calls or len({dialect.write(item) for item in calls}) > 1:
             return None
         number = inside.value(calls[0].expressions[0])
         if not number.kind.decimal:
@@ -230,8 +230,8 @@ def _filled(text: str, **parts: Tree) -> Tree:
         return parts[node.name].copy() if isinstance(node, exp.Column) else node
 
     tree: Tree = dialect.parse(f"SELECT {text}").expressions[0]
-    made: Tree = tree.transform(replaced)
-    return made
+    result: Tree = tree.transform(replaced)
+    return result
 
 
 def _with_scale(argument: Tree, scale: int | None) -> Tree:

@@ -139,8 +139,10 @@ class States:
                 connection.execute("SELECT idivm.discard_foreign_log(%s)", [names.id])
                 relations = facts.relations(connection, oids)
                 with _as_in_a_refresh(connection, plan):
-                    made = self._in_snapshot(connection, plan, names, tables, relations, exported)
-                return replace(made, snapshot=snapshot)
+                    in_snapshot = self._in_snapshot(
+                        connection, plan, names, tables, relations, exported
+                    )
+                return replace(in_snapshot, snapshot=snapshot)
         finally:
             if not connection.closed:
                 connection.isolation_level = level
@@ -171,10 +173,10 @@ class States:
             for state, _ in division.by_spark:
                 connection.execute(refill(state, names))
             initialised = tuple(
-                replace(one, by="PostgreSQL", because=f"Spark could not: {reason}")
-                if one.by == "Spark"
-                else one
-                for one in initialised
+                replace(item, by="PostgreSQL", because=f"Spark could not: {reason}")
+                if item.by == "Spark"
+                else item
+                for item in initialised
             )
 
         def finish() -> None:
@@ -241,10 +243,10 @@ class States:
     ) -> None:
         from orchestrator.spark.postgres_copy import TASKS
 
-        used = sorted({one for _, emitted in division.by_spark for one in emitted.sources})
+        used = sorted({source for _, emitted in division.by_spark for source in emitted.sources})
         for oid in {oid for oid, _ in used}:
             relation = relations[oid]
-            columns = [relation.column(attnum) for one, attnum in used if one == oid]
+            columns = [relation.column(attnum) for item, attnum in used if item == oid]
             carried = [column.name for column in columns if read_as(column).carried]
             reader = session.read.format(TASKS).option("dsn", self.dsn)
             reader = reader.option("table", Identifier(relation.schema, relation.name).as_string())
@@ -265,7 +267,7 @@ class States:
     ) -> tuple[ledger.Load, int]:
         from orchestrator.spark.postgres_copy import TASKS, described
 
-        columns = tuple(Column(one.name, one.name, one.type) for one in emitted.staged)
+        columns = tuple(Column(item.name, item.name, item.type) for item in emitted.staged)
         table = names.table(state.role)
         load = ledger.begin(
             control,
@@ -388,6 +390,6 @@ def _reason(error: Exception) -> str:
     from orchestrator.spark.failures import failed
 
     # What a task or the planning of a source has raised stands at the end of a trace.
-    told = re.findall(r"^\s*(?:psycopg|pyarrow)\.[\w.]+: (.+)", str(error), re.MULTILINE)
-    said = told[-1] if told else str(failed(error) or error)
+    texts = re.findall(r"^\s*(?:psycopg|pyarrow)\.[\w.]+: (.+)", str(error), re.MULTILINE)
+    said = texts[-1] if texts else str(failed(error) or error)
     return " ".join(said.split())[:300]

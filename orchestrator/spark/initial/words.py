@@ -27,8 +27,8 @@ def spark(text: str, **parts: Tree) -> Tree:
             return part if isinstance(part, _CLOSED) else exp.Paren(this=part)
         return node
 
-    made: Tree = template.copy().transform(replaced)
-    return made
+    result: Tree = template.copy().transform(replaced)
+    return result
 
 
 _CLOSED = (exp.Column, exp.Literal, exp.Paren, exp.Cast, exp.Boolean, exp.Null, exp.Case)

@@ -150,7 +150,7 @@ def _remove(connection: Connection[Any], load: Load) -> int:
 def compares(load: Load) -> bool:
     """Whether `replace` can compare rows: by a key, and by all that there is in them."""
     table = load.target.relation
-    if table is None or not load.key or set(load.key) - {one.name for one in load.columns}:
+    if table is None or not load.key or set(load.key) - {item.name for item in load.columns}:
         return False
     own = {column.name for column in table.columns if not column.generated}
     return own == {column.name for column in load.columns}
@@ -200,7 +200,9 @@ def _name(connection: Connection[Any], load: Load) -> Identifier:
 
 
 def _create(connection: Connection[Any], load: Load) -> None:
-    listed = [SQL("{} {}").format(Identifier(one.name), SQL(one.type)) for one in load.columns]
+    listed = [
+        SQL("{} {}").format(Identifier(column.name), SQL(column.type)) for column in load.columns
+    ]
     connection.execute(
         SQL("CREATE TABLE {} ({})").format(_name(connection, load), SQL(", ").join(listed))
     )
@@ -214,17 +216,17 @@ def _on_conflict(load: Load, table: Relation) -> Composed:
     exact = {column.name for column in table.columns if column.exact}
     return SQL(" ON CONFLICT ({}) DO UPDATE SET {} WHERE {}").format(
         key,
-        SQL(", ").join(SQL("{0} = excluded.{0}").format(Identifier(one)) for one in changing),
+        SQL(", ").join(SQL("{0} = excluded.{0}").format(Identifier(item)) for item in changing),
         # A row that stays as it is costs nothing, neither here nor in the views that read it.
         SQL(" OR ").join(
             SQL(
                 # Without the cast PostgreSQL would compare the fields one by one.
                 "ROW({1}.{0})::pg_catalog.record OPERATOR(pg_catalog.*<>) ROW(excluded.{0})"
-                if one in exact
+                if item in exact
                 else "ROW({1}.{0}::pg_catalog.text)::pg_catalog.record OPERATOR(pg_catalog.*<>)"
                 " ROW(excluded.{0}::pg_catalog.text)"
-            ).format(Identifier(one), Identifier(table.name))
-            for one in changing
+            ).format(Identifier(item), Identifier(table.name))
+            for item in changing
         ),
     )
 
@@ -337,5 +339,5 @@ def _reject(
     shown = SQL(" || chr(9) || ").join(
         SQL("coalesce({}::text, '\\N')").format(Identifier(column.name)) for column in load.columns
     )
-    told = SQL("{} || ': (' || {} || ')'").format(reason, values)
-    catalog_loads.reject(connection, load.id, rows, ", ".join(names), told, shown)
+    texts = SQL("{} || ': (' || {} || ')'").format(reason, values)
+    catalog_loads.reject(connection, load.id, rows, ", ".join(names), texts, shown)

@@ -196,7 +196,7 @@ class _Writer:
     def _csv(self, reader: CsvReader) -> Composed:
         numbers = SQL(", FORCE_NOT_NULL ({}, {})").format(Identifier(PART), Identifier(POSITION))
         return SQL(" (FORMAT csv, DELIMITER {}, QUOTE {}, NULL {}{})").format(
-            *(Literal(one.decode()) for one in (reader.separator, reader.quote, reader.null)),
+            *(Literal(item.decode()) for item in (reader.separator, reader.quote, reader.null)),
             numbers if self.task.quarantine else SQL(""),
         )
 
@@ -204,15 +204,15 @@ class _Writer:
         """Copy lines as they are, and take only those blocks apart of which PostgreSQL refuses a line."""
         statement = self.statement + self._csv(reader)
         before = 0
-        for one in ranges:
-            for block in blocks(one):
-                start = before + block.start - one.start
+        for range_ in ranges:
+            for block in blocks(range_):
+                start = before + block.start - range_.start
                 sound = self._copied(statement, reader, block, start)
                 if sound is not None:
                     for batch, positions in self._rows(reader, block, start):
                         encoded = self._encoded(batch, (self.part, positions))
                         self._copy_sound(encoded, positions, sound)
-            before += one.end - one.start
+            before += range_.end - range_.start
 
     def _copied(
         self, statement: Composed, reader: CsvReader, block: Block, start: int
@@ -260,12 +260,12 @@ class _Writer:
 
     def _taken_apart(self, reader: Reader, ranges: Iterable[Range]) -> Iterator[tuple[Any, Any]]:
         before = 0
-        for one in ranges:
-            for block in in_rows(blocks(one), reader):
+        for range_ in ranges:
+            for block in in_rows(blocks(range_), reader):
                 if not self.task.quarantine:
                     self.sent.append((self.read, replace(block, data=b""), len(block.data)))
-                yield from self._rows(reader, block, before + block.start - one.start)
-            before += one.end - one.start
+                yield from self._rows(reader, block, before + block.start - range_.start)
+            before += range_.end - range_.start
 
     def _rows(self, reader: Reader, block: Block, start: int) -> Iterator[tuple[Any, Any]]:
         rows = reader.take_apart(block)
@@ -323,10 +323,10 @@ class _Writer:
         """Adds the place in the file of a row that was copied, if this task has read the file."""
         if self.reader is None:
             return rejected
-        after = bisect_left(self.sent, row + 1, key=lambda one: one[0])
+        after = bisect_left(self.sent, row + 1, key=lambda item: item[0])
         before, block, size = self.sent[after - 1]
         rows = self.reader.take_apart(read_again(block, size))
-        torn = {one.at: one.reason for one in rows.torn} if self.raw else {}
+        torn = {each.at: each.reason for each in rows.torn} if self.raw else {}
         start = sorted([*map(int, rows.starts), *torn])[row - before]
         reason = torn.get(start, rejected.reason)
         return self._at(replace(rejected, reason=reason), block, start)

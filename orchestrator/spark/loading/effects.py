@@ -50,10 +50,10 @@ class Decision:
         return f"views: {self.action} of {names} ({self.why})" if names else "views: none"
 
 
-def with_those_above(connection: Connection[Any], found: Sequence[Reader]) -> tuple[str, ...]:
+def with_those_above(connection: Connection[Any], readers: Sequence[Reader]) -> tuple[str, ...]:
     """The names of views and of all maintained views that read them."""
-    names = {reader.id: reader.name for reader in found}
-    for reader in found:
+    names = {reader.id: reader.name for reader in readers}
+    for reader in readers:
         names |= dict(catalog.readers_of(connection, reader.id))
     return tuple(names.values())
 
@@ -68,7 +68,7 @@ def changed_rows(
     """
     if mode == "append":
         return staged
-    before = sum(one.rows for one in statistics(connection, [table]))
+    before = sum(statistic.rows for statistic in statistics(connection, [table]))
     if mode == "upsert":
         return max(staged - before, 0)
     return abs(staged - before) if keyed else staged + before
@@ -97,13 +97,13 @@ def decide(
         return Decision("refresh", "some are kept up to date within the load", readers)
     if wanted != "auto":
         return Decision(wanted, "as asked for", readers)
-    rows = f"{sum(one.rows for one in changes):,.0f} changed rows"
+    rows = f"{sum(change.rows for change in changes):,.0f} changed rows"
     incremental = [reader for reader in readers if reader.strategy != "recompute"]
     if not incremental:
         return Decision("rebuild", "they are recomputed in any case", readers)
     for reader in incremental:
         # A table that it does not read costs nothing; that is rare, and the estimate a rough one.
-        costs = (one.rows * reader.accesses.get(one.name, _ACCESSES) for one in changes)
+        costs = (change.rows * reader.accesses.get(change.name, _ACCESSES) for change in changes)
         if not recompute_is_cheaper(reader.id, sum(costs)):
             return Decision(
                 "refresh", f"which costs less than to recompute them, for {rows}", readers
@@ -127,7 +127,7 @@ def uncaptured(
     catalog_readers.invalidate(connection, [reader.id for reader in decision.readers])
     try:
         with connection.transaction():
-            _switch(connection, [replace(one, fires="D") for one in triggers])
+            _switch(connection, [replace(trigger, fires="D") for trigger in triggers])
     except InsufficientPrivilege:
         triggers = []  # not the owner: then the changes are logged for nothing
     yield
@@ -139,9 +139,11 @@ _FIRES = {"D": "DISABLE", "O": "ENABLE", "R": "ENABLE REPLICA", "A": "ENABLE ALW
 
 def _switch(connection: Connection[Any], triggers: Sequence[Trigger]) -> None:
     """Has each trigger fire as it says."""
-    for one in triggers:
+    for trigger in triggers:
         connection.execute(
             SQL("ALTER TABLE {} {} TRIGGER {}").format(
-                Identifier(one.schema, one.table), SQL(_FIRES[one.fires]), Identifier(one.name)
+                Identifier(trigger.schema, trigger.table),
+                SQL(_FIRES[trigger.fires]),
+                Identifier(trigger.name),
             )
         )

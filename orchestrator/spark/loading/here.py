@@ -62,7 +62,7 @@ def open_here(source: Source, table: Relation | None) -> Frame | None:
                 "time": status.st_mtime_ns // 1_000_000,
             }
         )
-    names = [one["file"] for one in listed]
+    names = [item["file"] for item in listed]
     text = with_columns(reader, header, names, openings_of(names))
     split = split_of(source, listed)
     return Frame(None, None, source, "csv", files=tuple(listed), text=text, split=split)
@@ -82,7 +82,7 @@ def _files(names: Sequence[str]) -> list[Path]:
         if "*" in path.name:
             folder = path.parent
             inside = sorted(folder.iterdir()) if folder.is_dir() else []
-            found += [one for one in inside if fnmatch(one.name, path.name)]
+            found += [item for item in inside if fnmatch(item.name, path.name)]
         elif path.is_dir():
             found += path.iterdir()
         else:

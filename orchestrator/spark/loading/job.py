@@ -72,7 +72,7 @@ def _table(path: Path, said: Mapping[str, Any]) -> TableLoad:
     if "into" not in said or "source" not in said:
         raise UsageError("Each table of a load needs both into and source.")
     source = Source(
-        paths=tuple(_beside(path, one) for one in _listed("source", said["source"])),
+        paths=tuple(_beside(path, item) for item in _listed("source", said["source"])),
         options={name: _option(value) for name, value in said.get("options", {}).items()},
         **{name: said[name] for name in _SOURCE if name in said},
     )
@@ -92,7 +92,7 @@ def _beside(path: Path, source: str) -> str:
 
 def _listed(name: str, value: Any) -> Sequence[str]:
     values = [value] if isinstance(value, str) else value
-    if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+    if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
         raise UsageError(f"The value of {name} must be a text or a list of texts.")
     return values
 

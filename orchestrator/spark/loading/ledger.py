@@ -129,8 +129,8 @@ def _create_staging(connection: Connection[Any], load: Load) -> None:
     if table is None:
         listed = SQL(", ").join(
             # The types are of our own making: see made_type.
-            SQL("{} {}").format(Identifier(one.name), SQL(one.type))
-            for one in load.columns
+            SQL("{} {}").format(Identifier(each.name), SQL(each.type))
+            for each in load.columns
         )
         connection.execute(SQL("CREATE UNLOGGED TABLE {} ({})").format(staging, listed))
     else:
@@ -140,9 +140,9 @@ def _create_staging(connection: Connection[Any], load: Load) -> None:
                 staging, Identifier(table.schema, table.name)
             )
         )
-        for one in load.columns:
-            if one.added:
-                connection.execute(added(staging, one))
+        for item in load.columns:
+            if item.added:
+                connection.execute(added(staging, item))
         loaded = {column.name for column in load.columns}
         for column in table.columns:
             if column.name not in loaded:

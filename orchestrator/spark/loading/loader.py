@@ -84,19 +84,19 @@ class Loader:
         reports: list[LoadedTable] = []
         locked: list[int] = []
         try:
-            for one in opened:
-                done = _done_before(self.connection, one)
-                if done is not None and one.wanted.mode == "append" and not again:
+            for item in opened:
+                done = _done_before(self.connection, item)
+                if done is not None and item.wanted.mode == "append" and not again:
                     self.say(
-                        f"{one.wanted.into}: done before, as load {done} (--again loads it once more)",
+                        f"{item.wanted.into}: done before, as load {done} (--again loads it once more)",
                         True,
                     )
-                    reports.append(_report(one, done, Moved(0, 0, 0, 0), again=True))
+                    reports.append(_report(item, done, Moved(0, 0, 0, 0), again=True))
                     continue
-                load = self._begin(one, resume)
+                load = self._begin(item, resume)
                 locked.append(load.id)
                 with self.clock.stage("reading and copying"):
-                    loads.append((one, load, self._stage(one, load)))
+                    loads.append((item, load, self._stage(item, load)))
             decision = self._finish(loads, views, reports)
         finally:
             for load_id in locked:
@@ -109,23 +109,23 @@ class Loader:
         The refresh that follows brings them all to one cut, and computes those that are left.
         """
         await_it = {reader.id for reader in decision.readers}
-        told = []
+        texts = []
         for view in inspection.in_order(self.connection):
             asked = views == "rebuild" or view.options.get("initialise") == "spark"
             if view.id not in await_it or not asked:
                 continue
             self.say(f"{view.name}: computing its states")
             done = States(self.spark(), self.dsn, self.say).rebuild(self.connection, view)
-            told.append((view.name, ", ".join(map(str, done))))
-            self.say(f"{view.name}: {told[-1][1]}", True)
-        return tuple(told)
+            texts.append((view.name, ", ".join(map(str, done))))
+            self.say(f"{view.name}: {texts[-1][1]}", True)
+        return tuple(texts)
 
     def _open(self, tables: Sequence[TableLoad]) -> list[Opened]:
         opened, wrong = [], []
         for table in tables:
             self.say(f"{table.into}: looking at the source")
             try:
-                one = open_table(self.connection, self.spark, table, self.threads is not None)
+                item = open_table(self.connection, self.spark, table, self.threads is not None)
             except Exception as error:
                 # Tasks that look at the files tell why as well.
                 reasons = [str(error)] if isinstance(error, LoadError) else reasons_of(error)
@@ -136,49 +136,57 @@ class Loader:
                     raise
                 wrong.append(reasons[-1])
                 continue
-            opened.append(one)
-            shown = ", ".join(f"{column.name} {column.type}" for column in one.columns)
-            self.say(f"{one.wanted.into} ({shown})", True)
+            opened.append(item)
+            shown = ", ".join(f"{column.name} {column.type}" for column in item.columns)
+            self.say(f"{item.wanted.into} ({shown})", True)
         if wrong:
             raise LoadError(" ".join(wrong))
         return opened
 
-    def _begin(self, one: Opened, resume: bool) -> ledger.Load:
-        now = layout_of(self.spark, one)
-        quarantine = one.wanted.on_bad_row == "quarantine"
-        left = ledger.unfinished(self.connection, one.command)
+    def _begin(self, opened: Opened, resume: bool) -> ledger.Load:
+        now = layout_of(self.spark, opened)
+        quarantine = opened.wanted.on_bad_row == "quarantine"
+        left = ledger.unfinished(self.connection, opened.command)
         if left is not None:
             number, before = left
             if resume and now is not None and before == now:
                 count = catalog_loads.progress(self.connection, number)
                 self.say(
-                    f"{one.wanted.into}: going on with load {number}, {count.parts} partitions are there",
+                    f"{opened.wanted.into}: going on with load {number}, {count.parts} partitions are there",
                     True,
                 )
                 return ledger.Load(
-                    *(number, one.target, one.wanted.mode, one.columns, one.key, quarantine, now)
+                    *(
+                        number,
+                        opened.target,
+                        opened.wanted.mode,
+                        opened.columns,
+                        opened.key,
+                        quarantine,
+                        now,
+                    )
                 )
             if resume:
                 self.say(
-                    f"{one.wanted.into}: the source or its partitions have changed, loading again",
+                    f"{opened.wanted.into}: the source or its partitions have changed, loading again",
                     True,
                 )
             catalog_loads.fail(self.connection, number)
             catalog_loads.unlock(self.connection, number)
         return ledger.begin(
             self.connection,
-            one.target,
-            mode=one.wanted.mode,
-            columns=one.columns,
-            key=one.key,
+            opened.target,
+            mode=opened.wanted.mode,
+            columns=opened.columns,
+            key=opened.key,
             quarantine=quarantine,
-            command=one.command,
-            sources=one.frame.files
-            or [{"source": public(path)} for path in one.frame.source.paths],
+            command=opened.command,
+            sources=opened.frame.files
+            or [{"source": public(path)} for path in opened.frame.source.paths],
             layout=now,
         )
 
-    def _stage(self, one: Opened, load: ledger.Load) -> int:
+    def _stage(self, opened: Opened, load: ledger.Load) -> int:
         """Has Spark's tasks fill the staging table; gives the number of partitions."""
         from orchestrator.spark.postgres_copy import TASKS, described, register
 
@@ -187,21 +195,23 @@ class Loader:
             load.id,
             tuple(column.name for column in load.columns),
             load.quarantine,
-            one.wanted.max_bad_rows,
-            table=one.target.relation.qualified if one.target.relation else str(one.wanted.into),
-            **({} if one.frame.text else handling(load.columns)),
+            opened.wanted.max_bad_rows,
+            table=opened.target.relation.qualified
+            if opened.target.relation
+            else str(opened.wanted.into),
+            **({} if opened.frame.text else handling(load.columns)),
         )
-        ranges, text = one.frame.ranges, one.frame.text
+        ranges, text = opened.frame.ranges, opened.frame.text
         parts: int | None = len(ranges)
         if not ranges:
-            rows = prepared(one)
+            rows = prepared(opened)
             # Spark asks both the active session and that of the frame, which may be a caller's.
             for session in (self.spark(), rows.sparkSession):
                 register(session)
-            cut(self.spark(), one.frame)
-            parts = layout(rows)[1] if one.frame.format != "frame" else None
+            cut(self.spark(), opened.frame)
+            parts = layout(rows)[1] if opened.frame.format != "frame" else None
         try:
-            with watch_copying(self.dsn, load.id, str(one.wanted.into), parts, self.say):
+            with watch_copying(self.dsn, load.id, str(opened.wanted.into), parts, self.say):
                 if ranges and text is not None and text.lines is None:
                     return copy_here(task, text.reader, ranges, self.threads or 1)
                 if ranges and text is not None:
@@ -212,34 +222,34 @@ class Loader:
                 writer = rows.write.format(TASKS).option("dsn", self.dsn)
                 writer.option("task", described(task)).mode("append").save()
         except Exception as error:
-            self._stopped(one, load, error)
+            self._stopped(opened, load, error)
             raise
         return catalog_loads.parts_written(self.connection, load.id)
 
-    def _stopped(self, one: Opened, load: ledger.Load, error: Exception) -> None:
+    def _stopped(self, opened: Opened, load: ledger.Load, error: Exception) -> None:
         """Says why a load stopped, if it is the fault of its rows; else it can be gone on with."""
-        told = reasons_of(error)
-        if not told:
+        reasons = reasons_of(error)
+        if not reasons:
             last = re.findall(r"^\s*(?:psycopg\.[\w.]+): (.+)", str(error), re.MULTILINE)
             last = [str(error)] if isinstance(error, psycopg.Error) else last
             if last:
                 raise LoadError(
-                    f"The load into {one.wanted.into} broke off: {last[-1].strip()}. What is there "
+                    f"The load into {opened.wanted.into} broke off: {last[-1].strip()}. What is there "
                     "is kept: run the same command with --resume to go on."
                 ) from error
             if reason := reason_of(error):
-                paths = sources_of([one.frame.source])
+                paths = sources_of([opened.frame.source])
                 raise LoadError(
-                    f"Nothing was loaded into {one.wanted.into} from {paths}: {reason}."
+                    f"Nothing was loaded into {opened.wanted.into} from {paths}: {reason}."
                 ) from error
             return
         catalog_loads.fail(self.connection, load.id)
-        locate(self.spark, self.connection, load.id, one.frame)
+        locate(self.spark, self.connection, load.id, opened.frame)
         found = rejected_rows(self.connection, load.id)
-        rows = [row for row in found if not load.quarantine or row.reason in told[-1]]
-        shown = str(rows[0]) if rows else told[-1].strip()
+        rows = [row for row in found if not load.quarantine or row.reason in reasons[-1]]
+        shown = str(rows[0]) if rows else reasons[-1].strip()
         raise LoadError(
-            f"Nothing was loaded into {one.wanted.into}. {shown.rstrip('.')}."
+            f"Nothing was loaded into {opened.wanted.into}. {shown.rstrip('.')}."
             + (
                 " To load without such rows, give --on-bad-row quarantine."
                 if found and not load.quarantine and "--options" not in shown
@@ -286,12 +296,12 @@ class Loader:
                 raise
             raise LoadError(self._violated(loads, error)) from error
         self.say(str(decision), True)
-        for one, load, _ in loads:
+        for item, load, _ in loads:
             if load.quarantine and moved[load.id].rejected:
                 with self.clock.stage("locating rejected rows"):
-                    locate(self.spark, self.connection, load.id, one.frame)
+                    locate(self.spark, self.connection, load.id, item.frame)
             catalog_loads.drop_staging(self.connection, load.id)
-            report = _report(one, load.id, moved[load.id])
+            report = _report(item, load.id, moved[load.id])
             reports.append(replace(report, rejected_rows=rejected_rows(self.connection, load.id)))
         return decision
 
@@ -299,33 +309,33 @@ class Loader:
         self, loads: Sequence[tuple[Opened, ledger.Load, int]], error: psycopg.Error
     ) -> str:
         """What the rows of loads violate at their end, with the place of the first such row."""
-        names = ", ".join(str(one.wanted.into) for one, _, _ in loads)
-        sources = sources_of([one.wanted.source for one, _, _ in loads])
-        found = None if any(load.quarantine for _, load, _ in loads) else self._clash(loads)
-        if found is not None:
+        names = ", ".join(str(item.wanted.into) for item, _, _ in loads)
+        sources = sources_of([item.wanted.source for item, _, _ in loads])
+        clash = None if any(load.quarantine for _, load, _ in loads) else self._clash(loads)
+        if clash is not None:
             return (
-                f"Nothing was loaded into {names}. {str(found).rstrip('.')}. To load without such rows, "
+                f"Nothing was loaded into {names}. {str(clash).rstrip('.')}. To load without such rows, "
                 "give --on-bad-row quarantine."
             )
         diag = error.diag
-        told = f"{diag.message_primary or error}".rstrip(".")
+        texts = f"{diag.message_primary or error}".rstrip(".")
         detail = f" ({diag.message_detail.rstrip('.')})" if diag.message_detail else ""
-        return f"Nothing was loaded into {names} from {sources}: {told}{detail}. Correct the rows, or the constraint."
+        return f"Nothing was loaded into {names} from {sources}: {texts}{detail}. Correct the rows, or the constraint."
 
     def _clash(self, loads: Sequence[tuple[Opened, ledger.Load, int]]) -> RejectedRow | None:
         """The first row that a quarantine would take at the end: the load is repeated so, and undone."""
         self.say("looking for the rows that violate a constraint")
         begun: list[tuple[Opened, ledger.Load, int]] = []
         try:
-            for one, _, _ in loads:
-                one = replace(one, wanted=replace(one.wanted, on_bad_row="quarantine"))
-                load = self._begin(one, resume=False)
-                begun.append((one, load, 0))
-                begun[-1] = (one, load, self._stage(one, load))
+            for item, _, _ in loads:
+                item = replace(item, wanted=replace(item.wanted, on_bad_row="quarantine"))
+                load = self._begin(item, resume=False)
+                begun.append((item, load, 0))
+                begun[-1] = (item, load, self._stage(item, load))
             with self.connection.transaction(force_rollback=True):
                 finish(self.connection, [(load, parts) for _, load, parts in begun])
-                for one, load, _ in begun:
-                    locate(self.spark, self.connection, load.id, one.frame)
+                for item, load, _ in begun:
+                    locate(self.spark, self.connection, load.id, item.frame)
                     if rows := rejected_rows(self.connection, load.id):
                         return rows[0]
         except (LoadError, psycopg.errors.IntegrityError, psycopg.errors.DataError):
@@ -353,21 +363,21 @@ def rejected_rows(connection: Connection[Any], load: int) -> tuple[RejectedRow, 
     return tuple(RejectedRow(*row) for row in rows)
 
 
-def _done_before(connection: Connection[Any], one: Opened) -> int | None:
+def _done_before(connection: Connection[Any], opened: Opened) -> int | None:
     """The load that has carried out the same command before."""
-    table = one.target.relation
-    return None if table is None else catalog_loads.finished(connection, one.command, table.oid)
+    table = opened.target.relation
+    return None if table is None else catalog_loads.finished(connection, opened.command, table.oid)
 
 
-def _report(one: Opened, load: int, moved: Moved, again: bool = False) -> LoadedTable:
+def _report(opened: Opened, load: int, moved: Moved, again: bool = False) -> LoadedTable:
     return LoadedTable(
-        table=str(one.wanted.into),
+        table=str(opened.wanted.into),
         load=load,
-        mode=one.wanted.mode,
+        mode=opened.wanted.mode,
         read=moved.read,
         loaded=moved.loaded,
         removed=moved.removed,
         rejected=moved.rejected,
         again=again,
-        columns=tuple((column.name, column.type) for column in one.columns),
+        columns=tuple((column.name, column.type) for column in opened.columns),
     )

@@ -62,14 +62,14 @@ def open_table(
         adds = table.add_columns and not positional
         added = added_names(frame.schema, target.relation) if adds else []
         columns = pair(
-            StructType([one for one in frame.schema.fields if one.name not in added]),
+            StructType([field for field in frame.schema.fields if field.name not in added]),
             *(target.relation, target.defaults),
             text=frame.text is not None,
             positional=positional,
             exact=frame.exact,
         )
         more = made_columns(added, frame.made, frame.exact)
-        columns += tuple(replace(one, added=True) for one in more)
+        columns += tuple(replace(item, added=True) for item in more)
     else:
         columns = made_columns(frame.schema.names, frame.made, frame.exact)
         if missing := set(key) - {column.name for column in columns}:
@@ -85,30 +85,30 @@ def open_table(
     return Opened(table, frame, target, columns, key, _command(table, target, frame))
 
 
-def layout_of(spark: Callable[[], SparkSession], one: Opened) -> str | None:
+def layout_of(spark: Callable[[], SparkSession], opened: Opened) -> str | None:
     """What tells whether the sources are cut as they were before."""
-    if ranges := one.frame.ranges:
+    if ranges := opened.frame.ranges:
         return digest(ranges)
-    cut(spark(), one.frame)
-    return layout(prepared(one))[0] if one.frame.format != "frame" else None
+    cut(spark(), opened.frame)
+    return layout(prepared(opened))[0] if opened.frame.format != "frame" else None
 
 
-def prepared(one: Opened) -> DataFrame:
+def prepared(opened: Opened) -> DataFrame:
     """The columns in the order of the load, each as the text or the type that its values are kept by."""
     from pyspark.sql import functions as f
 
-    kinds = {field.name: field.dataType for field in one.frame.rows.schema.fields}
+    kinds = {field.name: field.dataType for field in opened.frame.rows.schema.fields}
     chosen = []
-    for column in one.columns:
+    for column in opened.columns:
         value, kind = quoted(column.source), kinds[column.source].typeName()
-        if column.source in one.frame.exact:
+        if column.source in opened.frame.exact:
             value = quoted(text_name(column.source))
         elif kind == "variant":
             value = f.to_json(value)
         chosen.append(value.alias(column.source))
-    if one.frame.corrupt:
+    if opened.frame.corrupt:
         chosen.append(f.col(CORRUPT))
-    rows: DataFrame = one.frame.rows
+    rows: DataFrame = opened.frame.rows
     return rows.select(*chosen)
 
 
@@ -117,9 +117,9 @@ def _command(table: TableLoad, target: ledger.Target, frame: Frame) -> str:
     source = table.source
     if table.frame is not None:
         return hashlib.sha256(str(time.time_ns()).encode()).hexdigest()
-    told = [
+    texts = [
         *(str(target.name), table.mode, list(table.key), table.on_bad_row),
         *(list(source.paths), frame.format, sorted(source.options.items())),
         *(source.where, source.select, list(frame.files)),
     ]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()

@@ -71,15 +71,15 @@ def watch_time_dependent(dsn: str, changes: Sequence[Change], say: Say) -> Itera
     """Says once a second how far the last transaction is, as the sizes of its tables tell."""
 
     def begin(connection: Connection[Any]) -> Callable[[float], str]:
-        first = [statistics.pages(connection, one.table) for one in changes]
-        whole = [catalog_loads.staged_pages(connection, one.load) for one in changes]
-        total = sum(one.staged for one in changes)
+        first = [statistics.pages(connection, item.table) for item in changes]
+        whole = [catalog_loads.staged_pages(connection, item.load) for item in changes]
+        total = sum(item.staged for item in changes)
 
         def tell(seconds: float) -> str:
             rows = 0.0
-            for one, before, pages in zip(changes, first, whole, strict=True):
-                grown = statistics.pages(connection, one.table) - before
-                rows += one.staged * min(1.0, max(grown, 0) / max(pages, 1))
+            for change, before, pages in zip(changes, first, whole, strict=True):
+                grown = statistics.pages(connection, change.table) - before
+                rows += change.staged * min(1.0, max(grown, 0) / max(pages, 1))
             return f"moving rows into place: {describe_time_dependent(rows, total, seconds)}"
 
         return tell
@@ -126,11 +126,11 @@ def describe(now: Progress, first: Progress, parts: int | None, seconds: float) 
     """
     rate = (now.rows - first.rows) / max(seconds, 0.001)
     of = "" if parts is None else f" of {parts}"
-    told = f"{now.parts}{of} partitions, {now.rows:,} rows, {rate:,.0f} rows/s"
+    texts = f"{now.parts}{of} partitions, {now.rows:,} rows, {rate:,.0f} rows/s"
     ended = now.parts - first.parts
     if ended and parts is not None:
-        told += f", about {(parts - now.parts) * seconds / ended:.0f} s left"
-    return told
+        texts += f", about {(parts - now.parts) * seconds / ended:.0f} s left"
+    return texts
 
 
 def describe_time_dependent(rows: float, total: int, seconds: float) -> str:
@@ -139,7 +139,7 @@ def describe_time_dependent(rows: float, total: int, seconds: float) -> str:
     >>> describe_time_dependent(250.4, 1000, 2.0)
     'about 250 of 1,000 rows, 125 rows/s, about 6 s left'
     """
-    told = f"about {rows:,.0f} of {total:,} rows, {rows / max(seconds, 0.001):,.0f} rows/s"
+    texts = f"about {rows:,.0f} of {total:,} rows, {rows / max(seconds, 0.001):,.0f} rows/s"
     if rows:
-        told += f", about {(total - rows) * seconds / rows:.0f} s left"
-    return told
+        texts += f", about {(total - rows) * seconds / rows:.0f} s left"
+    return texts

@@ -60,11 +60,11 @@ def _in_ranges(frame: Frame, wanted: list[tuple[int, int]]) -> Places:
     ranges = frame.ranges
     for part, position in wanted:
         rest = position
-        for one in ranges[part]:
-            if rest < one.end - one.start:
-                starts[one.path][one.start + rest] = (part, position)
+        for range_ in ranges[part]:
+            if rest < range_.end - range_.start:
+                starts[range_.path][range_.start + rest] = (part, position)
                 break
-            rest -= one.end - one.start
+            rest -= range_.end - range_.start
     return {
         starts[file][start]: (file, row, line)
         for file in starts

@@ -98,7 +98,7 @@ class Frame:
             return StructType([StructField(name, StringType()) for name in self.text.names])
         fields = self.rows.schema.fields
         return StructType(
-            [one for one in fields if one.name != CORRUPT and not is_text_name(one.name)]
+            [item for item in fields if item.name != CORRUPT and not is_text_name(item.name)]
         )
 
 
@@ -123,8 +123,8 @@ def open_source(
 
 
 def _typed(scan: TypedScan, source: Source, kind: str) -> Frame:
-    exact = {one.name: one for one in scan.exact}
-    made = _made(scan.rows.schema) | {one.name: one.made for one in scan.exact}
+    exact = {item.name: item for item in scan.exact}
+    made = _made(scan.rows.schema) | {item.name: item.made for item in scan.exact}
     return Frame(scan.rows, scan.rows, source, kind, made=made, exact=exact)
 
 
@@ -153,15 +153,15 @@ def layout(rows: DataFrame) -> tuple[str | None, int]:
     There is no digest where that is decided only while Spark runs.
     """
     frame: Any = rows
-    told = []
+    texts = []
     sure = True
     for partition in frame._jdf.queryExecution().toRdd().partitions():
         if partition.getClass().getSimpleName() == "FilePartition":
-            told.append([str(file) for file in partition.files()])
+            texts.append([str(file) for file in partition.files()])
         else:
-            told.append([str(partition)])
-            sure = sure and not re.search(r"@[0-9a-f]+$|Shuffle", told[-1][0])
-    return hashlib.sha256(repr(told).encode()).hexdigest() if sure else None, len(told)
+            texts.append([str(partition)])
+            sure = sure and not re.search(r"@[0-9a-f]+$|Shuffle", texts[-1][0])
+    return hashlib.sha256(repr(texts).encode()).hexdigest() if sure else None, len(texts)
 
 
 def format_of(source: Source) -> str:
@@ -170,13 +170,13 @@ def format_of(source: Source) -> str:
         if source.format not in FORMATS:
             raise UsageError(f"There is no format {source.format}; take {', '.join(FORMATS)}.")
         return source.format
-    found = {kind for path in source.paths if (kind := _guessed(path))}
-    if len(found) != 1:
+    kinds = {kind for path in source.paths if (kind := _guessed(path))}
+    if len(kinds) != 1:
         raise UsageError(
             f"The format of {', '.join(source.paths)} is not clear: give --format "
             f"({', '.join(FORMATS)})."
         )
-    return found.pop()
+    return kinds.pop()
 
 
 def _guessed(path: str) -> str | None:
@@ -194,9 +194,11 @@ def _guessed(path: str) -> str | None:
         return _SUFFIXES[suffix]
     folder = Path(path)
     if folder.is_dir():
-        inside = (one for one in sorted(folder.rglob("*")) if not one.name.startswith(("_", ".")))
+        inside = (
+            item for item in sorted(folder.rglob("*")) if not item.name.startswith(("_", "."))
+        )
         return next(
-            (kind for one in inside if one.is_file() and (kind := _guessed(str(one)))), None
+            (kind for item in inside if item.is_file() and (kind := _guessed(str(item)))), None
         )
     return None
 
@@ -211,13 +213,13 @@ def located(path: str) -> str:
 
 
 def _made(schema: StructType) -> dict[str, str]:
-    made = {}
-    for one in schema.fields:
+    result = {}
+    for item in schema.fields:
         try:
-            made[one.name] = made_type(one.dataType)
+            result[item.name] = made_type(item.dataType)
         except LoadError:
             continue  # `select` may yet do without it
-    return made
+    return result
 
 
 def _listed(spark: SparkSession, frame: Frame) -> Frame:
@@ -255,19 +257,19 @@ def _shaped(frame: Frame) -> Frame:
     if wanted and not frame.files:
         rows = rows.repartition(wanted)
     made = dict(frame.made)
-    before = {one.name: one.dataType for one in frame.scan.schema.fields}
-    names = {one.lower(): one for one in rows.columns}
+    before = {each.name: each.dataType for each in frame.scan.schema.fields}
+    names = {column.lower(): column for column in rows.columns}
     exact = {
         names[name.lower()]: frame.exact[own]
         for name, own in passed(frame.source.select, list(frame.exact)).items()
         if name.lower() in names
     }
-    for one in rows.schema.fields:
-        known = one.name in made and before.get(one.name) == one.dataType
-        if one.name in exact:
-            made[one.name] = exact[one.name].made
-        elif one.name != CORRUPT and not known and not is_text_name(one.name):
-            made[one.name] = made_type(one.dataType)
+    for item in rows.schema.fields:
+        known = item.name in made and before.get(item.name) == item.dataType
+        if item.name in exact:
+            made[item.name] = exact[item.name].made
+        elif item.name != CORRUPT and not known and not is_text_name(item.name):
+            made[item.name] = made_type(item.dataType)
     return replace(frame, rows=rows, made=made, exact=exact)
 
 

@@ -37,7 +37,7 @@ def unnumbered(plan: Operator) -> Operator | None:
     >>> unnumbered(PARTS) is None
     True
     """
-    if not any(isinstance(one, Numbered) for one in walk(plan, subqueries=False)):
+    if not any(isinstance(operator, Numbered) for operator in walk(plan, subqueries=False)):
         return None
     gone: set[Column] = set()
     return _without(plan, gone)

@@ -148,7 +148,7 @@ class _Composition:
         keep_what_is_read(self.composer)
         self._weigh_steps()
         script: tuple[Step, ...] = (*reads(self.composer), *self.composer.steps)
-        found = (lookup for one in self.composer.loops.values() for lookup in probes(one))
+        found = (lookup for loop in self.composer.loops.values() for lookup in probes(loop))
         lookups = list(dict.fromkeys((*found, *self.composer.lookups)))
         states = [
             laid_out(state, script, lookups, self.composer, self.cardinality)
@@ -156,15 +156,15 @@ class _Composition:
             else state
             for state in self.composer.states
         ]
-        made = request.maintained_by(self.strategy, states, script, self.composer.variables)
+        maintained = request.maintained_by(self.strategy, states, script, self.composer.variables)
         return replace(
-            made,
+            maintained,
             program=replace(
-                made.program,
+                maintained.program,
                 probes=table_probes(lookups),
                 costs=costs(self.composer, request.statistics),
             ),
-            evidence=replace(made.evidence, notes=tuple(dict.fromkeys(self.composer.notes))),
+            evidence=replace(maintained.evidence, notes=tuple(dict.fromkeys(self.composer.notes))),
         )
 
     def _weigh_steps(self) -> None:
@@ -175,8 +175,8 @@ class _Composition:
                 ways = composer.loops[place]
                 held = dict.fromkeys(diff.variable for way in ways for diff in way.diffs)
                 each = [
-                    (one, self.cardinality.query(composer.plans[place], ways, {one: 1.0})[1])
-                    for one in held
+                    (item, self.cardinality.query(composer.plans[place], ways, {item: 1.0})[1])
+                    for item in held
                 ]
                 dear = tuple((name, found) for name, found in each if found >= DEAR)
                 composer.steps[place] = replace(step, lookups=dear)
@@ -230,15 +230,15 @@ class _Composition:
         if not linear:
             operator = self._without_numbers(operator)
         wants = [as_bag and linear] + [as_bag or not linear] * (len(operator.children) - 1)
-        made = operator.with_children(
+        result = operator.with_children(
             tuple(
                 self._linear(child, want)
                 for child, want in zip(operator.children, wants, strict=True)
             )
         )
         if as_bag and not linear and operator is not self.root:
-            return self._once(made, lambda one: self._store(one, self.composer.name("rows")))
-        return made
+            return self._once(result, lambda item: self._store(item, self.composer.name("rows")))
+        return result
 
     def _over_bags(self, operator: Operator) -> Operator:
         """An operator whose result is stored, over an input whose change can be had as a bag."""
@@ -275,21 +275,21 @@ class _Composition:
         return maintain(self._over_bags(operator), self.composer, role)
 
     def _stored(self, operator: Operator) -> Operator:
-        made = self._linear(operator, as_bag=self.strategy == Strategy.TUPLE)
-        if isinstance(made, StateScan):
-            return made
-        return self._store(made, self.composer.name("shared"))
+        linear = self._linear(operator, as_bag=self.strategy == Strategy.TUPLE)
+        if isinstance(linear, StateScan):
+            return linear
+        return self._store(linear, self.composer.name("shared"))
 
     def _below(self, operator: Operator, reader: Operator) -> Operator:
         """The input of an operator whose result is stored: a cache, or a plan of bags."""
         if self.request.cache and _joins(operator):
-            return self._once(operator, lambda one: self._cached(one, reader))
+            return self._once(operator, lambda item: self._cached(item, reader))
         return self._linear(operator, as_bag=True)
 
     def _cached(self, operator: Operator, reader: Operator) -> Operator:
         """A cache, of the IDs and what anything above reads: what conditions compared is not kept."""
-        readers = [reader, *(one for one in walk(self.root) if operator in one.children)]
-        read = frozenset[Column]().union(*(_read(one, operator) for one in readers))
+        readers = [reader, *(item for item in walk(self.root) if operator in item.children)]
+        read = frozenset[Column]().union(*(_read(item, operator) for item in readers))
         slim = self._slim(operator, readers, read)
         rows = self._linear(slim.rows if slim else operator, as_bag=False)
         if slim is None:
@@ -303,8 +303,8 @@ class _Composition:
     ) -> Slim | None:
         """A cache without what nobody reads but sums."""
         kept = frozenset[Column]()
-        for one in readers:
-            columns = not_added(one, self.composer)
+        for reader in readers:
+            columns = not_added(reader, self.composer)
             if columns is None:
                 return None
             kept |= columns
@@ -365,7 +365,7 @@ def _captured(operator: Operator) -> Operator:
 
 def _is_linear(plan: Operator) -> bool:
     parts = walk(plan, subqueries=False)
-    return all(not one.children or has_rule(change, one) for one in parts)
+    return all(not part.children or has_rule(change, part) for part in parts)
 
 
 def _require_rule(operator: Operator) -> None:
@@ -378,7 +378,7 @@ def _require_rule(operator: Operator) -> None:
 
 
 def _joins(operator: Operator) -> bool:
-    return any(len(one.children) > 1 for one in walk(operator, subqueries=False))
+    return any(len(item.children) > 1 for item in walk(operator, subqueries=False))
 
 
 def _conditional(plan: Operator) -> dict[Operator, list[frozenset[Column]]]:
@@ -400,18 +400,18 @@ def _conditional(plan: Operator) -> dict[Operator, list[frozenset[Column]]]:
             return frozenset({column})
         return frozenset({column}).union(*(origins(c, seen | {column}) for c in made[column]))
 
-    sets = [frozenset().union(*(origins(c, frozenset()) for c in one)) for one in wanted if one]
-    found: dict[Operator, list[frozenset[Column]]] = {}
+    sets = [frozenset().union(*(origins(c, frozenset()) for c in each)) for each in wanted if each]
+    result: dict[Operator, list[frozenset[Column]]] = {}
     for leaf in walk(plan, subqueries=False):
         if leaf.children:
             continue
         groups: list[frozenset[Column]] = []
-        for one in sets:
-            part = one & frozenset(leaf.columns)
+        for item in sets:
+            part = item & frozenset(leaf.columns)
             if not part:
                 continue
             apart = [group for group in groups if not group & part]
             merged = part.union(*(group for group in groups if group & part))
             groups = [*apart, merged]
-        found[leaf] = groups
-    return found
+        result[leaf] = groups
+    return result

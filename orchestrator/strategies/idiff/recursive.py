@@ -61,7 +61,7 @@ class _Product:
         composer = self.composer
         self._divide()
         changes = [bag(atom, composer) for atom in self.inputs]
-        self.changes = [one and composer.held("rows", one) for one in changes]
+        self.changes = [entry and composer.held("rows", entry) for entry in changes]
         whole = frozenset(range(len(self.inputs)))
         output = frozenset[Column]().union(*(item.scalar.references for item in items))
         self._store(whole, output)
@@ -74,10 +74,10 @@ class _Product:
             moved = composer.held("joined", replace(moved, plan=shown(moved.plan, wanted)))
             parts.append((moved.sign, Projection(moved.plan, (*items, Item.kept(moved.sign)))))
             # The smaller ones read none that holds the input, so that any order is right.
-            own = [one for one in self.stored if number in one]
-            found = [(one, self._joined(changed, number, one)) for one in own]
-            for one, moved in found:
-                state = self.stored[one]
+            own = [entry for entry in self.stored if number in entry]
+            found = [(entry, self._joined(changed, number, entry)) for entry in own]
+            for each, moved in found:
+                state = self.stored[each]
                 wanted = (*state.columns, moved.sign)
                 Upkeep(state, composer).apply_bag(replace(moved, plan=shown(moved.plan, wanted)))
         return composer.union([item.column for item in items], parts) if parts else None
@@ -96,14 +96,14 @@ class _Product:
                 own.setdefault(min(readers, default=0), []).append(condition)
             elif equal:
                 [pair] = map(frozenset, equal)
-                classes = [one for one in classes if not one & pair] + [
-                    pair.union(*(one for one in classes if one & pair))
+                classes = [item for item in classes if not item & pair] + [
+                    pair.union(*(item for item in classes if item & pair))
                 ]
             else:
                 self.others.append((readers, condition))
-        for one in classes:
-            for number in self._readers(one):
-                first, *rest = in_order(one & set(self.atoms[number].columns), columns)
+        for change_class in classes:
+            for number in self._readers(change_class):
+                first, *rest = in_order(change_class & set(self.atoms[number].columns), columns)
                 own.setdefault(number, []).extend(filled("x = y", x=first, y=c) for c in rest)
         self.classes = classes
         self.inputs = [
@@ -120,7 +120,7 @@ class _Product:
         left = sorted(inputs - {changed})
         links = [self._readers(c) - {changed} for c in self.classes if not c & given]
         links += [readers for readers, _ in self.others if changed not in readers]
-        parts: list[Inputs] = [frozenset({one}) for one in left]
+        parts: list[Inputs] = [frozenset({item}) for item in left]
         for link in links:
             met = [part for part in parts if part & link]
             if len(met) > 1:
@@ -142,9 +142,9 @@ class _Product:
                 joined = self._join(part)
                 outside = set(range(len(self.inputs))) - part
                 read = set(wanted)
-                for one in self.classes:
-                    if self._readers(one) & outside:
-                        read |= one
+                for change_class in self.classes:
+                    if self._readers(change_class) & outside:
+                        read |= change_class
                 for readers, condition in self.others:
                     if not readers <= part:
                         read |= condition.references
@@ -179,19 +179,19 @@ class _Product:
 
     def _between(self, left: Operator, right: Operator) -> Scalar:
         """The conditions that the join of two results is the first to be able to check."""
-        one, other = set(left.columns), set(right.columns)
-        found = []
+        item, other = set(left.columns), set(right.columns)
+        result = []
         for equal in self.classes:
             here, there = (
-                in_order(equal & one, left.columns),
+                in_order(equal & item, left.columns),
                 in_order(equal & other, right.columns),
             )
-            found += [filled("x = y", x=x, y=y) for x, y in zip(here[:1], there[:1], strict=False)]
+            result += [filled("x = y", x=x, y=y) for x, y in zip(here[:1], there[:1], strict=False)]
         for _, condition in self.others:
             read = condition.references
-            if read <= one | other and not read <= one and not read <= other:
-                found.append(condition)
-        return conjunction(found)
+            if read <= item | other and not read <= item and not read <= other:
+                result.append(condition)
+        return conjunction(result)
 
     def _joined(self, changed: Bag, number: int, inputs: Inputs) -> Bag:
         """The change of the join of some inputs that one of them makes."""

@@ -58,15 +58,15 @@ class Slim:
     def whole(self, state: Operator, composer: Composer) -> Operator:
         """The rows with all that is wanted, given what is stored of them."""
         wanted = _references(self.items.values())
-        for n, one in enumerate(self.apart):
+        for n, item in enumerate(self.apart):
             needed = wanted.union(column for two in self.apart[n:] for column, _ in two.key)
             rows = shown(state, (column for column in state.columns if column in needed))
             if isinstance(state, StateScan):
-                composer.keep_together(state, [column for column, _ in one.key])
-            state = Join(rows, one.table, same(((c, k) for c, k in one.key), one.table.not_null))
+                composer.keep_together(state, [column for column, _ in item.key])
+            state = Join(rows, item.table, same(((c, k) for c, k in item.key), item.table.not_null))
             later = wanted.union(column for two in self.apart[n + 1 :] for column, _ in two.key)
             read = [column for column in state.columns if column in later]
-            composer.bags[state] = _change(state, one.table, read, composer)
+            composer.bags[state] = _change(state, item.table, read, composer)
         return Projection(state, tuple(Item(c, scalar) for c, scalar in self.items.items()))
 
 
@@ -112,14 +112,14 @@ def slimmed(
         late |= found
     if not apart:
         return None
-    became = {old: new for one in apart for old, new in one.became.items()}
+    became = {old: new for item in apart for old, new in item.became.items()}
     found_again = {
         column: flat.items[column].substitute(
             {c: Scalar.column(became[c]) for c in flat.items[column].references}
         )
         for column in late
     }
-    stored = (read - late) | fixed | {column for one in apart for column, _ in one.key}
+    stored = (read - late) | fixed | {column for item in apart for column, _ in item.key}
     return Slim(
         shown(top, (column for column in top.columns if column in stored)),
         {column: in_terms(scalar, found_again) for column, scalar in items.items()},
@@ -144,16 +144,16 @@ def _references(scalars: Iterable[Scalar]) -> frozenset[Column]:
 def _key(table: Scan, composer: Composer) -> tuple[Column, ...]:
     """The columns by which a table's changes are followed; none if not all are there."""
     source = composer.sources.get(table.table.oid)
-    numbers = {one.attnum for one in source.columns if one.in_key} if source else set[int]()
-    found = tuple(one.column for one in table.outputs if one.attnum in numbers)
+    numbers = {item.attnum for item in source.columns if item.in_key} if source else set[int]()
+    found = tuple(output.column for output in table.outputs if output.attnum in numbers)
     return found if len(found) == len(numbers) else ()
 
 
 def _stored(column: Column, plan: Operator, kept: frozenset[Column]) -> Column | None:
     """A column of a plan that is equal to another; one that is kept anyway, if there is."""
     equal = plan.dependencies.same(column)
-    found = [one for one in plan.columns if one in equal]
-    return next((one for one in found if one in kept), next(iter(found), None))
+    found = [item for item in plan.columns if item in equal]
+    return next((item for item in found if item in kept), next(iter(found), None))
 
 
 def _renamed(

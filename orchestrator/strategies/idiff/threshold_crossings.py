@@ -87,10 +87,12 @@ class Turn:
 
     def rows(self, plan: Operator, *parts: Scalar) -> Operator:
         """The rows of a plan that further conditions hold for."""
-        made = [Selection(plan, conjunction((self.when, one, *parts))) for one in self.among]
-        if len(made) == 1:
-            return made[0]
-        return UnionAll(tuple(Branch(one, plan.columns) for one in made), plan.columns)
+        selections = [
+            Selection(plan, conjunction((self.when, item, *parts))) for item in self.among
+        ]
+        if len(selections) == 1:
+            return selections[0]
+        return UnionAll(tuple(Branch(item, plan.columns) for item in selections), plan.columns)
 
 
 ANY = Turn()
@@ -146,15 +148,15 @@ def turns(
             if side is None:
                 return ANY, ANY
             sides.append(side)
-    comes = disjunction(dict.fromkeys(one.turns(one.way.how) for one in sides))
-    goes = disjunction(dict.fromkeys(one.turns(one.way.becomes_untrue) for one in sides))
+    comes = disjunction(dict.fromkeys(each.turns(each.way.how) for each in sides))
+    goes = disjunction(dict.fromkeys(each.turns(each.way.becomes_untrue) for each in sides))
     if len(sides) != 1:
         return Turn(comes), Turn(goes)
-    (one,) = sides
-    by = one.x.as_column
+    (item,) = sides
+    by = item.x.as_column
     return (
-        Turn(comes, _between(one.way, one.x, one.later, one.earlier), by),
-        Turn(goes, _between(one.way, one.x, one.earlier, one.later), by),
+        Turn(comes, _between(item.way, item.x, item.later, item.earlier), by),
+        Turn(goes, _between(item.way, item.x, item.earlier, item.later), by),
     )
 
 

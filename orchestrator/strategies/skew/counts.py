@@ -66,12 +66,12 @@ def loomis_whitney(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupp
     views: list[View] = []
     upkeep: dict[tuple[View, View], Fraction] = {}
     rules: dict[str, tuple[Rule, ...]] = {}
-    for n, one in enumerate(divisions):
+    for n, division in enumerate(divisions):
         others = [divisions[(n + step) % many] for step in range(1, many)]
         *between, last = others
         # First those through which the view's changes go.
         met = (last.part(LIGHT), *(other.part(HEAVY) for other in reversed(between)))
-        view = joined(graph, one.schema, met, lacking[n])
+        view = joined(graph, division.schema, met, lacking[n])
         views.append(view)
         upkeep |= {(view, part): exponents.light(last.atom) for part in met}
         upkeep[view, met[0]] = exponents.heavy(between[-1].atom)
@@ -79,11 +79,13 @@ def loomis_whitney(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupp
         for place, other in enumerate(between):
             light, before, after = other.part(LIGHT), between[:place], others[place + 1 :]
             looked_up = [b.part(HEAVY) for b in before] + [a.whole for a in after]
-            found.append(rule(divisions, one, (light, *looked_up), exponents.light(other.atom)))
+            found.append(
+                rule(divisions, division, (light, *looked_up), exponents.light(other.atom))
+            )
         heavy = (last.part(HEAVY), *(other.part(HEAVY) for other in between))
-        found.append(rule(divisions, one, heavy, exponents.heavy(last.atom)))
-        found.append(through(divisions, one, met, view))
-        rules[one.atom] = tuple(found)
+        found.append(rule(divisions, division, heavy, exponents.heavy(last.atom)))
+        found.append(through(divisions, division, met, view))
+        rules[division.atom] = tuple(found)
     kind = "a triangle" if many == 3 else f"a Loomis-Whitney count of degree {many}"
     return plan_of(graph, exponents, kind, divisions, rules, views, upkeep)
 
@@ -123,25 +125,25 @@ def path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
         return refused
     [middle] = places
     name, schema = graph.edges[middle]
-    (first, start), (last, end) = (one for n, one in enumerate(graph.edges) if n != middle)
+    (first, start), (last, end) = (edge for n, edge in enumerate(graph.edges) if n != middle)
     if start & end != everywhere or start == everywhere or end == everywhere:
         return refused
     across = Division(name, schema, (start,))
-    one, other = Division(first, start, ()), Division(last, end, ())
+    item, other = Division(first, start, ()), Division(last, end, ())
     heavy, light = across.part(HEAVY), across.part(LIGHT)
     above = joined(graph, start, (heavy, other.whole), end - everywhere)
-    below = joined(graph, end, (light, one.whole), start - everywhere)
+    below = joined(graph, end, (light, item.whole), start - everywhere)
     none = Fraction(0)
     divisions = [Division(n, s, (start,) if n == name else ()) for n, s in graph.edges]
 
     rules = {
         first: (
-            through(divisions, one, above.children, above),
-            rule(divisions, one, (light, other.whole), exponents.light(name)),
+            through(divisions, item, above.children, above),
+            rule(divisions, item, (light, other.whole), exponents.light(name)),
         ),
-        name: (rule(divisions, across, (one.whole, other.whole), none),),
+        name: (rule(divisions, across, (item.whole, other.whole), none),),
         last: (
-            rule(divisions, other, (heavy, one.whole), exponents.heavy(name)),
+            rule(divisions, other, (heavy, item.whole), exponents.heavy(name)),
             through(divisions, other, below.children, below),
         ),
     }
@@ -149,7 +151,7 @@ def path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
         (above, heavy): none,
         (above, other.whole): exponents.heavy(name),
         (below, light): none,
-        (below, one.whole): exponents.light(name),
+        (below, item.whole): exponents.light(name),
     }
     ordered = {division.atom: rules[division.atom] for division in divisions}
     linear = replace(exponents, linear=True)
@@ -163,24 +165,24 @@ def _around(graph: Hypergraph, place: int) -> Variables:
 
 def rule(
     divisions: Sequence[Division],
-    one: Division,
+    division: Division,
     met: Sequence[View],
     exponent: Fraction,
     part: View | None = None,
 ) -> Rule:
     """What a change of an atom, or of a part of it, meets: parts of others, and what is stored of them."""
-    changed = part or one.whole
+    changed = part or division.whole
     leaves = {leaf.atoms[0]: leaf for view in met for leaf in view.walk() if not leaf.children}
-    return Rule(_case(divisions, {**leaves, one.atom: changed}), changed, tuple(met), exponent)
+    return Rule(_case(divisions, {**leaves, division.atom: changed}), changed, tuple(met), exponent)
 
 
 def through(
-    divisions: Sequence[Division], one: Division, parts: Sequence[View], view: View
+    divisions: Sequence[Division], division: Division, parts: Sequence[View], view: View
 ) -> Rule:
     """What a change of an atom meets where the join of all others is stored."""
     leaves = {part.atoms[0]: part for part in parts}
-    case = _case(divisions, {**leaves, one.atom: one.whole}, view)
-    return Rule(case, one.whole, (view,), Fraction(0))
+    case = _case(divisions, {**leaves, division.atom: division.whole}, view)
+    return Rule(case, division.whole, (view,), Fraction(0))
 
 
 def _case(
@@ -199,8 +201,8 @@ def plan_of(
     upkeep: Mapping[tuple[View, View], Fraction],
 ) -> SkewPlan:
     """The plan of a count, all of whose cases are listed."""
-    names = tuple(one.atom for one in divisions)
-    root = View(graph.free, names, tuple(one.whole for one in divisions))
+    names = tuple(division.atom for division in divisions)
+    root = View(graph.free, names, tuple(division.whole for division in divisions))
     return SkewPlan(kind, exponents, tuple(divisions), root, rules, tuple(views), upkeep, ())
 
 

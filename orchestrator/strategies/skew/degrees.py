@@ -59,8 +59,8 @@ def rows_of(split: Split, relations: Sequence[Relation], composer: Composer) -> 
     columns = [composer.fresh(relations[0].keys[name]) for name in names]
     count = composer.column("rows")
     branches = tuple(
-        Branch(made.rows, (*(made.keys[name] for name in names), made.payload[COUNT]))
-        for made in relations
+        Branch(relation.rows, (*(relation.keys[name] for name in names), relation.payload[COUNT]))
+        for relation in relations
     )
     rows = UnionAll(branches, (*columns, count))
     return Relation(rows, dict(zip(names, columns, strict=True)), {COUNT: count})
@@ -96,7 +96,7 @@ class Degrees:
         N is about as large as what is `sized`. Keys count as often as their payload says.
         """
         self.composer, self.epsilons, self.sized = composer, epsilons, sized
-        counted = {one: self._counted(one, relation) for one, relation in relations.items()}
+        counted = {key: self._counted(key, relation) for key, relation in relations.items()}
         self.base, self.size, self.minor, self.major = (
             Column(composer.symbols.fresh(name), "bigint")
             for name in ("base", "size", "minor", "major")
@@ -106,11 +106,11 @@ class Degrees:
             for epsilon in dict.fromkeys(epsilons.values())
         }
         self.state = self._stored_base(
-            [(scan, degree) for one, (_, degree, scan) in counted.items() if one in sized]
+            [(scan, degree) for key, (_, degree, scan) in counted.items() if key in sized]
         )
         self.values = {
-            one: _Values(columns, degree, scan, self._stored_heavy(one, columns, degree, scan))
-            for one, (columns, degree, scan) in counted.items()
+            key: _Values(columns, degree, scan, self._stored_heavy(key, columns, degree, scan))
+            for key, (columns, degree, scan) in counted.items()
         }
         self.changes: dict[Split, DiffScan] = {}
         """Of the degrees."""
@@ -120,13 +120,13 @@ class Degrees:
     # States
 
     def _counted(
-        self, one: Split, relation: Relation
+        self, split: Split, relation: Relation
     ) -> tuple[tuple[Column, ...], Column, StateScan]:
-        columns = tuple(relation.keys[name] for name in sorted(one.on))
+        columns = tuple(relation.keys[name] for name in sorted(split.on))
         degree = Column(self.composer.symbols.fresh("degree"), "bigint")
         times = filled("sum(x)::bigint", x=relation.payload[COUNT])
         rows = Grouping(relation.rows, columns, (Aggregate(degree, times),))
-        role = self.composer.name(f"{one.name}_degrees")
+        role = self.composer.name(f"{split.name}_degrees")
         return columns, degree, store(role, rows, columns, self.composer, followed=False)
 
     def _stored_base(self, counted: Iterable[tuple[StateScan, Column]]) -> StateScan:
@@ -134,10 +134,10 @@ class Degrees:
         sizes: list[Column] = []
         for scan, degree in counted:
             size = self.composer.column("size")
-            one = Grouping(
+            grouping = Grouping(
                 scan, (), (Aggregate(size, filled("coalesce(sum(x), 0)::bigint", x=degree)),)
             )
-            rows = one if rows is None else Join(rows, one)
+            rows = grouping if rows is None else Join(rows, grouping)
             sizes.append(size)
         assert rows is not None
         total = Scalar.column(sizes[0])
@@ -147,27 +147,27 @@ class Degrees:
         items = (
             Item(self.base, base),
             Item(self.size, total),
-            *(Item(column, _power(base, one)) for one, column in self.thresholds.items()),
+            *(Item(column, _power(base, key)) for key, column in self.thresholds.items()),
             Item(self.minor, Scalar.read("0::bigint")),
             Item(self.major, Scalar.read("0::bigint")),
         )
         return store(self.composer.name("partition"), Projection(rows, items), (), self.composer)
 
     def _stored_heavy(
-        self, one: Split, columns: tuple[Column, ...], degree: Column, scan: StateScan
+        self, split: Split, columns: tuple[Column, ...], degree: Column, scan: StateScan
     ) -> StateScan:
-        enough = filled("x >= y", x=degree, y=self._threshold(one))
+        enough = filled("x >= y", x=degree, y=self._threshold(split))
         rows = terms.shown(Selection(Join(scan, self.state), enough), columns)
-        role = self.composer.name(f"{one.name}_heavy_values")
+        role = self.composer.name(f"{split.name}_heavy_values")
         return store(role, rows, columns, self.composer, followed=False)
 
-    def _threshold(self, one: Split) -> Column:
-        return self.thresholds[self.epsilons[one]]
+    def _threshold(self, split: Split) -> Column:
+        return self.thresholds[self.epsilons[split]]
 
-    def divided(self, one: Split, relation: Relation, *, heavy: bool) -> Relation:
+    def divided(self, split: Split, relation: Relation, *, heavy: bool) -> Relation:
         """The rows with heavy values, or those with light ones."""
-        values = self.values[one]
-        shared = [relation.keys[name] for name in sorted(one.on)]
+        values = self.values[split]
+        shared = [relation.keys[name] for name in sorted(split.on)]
         stored, equal, _ = self._beside(values.heavy, values.columns, shared)
         return relation.at((Semijoin if heavy else Antisemijoin)(relation.rows, stored, equal))
 
@@ -180,19 +180,19 @@ class Degrees:
         equal = conjunction(filled("x = y", x=other, y=new[column]) for column, other in pairs)
         return terms.renamed(scan, new.items()), equal, new
 
-    def heavy(self, one: Split) -> Relation:
+    def heavy(self, split: Split) -> Relation:
         """The heavy values."""
-        values = self.values[one]
-        keys = dict(zip(sorted(one.on), values.columns, strict=True))
+        values = self.values[split]
+        keys = dict(zip(sorted(split.on), values.columns, strict=True))
         return Relation(values.heavy, keys, {}, exists=True)
 
     # Steps
 
-    def add(self, one: Split, deltas: Sequence[Relation]) -> None:
+    def add(self, split: Split, deltas: Sequence[Relation]) -> None:
         """Follows the rows that come and go."""
-        composer, values = self.composer, self.values[one]
+        composer, values = self.composer, self.values[split]
         more = composer.column("more")
-        names, columns = sorted(one.on), (*values.columns, more)
+        names, columns = sorted(split.on), (*values.columns, more)
         branches = [
             Branch(delta.rows, (*(delta.keys[name] for name in names), delta.payload[COUNT]))
             for delta in deltas
@@ -202,12 +202,12 @@ class Degrees:
         changed = Selection(
             Grouping(rows, values.columns, (net,)), filled("x <> 0", x=values.degree)
         )
-        self.changes[one] = composer.assign(
-            f"{one.name}_degree_change", changed, (*values.columns, values.degree)
+        self.changes[split] = composer.assign(
+            f"{split.name}_degree_change", changed, (*values.columns, values.degree)
         )
         upkeep = Upkeep(values.degrees, composer)
         grown = filled("x + y", x=upkeep.stored(values.degree), y=values.degree)
-        upkeep.merge(self.changes[one], [(values.degree, grown)])
+        upkeep.merge(self.changes[split], [(values.degree, grown)])
 
     def rebalance(self) -> str:
         """Finds the values that change their part: all that must if N changes, else of those changed.
@@ -225,15 +225,15 @@ class Degrees:
         major = self.composer.assign("rebalanced", moves, thresholds)
         self.composer.steps.append(Replan((major.variable,)))
         minor: list[DiffScan] = []
-        for one, values in self.values.items():
-            found = [self._strictly(one, values, major)]
-            if one in self.changes:
-                minor.append(self._loosely(one, values, stays))
+        for key, values in self.values.items():
+            found = [self._strictly(key, values, major)]
+            if key in self.changes:
+                minor.append(self._loosely(key, values, stays))
                 found.append(minor[-1])
             columns = found[0].columns
-            self.moving[one] = Relation(
+            self.moving[key] = Relation(
                 UnionAll(tuple(Branch(scan, scan.columns) for scan in found), columns),
-                dict(zip(sorted(one.on), columns, strict=False)),
+                dict(zip(sorted(key.on), columns, strict=False)),
                 {COUNT: columns[-1]},
             )
         self._count_minor(minor)
@@ -247,8 +247,8 @@ class Degrees:
         composer = self.composer
         branches = [
             Branch(scan, scan.columns[-1:])
-            for one, scan in self.changes.items()
-            if one in self.sized
+            for key, scan in self.changes.items()
+            if key in self.sized
         ]
         more, by = composer.column("more"), composer.column("by")
         total = Aggregate(by, filled("sum(x)::bigint", x=more))
@@ -263,46 +263,48 @@ class Degrees:
             [
                 (self.size, size),
                 (self.base, base),
-                *((column, _power(base, one)) for one, column in self.thresholds.items()),
+                *((column, _power(base, key)) for key, column in self.thresholds.items()),
                 (self.major, filled(again, x=upkeep.stored(self.major), y=base, z=now)),
             ],
         )
         return composer.changes[self.state.role].updated
 
-    def _strictly(self, one: Split, values: _Values, major: DiffScan) -> DiffScan:
+    def _strictly(self, split: Split, values: _Values, major: DiffScan) -> DiffScan:
         """The values that change their part where N has changed (StrictPartition in figure 4)."""
         every = Join(major, values.degrees)
-        moving = self._crossing(one, every, values.degree, Fraction(1), Fraction(1))
-        return self._assigned(one, moving, major)
+        moving = self._crossing(split, every, values.degree, Fraction(1), Fraction(1))
+        return self._assigned(split, moving, major)
 
-    def _loosely(self, one: Split, values: _Values, stays: Operator) -> DiffScan:
+    def _loosely(self, split: Split, values: _Values, stays: Operator) -> DiffScan:
         """Of the values whose degree has changed, those for which it is too large or too small."""
-        few = Join(terms.shown(self.changes[one], values.columns), stays)
+        few = Join(terms.shown(self.changes[split], values.columns), stays)
         degrees, equal, new = self._beside(values.degrees, values.columns)
-        found = LeftJoin(few, degrees, equal)
-        rises = Fraction(3, 2) if self.epsilons[one] else Fraction(1)
-        moving = self._crossing(one, found, new[values.degree], rises, Fraction(1, 2))
-        return self._assigned(one, moving, self.changes[one])
+        left_join = LeftJoin(few, degrees, equal)
+        rises = Fraction(3, 2) if self.epsilons[split] else Fraction(1)
+        moving = self._crossing(split, left_join, new[values.degree], rises, Fraction(1, 2))
+        return self._assigned(split, moving, self.changes[split])
 
     def _crossing(
-        self, one: Split, rows: Operator, degree: Column, rises: Fraction, falls: Fraction
+        self, split: Split, rows: Operator, degree: Column, rises: Fraction, falls: Fraction
     ) -> Operator:
         """Light values with so many times the threshold or more, heavy ones with less than so many."""
-        values = self.values[one]
+        values = self.values[split]
         heavy, equal, new = self._beside(values.heavy, values.columns)
         direction = self.composer.column("direction")
         text = (
             f"CASE WHEN h IS NULL THEN CASE WHEN n > 0 AND n >= {float(rises)} * t THEN {RISES} END"
             f" WHEN n < {float(falls)} * t THEN {FALLS} END"
         )
-        asked = filled(text, h=new[values.columns[0]], n=degree, t=self._threshold(one))
+        asked = filled(text, h=new[values.columns[0]], n=degree, t=self._threshold(split))
         item = Item(direction, asked)
         beside = LeftJoin(rows, heavy, equal)
-        found = Projection(beside, (*map(Item.kept, values.columns), item))
-        return Selection(found, filled("x IS NOT NULL", x=direction))
+        projection = Projection(beside, (*map(Item.kept, values.columns), item))
+        return Selection(projection, filled("x IS NOT NULL", x=direction))
 
-    def _assigned(self, one: Split, moving: Operator, needs: DiffScan) -> DiffScan:
-        return self.composer.assign(f"{one.name}_moving", moving, moving.columns, [needs.variable])
+    def _assigned(self, split: Split, moving: Operator, needs: DiffScan) -> DiffScan:
+        return self.composer.assign(
+            f"{split.name}_moving", moving, moving.columns, [needs.variable]
+        )
 
     def _count_minor(self, moving: Iterable[DiffScan]) -> None:
         """Counts the values that are rebalanced one by one."""
@@ -314,51 +316,53 @@ class Degrees:
         more = filled("x + y", x=upkeep.stored(self.minor), y=count)
         upkeep.update(times, (), [(self.minor, more)])
 
-    def moved(self, one: Split, relation: Relation, parts: tuple[StateScan, StateScan]) -> Operator:
+    def moved(
+        self, split: Split, relation: Relation, parts: tuple[StateScan, StateScan]
+    ) -> Operator:
         """The change of the heavy part: the rows of values that rise, and, less, of those that fall."""
-        columns, shared = columns_of(relation), [relation.keys[name] for name in sorted(one.on)]
+        columns, shared = columns_of(relation), [relation.keys[name] for name in sorted(split.on)]
         branches = []
         for way, part, sign in ((RISES, parts[1], "x"), (FALLS, parts[0], "-x")):
-            stored, equal, new = self._beside(part, shared, self.values[one].columns)
+            stored, equal, new = self._beside(part, shared, self.values[split].columns)
             keys = [Item(key, Scalar.column(new[key])) for key in relation.keys.values()]
             payload = [Item(p, filled(sign, x=new[p])) for p in relation.payload.values()]
-            rows = Join(self._moving(one, way), stored, equal)
+            rows = Join(self._moving(split, way), stored, equal)
             branches.append(Branch(Projection(rows, (*keys, *payload)), columns))
         return UnionAll(tuple(branches), columns)
 
-    def _moving(self, one: Split, way: int) -> Operator:
-        moving = self.moving[one]
+    def _moving(self, split: Split, way: int) -> Operator:
+        moving = self.moving[split]
         return Selection(moving.rows, filled(f"x = {way}", x=moving.payload[COUNT]))
 
-    def settle(self, one: Split) -> None:
+    def settle(self, split: Split) -> None:
         """The values that change their part do."""
-        values = self.values[one]
+        values = self.values[split]
         upkeep = Upkeep(values.heavy, self.composer)
-        upkeep.insert(terms.shown(self._moving(one, RISES), values.columns))
-        upkeep.delete(self._moving(one, FALLS), values.columns)
+        upkeep.insert(terms.shown(self._moving(split, RISES), values.columns))
+        upkeep.delete(self._moving(split, FALLS), values.columns)
 
     def end(self, major: str) -> None:
         """Values that no row has any more go; and PostgreSQL plans again where `major` holds something."""
-        for one in self.changes:
-            self._forget(one)
+        for change in self.changes:
+            self._forget(change)
         # N has doubled or halved: what was planned for was another size.
         self.composer.steps.append(Analyse((major,)))
 
-    def _forget(self, one: Split) -> None:
-        values, composer = self.values[one], self.composer
+    def _forget(self, split: Split) -> None:
+        values, composer = self.values[split], self.composer
         upkeep = Upkeep(values.degrees, composer)
         now = upkeep.stored(values.degree)
-        fewer = Selection(self.changes[one], filled("x < 0", x=values.degree))
+        fewer = Selection(self.changes[split], filled("x < 0", x=values.degree))
         if not values.degrees.not_null.issuperset(values.columns):
             upkeep.delete(fewer, values.columns, filled("x = 0", x=now))
             return
         degrees, equal, new = self._beside(values.degrees, values.columns)
-        found = LeftJoin(terms.shown(fewer, values.columns), degrees, equal)
-        none = Selection(found, filled("x IS NOT DISTINCT FROM 0", x=new[values.degree]))
+        left_join = LeftJoin(terms.shown(fewer, values.columns), degrees, equal)
+        none = Selection(left_join, filled("x IS NOT DISTINCT FROM 0", x=new[values.degree]))
         nothing = Item(values.degree, Scalar.read("0::bigint"))
         columns = (*values.columns, values.degree)
         gone = composer.assign(
-            f"{one.name}_gone",
+            f"{split.name}_gone",
             Projection(none, (*map(Item.kept, values.columns), nothing)),
             columns,
         )
@@ -370,12 +374,12 @@ class Degrees:
     ) -> MaintenancePlan:
         """A plan that says where all of this is kept, and that it follows from what was."""
         known = self._described(parts)
-        historic = {known.state, *(one.heavy_values for one in known.partitions)}
+        historic = {known.state, *(partition.heavy_values for partition in known.partitions)}
         states = (
-            replace(one, historic=True)
-            if isinstance(one, StateTable) and one.role in historic
-            else one
-            for one in plan.program.states
+            replace(item, historic=True)
+            if isinstance(item, StateTable) and item.role in historic
+            else item
+            for item in plan.program.states
         )
         return replace(
             plan, program=replace(plan.program, states=tuple(states)), partitioning=known
@@ -392,17 +396,17 @@ class Degrees:
             major=called(self.major),
             partitions=tuple(
                 Partition(
-                    ", ".join(one.atoms),
-                    tuple(sorted(one.on)),
-                    str(self.epsilons[one]),
-                    called(self._threshold(one)),
+                    ", ".join(key.atoms),
+                    tuple(sorted(key.on)),
+                    str(self.epsilons[key]),
+                    called(self._threshold(key)),
                     tuple(map(values.degrees.called, values.columns)),
                     values.degrees.role,
                     values.degrees.called(values.degree),
                     values.heavy.role,
-                    tuple(part.role for part in parts.get(one, ())),
+                    tuple(part.role for part in parts.get(key, ())),
                 )
-                for one, values in self.values.items()
+                for key, values in self.values.items()
             ),
         )
 

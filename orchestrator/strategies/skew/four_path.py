@@ -67,10 +67,10 @@ def four_path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported
       - ll lh -: δU ⋈ V@A(R, S_ll, T_lh)[C] in O(1)
       - ll ll -: δU ⋈ T_ll[B, C] ⋈ V@A(R, S_ll)[B] in O(N^1/4)
     """
-    found = _row(graph)
-    if found is None or graph.free - found[1]:
+    row = _row(graph)
+    if row is None or graph.free - row[1]:
         return Unsupported("it is no count over four tables in a row", where(graph))
-    (r, s, t, u), everywhere = found
+    (r, s, t, u), everywhere = row
     schemas = graph.schemas
     a, b, c = schemas[r], schemas[s] & schemas[t], schemas[u]
     together = Split("_".join(sorted(b)), (s, t), b)
@@ -85,7 +85,7 @@ def four_path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported
     end, start = last.whole, first.whole
     s_h, s_lh, s_ll = map(second.part, (HEAVY, LIGHT + HEAVY, LIGHT + LIGHT))
     t_h, t_l, t_lh, t_ll = map(third.part, (HEAVY, LIGHT, LIGHT + HEAVY, LIGHT + LIGHT))
-    at_a, at_b, at_c = (one - everywhere for one in (a, b, c))
+    at_a, at_b, at_c = (item - everywhere for item in (a, b, c))
     before, after = joined(graph, b, (start, s_h), at_a), joined(graph, b, (t_h, end), at_c)
     from_a = joined(graph, a | c, (s_lh, t_l), at_b)
     to_a = joined(graph, a, (from_a, end), at_c)
@@ -143,7 +143,7 @@ def four_path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported
         (right, t_ll): none,
     }
     views = (before, after, from_a, to_a, from_c, to_c, left, right)
-    ordered = {one.atom: rules[one.atom] for one in divisions}
+    ordered = {division.atom: rules[division.atom] for division in divisions}
     single = replace(exponents, double=False)
     return plan_of(graph, single, "a 4-path count", divisions, ordered, views, upkeep)
 

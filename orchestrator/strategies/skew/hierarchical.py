@@ -133,39 +133,39 @@ class UnionPlan:
     @cached_property
     def views(self) -> tuple[View, ...]:
         """All that are to be kept, lower ones first."""
-        found: dict[View, None] = {}
+        result: dict[View, None] = {}
         for view in sorted(self.shown | self.guides, key=lambda view: view.label):
-            found.update(dict.fromkeys(reversed(list(view.walk()))))
-        return tuple(found)
+            result.update(dict.fromkeys(reversed(list(view.walk()))))
+        return tuple(result)
 
     @cached_property
     def stored(self) -> frozenset[View]:
         """Those that something looks into: the content, or the change of a sibling."""
-        light = {one.light for one in self.divisions} if self._moves else ()
+        light = {division.light for division in self.divisions} if self._moves else ()
         siblings = (
-            one
+            child
             for view in self.views
-            for one in view.children
+            for child in view.children
             if len(view.children) > 1
-            and (view in light or any(map(self._changes, set(view.children) - {one})))
+            and (view in light or any(map(self._changes, set(view.children) - {child})))
         )
         return self.shown | self.guides | frozenset(siblings)
 
     @cached_property
     def _moves(self) -> bool:
         """Whether values may become heavy or light."""
-        return any(frozenset(one.split.atoms) - self.static for one in self.divisions)
+        return any(frozenset(division.split.atoms) - self.static for division in self.divisions)
 
     def _changes(self, view: View) -> bool:
-        leaves = (one for one in view.walk() if not one.children)
+        leaves = (operator for operator in view.walk() if not operator.children)
         return any(
-            self._moves if one.indicator else one.atoms[0] not in self.static for one in leaves
+            self._moves if leaf.indicator else leaf.atoms[0] not in self.static for leaf in leaves
         )
 
     @cached_property
     def counting(self) -> frozenset[View]:
         """Those of which it only matters whether they have rows."""
-        return frozenset(self.views) - {one for view in self.shown for one in view.walk()}
+        return frozenset(self.views) - {operator for view in self.shown for operator in view.walk()}
 
 
 def union(
@@ -227,7 +227,7 @@ def union(
     if not graph.free:
         return Unsupported("a hierarchical query without GROUP BY has nothing to divide", where)
     order = canonical(graph)
-    nodes = [_node(one, frozenset(), graph) for one in order]
+    nodes = [_node(item, frozenset(), graph) for item in order]
     builder = _Builder(graph, static)
     summands = [builder.trees(node, frozenset()) for node in nodes]
     summands += [[Tree(View(schema, (name,)))] for name, schema in graph.edges if not schema]
@@ -237,7 +237,7 @@ def union(
         tuple(product(*summands)),
         Guarantee(epsilon, *builder.widths, bool(builder.divisions), graph.schemas.keys() > static),
         static,
-        tuple(v for node in nodes for one in node.walk() if one.free for v in one.variables),
+        tuple(v for node in nodes for operator in node.walk() if operator.free for v in operator.variables),
     )
 
 
@@ -251,13 +251,13 @@ def _node(order: Order, above: Variables, graph: Hypergraph) -> Node:
         tuple(variables),
         order.variable in graph.free,
         tuple(View(schema, (name,)) for name, schema in graph.edges if schema == keys),
-        tuple(_node(one, keys, graph) for one in order.below),
+        tuple(_node(item, keys, graph) for item in order.below),
     )
 
 
-def _alike(one: Order, other: Order, graph: Hypergraph) -> bool:
-    same_atoms = graph.rels[one.variable] == graph.rels[other.variable]
-    return same_atoms and (one.variable in graph.free) == (other.variable in graph.free)
+def _alike(order: Order, other: Order, graph: Hypergraph) -> bool:
+    same_atoms = graph.rels[order.variable] == graph.rels[other.variable]
+    return same_atoms and (order.variable in graph.free) == (other.variable in graph.free)
 
 
 class _Builder:
@@ -278,7 +278,7 @@ class _Builder:
             return [Tree(self._join(above | node.shows, list(self._met(node, keys)), node))]
         division = None if node.free else self._divided(node, above, keys)
         choices = [[Tree(atom)] for atom in node.atoms]
-        choices += [self.trees(one, keys) for one in node.below]
+        choices += [self.trees(item, keys) for item in node.below]
         if division is None:
             return [self._guided(node, keys, combination) for combination in product(*choices)]
         heavy = Tree(division.heavy)
@@ -296,7 +296,7 @@ class _Builder:
     def _summed(self, node: Node, above: Variables) -> View:
         """FactVT (figure 4) where nothing is free: for the keys above, the sum of what is below."""
         keys = above | frozenset(node.variables)
-        below = [*node.atoms, *(self._summed(one, keys) for one in node.below)]
+        below = [*node.atoms, *(self._summed(item, keys) for item in node.below)]
         return self._join(above, below, node)
 
     def _is_small(self, node: Node, above: Variables, keys: Variables) -> bool:
@@ -328,11 +328,11 @@ class _Builder:
     def _met(self, node: Node, keys: Variables) -> Iterator[View]:
         """What is joined for light values: the atoms, and sums where nothing is free."""
         yield from node.atoms
-        for one in node.below:
-            if one.shows:
-                yield from self._met(one, keys | frozenset(one.variables))
+        for item in node.below:
+            if item.shows:
+                yield from self._met(item, keys | frozenset(item.variables))
             else:
-                yield self._summed(one, keys)
+                yield self._summed(item, keys)
 
     def _join(self, keys: Variables, below: Sequence[View], node: Node, part: str = "") -> View:
         under = {name for view in below if not view.indicator for name in view.atoms}

@@ -18,17 +18,17 @@ from orchestrator.strategies.viewtree.hypergraph import Hypergraph
 def parted(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
     """The plan over parts of atoms of a query that is not hierarchical, or why it has none."""
     for make in (path, four_path) if exponents.double else (path, four_path, loomis_whitney):
-        made = make(graph, exponents)
-        if isinstance(made, SkewPlan):
+        result = make(graph, exponents)
+        if isinstance(result, SkewPlan):
             break
     else:
-        made = triangle(graph, exponents)
-    if isinstance(made, SkewPlan) and exponents.own:
+        result = triangle(graph, exponents)
+    if isinstance(result, SkewPlan) and exponents.own:
         if exponents.double:
             return uneven("a triangle divided by both columns", exponents)
-        if made.exponents.free or any(one.together for one in made.divisions):
+        if result.exponents.free or any(division.together for division in result.divisions):
             return uneven("a grouped triangle, or a 4-path count,", exponents)
-    return made
+    return result
 
 
 def uneven(what: str, exponents: Exponents) -> Unsupported:

@@ -91,7 +91,7 @@ def weighed(request: PlanningRequest) -> Weight | None:
     """
     if request.plan is None:
         return None
-    scans = [one for one in walk(request.plan.root) if isinstance(one, Scan)]
+    scans = [operator for operator in walk(request.plan.root) if isinstance(operator, Scan)]
     form = normal_form(request.plan, request.distinct, request.types) if len(scans) == 3 else None
     if not isinstance(form, NormalForm) or form.groups:
         return None
@@ -102,33 +102,37 @@ def weighed(request: PlanningRequest) -> Weight | None:
 class _Program:
     """View trees over parts being turned into states and steps."""
 
-    def __init__(self, request: PlanningRequest, form: NormalForm, made: SkewPlan) -> None:
+    def __init__(self, request: PlanningRequest, form: NormalForm, skew_plan: SkewPlan) -> None:
         # Heavy values are handled apart. The degrees of the light ones differ little.
         even = {oid: replace(known, common={}) for oid, known in request.statistics.items()}
-        self.views = Views(request, form, made.counting, even)
-        self.made = made
-        self.division = {one.atom: one for one in made.divisions}
-        self.views.take_products([one.atom for one in made.divisions])
+        self.views = Views(request, form, skew_plan.counting, even)
+        self.made = skew_plan
+        self.division = {item.atom: item for item in skew_plan.divisions}
+        self.views.take_products([item.atom for item in skew_plan.divisions])
         self.content: Content | None = None
         """The root, where nothing has to be added to what it lists."""
 
     def plan(self) -> MaintenancePlan:
         """The states, and the steps that keep them."""
         made = self.made
-        for one in made.divisions:
-            atom = self.views.atoms[one.atom]
-            self.views.defined[one.whole] = self.views.leaf(
-                one.whole, atom, atom.rows(atom.scan), None
+        for division in made.divisions:
+            atom = self.views.atoms[division.atom]
+            self.views.defined[division.whole] = self.views.leaf(
+                division.whole, atom, atom.rows(atom.scan), None
             )
         self.views.require_comparable()
         self.degrees = Degrees(
             self.views.composer,
-            {split: made.exponents.of(one.atom) for one in made.divisions for split in one.splits},
-            {split: self._divided(split) for one in made.divisions for split in one.splits},
-            [one.splits[0] for one in made.divisions if one.splits],
+            {
+                split: made.exponents.of(item.atom)
+                for item in made.divisions
+                for split in item.splits
+            },
+            {split: self._divided(split) for item in made.divisions for split in item.splits},
+            [item.splits[0] for item in made.divisions if item.splits],
         )
-        for one in made.divisions:
-            self._divide(one)
+        for division in made.divisions:
+            self._divide(division)
         for view in made.views:
             self.views.defined[view] = self.views.inner(view, [*map(self._present, view.children)])
             self.views.store(view)
@@ -142,7 +146,7 @@ class _Program:
         self._follow()
         planned = self._ordered(self.views.plan(Strategy.SKEW))
         parts = {
-            one.splits[0]: self._stored(one.parts) for one in made.divisions if len(one.on) == 1
+            item.splits[0]: self._stored(item.parts) for item in made.divisions if len(item.on) == 1
         }
         plan = self.degrees.shown(planned, parts)
         plan = replace(
@@ -160,15 +164,17 @@ class _Program:
         found = [self.views.defined[self.division[atom].whole] for atom in split.atoms]
         return found[0] if len(found) == 1 else rows_of(split, found, self.views.composer)
 
-    def _divide(self, one: Division) -> None:
+    def _divide(self, division: Division) -> None:
         """Stores the parts of a relation."""
-        for part in one.parts:
-            self.views.defined[part] = self._part(one, part, self.views.defined[one.whole])
+        for part in division.parts:
+            self.views.defined[part] = self._part(
+                division, part, self.views.defined[division.whole]
+            )
             self.views.store(part)
 
-    def _part(self, one: Division, part: View, relation: Relation) -> Relation:
+    def _part(self, division: Division, part: View, relation: Relation) -> Relation:
         """The rows of a part."""
-        for split, mark in zip(one.splits, part.part, strict=False):
+        for split, mark in zip(division.splits, part.part, strict=False):
             relation = self.degrees.divided(split, relation, heavy=mark == HEAVY)
         return relation
 
@@ -179,16 +185,16 @@ class _Program:
         """A view as it is stored, or what is stored of it."""
         if view in self.views.states:
             return self.views.defined[view].at(self.views.states[view])
-        one = self.division[view.atoms[0]]
-        whole = self.views.defined[one.whole]
-        return self._all(whole, [whole.at(scan) for scan in self._stored(one.within(view))])
+        item = self.division[view.atoms[0]]
+        whole = self.views.defined[item.whole]
+        return self._all(whole, [whole.at(scan) for scan in self._stored(item.within(view))])
 
-    def _all(self, like: Relation, found: Sequence[Relation]) -> Relation:
+    def _all(self, like: Relation, relations: Sequence[Relation]) -> Relation:
         """The rows of several relations with the same columns, no two of which have a key."""
-        if len(found) == 1:
-            return found[0]
+        if len(relations) == 1:
+            return relations[0]
         columns = columns_of(like)
-        return like.at(UnionAll(tuple(Branch(one.rows, columns) for one in found), columns))
+        return like.at(UnionAll(tuple(Branch(item.rows, columns) for item in relations), columns))
 
     def _listed(self) -> Relation:
         """What is listed; the parts are met as a change of the first atom's are."""
@@ -214,7 +220,7 @@ class _Program:
             return self.views.summed(made.root, found)
         # No row is in two of them.
         columns = tuple(self.views.composer.fresh(column) for column in columns_of(listed))
-        rows = UnionAll(tuple(Branch(one.rows, columns_of(one)) for one in found), columns)
+        rows = UnionAll(tuple(Branch(item.rows, columns_of(item)) for item in found), columns)
         count = len(listed.keys)
         return Relation(
             rows,
@@ -222,13 +228,13 @@ class _Program:
             dict(zip(listed.payload, columns[count:], strict=True)),
         )
 
-    def _product(self, one: Factorized) -> Relation:
+    def _product(self, factorized: Factorized) -> Relation:
         """The rows of a case that is not listed, each for a way in which it comes about."""
-        joined, whole = self._present(one.joined), self._present(one.whole)
-        rows, bound = self.views.joined([self.views.copy(one.known), joined, whole])
+        joined, whole = self._present(factorized.joined), self._present(factorized.whole)
+        rows, bound = self.views.joined([self.views.copy(factorized.known), joined, whole])
         keys = {name: bound[name] for name in sorted(self.made.root.keys)}
         payload = {part: self.views.column(part) for part in self.views.payload_of(self.made.root)}
-        both = ((one.joined, joined), (one.whole, whole))
+        both = ((factorized.joined, joined), (factorized.whole, whole))
         products = []
         for part, column in payload.items():
             parts = [(part.within(view.atoms), relation) for view, relation in both]
@@ -244,8 +250,8 @@ class _Program:
         That is, the values that go with what is shown of them, in order.
         """
         free = self.made.root.keys
-        for one in self.made.factorized:
-            for view in (one.joined, one.known):
+        for item in self.made.factorized:
+            for view in (item.joined, item.known):
                 keys = self.views.defined[view].keys
                 self.views.note_probe(
                     self.views.states[view], (keys[name] for name in sorted(free & keys.keys()))
@@ -254,12 +260,12 @@ class _Program:
     def _ordered(self, planned: MaintenancePlan) -> MaintenancePlan:
         """Has what is looked up by the values of a bucket lie in order there."""
         buckets = {
-            self.views.states[one.joined].role: (
-                {self.views.states[one.joined].called(keys[name]) for name in one.known.keys},
-                [self.views.states[one.joined].called(keys[name]) for name in sorted(keys)],
+            self.views.states[item.joined].role: (
+                {self.views.states[item.joined].called(keys[name]) for name in item.known.keys},
+                [self.views.states[item.joined].called(keys[name]) for name in sorted(keys)],
             )
-            for one in self.made.factorized
-            for keys in [self.views.defined[one.joined].keys]
+            for item in self.made.factorized
+            for keys in [self.views.defined[item.joined].keys]
         }
 
         def ordered(state: StateTable) -> StateTable:
@@ -273,8 +279,8 @@ class _Program:
             )
 
         states = (
-            ordered(one) if isinstance(one, StateTable) and one.role in buckets else one
-            for one in planned.program.states
+            ordered(item) if isinstance(item, StateTable) and item.role in buckets else item
+            for item in planned.program.states
         )
         return replace(planned, program=replace(planned.program, states=tuple(states)))
 
@@ -287,7 +293,10 @@ class _Program:
             tuple((name, by_column[c]) for name, c in columns if c is not None and c in by_column),
             (
                 (self._walk(self.made.root),),
-                *((self._walk(one.known), self._walk(one.joined)) for one in self.made.factorized),
+                *(
+                    (self._walk(item.known), self._walk(item.joined))
+                    for item in self.made.factorized
+                ),
             ),
             streamed=True,
         )
@@ -303,55 +312,57 @@ class _Program:
 
     def _follow(self) -> None:
         """The steps that bring all states up."""
-        changing = [one for one in self.made.divisions if one.atom not in self.views.static]
+        changing = [
+            division for division in self.made.divisions if division.atom not in self.views.static
+        ]
         deltas: dict[Division, Relation] = {}
-        for one in changing:
-            atom = self.views.atoms[one.atom]
+        for item in changing:
+            atom = self.views.atoms[item.atom]
             bag = self.views.change_of(atom)
-            changed = self.views.leaf(one.whole, atom, atom.rows(bag.plan), bag.sign)
-            deltas[one] = self.views.assigned(one.whole, changed)
+            changed = self.views.leaf(item.whole, atom, atom.rows(bag.plan), bag.sign)
+            deltas[item] = self.views.assigned(item.whole, changed)
         if not deltas:
             return
-        splits = dict.fromkeys(split for one in changing for split in one.splits)
+        splits = dict.fromkeys(split for each in changing for split in each.splits)
         for split in splits:
-            self.degrees.add(split, [d for one, d in deltas.items() if one.atom in split.atoms])
+            self.degrees.add(split, [d for key, d in deltas.items() if key.atom in split.atoms])
         # Where nothing that is divided changes, none of its parts does.
         major = self.degrees.rebalance() if self.degrees.changes else None
         if major is not None:
             self._move_together()
-        for one in self.made.divisions:
+        for item in self.made.divisions:
             moves = []
-            for split in () if one.together or major is None else one.splits:
-                moves.append(self._move(one, split))
+            for split in () if item.together or major is None else item.splits:
+                moves.append(self._move(item, split))
                 self.degrees.settle(split)
-            self._bring_up(one, deltas.get(one), moves)
+            self._bring_up(item, deltas.get(item), moves)
         if major is not None:
             self.degrees.end(major)
 
     def _move_together(self) -> None:
         """What is divided together moves before any of it changes."""
-        together = [one for one in self.made.divisions if one.together]
-        for one in together:
-            self._bring_up(one, None, [self._move(one, split) for split in one.splits])
-        for split in dict.fromkeys(split for one in together for split in one.splits):
+        together = [division for division in self.made.divisions if division.together]
+        for item in together:
+            self._bring_up(item, None, [self._move(item, split) for split in item.splits])
+        for split in dict.fromkeys(split for each in together for split in each.splits):
             self.degrees.settle(split)
 
     def _bring_up(
-        self, one: Division, delta: Relation | None, moves: Sequence[Mapping[View, Relation]]
+        self, division: Division, delta: Relation | None, moves: Sequence[Mapping[View, Relation]]
     ) -> None:
         """The parts of a relation change, and then what joins them; all else stands still."""
         changes: dict[View, Relation] = {}
         if delta is not None:
-            for part in one.parts:
-                rows = self._part(one, part, delta)
-                changes[part] = delta if part == one.whole else self.views.assigned(part, rows)
+            for part in division.parts:
+                rows = self._part(division, part, delta)
+                changes[part] = delta if part == division.whole else self.views.assigned(part, rows)
                 self.views.add(self.views.states[part], changes[part])
 
         def changing(part: View) -> Relation | None:
             """What comes and goes, but does not move."""
-            if delta is None or part == one.whole:
+            if delta is None or part == division.whole:
                 return delta
-            return self._all(delta, [changes[some] for some in one.within(part)])
+            return self._all(delta, [changes[some] for some in division.within(part)])
 
         @cache
         def every(part: View) -> Relation | None:
@@ -360,22 +371,22 @@ class _Program:
                 moved[some]
                 for place, moved in enumerate(moves)
                 if len(part.part) > place
-                for some in one.within(part)
+                for some in division.within(part)
             ]
             own = changing(part)
             if not found:
                 return own
-            both = self._all(self.views.defined[one.whole], [*found, *([own] if own else [])])
+            both = self._all(self.views.defined[division.whole], [*found, *([own] if own else [])])
             return self.views.assigned(part, both)
 
         # Where all cases are listed, their sum stays as it is when rows move.
-        self._list(one, every if self.made.factorized else changing)
-        self._join(one, every)
+        self._list(division, every if self.made.factorized else changing)
+        self._join(division, every)
 
-    def _list(self, one: Division, of: Callable[[View], Relation | None]) -> None:
+    def _list(self, division: Division, of: Callable[[View], Relation | None]) -> None:
         """Adds the change of an atom's parts to what is listed."""
         made = self.made
-        deltas = [(rule, of(rule.part)) for rule in made.rules[one.atom]]
+        deltas = [(rule, of(rule.part)) for rule in made.rules[division.atom]]
         rules = [(rule, delta) for rule, delta in deltas if delta is not None]
         if not rules:
             return
@@ -396,12 +407,12 @@ class _Program:
         state = self.content.state if self.content else self.views.states[made.root]
         self.views.add(state, delta, self.content)
 
-    def _join(self, one: Division, of: Callable[[View], Relation | None]) -> None:
+    def _join(self, division: Division, of: Callable[[View], Relation | None]) -> None:
         """Adds it to the views that join them."""
         changed: dict[View, Relation] = {}
         for view in self.made.views:
             for place, child in enumerate(view.children):
-                known = of(child) if child.atoms == (one.atom,) else changed.get(child)
+                known = of(child) if child.atoms == (division.atom,) else changed.get(child)
                 if known is None:
                     continue
                 met = [
@@ -411,14 +422,14 @@ class _Program:
                 changed[view] = self.views.assigned(view, rows)
                 self.views.add(self.views.states[view], changed[view])
 
-    def _move(self, one: Division, split: Split) -> dict[View, Relation]:
+    def _move(self, division: Division, split: Split) -> dict[View, Relation]:
         """Moves the rows of values that change their part by some variables: the changes of parts."""
-        place, whole = one.splits.index(split), self.views.defined[one.whole]
+        place, whole = division.splits.index(split), self.views.defined[division.whole]
         moved: dict[View, Relation] = {}
-        for heavy in one.parts:
+        for heavy in division.parts:
             if heavy.part[place] != HEAVY:
                 continue
-            light = one.part(f"{heavy.part[:place]}{LIGHT}{heavy.part[place + 1 :]}")
+            light = division.part(f"{heavy.part[:place]}{LIGHT}{heavy.part[place + 1 :]}")
             rows = self.degrees.moved(
                 split, whole, (self.views.states[heavy], self.views.states[light])
             )

@@ -30,9 +30,9 @@ def drawn(plan: UnionPlan) -> str:
 def _drawn(plan: UnionPlan) -> Iterator[str]:
     if plan.divisions:
         yield f"divided at {written(plan.guarantee.epsilon)}:"
-    for one in plan.divisions:
-        by = ", ".join(sorted(one.split.on))
-        yield f"  {', '.join(one.split.atoms)} by {by}: {one.heavy.name} *"
+    for division in plan.divisions:
+        by = ", ".join(sorted(division.split.on))
+        yield f"  {', '.join(division.split.atoms)} by {by}: {division.heavy.name} *"
     many = len(plan.unions) > 1
     yield f"the sum of {len(plan.unions)} joins:" if many else "the join:"
     for trees in plan.unions:
@@ -41,32 +41,32 @@ def _drawn(plan: UnionPlan) -> Iterator[str]:
     for view in plan.views:
         if view in plan.stored and not view.indicator:
             yield f"  {view.label} *"
-            yield from (f"    {one}" for child in view.children for one in _below(child, plan))
+            yield from (f"    {item}" for child in view.children for item in _below(child, plan))
 
 
 def _below(view: View, plan: UnionPlan) -> Iterator[str]:
     """What a view is joined from, down to what is stored."""
     yield view.label
     if view not in plan.stored:
-        yield from (f"  {one}" for child in view.children for one in _below(child, plan))
+        yield from (f"  {item}" for child in view.children for item in _below(child, plan))
 
 
 def _lines(plan: SkewPlan) -> Iterator[str]:
-    divided = [one.atom for one in plan.divisions if one.on]
+    divided = [each.atom for each in plan.divisions if each.on]
     at = written(plan.exponents.epsilon)
     if plan.exponents.own:
         at = ", ".join(f"{written(plan.exponents.of(atom))} ({atom})" for atom in divided)
     yield f"divided at {at}, the rows of heavy values and those of light ones:"
-    for split in dict.fromkeys(split for one in plan.divisions for split in one.together):
+    for split in dict.fromkeys(split for each in plan.divisions for split in each.together):
         yield f"  {', '.join(split.atoms)} by {', '.join(sorted(split.on))}"
-    for one in sorted(plan.divisions, key=lambda one: not one.on):
-        by = ", ".join(dict.fromkeys(name for on in one.on for name in sorted(on)))
+    for division in sorted(plan.divisions, key=lambda item: not item.on):
+        by = ", ".join(dict.fromkeys(name for on in division.on for name in sorted(on)))
         how = f"by {by}" if by else "whole"
-        yield f"  {one.atom} {how}: {', '.join(f'{part.label} *' for part in one.parts)}"
+        yield f"  {division.atom} {how}: {', '.join(f'{part.label} *' for part in division.parts)}"
     yield "stored besides:"
     for view in plan.views:
-        costs = [(one, power(plan.upkeep[view, one])) for one in view.children]
-        kept = ", of ".join(f"{_short(one)} in {cost}" for one, cost in costs)
+        costs = [(child, power(plan.upkeep[view, child])) for child in view.children]
+        kept = ", of ".join(f"{_short(each)} in {cost}" for each, cost in costs)
         yield f"  {view.label} *, kept after a change of {kept}"
     for atom, rules in plan.rules.items():
         yield f"a change of {atom} adds to {plan.root.label} *:"

@@ -70,7 +70,7 @@ class _Degrees:
     def __init__(self, request: PlanningRequest, form: NormalForm, plan: SkewPlan) -> None:
         self.request, self.plan = request, plan
         self.atoms = {atom.name: atom for atom in form.atoms}
-        self.size = sum(self._rows(one.atom) for one in plan.divisions)
+        self.size = sum(self._rows(division.atom) for division in plan.divisions)
 
     def _threshold(self, name: str) -> float:
         return float((2 * self.size + 1) ** float(self.plan.exponents.of(name)))
@@ -79,35 +79,37 @@ class _Degrees:
         """The averages over all relations."""
         divisions = self.plan.divisions
         plain = parted = most = 0.0
-        for place, one in enumerate(divisions):
+        for place, division in enumerate(divisions):
             before, after = divisions[place - 1], divisions[(place + 1) % 3]
-            share = self._rows(one.atom) / max(1.0, self.size)
-            first, second = one.on[0], after.on[0]
+            share = self._rows(division.atom) / max(1.0, self.size)
+            first, second = division.on[0], after.on[0]
             # All that meet, through the one relation or the other.
             plain += share * min(
-                self._meeting(one, after, second), self._meeting(one, before, first)
+                self._meeting(division, after, second), self._meeting(division, before, first)
             )
             most = max(most, min(self._most(after, second), self._most(before, first)))
-            light = self._meeting(one, after, second, at_most=self._threshold(after.atom))
-            heavy = min(float(self._heavy(before)), self._meeting(one, before, first))
+            light = self._meeting(division, after, second, at_most=self._threshold(after.atom))
+            heavy = min(float(self._heavy(before)), self._meeting(division, before, first))
             # What is listed, and the join of the row's part with the light or the heavy one.
             parted += share * (MET * (light + heavy) + WRITTEN * max(light, heavy))
-        heavy_values = sum(self._heavy(one) for one in divisions)
+        heavy_values = sum(self._heavy(item) for item in divisions)
         # Where each relation has its own, it is the smallest that tells most values to be heavy.
-        threshold = min(self._threshold(one.atom) for one in divisions)
+        threshold = min(self._threshold(item.atom) for item in divisions)
         return Weight(plain, most, OVERHEAD + parted, threshold, heavy_values)
 
-    def _heavy(self, one: Division) -> int:
+    def _heavy(self, division: Division) -> int:
         return sum(
-            1 for n in self._common(one.atom, one.on[0]).values() if n >= self._threshold(one.atom)
+            1
+            for n in self._common(division.atom, division.on[0]).values()
+            if n >= self._threshold(division.atom)
         )
 
     def _meeting(
-        self, one: Division, other: Division, on: Variables, at_most: float = float("inf")
+        self, division: Division, other: Division, on: Variables, at_most: float = float("inf")
     ) -> float:
         """How many rows of another relation a row of one meets, of values with no more than so many."""
         rows = max(1.0, self._rows(other.atom))
-        mine, theirs = self._known(one.atom, on), self._known(other.atom, on)
+        mine, theirs = self._known(division.atom, on), self._known(other.atom, on)
         return rows * share_met(mine, theirs, at_most / rows)
 
     def _known(self, name: str, on: Variables) -> Values:
@@ -115,9 +117,9 @@ class _Degrees:
         shares = {value: number / rows for value, number in self._common(name, on).items()}
         return Values(max(self._values(name, on), default=1.0), shares)
 
-    def _most(self, one: Division, on: Variables) -> float:
+    def _most(self, division: Division, on: Variables) -> float:
         """How many rows the most common value has."""
-        return max([self._others(one.atom, on), *self._common(one.atom, on).values()])
+        return max([self._others(division.atom, on), *self._common(division.atom, on).values()])
 
     def _others(self, name: str, on: Variables) -> float:
         """How many rows a value has that is not among the most common ones."""

@@ -76,7 +76,7 @@ class Division:
 
     def within(self, part: View) -> tuple[View, ...]:
         """The stored parts that make up one."""
-        return tuple(one for one in self.parts if one.part.startswith(part.part))
+        return tuple(item for item in self.parts if item.part.startswith(part.part))
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,9 @@ class SkewPlan:
         """The guarantee in words."""
         if not self.exponents.own:
             return self.exponents.described
-        costs = (f"{one.atom} {power(self.update(one.atom))}" for one in self.divisions)
+        costs = (
+            f"{division.atom} {power(self.update(division.atom))}" for division in self.divisions
+        )
         return (
             f"on average, a change of one row costs, of {', of '.join(costs)},"
             f" and {power(self.space)} rows are stored"
@@ -180,9 +182,9 @@ class SkewPlan:
         """The views of which it only matters whether they have rows."""
         return frozenset(
             view
-            for one in self.factorized
-            for view in one.known.walk()
-            if view.children and view != one.joined
+            for item in self.factorized
+            for view in item.known.walk()
+            if view.children and view != item.joined
         )
 
 
@@ -248,13 +250,13 @@ def _ring(graph: Hypergraph) -> tuple[Variables, ...] | Unsupported:
         return _refused(where)
     everywhere = frozenset.intersection(*schemas)
     ring = tuple(schema & schemas[number - 1] for number, schema in enumerate(schemas))
-    if any(not one - everywhere for one in ring):
+    if any(not item - everywhere for item in ring):
         return _refused(where)
     for (name, schema), before, after in zip(graph.edges, ring, (*ring[1:], ring[0]), strict=True):
         if schema - before - after:
             only = ", ".join(sorted(schema - before - after))
             return Unsupported(f"a triangle is grouped by {only}, which only {name} has", where)
-    for some in (everywhere, *(one - everywhere for one in ring)):
+    for some in (everywhere, *(item - everywhere for item in ring)):
         if some & graph.free and some - graph.free:
             names = ", ".join(sorted(some))
             return Unsupported(
@@ -301,18 +303,21 @@ class _Builder:
 
     def plan(self) -> SkewPlan:
         """The plan."""
-        cases = [Case(tuple(one.part(mark) for one in self.divisions)) for mark in (HEAVY, LIGHT)]
+        cases = [
+            Case(tuple(division.part(mark) for division in self.divisions))
+            for mark in (HEAVY, LIGHT)
+        ]
         for number in range(3):
             cases += self._mixed(number)
-        names = tuple(one.atom for one in self.divisions)
+        names = tuple(division.atom for division in self.divisions)
         return SkewPlan(
             "a triangle",
             self.exponents,
             self.divisions,
-            View(self.graph.free, names, tuple(one.whole for one in self.divisions)),
+            View(self.graph.free, names, tuple(division.whole for division in self.divisions)),
             {
-                one.atom: tuple(self._rule(case, number) for case in cases)
-                for number, one in enumerate(self.divisions)
+                division.atom: tuple(self._rule(case, number) for case in cases)
+                for number, division in enumerate(self.divisions)
             },
             tuple(self.views),
             self.upkeep,
@@ -339,31 +344,31 @@ class _Builder:
     def _mixed(self, number: int) -> list[Case]:
         """The cases that are listed of those in which an atom is heavy and the next one light."""
         first, second = number, (number + 1) % 3
-        refined, found = self._refined(number), []
+        refined, result = self._refined(number), []
         heavy, light = HEAVY, LIGHT
         if second in refined:
-            found.append(self._case(number, heavy, LIGHT + LIGHT))
+            result.append(self._case(number, heavy, LIGHT + LIGHT))
             light = LIGHT + HEAVY
         if first in refined:
-            found.append(self._case(number, HEAVY + HEAVY, light))
+            result.append(self._case(number, HEAVY + HEAVY, light))
             heavy = HEAVY + LIGHT
         view = self._joined(number, heavy, light)
         if not self._is_free(number + 1):
-            return [*found, self._case(number, heavy, light, view)]
+            return [*result, self._case(number, heavy, light, view)]
         whole = self.divisions[number - 1].whole
         inner = self.ring[number] | self.ring[number - 1]
         total = View(inner, view.atoms, (view,), view.at, part="sum")
-        names = tuple(one.atom for one in self.divisions)
+        names = tuple(division.atom for division in self.divisions)
         known = View(inner, names, (total, whole), view.at, part="all")
         for child, parent in ((view, total), (total, known), (whole, known)):
             self.upkeep[parent, child] = Fraction(0)
         self.views += [total, known]
         self.factorized.append(Factorized(view, known, whole))
-        return found
+        return result
 
     def _case(self, number: int, heavy: str, light: str, through: View | None = None) -> Case:
         marks = {number: heavy, (number + 1) % 3: light}
-        parts = (one.part(marks.get(n, "")) for n, one in enumerate(self.divisions))
+        parts = (division.part(marks.get(n, "")) for n, division in enumerate(self.divisions))
         return Case(tuple(parts), through)
 
     def _joined(self, number: int, heavy: str, light: str) -> View:

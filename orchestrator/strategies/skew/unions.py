@@ -42,13 +42,13 @@ from orchestrator.strategies.viewtree.views import Views
 class Unions:
     """A union of view trees being turned into states and steps."""
 
-    def __init__(self, request: PlanningRequest, form: NormalForm, made: UnionPlan) -> None:
+    def __init__(self, request: PlanningRequest, form: NormalForm, plan: UnionPlan) -> None:
         """Starts with no view."""
-        self.views = Views(request, form, made.counting)
-        self.made = made
-        self.parents = parents(made.views)
-        self.leaves = [view for view in made.views if not view.children and not view.indicator]
-        self.light = {one.light: one for one in made.divisions}
+        self.views = Views(request, form, plan.counting)
+        self.made = plan
+        self.parents = parents(plan.views)
+        self.leaves = [view for view in plan.views if not view.children and not view.indicator]
+        self.light = {division.light: division for division in plan.divisions}
         self.degrees: Degrees
         """Where anything is divided."""
         self.views.take_products([leaf.atoms[0] for leaf in self.leaves])
@@ -92,22 +92,24 @@ class Unions:
         divisions = self.made.divisions
         degrees = Degrees(
             self.views.composer,
-            {one.split: self.made.guarantee.epsilon for one in divisions},
-            {one.split: self._rows_of(one) for one in divisions},
+            {item.split: self.made.guarantee.epsilon for item in divisions},
+            {item.split: self._rows_of(item) for item in divisions},
             [
-                one.split
-                for one in divisions
-                if not any(other.split.on < one.split.on for other in divisions)
+                item.split
+                for item in divisions
+                if not any(other.split.on < item.split.on for other in divisions)
             ],
         )
-        for one in divisions:
-            self.views.defined[one.heavy] = degrees.heavy(one.split)
+        for division in divisions:
+            self.views.defined[division.heavy] = degrees.heavy(division.split)
         return degrees
 
-    def _rows_of(self, one: Division) -> Relation:
+    def _rows_of(self, division: Division) -> Relation:
         """The values of a division, and how many rows have them."""
-        found = [self._present(leaf) for leaf in self.leaves if leaf.atoms[0] in one.split.atoms]
-        return rows_of(one.split, found, self.views.composer)
+        found = [
+            self._present(leaf) for leaf in self.leaves if leaf.atoms[0] in division.split.atoms
+        ]
+        return rows_of(division.split, found, self.views.composer)
 
     def _definition(self, view: View) -> Relation:
         """A view over what is below it."""
@@ -117,8 +119,8 @@ class Unions:
     def _met(self, view: View, parent: View) -> Relation:
         """A view as it is, where its parent is first computed."""
         present = self._present(view)
-        one = self.light.get(parent)
-        return self.degrees.divided(one.split, present, heavy=False) if one else present
+        item = self.light.get(parent)
+        return self.degrees.divided(item.split, present, heavy=False) if item else present
 
     def _present(self, view: View) -> Relation:
         """A view as it is."""
@@ -134,8 +136,8 @@ class Unions:
             return found[0]
         return self.views.summed(self._root(found), found)
 
-    def _root(self, found: list[Relation]) -> View:
-        return View(frozenset(found[0].keys), tuple(self.views.atoms))
+    def _root(self, relations: list[Relation]) -> View:
+        return View(frozenset(relations[0].keys), tuple(self.views.atoms))
 
     def _product(self, trees: tuple[Tree, ...]) -> Relation:
         """The rows of a summand, each for a way in which it comes about."""
@@ -147,9 +149,10 @@ class Unions:
         items = [Item.kept(column) for column in keys.values()]
         for part in self.views.payload_of(View(frozenset(keys), tuple(self.views.atoms))):
             held = (
-                (part.within(view.atoms), one) for view, one in zip(views, relations, strict=True)
+                (part.within(view.atoms), relation)
+                for view, relation in zip(views, relations, strict=True)
             )
-            factors = [(own, one.payload[own]) for own, one in held if not one.exists]
+            factors = [(own, item.payload[own]) for own, item in held if not item.exists]
             payload[part] = self.views.column(part)
             items.append(Item(payload[part], part.multiplied(factors)))
         return Relation(Projection(rows, tuple(dict.fromkeys(items))), keys, payload)
@@ -200,33 +203,33 @@ class Unions:
 
     def _rebalance(self, deltas: Mapping[View, Relation]) -> str | None:
         """Values become heavy or light; gives the variable that holds something if N changes."""
-        for one in self.made.divisions:
-            changing = [d for leaf, d in deltas.items() if leaf.atoms[0] in one.split.atoms]
+        for division in self.made.divisions:
+            changing = [d for leaf, d in deltas.items() if leaf.atoms[0] in division.split.atoms]
             if changing:
-                self.degrees.add(one.split, changing)
+                self.degrees.add(division.split, changing)
         if not self.degrees.changes:
             return None
         major = self.degrees.rebalance()
-        for one in self.made.divisions:
-            self._move(one)
+        for division in self.made.divisions:
+            self._move(division)
         return major
 
-    def _move(self, one: Division) -> None:
+    def _move(self, division: Division) -> None:
         """Values become heavy or light, and the views follow."""
-        rising = self.degrees.moving[one.split]
+        rising = self.degrees.moving[division.split]
         direction = rising.payload[COUNT]
         falling = replace(rising, payload={COUNT: self.views.composer.column("falls")})
         opposite = Item(falling.payload[COUNT], filled("-x", x=direction))
         keys = map(Item.kept, rising.keys.values())
         falling = falling.at(Projection(rising.rows, (*keys, opposite)))
         # The light view, with the indicator as one more child.
-        view = one.light
-        wide = replace(view, children=(one.heavy, *view.children))
+        view = division.light
+        wide = replace(view, children=(division.heavy, *view.children))
         self.views.defined[wide] = self.views.defined[view]
         made = self.views.inner(wide, [falling, *map(self._present, view.children)])
         self._carry(view, self.views.assigned(view, made))
-        self._pass_on(one.heavy, rising)
-        self.degrees.settle(one.split)
+        self._pass_on(division.heavy, rising)
+        self.degrees.settle(division.split)
 
     def _carry(self, view: View, delta: Relation) -> None:
         """Adds the change of a view to it, and carries it to the views above."""
@@ -236,7 +239,7 @@ class Unions:
 
     def _pass_on(self, view: View, delta: Relation) -> None:
         for parent in self.parents.get(view, ()):
-            met = [delta if one == view else self._present(one) for one in parent.children]
+            met = [delta if child == view else self._present(child) for child in parent.children]
             place = parent.children.index(view)
             if parent in self.light:
                 # Apart, so that no heavy value is joined before it is left out.
@@ -247,8 +250,8 @@ class Unions:
             self._carry(parent, self.views.assigned(parent, self.views.inner(parent, met, place)))
 
 
-def _some(made: Relation) -> Relation:
+def _some(relation: Relation) -> Relation:
     """Without groups there is a row even of nothing, which no join may meet."""
-    if made.keys:
-        return made
-    return made.at(Selection(made.rows, filled("x > 0", x=made.payload[COUNT])))
+    if relation.keys:
+        return relation
+    return relation.at(Selection(relation.rows, filled("x > 0", x=relation.payload[COUNT])))

@@ -45,8 +45,8 @@ class Triple:
         >>> whole.within(["r"]).features, whole.within("t") == Total()
         ((('r', Scalar(a)),), True)
         """
-        features = tuple(one for one in self.features if one[0] in atoms)
-        conditions = tuple(one for one in self.conditions if one[0] in atoms)
+        features = tuple(feature for feature in self.features if feature[0] in atoms)
+        conditions = tuple(condition for condition in self.conditions if condition[0] in atoms)
         if features:
             return Triple(features, conditions)
         return Total(tuple((atom, counted_if(c, ONE)) for atom, c in conditions))

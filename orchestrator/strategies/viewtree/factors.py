@@ -67,10 +67,10 @@ def gains(path: Sequence[View]) -> bool:
     if len(sides) != 2 or path[-1].indicator:
         return False
     for view, child in zip(reversed(path[:-1]), reversed(path), strict=False):
-        found = _divided(sides, [one.keys for one in view.children if one is not child])
-        if found is None:
+        divided = _divided(sides, [item.keys for item in view.children if item is not child])
+        if divided is None:
             return False
-        for number, members in enumerate(found):
+        for number, members in enumerate(divided):
             met[number] |= bool(members)
         if all(met):
             return True
@@ -116,7 +116,7 @@ def taken_apart(delta: Relation, name: str, composer: Composer) -> tuple[Relatio
         )
     rows = composer.assign(f"{name}_ranked", ranked, (first, second, *values, *ranks))
 
-    size, last, other = (composer.column(one) for one in ("size", "last", "other"))
+    size, last, other = (composer.column(item) for item in ("size", "last", "other"))
     counted = Grouping(
         rows,
         (),
@@ -141,7 +141,7 @@ def taken_apart(delta: Relation, name: str, composer: Composer) -> tuple[Relatio
         f"idivm.rank_one(array_agg(v::numeric ORDER BY x, y) FILTER (WHERE w = {_WHOLE}),"
         " max(m)::integer)"
     )
-    found = Grouping(
+    grouping = Grouping(
         Join(rows, shape, TRUE),
         (way, last),
         tuple(
@@ -150,7 +150,7 @@ def taken_apart(delta: Relation, name: str, composer: Composer) -> tuple[Relatio
         ),
     )
     known = conjunction(filled("x IS NOT NULL", x=column) for column in factors.values())
-    product = Selection(found, filled(f"w <> {_WHOLE} OR known", w=way, known=known))
+    product = Selection(grouping, filled(f"w <> {_WHOLE} OR known", w=way, known=known))
     how = composer.assign(f"{name}_factors", product, (way, last, *factors.values()))
 
     def side(number: int) -> Side:
@@ -193,9 +193,9 @@ def taken_apart(delta: Relation, name: str, composer: Composer) -> tuple[Relatio
             )
             for part, column in payload.items()
         ]
-        made = Projection(Join(vectors, again, TRUE), (*map(Item.kept, (term, key)), *items))
+        projection = Projection(Join(vectors, again, TRUE), (*map(Item.kept, (term, key)), *items))
         variable = sorted(delta.keys)[number]
-        held = composer.assign(f"{name}_{variable}"[:24], made, made.columns)
+        held = composer.assign(f"{name}_{variable}"[:24], projection, projection.columns)
         return Side(held, term, {variable: key}, payload)
 
     outer = side(0), side(1)
@@ -218,9 +218,9 @@ def carried(
 ) -> Outer | None:
     """The delta of a view that a child's delta in factors makes, in factors; None if they meet."""
     beside = [
-        (one, relation)
-        for one, relation in zip(view.children, others, strict=True)
-        if one is not child
+        (item, relation)
+        for item, relation in zip(view.children, others, strict=True)
+        if item is not child
     ]
     divided = _divided(
         [set(side.keys) for side in outer], [frozenset(relation.keys) for _, relation in beside]
@@ -258,9 +258,9 @@ def _side(
                     (part, wanted[part]),
                     *(
                         (inner, relation.payload[inner])
-                        for one, relation in beside
+                        for item, relation in beside
                         if not relation.exists
-                        for inner in [part.within(summed_atoms(one))]
+                        for inner in [part.within(summed_atoms(item))]
                     ),
                 ]
             ),

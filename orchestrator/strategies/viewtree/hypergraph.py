@@ -55,7 +55,7 @@ class Hypergraph:
 
     def components(self, part: Variables) -> tuple[Variables, ...]:
         """A part of the variables, divided where no atom connects within the part."""
-        left, found = set(part), []
+        left, result = set(part), []
         while left:
             grown = {min(left)}
             while True:
@@ -64,8 +64,8 @@ class Hypergraph:
                     break
                 grown |= more
             left -= grown
-            found.append(frozenset(grown))
-        return tuple(found)
+            result.append(frozenset(grown))
+        return tuple(result)
 
     @cached_property
     def acyclic(self) -> bool:
@@ -99,8 +99,8 @@ class Hypergraph:
         True
         """
         return all(
-            one <= other or other <= one or not one & other
-            for one, other in combinations(self.rels.values(), 2)
+            item <= other or other <= item or not item & other
+            for item, other in combinations(self.rels.values(), 2)
         )
 
     @cached_property

@@ -42,7 +42,7 @@ class Known:
     def changes(self, view: View) -> float:
         """Rows changed so far in the tables below a view; each row has come once."""
         known = (self.statistics.get(self.atoms[name].scan.table.oid) for name in view.atoms)
-        return sum(one.rows + sum(one.changes.values()) for one in known if one)
+        return sum(item.rows + sum(item.changes.values()) for item in known if item)
 
     def rows(self, leaf: View, keys: Variables) -> float:
         """How many rows of a leaf have the values of some keys, on average."""
@@ -64,14 +64,14 @@ def met(children: Sequence[View], start: View) -> dict[View, Variables]:
     >>> {view.name: "".join(keys) for view, keys in met([r, s, t], t).items()}
     {'s': 'b', 'r': 'a'}
     """
-    bound, rest = start.keys, [one for one in children if one is not start]
-    found: dict[View, Variables] = {}
+    bound, rest = start.keys, [child for child in children if child is not start]
+    result: dict[View, Variables] = {}
     while rest:
-        following = max(rest, key=lambda one: len(one.keys & bound))
+        following = max(rest, key=lambda item: len(item.keys & bound))
         rest.remove(following)
-        found[following] = following.keys & bound
+        result[following] = following.keys & bound
         bound |= following.keys
-    return found
+    return result
 
 
 def flattened(view: View, drops: Callable[[View, View], bool]) -> View:
@@ -89,19 +89,21 @@ def flattened(view: View, drops: Callable[[View, View], bool]) -> View:
     children: list[View] = []
     for child in view.children:
         made = flattened(child, drops)
-        leaves = made.children and not any(one.children or one.indicator for one in made.children)
+        leaves = made.children and not any(
+            item.children or item.indicator for item in made.children
+        )
         children += made.children if leaves and drops(view, made) else (made,)
     return replace(view, children=tuple(children))
 
 
 def is_dear(parent: View, child: View, known: Known, changing: Callable[[View], bool]) -> bool:
     """Whether keeping a view over tables costs more than joining them when a sibling changes."""
-    siblings = [one for one in parent.children if one.atoms != child.atoms]
+    siblings = [item for item in parent.children if item.atoms != child.atoms]
     merged = (*siblings, *child.children)
-    if not any(map(changing, siblings)) or any(one.indicator for one in siblings):
+    if not any(map(changing, siblings)) or any(item.indicator for item in siblings):
         return False
     # Where a key meets many rows, summing up before they are joined is worth the most.
-    if any(one.children or known.rows(one, one.keys & child.keys) > 2 for one in siblings):
+    if any(item.children or known.rows(item, item.keys & child.keys) > 2 for item in siblings):
         return False
     extra = 0.0
     for sibling in filter(changing, siblings):
@@ -114,6 +116,8 @@ def is_dear(parent: View, child: View, known: Known, changing: Callable[[View], 
         extra += each * known.changes(sibling)
     for leaf in filter(changing, child.children):
         met_by = met(merged, leaf)
-        if not all(known.is_found(one, met_by[one]) for one in child.children if one is not leaf):
+        if not all(
+            known.is_found(item, met_by[item]) for item in child.children if item is not leaf
+        ):
             return False
     return extra < A_WRITE * known.changes(child)

@@ -103,7 +103,7 @@ class _Reading:
             image = filled("ROW(x)::text", x=scalar)
             looks = Column(images.fresh(f"{column}_image"), "text", exact=True)
             groups.append((looks, self._free(looks, image, names, binds, symbols)))
-        joined = {v for v in names.values() if sum(v in one for one in binds.values()) > 1}
+        joined = {v for v in names.values() if sum(v in bind for bind in binds.values()) > 1}
         atoms = tuple(
             Atom(
                 scan.alias,
@@ -121,7 +121,7 @@ class _Reading:
         return NormalForm(
             atoms,
             tuple(groups),
-            tuple(self._product(one, defined) for one in grouping.aggregates),
+            tuple(self._product(aggregate, defined) for aggregate in grouping.aggregates),
             tuple(
                 (name, Scalar.column(column).substitute(shown))
                 for name, column in zip(self.plan.names, self.plan.columns, strict=True)
@@ -205,8 +205,8 @@ class _Reading:
     def _variables(self, pairs: Iterable[tuple[Column, Column]]) -> dict[Column, str]:
         """Columns that equalities connect, and the variable that they are."""
         classes: dict[Column, frozenset[Column]] = {}
-        for one, other in pairs:
-            merged = classes.get(one, frozenset({one})) | classes.get(other, frozenset({other}))
+        for item, other in pairs:
+            merged = classes.get(item, frozenset({item})) | classes.get(other, frozenset({other}))
             classes.update(dict.fromkeys(merged, merged))
         place = {column: number for number, column in enumerate(self.owner)}
         symbols, names = Symbols(), dict[frozenset[Column], str]()
@@ -277,13 +277,13 @@ class _Reading:
             tree = tree.this
         if not isinstance(tree, exp.Array):
             raise NotModelledError("an aggregate is of an array that is not spelt out", str(scalar))
-        found = []
+        result = []
         for part in map(scalar.part, tree.expressions):
             owners = self._owners(part)
             if len(owners) > 1:
                 raise NotModelledError("a value that is lifted reads several tables", str(part))
-            found.append((min(owners, default=self.scans[0].alias), part))
-        return found
+            result.append((min(owners, default=self.scans[0].alias), part))
+        return result
 
     def _factors(self, scalar: Scalar) -> list[tuple[str, Scalar]]:
         """A product divided where its factors read different tables."""

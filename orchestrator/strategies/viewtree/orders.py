@@ -23,7 +23,7 @@ class Order:
     @property
     def variables(self) -> Variables:
         """Its own and those below."""
-        return frozenset({self.variable}).union(*(one.variables for one in self.below))
+        return frozenset({self.variable}).union(*(item.variables for item in self.below))
 
     def __str__(self) -> str:
         """As the option `variable_order` takes it."""
@@ -89,10 +89,10 @@ def parsed(text: str) -> Forest:
         assert name is not None
         return Order(name, forest() if take("-") else ())
 
-    made = forest()
+    result = forest()
     if tokens:
         raise wrong()
-    return made
+    return result
 
 
 def dep(order: Order, graph: Hypergraph) -> Variables:

@@ -142,11 +142,11 @@ class _Program:
         """The join of the views that hold the result; whoever reads the result runs it."""
         first, *others = (self.views.copy(view) for view in self.shown)
         rows, keys = first.rows, dict(first.keys)
-        for view, made in zip(self.shown[1:], others, strict=True):
-            shared = sorted(made.keys.keys() & keys.keys())
-            pairs = [(keys[name], made.keys[name]) for name in shared]
-            rows = Join(rows, made.rows, terms.same(pairs, made.rows.not_null))
-            keys = {**made.keys, **keys}
+        for view, other in zip(self.shown[1:], others, strict=True):
+            shared = sorted(other.keys.keys() & keys.keys())
+            pairs = [(keys[name], other.keys[name]) for name in shared]
+            rows = Join(rows, other.rows, terms.same(pairs, other.rows.not_null))
+            keys = {**other.keys, **keys}
             state, known = self.views.states[view], self.views.defined[view].keys
             probe = frozenset(state.called(known[name]) for name in shared)
             self.views.probes.setdefault(state.role, []).append(probe)
@@ -154,7 +154,9 @@ class _Program:
         factors = [
             (view, made)
             for view, made in zip(self.shown, (first, *others), strict=True)
-            if not any(one in self.shown for child in view.children for one in child.walk())
+            if not any(
+                operator in self.shown for child in view.children for operator in child.walk()
+            )
         ]
         payload = {total: self.views.column(total) for total in self.views.totals}
         products = []
@@ -172,16 +174,16 @@ class _Program:
         A table is only there as it is afterwards. So the leaf's delta must be the first of those
         that join; of several such leaves of a view, one meets those behind it less their changes.
         """
-        found: list[View] = []
+        result: list[View] = []
         for parent in self.tree.walk():
             changing = 0
             for view in parent.children:
                 if view not in self.stored or view.children or view.indicator or view in self.shown:
                     continue
                 ways = [
-                    levels.met(parent.children, one)[view]
-                    for one in parent.children
-                    if one is not view and one.leaves & set(updatable)
+                    levels.met(parent.children, child)[view]
+                    for child in parent.children
+                    if child is not view and child.leaves & set(updatable)
                 ]
                 changes = view.leaves <= set(updatable)
                 # What is taken back of a delta in factors would be added apart from it.
@@ -189,9 +191,9 @@ class _Program:
                 if changing + changes <= many and all(
                     self.known.is_found(view, keys) for keys in ways
                 ):
-                    found.append(view)
+                    result.append(view)
                     changing += changes
-        return frozenset(found)
+        return frozenset(result)
 
     def _flattened(self, tree: View, updatable: Collection[str]) -> View:
         """The tree without views that cost more than they save."""
@@ -205,7 +207,7 @@ class _Program:
 
         made, graph, fds = levels.flattened(tree, drops), self.views.form.graph, self.views.form.fds
         # What is promised of every change comes before what most of them cost.
-        before, after = (search.cost(one, graph, fds).update for one in (tree, made))
+        before, after = (search.cost(item, graph, fds).update for item in (tree, made))
         return made if after <= before else tree
 
     def _apart(self, updatable: Collection[str]) -> frozenset[View]:
@@ -216,14 +218,14 @@ class _Program:
             if self.views.atoms[name].scan.table.oid in self.views.request.factorizable
         }
         paths = [path for path in factors.paths_of(self.tree) if path[-1].atoms[0] in wanted]
-        found = {path[-1] for path in paths if factors.gains(path)}
-        for name in sorted(wanted - {view.atoms[0] for view in found}):
+        result = {path[-1] for path in paths if factors.gains(path)}
+        for name in sorted(wanted - {view.atoms[0] for view in result}):
             raise NotModelledError(
                 "factors of a table's changes meet no other table, each on its side", name
             )
-        if found and not all(isinstance(total, Total) for total in self.views.totals):
+        if result and not all(isinstance(total, Total) for total in self.views.totals):
             raise NotModelledError("only sums and counts are kept up in factors", "idivm.covar")
-        return frozenset(found)
+        return frozenset(result)
 
     # Definitions
 
@@ -231,16 +233,16 @@ class _Program:
         """A view over the base tables."""
         if not view.children:
             atom = self.read[view]
-            made = self.views.leaf(view, atom, atom.rows(atom.scan), None)
-            made = replace(made, exists=view.indicator)
+            result = self.views.leaf(view, atom, atom.rows(atom.scan), None)
+            result = replace(result, exists=view.indicator)
         else:
             children = [self._definition(child) for child in view.children]
-            made = self.views.inner(view, children)
-        if not made.keys and view is not self.tree:
+            result = self.views.inner(view, children)
+        if not result.keys and view is not self.tree:
             # Without groups there is a row even of nothing, which no join may meet.
-            made = made.at(Selection(made.rows, filled("x > 0", x=made.payload[COUNT])))
-        self.views.defined[view] = made
-        return made
+            result = result.at(Selection(result.rows, filled("x > 0", x=result.payload[COUNT])))
+        self.views.defined[view] = result
+        return result
 
     def _read(self, view: View) -> Atom:
         """The atom of a leaf; an indicator reads its table once more, under other names."""
@@ -261,10 +263,10 @@ class _Program:
         """The same of a view whose rows need not be summed up."""
         known = self.views.defined[view]
         rows, _ = self.views.keyed(view, atom, rows)
-        one = sums.ONE if sign is None else Scalar.column(sign)
-        payload = [Item(c, part.of_row([(atom.name, one)])) for part, c in known.payload.items()]
+        item = sums.ONE if sign is None else Scalar.column(sign)
+        payload = [Item(c, part.of_row([(atom.name, item)])) for part, c in known.payload.items()]
         made = known.at(Projection(rows, (*map(Item.kept, rows.columns), *payload)))
-        return replace(made, each=(atom.name, one))
+        return replace(made, each=(atom.name, item))
 
     def _taken_back(self, view: View) -> Relation:
         """The change of a found leaf with its signs turned."""
@@ -297,7 +299,7 @@ class _Program:
         deltas = [self._delta(child) for child in view.children]
         terms: list[Relation] = []
         first = [child in self.found for child in view.children]
-        order = sorted(range(len(first)), key=lambda one: not first[one])
+        order = sorted(range(len(first)), key=lambda item: not first[item])
         for number in order:
             child, delta = view.children[number], deltas[number]
             if delta is None:
@@ -311,7 +313,7 @@ class _Program:
                 parts: list[Relation] = []
                 for some in chain(*(combinations(behind, n) for n in range(len(behind) + 1))):
                     others = [
-                        delta if one is child else self._present(one) for one in view.children
+                        delta if each is child else self._present(each) for each in view.children
                     ]
                     for later in some:
                         others[later] = self._taken_back(view.children[later])
@@ -331,9 +333,9 @@ class _Program:
             return terms[0] if terms else None
         return self.views.united(view, tuple(terms))
 
-    def _as_one(self, view: View, made: Sequence[Relation]) -> Relation:
+    def _as_one(self, view: View, relations: Sequence[Relation]) -> Relation:
         """A delta and what is taken back of it: in between a count may be 0 that is not in the end."""
-        summed = self.views.without_zeros(self.views.summed(view, made))
+        summed = self.views.without_zeros(self.views.summed(view, relations))
         return summed if view is self.tree else self.views.assigned(view, summed)
 
     def _terms(
@@ -357,10 +359,10 @@ class _Program:
         return [
             self.views.assigned(
                 view,
-                self.views.inner(view, [*others[:number], one, *others[number + 1 :]], number),
+                self.views.inner(view, [*others[:number], item, *others[number + 1 :]], number),
                 needs,
             )
-            for one in listed
+            for item in listed
         ]
 
     def _present(self, view: View) -> Relation:
@@ -385,9 +387,9 @@ class _Program:
         came = Item(sign, filled(text, old=olds[count], new=count))
         signs = Projection(both, (*map(Item.kept, counts.keys.values()), came))
         changed = Selection(signs, filled("x <> 0", x=sign))
-        made = Relation(changed, counts.keys, {COUNT: sign})
+        relation = Relation(changed, counts.keys, {COUNT: sign})
         columns = (*counts.keys.values(), sign)
-        return made.at(composer.assign(f"{called(view)}_change", changed, columns))
+        return relation.at(composer.assign(f"{called(view)}_change", changed, columns))
 
 
 def _order(

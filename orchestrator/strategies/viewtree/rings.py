@@ -33,8 +33,8 @@ class Element:
 
     def within(self, atoms: Collection[str]) -> Payload:
         """The product of the arguments of some atoms; without any, a count."""
-        factors = tuple(one for one in self.factors if one[0] in atoms)
-        conditions = tuple(one for one in self.conditions if one[0] in atoms)
+        factors = tuple(factor for factor in self.factors if factor[0] in atoms)
+        conditions = tuple(condition for condition in self.conditions if condition[0] in atoms)
         if factors:
             return Element(self.ring, factors, conditions)
         return Total(tuple((atom, counted_if(c, ONE)) for atom, c in conditions))

@@ -55,7 +55,7 @@ def cost_of_join(variables: Variables, atoms: Iterable[str], wide: Hypergraph) -
     schemas = [schema for _, schema in wide.edges]
     changes = (cover(variables - wide.schemas[name], schemas) for name in atoms)
     return Cost(
-        tuple(sorted((one for one in changes if one), reverse=True)),
+        tuple(sorted((change for change in changes if change), reverse=True)),
         (cover(variables, schemas),) if variables else (),
     )
 

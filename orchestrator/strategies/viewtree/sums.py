@@ -217,19 +217,19 @@ def parts(totals: Iterable[Payload], atoms: Collection[str]) -> tuple[Payload, .
 
 def product_of(scalars: Iterable[Scalar]) -> Scalar:
     """A product, without its ones."""
-    made = ONE
+    result = ONE
     for scalar in scalars:
-        if made == ONE:
-            made = scalar
+        if result == ONE:
+            result = scalar
         elif scalar != ONE:
-            made = filled("x * y", x=made, y=scalar)
-    return made
+            result = filled("x * y", x=result, y=scalar)
+    return result
 
 
-def value(one: Kept, columns: Iterable[Column]) -> Scalar:
+def value(item: Kept, columns: Iterable[Column]) -> Scalar:
     """An aggregate's value in terms of the columns that hold its totals."""
     given = {f"p{number}": column for number, column in enumerate(columns)}
-    return filled(one.value.format(*given), **given)
+    return filled(item.value.format(*given), **given)
 
 
 def _multiplied(factors: Iterable[tuple[str, Scalar]]) -> tuple[tuple[str, Scalar], ...]:

@@ -99,7 +99,7 @@ def tau(forest: Forest, graph: Hypergraph) -> View:
     def node(order: Order, path: frozenset[str]) -> View:
         path |= {order.variable}
         keys = dep(order, graph) | order.variables & graph.free
-        below = [*_leaves(order, path, graph), *(node(one, path) for one in order.below)]
+        below = [*_leaves(order, path, graph), *(node(item, path) for item in order.below)]
         return _joined(keys, below, order.variable, graph)
 
     return _rooted([node(order, frozenset()) for order in forest], graph)
@@ -131,7 +131,7 @@ def nu(forest: Forest, graph: Hypergraph) -> View:
         above = dep(order, graph)
         leaves = _leaves(order, path, graph)
         crowded = len(leaves) + len(order.below) > 1
-        below = [*leaves, *(node(one, path, crowded) for one in order.below)]
+        below = [*leaves, *(node(item, path, crowded) for item in order.below)]
         if order.variable not in graph.free:
             return _joined(above, below, order.variable, graph)
         if crowded:
@@ -221,17 +221,17 @@ def enumerated(view: View, free: Variables, whole: bool = False) -> tuple[View, 
     >>> [view.label for view in enumerated(tree, graph.free)]
     ['V@A(R, S, T)[A]', 'R[A, B]', 'V@C(S, T)[A, C]']
     """
-    inside = [one.keys for one in view.walk() if not one.indicator]
+    inside = [operator.keys for operator in view.walk() if not operator.indicator]
     if frozenset[str]().union(*inside) & free <= view.keys:
         return (view,)
     # Of a view over one child the keys are among the child's, and the root of several trees has none.
     above = bool(view.keys) and len(view.children) > 1
     found = [
-        one
+        item
         for child in view.children
         if not child.indicator
-        for one in enumerated(child, free, whole)
-        if whole or not above or not one.keys <= view.keys
+        for item in enumerated(child, free, whole)
+        if whole or not above or not item.keys <= view.keys
     ]
     return (view, *found) if above else tuple(found)
 

@@ -104,12 +104,12 @@ class Views:
         )
         always = partial(never_null, not_null=not_null)
         self.kept = [kept(product, leaves, self.request, always) for product in self.form.products]
-        self.totals = tuple(dict.fromkeys(t for one in self.kept for t in one.totals))
+        self.totals = tuple(dict.fromkeys(t for item in self.kept for t in item.totals))
 
     def require_comparable(self) -> None:
         """Refuses views with keys that `=` of pg_catalog does not compare."""
         self.composer.comparable(
-            column for one in self.defined.values() for column in one.keys.values()
+            column for item in self.defined.values() for column in item.keys.values()
         )
 
     def plan(self, name: Strategy) -> MaintenancePlan:
@@ -125,14 +125,14 @@ class Views:
             for state in self.composer.states
         ]
         script = (*reads(self.composer), *self.composer.steps)
-        made = self.request.maintained_by(name, states, script, self.composer.variables)
-        lookups = (lookup for one in self.composer.loops.values() for lookup in probes(one))
+        maintained = self.request.maintained_by(name, states, script, self.composer.variables)
+        lookups = (lookup for loop in self.composer.loops.values() for lookup in probes(loop))
         program = replace(
-            made.program,
+            maintained.program,
             probes=table_probes(list(dict.fromkeys(lookups))),
             costs=costs(self.composer, self.statistics),
         )
-        return replace(made, program=program)
+        return replace(maintained, program=program)
 
     # Rows of atoms
 
@@ -150,8 +150,8 @@ class Views:
     def leaf(self, view: View, atom: Atom, rows: Operator, sign: Column | None) -> Relation:
         """An atom's rows, or those of its change with their signs, summed up by the keys."""
         rows, keys = self.keyed(view, atom, rows)
-        one = Scalar.read("1") if sign is None else Scalar.column(sign)
-        return self.grouped(view, rows, keys, lambda payload: payload.lifted([(atom.name, one)]))
+        item = Scalar.read("1") if sign is None else Scalar.column(sign)
+        return self.grouped(view, rows, keys, lambda payload: payload.lifted([(atom.name, item)]))
 
     def keyed(self, view: View, atom: Atom, rows: Operator) -> tuple[Operator, dict[str, Column]]:
         """An atom's rows with the keys of its view."""
@@ -211,7 +211,7 @@ class Views:
         """
         made: list[tuple[tuple[str, ...], Relation]] = []
         computed: list[Item] = []
-        for plain, run in groupby(factors, lambda one: one[1].each is not None):
+        for plain, run in groupby(factors, lambda item: item[1].each is not None):
             found = list(run)
             if not plain or len(found) == 1:
                 made += found
@@ -220,7 +220,7 @@ class Views:
             signs = [relation.each for _, relation in found if relation.each]
             payload = {
                 part: self.column(part)
-                for part in dict.fromkeys(one.within(atoms) for one in self.payload_of(view))
+                for part in dict.fromkeys(entry.within(atoms) for entry in self.payload_of(view))
             }
             computed += [Item(column, part.of_row(signs)) for part, column in payload.items()]
             made.append((atoms, Relation(rows, {}, payload)))
@@ -235,7 +235,7 @@ class Views:
         rows, bound = children[first].rows, dict(children[first].keys)
         rest = [child for number, child in enumerate(children) if number != first]
         while rest:
-            following = max(rest, key=lambda one: len(one.keys.keys() & bound.keys()))
+            following = max(rest, key=lambda item: len(item.keys.keys() & bound.keys()))
             following = rest[0] if as_listed else following
             rest.remove(following)
             if as_listed and isinstance(rows, Join):
@@ -253,15 +253,15 @@ class Views:
         names = frozenset(map(scan.called, columns))
         self.probes.setdefault(scan.role, []).append(names)
 
-    def summed(self, root: View, found: Sequence[Relation]) -> Relation:
+    def summed(self, root: View, relations: Sequence[Relation]) -> Relation:
         """The sum of relations with the keys and payloads of a root."""
         known = self.defined.get(root)
-        columns = tuple(self.composer.fresh(column) for column in columns_of(found[0]))
+        columns = tuple(self.composer.fresh(column) for column in columns_of(relations[0]))
         columns = columns_of(known) if known else columns
-        branches = tuple(Branch(one.rows, columns_of(one)) for one in found)
-        names = tuple(found[0].keys)
+        branches = tuple(Branch(item.rows, columns_of(item)) for item in relations)
+        names = tuple(relations[0].keys)
         keys = dict(zip(names, columns, strict=False))
-        payload = dict(zip(found[0].payload, columns[len(names) :], strict=True))
+        payload = dict(zip(relations[0].payload, columns[len(names) :], strict=True))
         return self.grouped(
             root,
             UnionAll(branches, columns),
@@ -320,8 +320,8 @@ class Views:
     def values(self, root: Relation) -> dict[Column, Scalar]:
         """What the aggregates and grouping columns of the query are in terms of a root's columns."""
         values = {
-            one.aggregate.column: sums.value(one, [root.payload[total] for total in one.totals])
-            for one in self.kept
+            item.aggregate.column: sums.value(item, [root.payload[total] for total in item.totals])
+            for item in self.kept
         }
         return values | {c: Scalar.column(root.keys[name]) for c, name in self.form.groups}
 
@@ -333,7 +333,7 @@ class Views:
         values = self.values(root)
         having = self.form.having.substitute(values)
         root = root.at(Selection(root.rows, having)) if having != TRUE else root
-        shown = [
+        items = [
             Item(Column(self.composer.symbols.fresh(name)), scalar.substitute(values))
             for name, scalar in self.form.shown
         ]
@@ -341,18 +341,18 @@ class Views:
             Item(self.composer.fresh(root.keys[name]), Scalar.column(root.keys[name]))
             for name in order
         ]
-        rows = Projection(root.rows, (*shown, *keys))
+        rows = Projection(root.rows, (*items, *keys))
         names = Symbols()
         called = [
             (item.column, Column(names.fresh(column.name)))
-            for item, column in zip(shown, self.request.columns, strict=True)
+            for item, column in zip(items, self.request.columns, strict=True)
         ]
         called += [
             (item.column, Column(names.fresh(f"idivm_{name}")))
             for item, name in zip(keys, order, strict=True)
         ]
         query = self.composer.query(terms.renamed(rows, called), [new for _, new in called])
-        hidden = tuple(new.symbol for _, new in called[len(shown) :])
+        hidden = tuple(new.symbol for _, new in called[len(items) :])
         self.composer.states.append(StateView(CONTENT, self.request.columns, hidden, query))
 
     def store_content(self, root: Relation) -> Content:
@@ -361,9 +361,9 @@ class Views:
             raise NotModelledError("HAVING is not kept with the rows", str(self.form.having))
         values = self.values(root)
         covariances = {
-            one.aggregate.column: {TRIPLE: COVARIANCE_TYPE, MIXED.element: MIXED_TYPE}[part.type]
-            for one in self.kept
-            for part in one.totals
+            each.aggregate.column: {TRIPLE: COVARIANCE_TYPE, MIXED.element: MIXED_TYPE}[part.type]
+            for each in self.kept
+            for part in each.totals
             if part.type in (TRIPLE, MIXED.element)
         }
         visible: list[tuple[str, Column]] = []
@@ -393,18 +393,20 @@ class Views:
         branches = tuple(Branch(term.rows, columns) for term in terms)
         return replace(made, rows=UnionAll(branches, columns), terms=terms)
 
-    def assigned(self, view: View, made: Relation, needs: Iterable[str] | None = None) -> Relation:
+    def assigned(
+        self, view: View, relation: Relation, needs: Iterable[str] | None = None
+    ) -> Relation:
         """A delta computed once; `needs` is as in `Composer.assign`."""
-        rows, name = self.without_zeros(made).rows, f"{called(view)}_change"
-        return made.at(self.composer.assign(name, rows, columns_of(made), needs))
+        rows, name = self.without_zeros(relation).rows, f"{called(view)}_change"
+        return relation.at(self.composer.assign(name, rows, columns_of(relation), needs))
 
-    def without_zeros(self, made: Relation) -> Relation:
+    def without_zeros(self, relation: Relation) -> Relation:
         """A delta without what adds nothing, where that is soon said."""
-        payload = made.payload.values()
-        if len(payload) > FEW or not all(isinstance(part, Total) for part in made.payload):
-            return made
+        payload = relation.payload.values()
+        if len(payload) > FEW or not all(isinstance(part, Total) for part in relation.payload):
+            return relation
         some = disjunction(filled("x <> 0", x=column) for column in payload)
-        return made.at(Selection(made.rows, some))
+        return relation.at(Selection(relation.rows, some))
 
     def add(
         self,

@@ -17,7 +17,7 @@ def cover(variables: Variables, schemas: Iterable[Variables]) -> Fraction:
     (Fraction(3, 2), Fraction(1, 1), Fraction(0, 1))
     """
     parts = {schema & variables for schema in schemas} - {frozenset[str]()}
-    largest = frozenset(one for one in parts if not any(one < other for other in parts))
+    largest = frozenset(part for part in parts if not any(part < other for other in parts))
     return _cover(variables, largest)
 
 

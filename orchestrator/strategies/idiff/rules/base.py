@@ -76,7 +76,8 @@ def bag(operator: Operator, composer: Composer) -> Bag | None:
 def holds_rows(rows: Operator, update: Update) -> bool:
     """Whether an update holds rows of a result whole as they are after the change, and no others."""
     return update.known_after(rows.columns) and (
-        update.present or all(isinstance(one, Projection) or not one.children for one in walk(rows))
+        update.present
+        or all(isinstance(operator, Projection) or not operator.children for operator in walk(rows))
     )
 
 

@@ -72,7 +72,7 @@ def _affected(operator: Evaluation, position: int, composer: Composer) -> tuple[
     changed = composer.held("parts", changed)
     rows = operator.input
     ids = ids_of(rows)
-    matching = [shown(Join(rows, changed.plan, one), ids) for one in part.matters]
+    matching = [shown(Join(rows, changed.plan, matter), ids) for matter in part.matters]
     affected = composer.assign("affected", Distinct(_united(matching, ids)), ids)
     found = shown(composer.identify(affected, rows, ids), rows.columns)
     if not operator.single:

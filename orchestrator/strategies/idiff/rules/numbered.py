@@ -43,8 +43,8 @@ def _(operator: Numbered, composer: Composer, role: str) -> StateScan:
     changed = None if derived else bag(operator.input, composer)
     state = store(role, operator, (operator.row, operator.nth), composer)
     if isinstance(operator.input, Recursion):
-        for one in changes_of_recursion(operator.input, state, composer):
-            _renumber(Upkeep(state, composer), operator, one)
+        for item in changes_of_recursion(operator.input, state, composer):
+            _renumber(Upkeep(state, composer), operator, item)
     elif changed is not None:
         _renumber(Upkeep(state, composer), operator, changed)
     return state

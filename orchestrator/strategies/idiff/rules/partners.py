@@ -113,7 +113,7 @@ def _has_pairs_by_id(operator: LeftJoin) -> bool:
         bool(right)
         and ids >= {*ids_of(operator.left), *right}
         and set(right) <= operator.right.not_null
-        and all(len(one.children) < 2 for one in walk(operator.right, subqueries=False))
+        and all(len(item.children) < 2 for item in walk(operator.right, subqueries=False))
     )
 
 

@@ -72,7 +72,7 @@ def _visible(operator: Projection, ids: tuple[Column, ...]) -> list[tuple[Column
             pairs.append((column, column))
             continue
         equal = sorted(operator.input.dependencies.same(column), key=str)
-        found = [one for one in equal if one in shown]
-        found += [names[one] for one in equal if one in names]
+        found = [each for each in equal if each in shown]
+        found += [names[each] for each in equal if each in names]
         pairs.append((column, found[0]))
     return pairs

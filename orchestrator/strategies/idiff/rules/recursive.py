@@ -49,7 +49,7 @@ without a key tells not which of its rows stay. Each round may make them longer.
 def _(operator: Recursion, composer: Composer, role: str) -> StateScan:
     changed = _variables(operator, composer)
     state = store(role, operator, operator.outputs, composer)
-    kinds = {one.variable: one.kind for one in composer.classes.values()}
+    kinds = {change_class.variable: change_class.kind for change_class in composer.classes.values()}
     again = {variable for variable in changed if kinds[variable] is not ChangeKind.INSERT}
     linear = _is_linear(operator)
     note = "when rows of its tables go or change" if linear else "after every change"
@@ -66,21 +66,21 @@ def _(operator: Recursion, composer: Composer, role: str) -> StateScan:
 
 def _variables(operator: Recursion, composer: Composer) -> set[str]:
     """The variables that hold the changes of the tables."""
-    found: set[str] = set()
+    result: set[str] = set()
     for leaf in walk(operator):
         if isinstance(leaf, Scan):
             changed = bag(leaf, composer)
-            found |= variables(changed.plan) if changed is not None else frozenset()
+            result |= variables(changed.plan) if changed is not None else frozenset()
         elif not leaf.children and not isinstance(leaf, RecursiveScan):
             constant(leaf)
-    return found
+    return result
 
 
 def _is_linear(operator: Recursion) -> bool:
     return not any(
-        (one.children and not has_rule(change, one)) or any(s.subqueries for s in one.scalars)
+        (item.children and not has_rule(change, item)) or any(s.subqueries for s in item.scalars)
         for branch in (operator.base, operator.step)
-        for one in walk(branch.input)
+        for item in walk(branch.input)
     )
 
 
@@ -108,9 +108,9 @@ def changes_of_recursion(
     if not changed:
         return
     scans = {
-        one: sides(one, composer)
-        for one in walk(operator)
-        if isinstance(one, Scan) and bag(one, composer) is not None
+        item: sides(item, composer)
+        for item in walk(operator)
+        if isinstance(item, Scan) and bag(item, composer) is not None
     }
     halves = {scan: found for scan, found in scans.items() if found is not None}
     if len(halves) < len(scans):
@@ -123,12 +123,12 @@ def changes_of_recursion(
 
     kept = operator.with_children(tuple(rewrite(child, stays) for child in operator.children))
     rounds: list[tuple[Operator, dict[Operator, Bag]]] = [
-        (kept, {one.kept: one.gone for one in halves.values()}),
-        (operator, {scan: one.come for scan, one in halves.items()}),
+        (kept, {item.kept: item.gone for item in halves.values()}),
+        (operator, {scan: item.come for scan, item in halves.items()}),
     ]
     for there, half in rounds:
         assert isinstance(there, Recursion)
-        needs = {name for one in half.values() for name in variables(one.plan)}
+        needs = {name for item in half.values() for name in variables(item.plan)}
         first = list(_first_round(there, state, composer, half))
         yield _carried(operator, there.step.input, first, composer, needs, MOST)
 
@@ -158,14 +158,14 @@ def _carried(
         if isinstance(plan, RecursiveScan):
             names = tuple(column.symbol for column in outputs)
             return replace(plan, name=name, names=names, outputs=(*plan.outputs, sign))
-        if not any(isinstance(one, RecursiveScan) for one in walk(plan)):
+        if not any(isinstance(item, RecursiveScan) for item in walk(plan)):
             return plan
         if isinstance(plan, UnionAll):
             raise NotModelledError("a recursive UNION ALL of more than joins", operator.label)
-        made = plan.with_children(tuple(map(carried, plan.children)))
-        if isinstance(made, Projection):
-            return replace(made, items=(*made.items, Item.kept(sign)))
-        return made
+        result = plan.with_children(tuple(map(carried, plan.children)))
+        if isinstance(result, Projection):
+            return replace(result, items=(*result.items, Item.kept(sign)))
+        return result
 
     derived = Recursion(
         name,
