@@ -255,23 +255,18 @@ class Orchestrator(Statements):
         interval: str = "500ms",
         *,
         metrics: str | None = None,
+        console: str | None = None,
         stop: threading.Event | None = None,
         report: Callable[[Event], None] = lambda event: None,
     ) -> None:
         """Refresh deferred views, each within its staleness bound, until `stop` is set.
 
-        Use separate connections, and reopen lost connections. `metrics` is the address, as `[HOST:]PORT`, of an
-        endpoint for Prometheus.
+        Use separate connections, and reopen lost connections. `metrics` and `console` are the addresses, as
+        `[HOST:]PORT`, of an endpoint for Prometheus and of the console.
         """
-        dsn = self._dsn()
         self._require_primary("Serving")
-
-        def connect() -> Connection[Any]:
-            connection = open_database(dsn)
-            pin(connection)
-            return connection
-
-        with watched(connect, report, metrics) as listener:
+        connect, operate = self._connectors()
+        with watched(connect, operate, report, metrics, console) as listener:
             Server(
                 connect,
                 lambda connection: Orchestrator(connection)._tidy(plan=False),
@@ -280,6 +275,30 @@ class Orchestrator(Statements):
                 seconds(interval),
                 stop or threading.Event(),
             ).run()
+
+    def console(
+        self,
+        address: str = "9188",
+        *,
+        allow_refresh: bool = False,
+        stop: threading.Event | None = None,
+        report: Callable[[Event], None] = lambda event: None,
+    ) -> None:
+        """Serve the console at an address, `[HOST:]PORT`, until `stop` is set. An event tells its URL."""
+        connect, operate = self._connectors()
+        with watched(connect, operate, report, None, address, allow_refresh=allow_refresh):
+            (stop or threading.Event()).wait()
+
+    def _connectors(self) -> tuple[Callable[[], Connection[Any]], Callable[[], Orchestrator]]:
+        """Return functions that open further sessions of the same database: pinned, and an orchestrator's."""
+        dsn = self._dsn()
+
+        def connect() -> Connection[Any]:
+            connection = open_database(dsn)
+            pin(connection)
+            return connection
+
+        return connect, lambda: Orchestrator(open_database(dsn))
 
     def doctor(self, *, contents: bool = True) -> list[Finding]:
         """Examine server, catalog, capture, views and Java. Repair problems and return all findings.

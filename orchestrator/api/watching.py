@@ -1,43 +1,82 @@
-"""What can watch a running `idivm serve`: metrics."""
+"""What can watch a database while it is served: metrics and the console."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
 
 from psycopg import Connection
 
-from orchestrator.runtime.monitoring.address import parse_address, require
+from orchestrator.runtime.monitoring.address import Address, parse_address, require
 from orchestrator.runtime.monitoring.sample import Monitor
 from orchestrator.runtime.serve import Event
 
 Listener: TypeAlias = Callable[[Event], None]
 
+TOKEN = "IDIVM_CONSOLE_TOKEN"
+"""The environment variable with the token of the console; without it, each start has a token of its own."""
+
 
 @contextmanager
 def watched(
-    connect: Callable[[], Connection[Any]], report: Listener, metrics: str | None
+    connect: Callable[[], Connection[Any]],
+    operate: Callable[[], Any],
+    report: Listener,
+    metrics: str | None,
+    console: str | None,
+    *,
+    allow_refresh: bool = False,
 ) -> Iterator[Listener]:
-    """Serve metrics during a block, and give it the listener for the events of `serve`."""
-    if metrics is None:
+    """Serve metrics and the console during a block, and give it the listener for the events of `serve`.
+
+    `operate` opens an orchestrator for the console.
+    """
+    if metrics is None and console is None:
         yield report
         return
-    require("serve --metrics", "metrics", "prometheus_client")
-    from orchestrator.runtime.monitoring import metrics as exposition
-
     monitor = Monitor(connect)
-    server, thread = exposition.start(monitor, *parse_address(metrics))
 
     def listener(event: Event) -> None:
         monitor.note(event)
         report(event)
 
-    report(Event("metrics", message=f"http://{server.server_name}:{server.server_port}/metrics"))
-    try:
+    with ExitStack() as stack:
+        stack.callback(monitor.close)
+        if metrics is not None:
+            url = stack.enter_context(_metrics(monitor, parse_address(metrics)))
+            report(Event("metrics", message=url))
+        if console is not None:
+            url = stack.enter_context(
+                _console(monitor, operate, parse_address(console), allow_refresh)
+            )
+            report(Event("console", message=url))
         yield listener
+
+
+@contextmanager
+def _metrics(monitor: Monitor, address: Address) -> Iterator[str]:
+    require("serve --metrics", "metrics", "prometheus_client")
+    from orchestrator.runtime.monitoring import metrics
+
+    server, thread = metrics.start(monitor, *address)
+    try:
+        yield f"http://{server.server_name}:{server.server_port}/metrics"
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
-        monitor.close()
+
+
+@contextmanager
+def _console(
+    monitor: Monitor, operate: Callable[[], Any], address: Address, allow_refresh: bool
+) -> Iterator[str]:
+    require("The console", "console", "starlette", "uvicorn", "jinja2", "multipart")
+    from orchestrator.console.app import served
+    from orchestrator.console.data import Data
+
+    token = os.environ.get(TOKEN) or None
+    with served(Data(monitor, operate), address, token=token, allow_refresh=allow_refresh) as url:
+        yield url

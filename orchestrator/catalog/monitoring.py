@@ -5,6 +5,7 @@ Names are qualified by their schemas whatever the user's search path is, because
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -155,3 +156,24 @@ def last_refreshes(connection: Connection[Any], view: int, number: int) -> list[
             ),
             [view, number],
         ).fetchall()
+
+
+@dataclass(frozen=True)
+class StateSize:
+    """How large a stored state is."""
+
+    role: str
+    rows: int
+    """As PostgreSQL estimates."""
+    bytes: int
+
+
+def state_sizes(connection: Connection[Any], tables: Mapping[str, str]) -> list[StateSize]:
+    """Return the sizes of state tables, given by role as the names of tables."""
+    rows = connection.execute(
+        "SELECT relname, greatest(reltuples, 0)::bigint, pg_total_relation_size(oid) FROM pg_class"
+        " WHERE relnamespace = 'idivm_state'::regnamespace AND relname = ANY (%s) AND relkind = 'r'",
+        [list(tables.values())],
+    ).fetchall()
+    sizes = {name: (count, size) for name, count, size in rows}
+    return [StateSize(role, *sizes[name]) for role, name in tables.items() if name in sizes]

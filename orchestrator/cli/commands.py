@@ -240,19 +240,37 @@ def release(options: argparse.Namespace) -> int:
 
 def serve(options: argparse.Namespace) -> int:
     """Run `idivm serve`."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     with open_orchestrator(options) as orchestrator:
         if options.log_format == "json":
             orchestrator.on_notice = lambda text: print_log("notice", message=text)
         orchestrator.serve(
             options.interval,
             metrics=options.metrics,
-            stop=stop,
+            console=options.console,
+            stop=_stop_at_signals(),
             report=lambda event: print_event(event, options),
         )
     return 0
+
+
+def console(options: argparse.Namespace) -> int:
+    """Run `idivm console`."""
+    with open_orchestrator(options) as orchestrator:
+        orchestrator.console(
+            options.listen,
+            allow_refresh=options.allow_refresh,
+            stop=_stop_at_signals(),
+            report=lambda event: print_done(options, str(event.message), url=event.message),
+        )
+    return 0
+
+
+def _stop_at_signals() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
 
 
 def up(options: argparse.Namespace) -> int:

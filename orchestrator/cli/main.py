@@ -177,11 +177,25 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--metrics", metavar="[HOST:]PORT", help="serve metrics for Prometheus at this address"
     )
+    sub.add_argument("--console", metavar="[HOST:]PORT", help="serve the console at this address")
     sub.add_argument(
         "--log-format",
         choices=("text", "json"),
         default="text",
         help="text, or json: one JSON object with time and level for each event (default: text)",
+    )
+
+    sub = verb("console", "serve pages that show views, plans and refreshes", commands.console)
+    sub.add_argument(
+        "--listen",
+        default="9188",
+        metavar="[HOST:]PORT",
+        help="the address (default: localhost:9188)",
+    )
+    sub.add_argument(
+        "--allow-refresh",
+        action="store_true",
+        help="let the pages refresh views, not only show them",
     )
 
     sub = verb("up", "start the embedded server and print its connection string", commands.up)

@@ -51,7 +51,7 @@ def svg(graph: Graph, *, standalone: bool = True) -> str:
     name = "".join(character for character in graph.title if character.isalnum())
     attributes = (
         f'class="graph" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
-        f' role="img" aria-label="{escape(graph.title)}"'
+        f' role="{"group" if any(node.link for node in graph.nodes) else "img"}" aria-label="{escape(graph.title)}"'
     )
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" {attributes}>']
     if standalone:

@@ -46,7 +46,7 @@ class Event:
     """Something that `serve` did or met with."""
 
     event: str
-    """metrics, connected, standing by, planned, refreshed, failed, disconnected or stopped."""
+    """metrics, console, connected, standing by, planned, refreshed, failed, disconnected or stopped."""
     view: str | None = None
     changed: int | None = None
     seconds: float | None = None

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import psycopg
 from psycopg import Connection
 
+from orchestrator.catalog import ViewInfo
 from orchestrator.catalog import monitoring as catalog_monitoring
-from orchestrator.catalog.monitoring import PastRefresh, TableState, ViewState
+from orchestrator.catalog.monitoring import PastRefresh, StateSize, TableState, ViewState
+from orchestrator.runtime.installation.names import names_of
 
 if TYPE_CHECKING:
     from orchestrator.runtime.serve import Event
@@ -164,6 +166,13 @@ class Monitor:
         """Return the last recorded refreshes of a view, the last one first."""
         with self._lock, self._reading() as connection:
             return catalog_monitoring.last_refreshes(connection, view, number)
+
+    def state_sizes(self, view: ViewInfo) -> list[StateSize]:
+        """Return how large the stored states of a view are."""
+        names = names_of(view)
+        roles = [state.role for state in view.plan.program.states]
+        with self._lock, self._reading() as connection:
+            return catalog_monitoring.state_sizes(connection, {r: names.table(r) for r in roles})
 
     def close(self) -> None:
         """Close the connection."""
