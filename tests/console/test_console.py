@@ -76,6 +76,9 @@ def test_only_the_token_and_the_own_site_open_the_console(shop, visitor):
     answer = client.get("/")
     assert answer.status_code == 200
     assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+    assert HEADERS["Referrer-Policy"] == "same-origin", (
+        "else browsers send forms with the origin null"
+    )
     assert "'unsafe" not in HEADERS["Content-Security-Policy"]
     for host, status in {
         "evil.example": 421,

@@ -38,6 +38,11 @@ async function update() {
   }
 }
 
+// The result of a wide plan is in the middle.
+for (const figure of document.querySelectorAll("figure:not(.map)")) {
+  figure.scrollLeft = (figure.scrollWidth - figure.clientWidth) / 2;
+}
+
 if (live) {
   filter.addEventListener("input", applyFilter);
   document.addEventListener("keydown", (event) => {
