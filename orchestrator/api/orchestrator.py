@@ -16,7 +16,7 @@ from psycopg import Connection
 from orchestrator import catalog
 from orchestrator.api.connecting import default_dsn, dsn_of, open_database
 from orchestrator.api.statements import StatementResult, Statements
-from orchestrator.api.watching import watched
+from orchestrator.api.watching import show_top, watched
 from orchestrator.catalog import DroppedView, ViewInfo
 from orchestrator.catalog import unplanned as catalog_unplanned
 from orchestrator.catalog.parts import Parts, parts_of
@@ -288,6 +288,10 @@ class Orchestrator(Statements):
         connect, operate = self._connectors()
         with watched(connect, operate, report, None, address, allow_refresh=allow_refresh):
             (stop or threading.Event()).wait()
+
+    def top(self) -> None:
+        """Show the views in the terminal until the user quits."""
+        show_top(*self._connectors())
 
     def _connectors(self) -> tuple[Callable[[], Connection[Any]], Callable[[], Orchestrator]]:
         """Return functions that open further sessions of the same database: pinned, and an orchestrator's."""

@@ -80,3 +80,18 @@ def _console(
     token = os.environ.get(TOKEN) or None
     with served(Data(monitor, operate), address, token=token, allow_refresh=allow_refresh) as url:
         yield url
+
+
+def show_top(connect: Callable[[], Connection[Any]], operate: Callable[[], Any]) -> None:
+    """Show the views in the terminal until the user quits."""
+    require("idivm top", "console", "textual", "markupsafe")
+    from orchestrator.console.data import Data
+    from orchestrator.console.top import Top
+
+    monitor = Monitor(connect)
+    source = Data(monitor, operate)
+    try:
+        Top(source).run()
+    finally:
+        source.close()
+        monitor.close()

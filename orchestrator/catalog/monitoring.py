@@ -158,6 +158,16 @@ def last_refreshes(connection: Connection[Any], view: int, number: int) -> list[
         ).fetchall()
 
 
+def pause(connection: Connection[Any], view: int) -> None:
+    """Keep a view as it is until `resume`."""
+    connection.execute("SELECT idivm.pause_view(relation) FROM idivm.views WHERE id = %s", [view])
+
+
+def resume(connection: Connection[Any], view: int) -> None:
+    """End the pause of a view."""
+    connection.execute("SELECT idivm.resume_view(relation) FROM idivm.views WHERE id = %s", [view])
+
+
 @dataclass(frozen=True)
 class StateSize:
     """How large a stored state is."""

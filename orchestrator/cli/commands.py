@@ -265,6 +265,17 @@ def console(options: argparse.Namespace) -> int:
     return 0
 
 
+def top(options: argparse.Namespace) -> int:
+    """Run `idivm top`."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "idivm top needs a terminal; idivm status --json prints the same facts once."
+        )
+    with open_orchestrator(options) as orchestrator:
+        orchestrator.top()
+    return 0
+
+
 def _stop_at_signals() -> threading.Event:
     """Return an event that SIGTERM and SIGINT set."""
     stop = threading.Event()

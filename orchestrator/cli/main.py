@@ -198,6 +198,12 @@ def build_parser() -> argparse.ArgumentParser:
         help="let the pages refresh views, not only show them",
     )
 
+    verb(
+        "top",
+        "show the views in the terminal, with keys to refresh, explain and pause",
+        commands.top,
+    )
+
     sub = verb("up", "start the embedded server and print its connection string", commands.up)
     sub.add_argument(
         "--accelerate",

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from markupsafe import Markup
 
 from orchestrator.catalog import ViewInfo
-from orchestrator.catalog.monitoring import PastRefresh, ViewState
+from orchestrator.catalog.monitoring import PastRefresh, ViewState, pause, resume
 from orchestrator.catalog.parts import Parts
 from orchestrator.console.charts import Bar, bars
 from orchestrator.drawing import Edge, Graph, Node, svg
@@ -139,6 +139,21 @@ class Data:
         name = self.state(view_id).name
         with self.operations() as operations:
             operations.refresh(name)
+        self.monitor.expire()
+
+    def explained(self, view_id: int) -> str:
+        """Return the explanation of a view as text, with the Δ-script."""
+        name = self.state(view_id).name
+        with self.operations() as operations:
+            explanation = operations.explain(name)
+        return f"{explanation}\n\n{explanation.script}"
+
+    def pause_or_resume(self, view_id: int) -> None:
+        """Pause a view, or end its pause."""
+        pauses = self.state(view_id).state != "paused"
+        with self.operations() as operations:
+            (pause if pauses else resume)(operations.connection, view_id)
+        self.monitor.expire()
 
 
 def picture(graph: Graph) -> Markup:

@@ -1,5 +1,6 @@
 """The console: what its pages show, and who may open them."""
 
+import asyncio
 import os
 import re
 import shutil
@@ -9,12 +10,14 @@ import threading
 import pytest
 from starlette.testclient import TestClient
 from stepping import until
+from textual.widgets import DataTable
 
 import orchestrator
 from orchestrator.catalog.search_path import pin
 from orchestrator.console.app import application
 from orchestrator.console.data import Data
 from orchestrator.console.guard import HEADERS
+from orchestrator.console.top import Top
 from orchestrator.errors import UsageError
 from orchestrator.runtime.monitoring.address import require
 from orchestrator.runtime.monitoring.sample import Monitor
@@ -193,6 +196,46 @@ def test_serve_offers_the_console_and_a_browser_shows_it(shop, dsn, monkeypatch,
     assert "triangles" in done.stdout
     assert 'data-updates="' in done.stdout, "the script replaced the live part"
     assert "CONSOLE" not in done.stderr, done.stderr
+
+
+def test_top_shows_refreshes_explains_and_pauses_views(shop, source):
+    shop.connection.execute("INSERT INTO t VALUES (2, 5)")
+
+    async def use():
+        app = Top(source)
+
+        async def settled():
+            await app.workers.wait_for_complete()
+            await pilot.pause()
+
+        def row(name):
+            return [str(cell) for cell in app.query_one(DataTable).get_row(f"public.{name}")]
+
+        async with app.run_test(size=(160, 40)) as pilot:
+            await settled()
+            table = app.query_one(DataTable)
+            assert row("triangles")[1:4] == ["fresh", "deferred", "skew"]
+            assert str(table.get_row_at(0)[1]) == "behind", "problems come first"
+            await pilot.press("s", "s", "s")
+            assert str(table.get_row_at(0)[0]).startswith('"<script'), "by name"
+            await pilot.press("r")
+            await settled()
+            assert str(table.get_row_at(0)[1]) == "fresh"
+            await pilot.press("p")
+            await settled()
+            assert str(table.get_row_at(0)[1]) == "paused"
+            await pilot.press("p")
+            await settled()
+            assert str(table.get_row_at(0)[1]) == "fresh"
+            await pilot.press("e")
+            await settled()
+            assert "strategy id" in app.screen.text
+            await pilot.press("escape", "slash", *"skew")
+            await pilot.pause()
+            assert table.row_count == 1
+            await pilot.press("enter", "q")
+
+    asyncio.run(use())
 
 
 def test_a_missing_package_is_named_with_its_extra():

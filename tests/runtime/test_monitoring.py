@@ -49,7 +49,7 @@ def monitor(dsn):
 
 
 def fresh_sample(monitor):
-    monitor._sample = None
+    monitor.expire()
     return monitor.sample()
 
 
@@ -117,7 +117,7 @@ def test_a_lost_connection_and_late_refreshes_are_survived(shop, monitor, connec
     shop.connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'idivm monitor'"
     )
-    monitor._sample = None
+    monitor.expire()
     lines = generate_latest(metrics.registry(monitor)).decode()
     assert "idivm_up 0.0" in lines
     sample = fresh_sample(monitor)

@@ -162,6 +162,11 @@ class Monitor:
             self._forget(views)
             return self._sample
 
+    def expire(self) -> None:
+        """Read a new sample next time, after the caller has changed something."""
+        with self._lock:
+            self._sample = None
+
     def last_refreshes(self, view: int, number: int) -> list[PastRefresh]:
         """Return the last recorded refreshes of a view, the last one first."""
         with self._lock, self._reading() as connection:
