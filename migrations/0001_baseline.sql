@@ -37,14 +37,14 @@ CREATE TABLE idivm.views (
     CHECK (status = 'building' OR (relation IS NOT NULL AND definition IS NOT NULL AND state IS NOT NULL))
 );
 COMMENT ON TABLE idivm.views IS 'one row for each maintained view';
-COMMENT ON COLUMN idivm.views.name IS 'the qualified name that was asked for; relation follows renames';
-COMMENT ON COLUMN idivm.views.relation IS 'what users read; NULL until the first content is there';
-COMMENT ON COLUMN idivm.views.time_dependent IS 'the content may change while no table does, as with now()';
-COMMENT ON COLUMN idivm.views.shown IS 'the signature of the relation that users read, as idivm made it';
+COMMENT ON COLUMN idivm.views.name IS 'the qualified name at the creation; relation follows renames';
+COMMENT ON COLUMN idivm.views.relation IS 'the view that users read; NULL until the first content is computed';
+COMMENT ON COLUMN idivm.views.time_dependent IS 'whether the content may change while no table does, as with now()';
+COMMENT ON COLUMN idivm.views.shown IS 'the signature of the relation that users read, as idivm created it';
 COMMENT ON COLUMN idivm.views.search_path IS 'the search_path by which the query finds what it names';
 COMMENT ON COLUMN idivm.views.settings IS 'session settings of the creator that the content may depend on';
 COMMENT ON COLUMN idivm.views.plan IS 'the maintenance plan, for explain';
-COMMENT ON COLUMN idivm.views.paused_mode IS 'of a paused view, the mode that idivm.resume_view gives back; else NULL';
+COMMENT ON COLUMN idivm.views.paused_mode IS 'for a paused view, the mode that idivm.resume_view restores; else NULL';
 COMMENT ON COLUMN idivm.views.types IS
     'the types of the captured columns, where others'' rights or code are to be checked; else NULL';
 
@@ -56,7 +56,7 @@ CREATE TABLE idivm.sources (
     closed      xid8
 );
 COMMENT ON TABLE idivm.sources IS 'one row for each table whose changes are captured in idivm_log.s<id>';
-COMMENT ON COLUMN idivm.sources.closed IS 'since the log is in this turn, its other segment has rows of earlier transactions alone';
+COMMENT ON COLUMN idivm.sources.closed IS 'since the log is in this turn, its other segment only has rows of earlier transactions';
 
 CREATE TABLE idivm.source_columns (
     source      integer NOT NULL REFERENCES idivm.sources ON DELETE CASCADE,
@@ -67,8 +67,8 @@ CREATE TABLE idivm.source_columns (
     PRIMARY KEY (source, attnum),
     UNIQUE (source, name)
 );
-COMMENT ON COLUMN idivm.source_columns.equality IS 'what = of pg_catalog tells: sameness to the bit, equality of values that may look different, or nothing';
-COMMENT ON COLUMN idivm.source_columns.name IS 'the name in the source view, which outlives a rename in the table';
+COMMENT ON COLUMN idivm.source_columns.equality IS 'the meaning of = for the type: identical values, equal values that may look different, or nothing';
+COMMENT ON COLUMN idivm.source_columns.name IS 'the name in the source view, which survives a rename in the table';
 
 CREATE TABLE idivm.source_members (
     source      integer NOT NULL REFERENCES idivm.sources ON DELETE CASCADE,
@@ -93,8 +93,8 @@ CREATE TABLE idivm.view_sources (
     PRIMARY KEY (view, source)
 );
 CREATE INDEX ON idivm.view_sources (source);
-COMMENT ON COLUMN idivm.view_sources.not_null IS 'the columns that the plan takes for free of NULLs';
-COMMENT ON COLUMN idivm.view_sources.keys IS 'keys beside the captured one that the plan takes for granted, as numbers of columns in the order of an index';
+COMMENT ON COLUMN idivm.view_sources.not_null IS 'the columns in which the plan expects no NULL';
+COMMENT ON COLUMN idivm.view_sources.keys IS 'further keys that the plan relies on, as numbers of columns in the order of an index';
 
 CREATE TABLE idivm.inlined_views (
     view        integer NOT NULL REFERENCES idivm.views ON DELETE CASCADE,
@@ -146,7 +146,7 @@ CREATE TABLE idivm.watermarks (
     total_seconds double precision NOT NULL DEFAULT 0,
     recomputed        boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
-COMMENT ON COLUMN idivm.watermarks.cluster IS 'where the snapshot was taken, as idivm.cluster() tells it';
+COMMENT ON COLUMN idivm.watermarks.cluster IS 'the cluster of the snapshot, by idivm.cluster()';
 COMMENT ON COLUMN idivm.watermarks.changed IS 'rows changed by the last refresh; seconds is what it took';
 COMMENT ON COLUMN idivm.watermarks.recomputed IS 'whether the last refresh recomputed the view';
 
@@ -226,9 +226,9 @@ CREATE TABLE idivm.loads (
     ended_at    timestamptz
 );
 COMMENT ON TABLE idivm.loads IS 'one row for each bulk load into a table';
-COMMENT ON COLUMN idivm.loads.command IS 'a digest of what was asked for: the same for a command that is run again';
-COMMENT ON COLUMN idivm.loads.sources IS 'what was read: files with sizes and times, or what else there was to name';
-COMMENT ON COLUMN idivm.loads.layout IS 'a digest of how the sources were cut into partitions';
+COMMENT ON COLUMN idivm.loads.command IS 'a digest of the command: the same if the command is run again';
+COMMENT ON COLUMN idivm.loads.sources IS 'the files with sizes and times, or another description of the source';
+COMMENT ON COLUMN idivm.loads.layout IS 'a digest of the partitions of the sources';
 COMMENT ON COLUMN idivm.loads.rows_loaded IS 'rows inserted or changed in the table';
 
 CREATE UNIQUE INDEX loads_in_progress ON idivm.loads (command) WHERE status = 'loading';
@@ -269,7 +269,7 @@ CREATE UNLOGGED TABLE idivm.commits (
     views integer[] NOT NULL,
     logs integer[] NOT NULL DEFAULT '{}'
 );
-COMMENT ON TABLE idivm.commits IS 'for each open transaction, the views to bring up at its commit, and the logs to collect';
+COMMENT ON TABLE idivm.commits IS 'for each open transaction, the views to refresh at its commit, and the logs to empty';
 
 -- One row for each step of an open transaction that writes tables of synchronous views; the newest row is
 -- its state, and a savepoint takes rows back. A transaction adds rows instead of updating one, because
@@ -287,8 +287,8 @@ CREATE UNLOGGED TABLE idivm.writers (
 COMMENT ON TABLE idivm.writers IS
     'for each open transaction that writes tables of synchronous views, its open statements and the views to bring up';
 COMMENT ON COLUMN idivm.writers.open IS 'statements that have begun and not ended';
-COMMENT ON COLUMN idivm.writers.pending IS 'eager views to bring up when the last of them ends';
-COMMENT ON COLUMN idivm.writers.later IS 'on_commit views to queue when the last of them ends';
+COMMENT ON COLUMN idivm.writers.pending IS 'eager views to refresh when the last of these statements ends';
+COMMENT ON COLUMN idivm.writers.later IS 'on_commit views to queue when the last of these statements ends';
 COMMENT ON COLUMN idivm.writers.queued IS
     'on_commit views that wait for the commit in idivm.commits; NULL while the transaction has no row there';
 
@@ -352,15 +352,15 @@ CREATE TABLE idivm.costs (
     loses_from  double precision,
     losses      integer NOT NULL DEFAULT 0
 );
-COMMENT ON TABLE idivm.costs IS 'what refreshes of a view took';
+COMMENT ON TABLE idivm.costs IS 'measured costs of the refreshes of a view';
 COMMENT ON COLUMN idivm.costs.access_seconds IS 'of a large diff: seconds for each lookup or row that the cost model expects';
 COMMENT ON COLUMN idivm.costs.row_seconds IS 'of recomputing the states: seconds for each row of work, as idivm.recompute_work counts it';
 COMMENT ON COLUMN idivm.costs.variant IS 'the strategy of the refreshes that were measured, and whether it had a cache';
 COMMENT ON COLUMN idivm.costs.price IS 'of diffs of any size: seconds for each lookup or row that the cost model expects';
-COMMENT ON COLUMN idivm.costs.refreshes IS 'how many refreshes the price was measured by';
-COMMENT ON COLUMN idivm.costs.noted_at IS 'when the last of these was';
+COMMENT ON COLUMN idivm.costs.refreshes IS 'the number of refreshes that the price was measured by';
+COMMENT ON COLUMN idivm.costs.noted_at IS 'the time of the last of these refreshes';
 COMMENT ON COLUMN idivm.costs.loses_from IS 'how many expected lookups and rows took longer than recomputing the view';
-COMMENT ON COLUMN idivm.costs.losses IS 'how often that happened';
+COMMENT ON COLUMN idivm.costs.losses IS 'the number of times that this happened';
 
 -- A crash of the server, or the promotion of a standby, empties unlogged tables and calls no trigger.
 -- No index: that of a copied database may come out of a crash as an empty page, where wal_level is

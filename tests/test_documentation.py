@@ -13,6 +13,7 @@ import pytest
 import idivm
 from orchestrator.documentation.__main__ import files
 from orchestrator.documentation.command_reference import commands
+from orchestrator.documentation.python_reference import public_members
 from orchestrator.documentation.sql_reference import SECTIONS, routines, tables, views
 from orchestrator.frontend.options import _ALLOWED, ViewOptions
 
@@ -65,8 +66,7 @@ def test_the_reference_lists_the_public_names_of_python() -> None:
     methods = [
         f"{cls.__name__}.{name}"
         for cls in (idivm.Orchestrator, idivm.AsyncOrchestrator)
-        for name in vars(cls)
-        if not name.startswith("_")
+        for name in public_members(cls)
     ]
     missing = [n for n in names if f"## {n}\n" not in page and f"`{n}`" not in errors]
     assert missing + [name for name in methods if f"### {name}\n" not in page] == []

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from inspect import getattr_static
 from typing import Any
 
 import idivm
@@ -35,6 +36,13 @@ def page() -> str:
     return "\n".join([*lines, ""])
 
 
+def public_members(cls: type) -> dict[str, Any]:
+    """Return the members of a class and of idivm's classes that it inherits from, in order."""
+    bases = [base for base in cls.__mro__ if base.__module__.startswith("orchestrator.")]
+    members = [item for base in reversed(bases) for item in vars(base).items()]
+    return {key: getattr_static(cls, key) for key, _ in members if not key.startswith("_")}
+
+
 def _is_error(value: Any) -> bool:
     return inspect.isclass(value) and issubclass(value, Exception)
 
@@ -50,9 +58,7 @@ def _members(name: str, cls: type) -> Iterator[str]:
         for key, kind in attributes:
             yield f"| `{key}` | `{kind.replace('|', chr(92) + '|')}` |"
         yield ""
-    for key, member in vars(cls).items():
-        if key.startswith("_"):
-            continue
+    for key, member in public_members(cls).items():
         if isinstance(member, property | cached_property):
             yield from (f"### {name}.{key}", "", _prose(member), "")
         elif inspect.isroutine(member):

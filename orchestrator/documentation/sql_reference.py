@@ -41,6 +41,8 @@ SECTIONS = {
 }
 """The functions for users. `docs/rights.md` lists all functions."""
 
+EVERYBODY = "everybody, with their own rights"
+
 _ROUTINE = re.compile(
     r"^CREATE OR REPLACE (FUNCTION|PROCEDURE|AGGREGATE) idivm\.(\w+)\s*\(", re.MULTILINE
 )
@@ -159,8 +161,8 @@ def functions_page(rights: dict[str, str]) -> str:
         "# SQL functions and views",
         "",
         "Generated from `sql/functions/` by `./run docs`. [Views in SQL](sql-entry.md) explains how to use the",
-        "functions; [rights](../rights.md) lists who may call each function of the schema, internal functions",
-        "included. The [catalog](catalog.md) has the tables.",
+        "functions, and the [catalog](catalog.md) has the tables. Everybody may call a function, with their own",
+        "rights, unless its description says otherwise; [rights](../rights.md) also lists internal functions.",
         "",
     ]
     for section, names in SECTIONS.items():
@@ -173,7 +175,8 @@ def functions_page(rights: dict[str, str]) -> str:
                 if (kind, name) in said
             )
             lines += [f"### {name}", "", "```text", *(form.signature for form in forms), "```", ""]
-            lines += [f"{_sentence(comment)} May be called by: {rights[name]}.", ""]
+            callers = "" if rights[name] == EVERYBODY else f" May be called by {rights[name]}."
+            lines += [f"{_sentence(comment)}{callers}", ""]
     lines += ["## Views of the schema", "", "| view | content |", "|---|---|"]
     lines += [f"| `idivm.{name}` | {said['VIEW', name]} |" for name in views()]
     lines += [

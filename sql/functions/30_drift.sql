@@ -94,7 +94,7 @@ WHERE m.member = s.relation AND EXISTS (
               WHERE i.indrelid = s.relation AND i.indisunique AND i.indimmediate AND i.indisvalid
                 AND i.indpred IS NULL AND i.indexprs IS NULL
                 AND to_jsonb(i.indkey[:i.indnkeyatts - 1]::smallint[]) = k));
-COMMENT ON VIEW idivm.broken_promises IS 'tables that have lost a key or a NOT NULL that the plan of a view relies on';
+COMMENT ON VIEW idivm.broken_promises IS 'tables without a key or a NOT NULL that the plan of a view relies on';
 
 -- The expression of a generated column, whatever the names in it; NULL if the column has none.
 CREATE OR REPLACE FUNCTION idivm.expression_digest(relation regclass, attnum smallint) RETURNS text
@@ -112,7 +112,7 @@ FROM idivm.view_expressions e
 JOIN pg_attribute a ON a.attrelid = e.member AND a.attnum = e.attnum AND NOT a.attisdropped
 WHERE idivm.expression_digest(e.member, e.attnum) IS DISTINCT FROM e.digest;
 COMMENT ON VIEW idivm.changed_expressions IS
-    'generated columns that a view reads and that have another expression since its content was computed';
+    'generated columns whose expression changed after a view that reads them was computed';
 
 -- Records the expressions of the stored columns that a view reads, also in partitions and inheritance
 -- children, which may have their own. What the plan has in it stays as it was when that was made.

@@ -238,7 +238,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.refresh(text[]) IS
-    'brings the named views up to date in this transaction; CALL idivm.refresh_all(...) does so without holding writers';
+    'refreshes the named views in the current transaction; CALL idivm.refresh_all(...) does not make writers wait';
 
 -- The views of a refresh are refreshed in one REPEATABLE READ transaction: no writer waits, and
 -- readers see one cut. Collection follows in transactions of its own.
@@ -330,7 +330,7 @@ BEGIN
 END
 $$;
 COMMENT ON PROCEDURE idivm.refresh_all(text[]) IS
-    'brings all views, or the named ones, up to date in a transaction of its own and collects the logs';
+    'refreshes all views, or the named views, in a transaction of its own, and empties the logs';
 
 -- Brings one view up to date and gives the rows changed, or NULL if there was nothing to do. The
 -- caller has its lock, and sees its sources standing still. With `by_writer` the view is synchronous.

@@ -149,7 +149,7 @@ AS $$
     SELECT coalesce(sum(idivm.collect_source(id, pages)), 0)::bigint FROM idivm.sources
 $$;
 COMMENT ON FUNCTION idivm.collect(integer) IS
-    'frees log segments that every view has consumed; a segment is left to grow to so many pages first';
+    'empties log segments that every view has consumed, once they have this number of pages';
 
 -- Removal ------------------------------------------------------------------------------------
 --
@@ -290,7 +290,7 @@ BEGIN
     RETURN swept;
 END
 $$;
-COMMENT ON FUNCTION idivm.drop_orphans() IS 'removes what is left of views that were dropped or created half';
+COMMENT ON FUNCTION idivm.drop_orphans() IS 'removes the rest of dropped views and of interrupted creations; returns their number';
 
 -- Views with more than one state table.
 
@@ -356,7 +356,7 @@ WHERE v.status = 'building'
    OR NOT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = v.definition)
    OR NOT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = v.relation)
       AND EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = v.state);
-COMMENT ON VIEW idivm.broken_off IS 'views that were not made to the end, or taken apart: those without a creator who still is at it are swept away';
+COMMENT ON VIEW idivm.broken_off IS 'interrupted creations and views with missing objects, which idivm.drop_orphans removes';
 
 -- The sources of some views whose logs have something to free or are so long that they may, or may be
 -- longer than one of their readers allows: mostly none. What this does not look at, collect_source does.

@@ -208,7 +208,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.create_view(text, text, text, text, text, jsonb, boolean, boolean, text) IS
-    'creates a view that is right at once and that the next orchestrator makes incremental';
+    'creates a view, which computes its query until the next orchestrator plans it';
 
 -- Refuses to note anything about the view of another role.
 CREATE OR REPLACE FUNCTION idivm.check_unplanned() RETURNS trigger
@@ -296,4 +296,4 @@ BEGIN
 END
 $$;
 COMMENT ON PROCEDURE idivm.create_view_now(text, text, text, text, text, jsonb, boolean, interval, text) IS
-    'creates a view, commits and waits until an orchestrator has planned it';
+    'creates a view, commits, and waits until an orchestrator has planned the view';

@@ -84,4 +84,4 @@ JOIN idivm.views v ON v.id = p.view
 CROSS JOIN idivm.history_limits() AS most
 WHERE p.at >= clock_timestamp() - most.age
 ORDER BY p.at DESC;
-COMMENT ON VIEW idivm.history IS 'the refreshes of maintained views, the last one first';
+COMMENT ON VIEW idivm.history IS 'the refreshes of maintained views, latest first';

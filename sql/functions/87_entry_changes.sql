@@ -105,7 +105,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION idivm.drop_view(text, boolean, boolean, text) IS 'drops a view that idivm maintains';
+COMMENT ON FUNCTION idivm.drop_view(text, boolean, boolean, text) IS 'drops a maintained view';
 
 -- Turns a view into an ordinary view of a query, which the next orchestrator plans. The maintained views that read it
 -- turn into ordinary views of their queries, too: their content would be that of the former query. The caller has to
@@ -191,7 +191,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.replace_view(regclass, text, text, text, text, jsonb, text) IS
-    'gives a view another query; options that are not given stay';
+    'replaces the query of a view; options that are not given stay';
 
 -- The options that a view was asked for with.
 CREATE OR REPLACE FUNCTION idivm.options_of(view regclass, view_id integer) RETURNS jsonb
@@ -251,7 +251,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.alter_view(regclass, text, text, text, jsonb, text, text, regrole) IS
-    'gives a view other options, or another name, schema or owner';
+    'changes the options of a view, or its name, schema or owner';
 
 -- Gives a planned view another mode within this transaction: at its end the content is right in the new mode.
 CREATE OR REPLACE FUNCTION idivm.change_mode(view regclass, view_id integer, mode text) RETURNS void
@@ -292,7 +292,7 @@ BEGIN
     UPDATE idivm.views v SET paused_mode = mode WHERE v.id = view_id AND v.paused_mode IS NULL;
 END
 $$;
-COMMENT ON FUNCTION idivm.pause_view(regclass) IS 'keeps a view as it is until idivm.resume_view';
+COMMENT ON FUNCTION idivm.pause_view(regclass) IS 'stops the refreshes of a view until idivm.resume_view';
 
 CREATE OR REPLACE FUNCTION idivm.resume_view(view regclass) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -315,7 +315,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION idivm.resume_view(regclass) IS 'ends the pause of a view';
+COMMENT ON FUNCTION idivm.resume_view(regclass) IS 'ends a pause by idivm.pause_view';
 
 -- The text of a stored plan with the characters beyond ASCII that it is stored without
 -- (orchestrator/catalog/ascii_json.py). Where the database or
@@ -356,4 +356,4 @@ BEGIN
         FROM idivm.views v WHERE v.id = view_id);
 END
 $$;
-COMMENT ON FUNCTION idivm.explain(regclass) IS 'the plan of a view and why it was chosen';
+COMMENT ON FUNCTION idivm.explain(regclass) IS 'returns the plan of a view and the reasons for it';

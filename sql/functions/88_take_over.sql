@@ -474,7 +474,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.create_index(regclass, text, name, boolean, text) IS
-    'creates an index on the content of a view, which each new plan creates again';
+    'creates an index on the content of a view; new plans keep the index';
 
 CREATE OR REPLACE FUNCTION idivm.drop_index(view regclass, name name) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -490,4 +490,4 @@ BEGIN
     EXECUTE format('DROP INDEX IF EXISTS idivm_state.%I', left(name::text, 50) || '_' || view_id);
 END
 $$;
-COMMENT ON FUNCTION idivm.drop_index(regclass, name) IS 'drops an index of users on the content of a view';
+COMMENT ON FUNCTION idivm.drop_index(regclass, name) IS 'drops an index that idivm.create_index created';

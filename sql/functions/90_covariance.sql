@@ -52,7 +52,7 @@ CREATE OR REPLACE AGGREGATE idivm.covar(VARIADIC double precision[]) (
     FINALFUNC = idivm.covar_final
 );
 COMMENT ON AGGREGATE idivm.covar(VARIADIC double precision[]) IS
-    'count, sums and sums of products of some numbers, over the rows that have them all';
+    'aggregates count, sums and sums of products of numbers, over the rows without NULL';
 
 CREATE OR REPLACE FUNCTION idivm.covar_at(c idivm.covariance, i integer, j integer) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -76,7 +76,7 @@ CREATE OR REPLACE FUNCTION idivm.covariance_matrix(c idivm.covariance) RETURNS d
               WHERE (c).n > 1 GROUP BY i) AS r
     );
 COMMENT ON FUNCTION idivm.covariance_matrix(idivm.covariance) IS
-    'the sample covariances of each two numbers; NULL of fewer than two rows';
+    'returns the sample covariance of each pair of numbers; NULL for fewer than two rows';
 
 CREATE OR REPLACE FUNCTION idivm.correlation(c idivm.covariance) RETURNS double precision[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -90,7 +90,7 @@ CREATE OR REPLACE FUNCTION idivm.correlation(c idivm.covariance) RETURNS double 
               WHERE (c).n > 1 GROUP BY i) AS r
     );
 COMMENT ON FUNCTION idivm.correlation(idivm.covariance) IS
-    'the correlation of each two numbers; NULL where one of them does not vary';
+    'returns the correlation of each pair of numbers; NULL if a number does not vary';
 
 CREATE OR REPLACE FUNCTION idivm.linreg(c idivm.covariance, label integer DEFAULT NULL,
                                         ridge double precision DEFAULT 0)
@@ -111,7 +111,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.linreg(idivm.covariance, integer, double precision) IS
-    'the least squares fit of one number, by default the last, to the others: intercept and weights';
+    'fits an argument, by default the last, to the others by least squares: intercept and weights';
 
 CREATE OR REPLACE FUNCTION idivm.predict(model double precision[], VARIADIC x double precision[])
     RETURNS double precision
@@ -127,7 +127,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.predict(double precision[], double precision[]) IS
-    'what a model of idivm.linreg expects for some features, in the order that it was fitted to';
+    'predicts a value by a model of idivm.linreg; the features are in the order of the fit';
 
 -- Elements of the covariance ring, as view trees store them: of m numbers, one array with the sums
 -- of the products of each two of 1, x_1, ..., x_m, upper triangle, row by row. So {n} is a count.
@@ -345,4 +345,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.apply_outer(regclass, regclass, regclass) IS
-    'adds the product of two vectors, relations of index and number, to the entries of a matrix';
+    'adds the product of two vectors, which are relations of index and number, to a matrix; returns the number of changed entries';

@@ -20,7 +20,7 @@ BEGIN
     FOREACH source IN ARRAY ARRAY['text', 'bigint', 'boolean', 'uuid', 'anyenum'] LOOP
         EXECUTE format(body, 'categorical', source, 'NULL, x::text');
         EXECUTE format('COMMENT ON FUNCTION idivm.categorical(%s) IS %L', source,
-                       'a value as a category, for idivm.covar');
+                       'marks a value as a category for idivm.covar');
     END LOOP;
     FOREACH source IN ARRAY ARRAY['smallint', 'integer', 'bigint', 'numeric', 'real', 'double precision',
                                   'text', 'varchar', 'bpchar', 'boolean', 'uuid'] LOOP
@@ -37,7 +37,7 @@ $casts$;
 CREATE OR REPLACE FUNCTION idivm.categorical(x date) RETURNS idivm.feature
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN ROW(NULL, to_jsonb(x) #>> '{}')::idivm.feature;
-COMMENT ON FUNCTION idivm.categorical(date) IS 'a value as a category, for idivm.covar';
+COMMENT ON FUNCTION idivm.categorical(date) IS 'marks a value as a category for idivm.covar';
 
 CREATE OR REPLACE FUNCTION idivm.mixed_zero() RETURNS idivm.mixed_triple
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -171,7 +171,7 @@ BEGIN ATOMIC
     ORDER BY 1;
 END;
 COMMENT ON FUNCTION idivm.one_hot_columns(idivm.mixed_covariance) IS
-    'what the numbers of idivm.one_hot stand for: arguments, and their categories';
+    'returns the meaning of each number of idivm.one_hot: its argument and its category';
 
 CREATE OR REPLACE FUNCTION idivm.one_hot(c idivm.mixed_covariance) RETURNS idivm.covariance
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -192,7 +192,7 @@ BEGIN ATOMIC
     WHERE (c).terms IS NOT NULL;
 END;
 COMMENT ON FUNCTION idivm.one_hot(idivm.mixed_covariance) IS
-    'the covariance of the numbers and of one number for each category, 1 where a row is of it and else 0';
+    'returns a covariance of numbers, with a number for each category that is 1 in its rows and 0 elsewhere';
 
 CREATE OR REPLACE FUNCTION idivm.mutual_information(c idivm.mixed_covariance) RETURNS double precision[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -216,7 +216,7 @@ BEGIN ATOMIC
           GROUP BY x) AS line;
 END;
 COMMENT ON FUNCTION idivm.mutual_information(idivm.mixed_covariance) IS
-    'what each two categories tell of each other, in nats; of one with itself its entropy; NULL of numbers';
+    'returns the mutual information of each pair of categories, in nats; on the diagonal their entropy; NULL for numbers';
 
 CREATE OR REPLACE FUNCTION idivm.chow_liu(c idivm.mixed_covariance) RETURNS integer[]
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
@@ -240,7 +240,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.chow_liu(idivm.mixed_covariance) IS
-    'the tree over the categories that tell most of each other, as edges from the first one on';
+    'returns the tree of categories with the most mutual information, as pairs of positions';
 
 -- The number to predict, by default the last; NULL of no rows.
 CREATE OR REPLACE FUNCTION idivm.label_of(c idivm.covariance, label integer) RETURNS integer
@@ -419,7 +419,7 @@ CREATE OR REPLACE AGGREGATE idivm.covar(VARIADIC idivm.feature[]) (
     FINALFUNC = idivm.mixed_final
 );
 COMMENT ON AGGREGATE idivm.covar(VARIADIC idivm.feature[]) IS
-    'count, sums and sums of products of numbers and of one-hot categories, over the rows that have them all';
+    'aggregates count, sums and sums of products of numbers and categories, over the rows without NULL';
 
 CREATE OR REPLACE FUNCTION idivm.covariance_matrix(c idivm.mixed_covariance) RETURNS double precision[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE

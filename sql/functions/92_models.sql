@@ -194,4 +194,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.train(idivm.covariance, double precision[], integer, double precision, double precision, integer) IS
-    'the fit of idivm.linreg by gradient descent, from an earlier model on if one is given, and its steps';
+    'fits a model like idivm.linreg, by gradient descent from an earlier model; also returns the number of steps';

@@ -108,7 +108,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idivm.register_ring(text, regprocedure, regprocedure, regprocedure, regprocedure, regprocedure, regprocedure) IS
-    'makes an aggregate of a ring: the sum of products of lifted values, which view trees maintain';
+    'registers a ring and creates its aggregate: the sum of products of lifted values, which view trees maintain';
 
 CREATE OR REPLACE FUNCTION idivm.drop_ring(aggregate regproc) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -133,7 +133,7 @@ BEGIN
         ring.name || '_multiple', element, argument);
 END
 $$;
-COMMENT ON FUNCTION idivm.drop_ring(regproc) IS 'drops the aggregate of a ring, which no view may use any more';
+COMMENT ON FUNCTION idivm.drop_ring(regproc) IS 'drops a ring and its aggregate, if no view uses them';
 
 -- A ring goes with its schema, of which its row is not told; another one may have its name then.
 CREATE OR REPLACE FUNCTION idivm.replace_ring() RETURNS trigger

@@ -69,4 +69,4 @@ BEGIN
                    ' idivm.note_turns(integer[]), idivm.turn_logs(integer[], integer), idivm.view_status() TO %s', who);
 END
 $$;
-COMMENT ON FUNCTION idivm.allow_refreshes(regrole) IS 'lets a role refresh every view and read the catalog, without other rights';
+COMMENT ON FUNCTION idivm.allow_refreshes(regrole) IS 'allows a role to refresh every view and to read the catalog';
