@@ -81,9 +81,16 @@ def console(block: Block) -> str:
     written = ""
     for command, shown in Commands.parse(block.text).commands:
         output = run_command(command)
-        output = shown if matches(shown, output) else output.strip("\n") + "\n" * bool(output)
-        written += f"$ {command}\n{output}"
+        written += f"$ {command}\n{shown if matches(shown, output) else cut(output, shown)}"
     return written
+
+
+def cut(output: str, shown: str) -> str:
+    """Return an output as the page should show it: as many lines as before, if these end with `...`."""
+    lines, before = output.strip("\n").splitlines(), shown.splitlines()
+    if before and before[-1] == "...":
+        lines = [*lines[: len(before) - 1], "..."]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def rewrite(page: Path, different: list[tuple[Block, str]]) -> None:
