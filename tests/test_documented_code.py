@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,13 @@ PAGES = {
     str(path.relative_to(ROOT)): blocks(path)
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 }
-DATA: dict[str, Any] = {"json": json.loads, "yaml": yaml.safe_load, "text": str, "toml": str}
+DATA: dict[str, Any] = {
+    "ini": lambda text: ConfigParser(interpolation=None).read_string(text),
+    "json": json.loads,
+    "text": str,
+    "toml": str,
+    "yaml": yaml.safe_load,
+}
 """Languages that are data: a block must be well-formed."""
 
 
