@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 import idivm
 from orchestrator.documentation.__main__ import files
-from orchestrator.documentation.command_reference import commands
+from orchestrator.documentation.command_reference import choices, commands
 from orchestrator.documentation.python_reference import public_members
 from orchestrator.documentation.sql_reference import SECTIONS, routines, tables, views
 from orchestrator.frontend.options import _ALLOWED, ViewOptions
@@ -43,6 +44,28 @@ def test_the_reference_lists_every_command_and_option() -> None:
         options = [word for action in parser._actions for word in action.option_strings]
         missing += [o for o in options if o not in section and o not in COMMON_OPTIONS]
     assert missing == []
+
+
+def test_commands_and_options_that_pages_mention_exist() -> None:
+    parsers = {name: parser for name, (parser, _) in commands().items()}
+    parsers |= {f"bench {name}": parser for name, (parser, _) in choices(parsers["bench"]).items()}
+    mention = re.compile(r"(?:`|\$ (?:\./run )?)idivm ((?:bench )?[a-z]+)((?:[ \n][^`\s]+)*)")
+    missing = []
+    for name, arguments in mention.findall("\n".join(path.read_text() for path in DOCUMENTS)):
+        command = name if name in parsers else name.split()[0]
+        known = (
+            {o for a in parsers[command]._actions for o in a.option_strings}
+            if command in parsers
+            else ()
+        )
+        options = re.findall(r"(?<!\S)--[a-z-]+", arguments.partition("\n$ ")[0])
+        missing += [f"{command} {option}" for option in options if option not in known]
+        missing += [command] * (command not in parsers)
+    assert missing == []
+
+
+def test_the_citation_names_the_version() -> None:
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == idivm.__version__
 
 
 def test_the_reference_lists_every_function_and_view_for_users() -> None:

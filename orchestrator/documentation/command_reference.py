@@ -12,10 +12,11 @@ COMMON = ("help", "dsn", "json")
 
 def commands() -> dict[str, tuple[argparse.ArgumentParser, str]]:
     """Return the parser and the help text of each command."""
-    return _choices(build_parser())
+    return choices(build_parser())
 
 
-def _choices(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.ArgumentParser, str]]:
+def choices(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.ArgumentParser, str]]:
+    """Return the parser and the help text of each subcommand of a parser."""
     found = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     texts = {action.dest: action.help or "" for action in found._choices_actions}
     return {name: (sub, texts[name]) for name, sub in found.choices.items()}
@@ -44,7 +45,7 @@ def page() -> str:
         lines += [f"## idivm {name}", ""]
         if name == "bench":
             lines += [_sentence(text), ""]
-            for bench, (sub, meaning) in _choices(parser).items():
+            for bench, (sub, meaning) in choices(parser).items():
                 lines += [f"### idivm bench {bench}", "", _sentence(meaning), "", *_arguments(sub)]
         else:
             lines += [_sentence(text), "", *_arguments(parser)]
