@@ -125,11 +125,11 @@ def settled(text: str) -> str:
     return "\n".join(line.strip() for line in text.strip().splitlines())
 
 
-def matches(shown: str, actual: str) -> bool:
+def matches(expected: str, actual: str) -> bool:
     """Return whether a page shows what a block printed; `...` stands for anything.
 
     >>> matches("a\\n...\\nd  12 ms", "a\\nb\\nc\\nd 3.5 ms\\n"), matches("a", "b")
     (True, False)
     """
-    pattern = ".*".join(map(re.escape, settled(shown).split("...")))
+    pattern = ".*".join(map(re.escape, settled(expected).split("...")))
     return re.fullmatch(pattern, settled(actual), re.DOTALL) is not None

@@ -53,13 +53,13 @@ def test_commands_and_options_that_pages_mention_exist() -> None:
     missing = []
     for name, arguments in mention.findall("\n".join(path.read_text() for path in DOCUMENTS)):
         command = name if name in parsers else name.split()[0]
-        known = (
+        defined = (
             {o for a in parsers[command]._actions for o in a.option_strings}
             if command in parsers
             else ()
         )
         options = re.findall(r"(?<!\S)--[a-z-]+", arguments.partition("\n$ ")[0])
-        missing += [f"{command} {option}" for option in options if option not in known]
+        missing += [f"{command} {option}" for option in options if option not in defined]
         missing += [command] * (command not in parsers)
     assert missing == []
 

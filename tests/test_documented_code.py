@@ -43,7 +43,7 @@ DATA: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    "page", [page for page, found in PAGES.items() if found and page not in TESTED_ELSEWHERE]
+    "page", [page for page, parts in PAGES.items() if parts and page not in TESTED_ELSEWHERE]
 )
 def test_the_blocks_of_a_page_run_and_print_what_it_shows(
     page: str, plain_dsn: str, monkeypatch: pytest.MonkeyPatch
@@ -86,15 +86,17 @@ def test_the_blocks_of_a_page_run_and_print_what_it_shows(
 def console(block: Block) -> str:
     """Return a console block with the output that its commands print now."""
     written = ""
-    for command, shown in Commands.parse(block.text).commands:
+    for command, expected in Commands.parse(block.text).commands:
         output = run_command(command)
-        written += f"$ {command}\n{shown if matches(shown, output) else cut(output, shown)}"
+        written += (
+            f"$ {command}\n{expected if matches(expected, output) else cut(output, expected)}"
+        )
     return written
 
 
-def cut(output: str, shown: str) -> str:
+def cut(output: str, expected: str) -> str:
     """Return an output as the page should show it: as many lines as before, if these end with `...`."""
-    lines, before = output.strip("\n").splitlines(), shown.splitlines()
+    lines, before = output.strip("\n").splitlines(), expected.splitlines()
     if before and before[-1] == "...":
         lines = [*lines[: len(before) - 1], "..."]
     return "".join(f"{line}\n" for line in lines)

@@ -17,9 +17,9 @@ def commands() -> dict[str, tuple[argparse.ArgumentParser, str]]:
 
 def choices(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.ArgumentParser, str]]:
     """Return the parser and the help text of each subcommand of a parser."""
-    found = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    texts = {action.dest: action.help or "" for action in found._choices_actions}
-    return {name: (sub, texts[name]) for name, sub in found.choices.items()}
+    subcommands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    texts = {action.dest: action.help or "" for action in subcommands._choices_actions}
+    return {name: (sub, texts[name]) for name, sub in subcommands.choices.items()}
 
 
 def page() -> str:
@@ -32,8 +32,8 @@ def page() -> str:
         "| command | what it does |",
         "|---|---|",
     ]
-    known = commands()
-    for name, (_, text) in known.items():
+    parsers = commands()
+    for name, (_, text) in parsers.items():
         lines.append(f"| [`idivm {name}`](#idivm-{name}) | {text} |")
     lines += [
         "",
@@ -41,7 +41,7 @@ def page() -> str:
         "the embedded server) and `--json`. [Errors](errors.md) explains the exit status.",
         "",
     ]
-    for name, (parser, text) in known.items():
+    for name, (parser, text) in parsers.items():
         lines += [f"## idivm {name}", ""]
         if name == "bench":
             lines += [_sentence(text), ""]
@@ -73,8 +73,8 @@ def _arguments(parser: argparse.ArgumentParser) -> list[str]:
             help_text = help_text % {"default": action.default}
         elif action.default not in (None, False, True, [], "") and "default" not in help_text:
             default = action.default
-            shown = " ".join(map(str, default)) if isinstance(default, list | tuple) else default
-            help_text += f" (default: {shown})"
+            text = " ".join(map(str, default)) if isinstance(default, list | tuple) else default
+            help_text += f" (default: {text})"
         rows.append(f"| `{name}{value}` | {help_text.replace('|', chr(92) + '|')} |")
     return [*lines, "| argument | meaning |", "|---|---|", *rows, ""] if rows else lines
 

@@ -89,8 +89,8 @@ def _parameters(signature: inspect.Signature) -> Iterator[str]:
             yield "*"
         starred = starred or parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
         default = parameter.default
-        shown = "..." if inspect.isroutine(default) else repr(default)
-        value = "" if default is parameter.empty else f" = {shown}"
+        text = "..." if inspect.isroutine(default) else repr(default)
+        value = "" if default is parameter.empty else f" = {text}"
         yield f"{star}{parameter.name}: {parameter.annotation}{value}"
 
 

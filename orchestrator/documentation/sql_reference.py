@@ -83,14 +83,14 @@ def _texts() -> Iterator[str]:
 
 def routines() -> list[Routine]:
     """Return all routines in the order of their files."""
-    found = []
+    result = []
     for text in _texts():
         for match in _ROUTINE.finditer(text):
             arguments, end = _balanced(text, match.end())
-            found.append(
+            result.append(
                 Routine(match[1], match[2], _split(arguments), _result(text[end:], arguments))
             )
-    return found
+    return result
 
 
 def _balanced(text: str, start: int) -> tuple[str, int]:
@@ -128,16 +128,16 @@ def _result(after: str, arguments: str) -> str:
 
 def comments() -> dict[tuple[str, str], str]:
     """Return the comments of the catalog by kind and name, as FUNCTION refresh or COLUMN views.name."""
-    found: dict[tuple[str, str], str] = {}
+    texts: dict[tuple[str, str], str] = {}
     for text in _texts():
         for kind, name, _, comment in _COMMENT.findall(text):
-            found.setdefault((kind, name), " ".join(comment.replace("''", "'").split()))
-    return found
+            texts.setdefault((kind, name), " ".join(comment.replace("''", "'").split()))
+    return texts
 
 
 def tables() -> dict[str, list[tuple[str, str]]]:
     """Return the tables of the catalog, each with names and types of its columns."""
-    found = {}
+    result = {}
     for text in _texts():
         for name, body in _TABLE.findall(text):
             columns = re.findall(
@@ -145,8 +145,8 @@ def tables() -> dict[str, list[tuple[str, str]]]:
                 body,
                 re.MULTILINE,
             )
-            found[name] = [pair for pair in columns if pair[1] != "KEY"]
-    return found
+            result[name] = [pair for pair in columns if pair[1] != "KEY"]
+    return result
 
 
 def views() -> list[str]:
@@ -156,7 +156,7 @@ def views() -> list[str]:
 
 def functions_page(rights: dict[str, str]) -> str:
     """Return the page of functions and views for users."""
-    known, said = routines(), comments()
+    all_routines, texts = routines(), comments()
     lines = [
         "# SQL functions and views",
         "",
@@ -168,17 +168,17 @@ def functions_page(rights: dict[str, str]) -> str:
     for section, names in SECTIONS.items():
         lines += [f"## {section}", ""]
         for name in names:
-            forms = [routine for routine in known if routine.name == name]
+            forms = [routine for routine in all_routines if routine.name == name]
             comment = next(
-                said[kind, name]
+                texts[kind, name]
                 for kind in ("FUNCTION", "PROCEDURE", "AGGREGATE")
-                if (kind, name) in said
+                if (kind, name) in texts
             )
             lines += [f"### {name}", "", "```text", *(form.signature for form in forms), "```", ""]
             callers = "" if rights[name] == EVERYBODY else f" May be called by {rights[name]}."
             lines += [f"{_sentence(comment)}{callers}", ""]
     lines += ["## Views of the schema", "", "| view | content |", "|---|---|"]
-    lines += [f"| `idivm.{name}` | {said['VIEW', name]} |" for name in views()]
+    lines += [f"| `idivm.{name}` | {texts['VIEW', name]} |" for name in views()]
     lines += [
         "",
         "[Status and history](sql-entry.md#status-and-history) lists the columns of `idivm.status`",
@@ -193,7 +193,7 @@ def _sentence(text: str) -> str:
 
 def catalog_page() -> str:
     """Return the page of catalog tables."""
-    said = comments()
+    texts = comments()
     lines = [
         "# Catalog",
         "",
@@ -204,11 +204,11 @@ def catalog_page() -> str:
     ]
     for name, columns in sorted(tables().items()):
         lines += [f"## idivm.{name}", ""]
-        if comment := said.get(("TABLE", name)):
+        if comment := texts.get(("TABLE", name)):
             lines += [_sentence(comment), ""]
         lines += ["| column | type | meaning |", "|---|---|---|"]
         lines += [
-            f"| `{column}` | `{kind}` | {said.get(('COLUMN', f'{name}.{column}'), '')} |"
+            f"| `{column}` | `{kind}` | {texts.get(('COLUMN', f'{name}.{column}'), '')} |"
             for column, kind in columns
         ]
         lines.append("")
