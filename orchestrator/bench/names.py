@@ -278,6 +278,28 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
         "(default: all)",
     )
 
+    sub = bench("all", "all benchmarks, with a report as a page", _all)
+    sub.add_argument(
+        "--profile",
+        choices=("quick", "full"),
+        default="quick",
+        help="quick: small data, at most 15 minutes; full: the sizes that the limits assume, hours"
+        " (default: quick)",
+    )
+    sub.add_argument(
+        "--report",
+        type=Path,
+        default=Path("bench-report"),
+        metavar="FOLDER",
+        help="write index.html, results.md and results.json there (default: bench-report)",
+    )
+    sub.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="benchmark to run (default: all of the profile)",
+    )
+
     sub = bench("fuzz", "random views and changes, compared with their queries", _fuzz)
     sub.add_argument("--minutes", type=float, default=1, help="duration in minutes")
     sub.add_argument("--seed", type=int, help="first seed (default: random)")
@@ -351,9 +373,12 @@ def measurement(name: str) -> Callable[..., Any]:
 
 def _measure(options: argparse.Namespace) -> int:
     """Run the module with the name of the benchmark. Its `run` takes the options by name."""
+    from dataclasses import replace
+
     from orchestrator.bench import plot
     from orchestrator.bench.report import plot as plot_bars
     from orchestrator.bench.report import progress, show
+    from orchestrator.bench.scale import assumed
     from orchestrator.errors import UsageError
 
     run = measurement(options.bench)
@@ -361,10 +386,20 @@ def _measure(options: argparse.Namespace) -> int:
     if options.dsn and "dsn" not in wanted:
         raise UsageError("This benchmark starts its own server: omit --dsn.")
     given = {name: value for name, value in vars(options).items() if value is not None}
-    report = run(**{name: given[name] for name in wanted if name in given}, say=progress)
+    values = {name: given[name] for name in wanted if name in given}
+    report = replace(run(**values, say=progress), assumes=assumed(run, values))
     own = import_module(f"orchestrator.bench.{options.bench}")
     draw = getattr(own, "draw", None) or getattr(plot, f"draw_{options.bench}", plot_bars)
     return show(report, as_json=options.json, plot_to=given.get("plot"), draw=draw)
+
+
+def _all(options: argparse.Namespace) -> int:
+    from orchestrator.bench.everything.profiles import run_all
+    from orchestrator.errors import UsageError
+
+    if options.dsn:
+        raise UsageError("These benchmarks start servers of their own: omit --dsn.")
+    return run_all(options.profile, options.report, only=options.only or (), pg=options.pg)
 
 
 def _fuzz(options: argparse.Namespace) -> int:

@@ -53,11 +53,23 @@ class Report:
     bars: tuple[Bar, ...]
     highlights: Mapping[str, Sequence[dict[str, Any]]] = field(default_factory=dict)
     """Rows that a reader should look at first, by the reason; shown to people after all rows."""
+    assumes: str = ""
+    """What the limits assume and this run does not have, because it is smaller."""
 
     @property
     def holds(self) -> bool:
-        """Whether every bar holds."""
-        return all(bar.holds for bar in self.bars)
+        """Whether every bar that this run can judge holds."""
+        return all(bar.holds or not self.judges(bar) for bar in self.bars)
+
+    def judges(self, bar: Bar) -> bool:
+        """Whether a bar says something about this run: an exact number does at every size."""
+        return bar.holds or bar.op == "=" or not self.assumes
+
+    def verdict(self, bar: Bar) -> str:
+        """Return whether a bar holds, in words."""
+        if bar.holds:
+            return "holds"
+        return "DOES NOT HOLD" if self.judges(bar) else "needs a larger run"
 
     @property
     def exit_status(self) -> int:
@@ -66,8 +78,10 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain values."""
+        assumes = {"assumes": self.assumes} if self.assumes else {}
         return {
             "bench": self.bench,
+            **assumes,
             "machine": self.machine,
             "rows": list(self.rows),
             "bars": [
@@ -81,6 +95,17 @@ class Report:
                 for bar in self.bars
             ],
         }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Report:
+        """Return the report that `to_json` wrote."""
+        return cls(
+            value["bench"],
+            value["machine"],
+            tuple(value["rows"]),
+            tuple(Bar(b["name"], b["value"], b["op"], b["limit"]) for b in value["bars"]),
+            assumes=value.get("assumes", ""),
+        )
 
 
 def progress(text: str) -> None:
@@ -117,7 +142,9 @@ def show(
         console.print(Text(title, "bold"))
         console.print(_rows(rows))
     if report.bars:
-        console.print(_bars(report.bars))
+        console.print(_bars(report))
+        if not all(bar.holds for bar in report.bars) and report.assumes:
+            console.print(Text(f"The limits assume a larger run: {report.assumes}."))
     if drawn is not None:
         console.print(Text(f"plot: {drawn}"))
     return report.exit_status
@@ -141,43 +168,54 @@ def plot(report: Report, path: Path) -> Path | None:
         axes[0].set_xlim(0, 1.15 * max(bar.value, bar.limit) or 1)
         axes[0].set_yticks([])
         axes[0].set_title(
-            f"{bar.name}: {_number(bar.value)} {bar.op} {_number(bar.limit)}", fontsize=9
+            f"{bar.name}: {number(bar.value)} {bar.op} {number(bar.limit)}", fontsize=9
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     return path
 
 
-def _rows(rows: Sequence[dict[str, Any]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+def shown_columns(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the columns of a table of rows. Details stand in the JSON alone."""
     columns = dict.fromkeys(name for row in rows for name in row)
     columns |= {name: value for row in reversed(rows) for name, value in row.items()}
-    # Details stand in the JSON alone.
-    names = [name for name, value in columns.items() if not isinstance(value, dict)]
+    return [name for name, value in columns.items() if not isinstance(value, dict)]
+
+
+def _rows(rows: Sequence[dict[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    columns = {name: value for row in reversed(rows) for name, value in row.items()}
+    names = shown_columns(rows)
     for name in names:
         table.add_column(Text(name), justify="left" if isinstance(columns[name], str) else "right")
     for row in rows:
-        table.add_row(*(Text(_number(row.get(name))) for name in names))
+        table.add_row(*(Text(number(row.get(name))) for name in names))
     return table
 
 
-def _bars(bars: Sequence[Bar]) -> Table:
+def _bars(report: Report) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("bar")
     table.add_column("measured", justify="right")
     table.add_column("limit", justify="right")
     table.add_column("")
-    for bar in bars:
+    for bar in report.bars:
+        style = "green" if bar.holds else "bold red" if report.judges(bar) else "yellow"
         table.add_row(
             Text(bar.name),
-            _number(bar.value),
-            f"{bar.op} {_number(bar.limit)}",
-            Text("holds", "green") if bar.holds else Text("DOES NOT HOLD", "bold red"),
+            number(bar.value),
+            f"{bar.op} {number(bar.limit)}",
+            Text(report.verdict(bar), style),
         )
     return table
 
 
-def _number(value: object) -> str:
+def number(value: object) -> str:
+    """Return a value as people read it.
+
+    >>> number(12345.6), number(0.12345), number(1234567), number(None)
+    ('12,346', '0.123', '1,234,567', '')
+    """
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value if value is not None else "")

@@ -1,0 +1,1 @@
+"""`idivm bench all`: run the benchmarks of a profile, and write a report as pages."""
