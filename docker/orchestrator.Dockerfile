@@ -1,4 +1,4 @@
-# The orchestrator with PySpark and Java; the same image serves as Spark master and worker, so that
+# `idivm serve` with metrics, PySpark and Java. The same image serves as Spark master and worker, so that
 # the driver and the executors run the same Python and the same Spark. Build from the checkout:
 #   docker build --file docker/orchestrator.Dockerfile --tag idivm-orchestrator .
 
@@ -9,7 +9,7 @@ WORKDIR /src
 COPY docker/constraints.txt docker/constraints.txt
 RUN python -m pip install --no-cache-dir --constraint docker/constraints.txt hatchling \
     && python -m venv /opt/idivm \
-    && /opt/idivm/bin/pip install --no-cache-dir --constraint docker/constraints.txt pyspark
+    && /opt/idivm/bin/pip install --no-cache-dir --constraint docker/constraints.txt prometheus-client pyspark
 COPY LICENSE README.md pyproject.toml ./
 COPY idivm idivm
 COPY migrations migrations
@@ -35,4 +35,4 @@ WORKDIR /home/idivm
 # The database that IDIVM_DSN names answers, and its catalog fits this program.
 HEALTHCHECK --interval=30s --timeout=10s --start-period=10s --retries=3 \
     CMD ["idivm", "list", "--json"]
-CMD ["sleep", "infinity"]
+CMD ["idivm", "serve", "--metrics", "0.0.0.0:9187", "--log-format", "json"]
