@@ -237,7 +237,13 @@ def union(
         tuple(product(*summands)),
         Guarantee(epsilon, *builder.widths, bool(builder.divisions), graph.schemas.keys() > static),
         static,
-        tuple(v for node in nodes for operator in node.walk() if operator.free for v in operator.variables),
+        tuple(
+            v
+            for node in nodes
+            for operator in node.walk()
+            if operator.free
+            for v in operator.variables
+        ),
     )
 
 
