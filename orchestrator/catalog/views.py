@@ -58,6 +58,8 @@ class ViewInfo:
     """In the order of the plan's."""
     created_at: datetime
     pending: int
+    stale_below: list[str]
+    """The stale views that it reads, directly or through other views."""
     refreshed_at: datetime | None
     refreshes: int
     changed: int
@@ -110,6 +112,7 @@ _VIEWS = SQL("""
            v.query, v.options, v.settings, v.plan::text AS stored_plan, shown.oid, v.definition::text,
            v.state::text, used.sources,
            v.created_at, CASE WHEN v.status = 'ready' THEN idivm.pending_changes(v.id) ELSE 0 END AS pending,
+           idivm.stale_below(v.id) AS stale_below,
            w.refreshed_at, coalesce(w.refreshes, 0) AS refreshes, coalesce(w.changed, 0) AS changed,
            coalesce(w.seconds, 0) AS seconds, coalesce(w.total_seconds, 0) AS total_seconds,
            coalesce(w.recomputed, false) AS recomputed,
@@ -151,15 +154,17 @@ def _views(connection: Connection[Any], condition: Composable, *values: object) 
     # Times as text are only read in some of the forms that a session may show them in.
     with connection.cursor(row_factory=class_row(ViewInfo), binary=True) as cursor:
         views = cursor.execute(_VIEWS.format(condition), values).fetchall()
-    names = iter(shown(connection, [name for v in views for name in (v.name, *v.sources)]))
+    names = [name for view in views for name in (view.name, *view.sources, *view.stale_below)]
+    visible = iter(shown(connection, names))
     return [
         replace(
-            v,
-            name=next(names),
-            sources=[next(names) for _ in v.sources],
-            stored_plan=ascii_json.load(cast(str, v.stored_plan)),
+            view,
+            name=next(visible),
+            sources=[next(visible) for _ in view.sources],
+            stale_below=[next(visible) for _ in view.stale_below],
+            stored_plan=ascii_json.load(cast(str, view.stored_plan)),
         )
-        for v in views
+        for view in views
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from orchestrator.catalog import ViewInfo
@@ -54,7 +54,9 @@ def list_views(options: argparse.Namespace) -> int:
         )
         for view in views:
             if view.trouble:
-                print(f"{view.name}: {_behind(view)}")
+                print(f"{view.name}: {_state(view)}")
+            elif view.stale_below and not view.pending:
+                print(f"{view.name} reads {_and(view.stale_below)} stale")
             if view.error:
                 print(f"{view.name}: the last refresh failed {ago(view.failed_at)}: {view.error}")
         for unplanned in waiting:
@@ -84,9 +86,7 @@ def status(options: argparse.Namespace) -> int:
         facts = [
             (
                 "state",
-                _behind(view)
-                if view.status == "invalid" or view.pending or view.trouble or view.error
-                else "up to date",
+                _state(view),
             ),
             ("strategy", f"{view.strategy}, {view.maintain}"),
             ("reads", ", ".join(view.sources) or "no table"),
@@ -157,12 +157,23 @@ def _parts_facts(parts: Parts | None) -> Iterator[tuple[str, str]]:
         )
 
 
-def _behind(view: ViewInfo) -> str:
+def _state(view: ViewInfo) -> str:
     if view.trouble:
         return f"invalid: {view.trouble}"
     if view.status == "invalid":
         return "the next refresh recomputes it"
-    return f"stale by {view.pending:,} change{'' if view.pending == 1 else 's'}"
+    if view.pending:
+        return f"stale by {view.pending:,} change{'' if view.pending == 1 else 's'}"
+    if view.stale_below:
+        return f"stale: it reads {_and(view.stale_below)} stale"
+    if view.time_dependent:
+        return "as of its last refresh: its content changes with time"
+    return "the last refresh failed" if view.error else "up to date"
+
+
+def _and(names: Sequence[str]) -> str:
+    """Return names with commas between them, and the verb of a relative clause."""
+    return f"{', '.join(names)}, which {'is' if len(names) == 1 else 'are'}"
 
 
 def _keeps_too_much(view: ViewInfo) -> str:

@@ -1,6 +1,21 @@
 -- What people and monitoring ask of the catalog: idivm.status and idivm.history. Their columns are documented in
 -- docs/reference/sql-entry.md and stay.
 
+-- The stale views among those that a view reads, directly or through other views: what it shows is stale too.
+CREATE OR REPLACE FUNCTION idivm.stale_below(view_id integer) RETURNS text[]
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH RECURSIVE below(id) AS (
+        SELECT idivm.views_below(view_id)
+      UNION
+        SELECT idivm.views_below(b.id) FROM below b
+    )
+    SELECT coalesce(array_agg(v.relation::text ORDER BY v.id), '{}')
+    FROM below b JOIN idivm.views v USING (id)
+    WHERE v.status <> 'ready' OR v.time_dependent OR v.paused_mode IS NOT NULL OR idivm.pending_changes(v.id) > 0
+$$;
+COMMENT ON FUNCTION idivm.stale_below(integer) IS 'the stale views that a view reads, directly or through other views';
+
 -- Runs with the rights of the catalog's owner, for roles that may refresh views: pending rows are counted in the logs.
 CREATE OR REPLACE FUNCTION idivm.view_status()
     RETURNS TABLE (view regclass, mode text, strategy text, state text, fresh_as_of timestamptz, lag interval,
@@ -15,7 +30,7 @@ AS $$
                CASE WHEN v.paused_mode IS NOT NULL THEN 'paused'
                     WHEN v.status = 'invalid' OR idivm.trouble(v.id) IS NOT NULL THEN 'invalid'
                     WHEN e.view IS NOT NULL THEN 'failed'
-                    WHEN p.rows > 0 OR v.time_dependent THEN 'behind'
+                    WHEN p.rows > 0 OR v.time_dependent OR cardinality(idivm.stale_below(v.id)) > 0 THEN 'behind'
                     ELSE 'fresh' END AS state,
                p.rows AS pending_rows, w.refreshed_at, w.seconds * 1000 AS refresh_ms, w.changed AS refresh_rows,
                w.recomputed AS recomputed, e.message AS last_error, e.at AS failed_at,

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import psycopg.conninfo
 import pytest
 
 from orchestrator.api import Orchestrator
+from orchestrator.cli.main import main
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "sql-entry.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "sql-entry.md"
 
 
 def columns(text: str, relation: str) -> list[str]:
@@ -54,6 +56,35 @@ def test_status_says_how_each_view_stands(
     for relation in ("idivm.status", "idivm.history"):
         listed = client.execute(f"SELECT * FROM {relation} LIMIT 0").description
         assert [column.name for column in listed or ()] == columns(text, relation)
+
+
+@pytest.mark.integration
+def test_a_view_above_a_stale_view_is_stale(
+    orc: Orchestrator, client: psycopg.Connection[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    orc.create_view("below", "SELECT id, n FROM t")
+    orc.create_view("middle", "SELECT id, n FROM below")
+    orc.create_view("above", "SELECT sum(n) AS s FROM middle")
+    orc.create_view("now", "SELECT id, now() AS at FROM t")
+    client.execute("INSERT INTO t VALUES (3, 3)")
+    assert states(client) == {
+        "above": ("behind", 0),
+        "below": ("behind", 1),
+        "middle": ("behind", 0),
+        "now": ("behind", 1),
+    }
+    stale = {view.name: view.stale_below for view in orc.views()}
+    assert stale == {"above": ["below"], "below": [], "middle": ["below"], "now": []}
+    info = orc.connection.info
+    dsn = psycopg.conninfo.make_conninfo(info.dsn, password=info.password or None)
+    assert main(["status", "above", "--dsn", dsn]) == 0
+    assert "stale: it reads below, which is stale" in capsys.readouterr().out
+    orc.refresh("above", "now")
+    assert states(client)["above"] == ("fresh", 0)
+    assert main(["status", "--dsn", dsn]) == 0
+    out = capsys.readouterr().out
+    assert out.count("up to date") == 3
+    assert "as of its last refresh: its content changes with time" in out
 
 
 @pytest.mark.integration
