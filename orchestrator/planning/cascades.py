@@ -13,6 +13,7 @@ from orchestrator.algebra import Column, Operator, Plan, Scan, ScanColumn, Table
 from orchestrator.algebra.ids import used_symbols
 from orchestrator.algebra.traversal import rewrite
 from orchestrator.deltascript.plan import Source
+from orchestrator.frontend.facts import RelationColumn
 
 
 def as_captured(plan: Plan, sources: Mapping[int, tuple[Source, frozenset[int]]]) -> Plan:
@@ -43,3 +44,28 @@ def as_captured(plan: Plan, sources: Mapping[int, tuple[Source, frozenset[int]]]
         return replace(operator, table=table, outputs=(*operator.outputs, *hidden))
 
     return replace(plan, root=rewrite(plan.root, through))
+
+
+def with_visible_keys(plan: Plan, keys: Mapping[int, tuple[RelationColumn, ...]]) -> Plan:
+    """Return a plan whose scans of maintained views know the keys that the views show.
+
+    PostgreSQL does not know these keys, because a relation that shows a content declares none. A column of
+    the relation has the same number in the content.
+    """
+    symbols = used_symbols(plan.root)
+
+    def add_key(operator: Operator) -> Operator:
+        if not isinstance(operator, Scan) or operator.table.oid not in keys:
+            return operator
+        key = keys[operator.table.oid]
+        table = replace(operator.table, keys=(tuple(column.attnum for column in key),))
+        added = tuple(
+            ScanColumn(
+                Column(symbols.fresh(column.name), column.plain_type), column.attnum, column.name
+            )
+            for column in key
+            if operator.at(column.attnum) is None
+        )
+        return replace(operator, table=table, outputs=(*operator.outputs, *added))
+
+    return replace(plan, root=rewrite(plan.root, add_key)) if keys else plan

@@ -28,8 +28,10 @@ from orchestrator.deltascript.plan import (
 )
 from orchestrator.errors import RightsError, UnsupportedError
 from orchestrator.frontend.analysis import Analysis, analyse
+from orchestrator.frontend.facts import RelationColumn
 from orchestrator.frontend.options import ViewOptions
 from orchestrator.planning import notices
+from orchestrator.planning.cascades import with_visible_keys
 from orchestrator.planning.facts import AS_WRITTEN, request_for
 from orchestrator.strategies.choose import choose
 
@@ -95,8 +97,9 @@ def _determined(connection: Connection[Any], names: Names, analysis: Analysis) -
     virtual = any(c.expression for use in analysis.sources for c in use.generated)
     if analysis.plan is None or analysis.inlined or virtual:
         return analysis
-    plan = determined(analysis.plan, catalog.rings(connection))
-    if plan is analysis.plan:
+    keyed = with_visible_keys(analysis.plan, _visible_keys(connection, analysis))
+    plan = determined(keyed, catalog.rings(connection))
+    if plan is keyed:
         return analysis
     statement = SQL("CREATE OR REPLACE VIEW {} AS {}")
     try:
@@ -110,6 +113,22 @@ def _determined(connection: Connection[Any], names: Names, analysis: Analysis) -
         # Not all that identifies rows can be sorted by. Then the answer stays open.
         return analysis
     return analyse(connection, analysis.definition)
+
+
+def _visible_keys(
+    connection: Connection[Any], analysis: Analysis
+) -> dict[int, tuple[RelationColumn, ...]]:
+    """Return the keys of the maintained views that a query reads, of those that show their keys."""
+    keys = {}
+    for use in analysis.sources:
+        if use.relation.maintained is None:
+            continue
+        content, _ = catalog.stored_content(connection, use.relation.maintained)
+        visible = {column.attnum: column for column in use.relation.columns}
+        numbers = [column.attnum for column in content.columns]
+        if numbers and visible.keys() >= set(numbers):
+            keys[use.relation.oid] = tuple(visible[number] for number in numbers)
+    return keys
 
 
 def _refuse(analysis: Analysis) -> None:

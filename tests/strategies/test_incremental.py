@@ -508,3 +508,20 @@ def test_auto_goes_by_what_a_change_costs(orc):
     for change in CHANGES[:8]:
         orc.execute(change)
     assert all(report.equal for report in orc.check())
+
+
+def test_orders_over_a_view_are_completed_by_the_key_that_it_shows(orc):
+    orc.execute(TABLES)
+    orc.create_view("costs", "SELECT did, sum(n) AS n FROM devices_parts GROUP BY did")
+    orc.create_view("most", "SELECT n FROM costs ORDER BY n DESC LIMIT 3", strategy="id")
+    ranked = orc.create_view(
+        "ranked", "SELECT did, row_number() OVER (ORDER BY n) AS nth FROM costs"
+    )
+    assert ranked.strategy == "id"
+    for change in (
+        "UPDATE devices_parts SET n = 10",
+        "DELETE FROM devices_parts WHERE did > 9",
+        "INSERT INTO devices_parts SELECT 10, g, 10 FROM generate_series(1, 15) AS g",
+    ):
+        orc.execute(change)
+        assert all(report.equal for report in orc.check())
