@@ -1,8 +1,8 @@
-"""The choice of a strategy: `auto` takes the cheapest that applies to a view, and says why not another.
+"""Choose a strategy: `auto` picks the cheapest plan for a view and gives the reasons against the others.
 
-Between ID-based diffs, with and without a cache, whole tuples and a view tree, what a change costs decides
-(papers/idivm.txt, section 6; plan_cost.py). A triangle gets heavy and light parts if that pays by the
-degrees of its most common values.
+The expected cost of a change decides between ID-based diffs with and without a cache, whole tuples and a
+view tree (papers/idivm.txt, section 6; plan_cost.py). A triangle gets heavy and light parts if the
+degrees of its most common values make that cheaper.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ STRATEGIES: dict[Strategy, Planner] = {
     Strategy.SKEW: skew.plan,
     Strategy.RECOMPUTE: recompute.plan,
 }
-"""Every strategy with its planner, the preferred ones first."""
+"""Every strategy with its planner, preferred strategies first."""
 
 MARGIN = 0.8
-"""A plan replaces a preferred one if it costs at most this part of it."""
+"""A plan replaces a preferred plan if it costs at most this fraction of the preferred plan."""
 
 SAVED = 5.0
-"""The lookups and rows that it must save as well: over tables that are still empty, ratios say nothing."""
+"""It must also save at least so many lookups and rows, because ratios mean little over empty tables."""
 
 TREE_MARGIN, TREE_SAVED = 0.3, 20.0
-"""The same for a view tree in place of another plan."""
+"""The margin and the saving for a view tree that replaces another plan."""
 
 MOST_COMPARED = 300
-"""A query of more operators is planned in one variant: planning takes long, and the first mostly wins."""
+"""Above this number of operators only one variant is planned: planning is slow, and `id` usually wins."""
 
 _BECAUSE = {
     Strategy.ID: "every operator has a rule for ID-based diffs",
@@ -54,7 +54,7 @@ _BECAUSE = {
 
 
 def choose(request: PlanningRequest, wanted: str) -> MaintenancePlan:
-    """Return the plan of the wanted strategy, or of the best one for `auto`."""
+    """Return the plan of the wanted strategy, or for `auto` of the cheapest."""
     names = ["auto", *map(str, STRATEGIES)]
     if wanted not in names:
         known = ", ".join(names)
@@ -84,7 +84,7 @@ def _first(
     *,
     asked_for: bool,
 ) -> MaintenancePlan:
-    """Return the plan of the first strategy that applies; `plans` holds those that were tried before."""
+    """Return the plan of the first strategy that applies; `plans` holds the plans tried before."""
     refusals: list[Reason] = []
     for name in candidates:
         plan = _time_dependence(request, name) or plans.get(name) or STRATEGIES[name](request)
@@ -96,7 +96,7 @@ def _first(
         if request.time_dependent:
             because.append(f"{request.time_dependent[0]}, so that every refresh recomputes")
         taken = Reason(name, True, "; ".join((*because, *plan.evidence.notes)))
-        prices = plan_cost.renewed(request, [plan])
+        prices = plan_cost.current_prices(request, [plan])
         missing = plan_cost.missing(request, plan, [plan])
         return plan.because(taken, *refusals, prices=prices, missing=missing)
     raise UnsupportedError(
@@ -108,20 +108,20 @@ def _first(
 def _cheapest(
     request: PlanningRequest, plans: dict[Strategy, MaintenancePlan | Unsupported]
 ) -> MaintenancePlan | None:
-    """Return the plan whose changes cost least by the model, or None if there is no choice.
+    """Return the plan with the lowest expected cost of a change, or None if `id` does not apply.
 
-    `plans` receives the plans made on the way.
+    The function adds the plans that it creates to `plans`.
     """
     first = plans[Strategy.ID] = compose.plan(request)
     if isinstance(first, Unsupported):
-        # The model has nothing to compare the other variants with.
+        # There is no plan by `id` to compare the other variants with.
         return None
     if compose.size(request) > MOST_COMPARED:
         because = f"the query has more than {MOST_COMPARED} operators, so that no other was weighed"
         taken = Reason(Strategy.ID, True, "; ".join((because, *first.evidence.notes)))
         return first.because(
             taken,
-            prices=plan_cost.renewed(request, [first]),
+            prices=plan_cost.current_prices(request, [first]),
             missing=plan_cost.missing(request, first, [first]),
         )
     variants = _variants(request, first)
@@ -129,7 +129,7 @@ def _cheapest(
     if tree is not None:
         plans[Strategy.VIEW_TREE] = tree
     planned = {name: plan for name, plan in variants.items() if isinstance(plan, MaintenancePlan)}
-    prices = plan_cost.renewed(request, list(planned.values()))
+    prices = plan_cost.current_prices(request, list(planned.values()))
     estimates = dict(
         zip(planned, plan_cost.estimates(request, list(planned.values()), prices), strict=True)
     )
@@ -165,7 +165,7 @@ _UNCACHED = f"{Strategy.ID} without a cache"
 def _variants(
     request: PlanningRequest, first: MaintenancePlan
 ) -> dict[str, MaintenancePlan | Unsupported]:
-    """Return the plans to compare by their names, beginning with `first`, which is that of `id`."""
+    """Return the plans to compare by name; the first is `first`, the plan by `id`."""
     variants: dict[str, MaintenancePlan | Unsupported] = {Strategy.ID: first}
     cached = any(state.role == CACHE for state in first.program.states)
     if request.cache and request.cache_is_open and cached:
@@ -178,15 +178,16 @@ def _variants(
 
 
 def _least(estimates: Mapping[str, Estimate]) -> str:
-    """Return the variant that costs least by more than the model's error; the first one is preferred."""
+    """Return the variant that is cheaper by more than the model's error; the first variant is preferred."""
     best, *others = estimates
     total = {
         name: estimate.change_microseconds or estimate.accesses
         for name, estimate in estimates.items()
     }
     for name in others:
-        # A cache takes space, and its rows cost more to write than others to read, so it has to pay for
-        # itself. A view tree has several stored views, and the model lacks what a large diff does to each.
+        # A cache takes space, and writing its rows costs more than reading other rows, so the variant
+        # without a cache needs no margin. A view tree stores several views, and the model ignores what
+        # a large diff does to each of them.
         margin, least = MARGIN, SAVED
         if name == Strategy.VIEW_TREE:
             margin, least = TREE_MARGIN, TREE_SAVED
@@ -200,7 +201,7 @@ def _least(estimates: Mapping[str, Estimate]) -> str:
 
 
 def _time_dependence(request: PlanningRequest, name: Strategy) -> Unsupported | None:
-    """Return why only `recompute` applies, if the content changes while no captured table does."""
+    """Return why only `recompute` applies if the content changes without a change of a captured table."""
     if name == Strategy.RECOMPUTE or not request.time_dependent:
         return None
     return Unsupported(

@@ -1,8 +1,8 @@
-"""Recompute: the definition is recomputed and the difference applied.
+"""Recompute: run the view's query again and apply the difference.
 
-It asks nothing of the query, the keys or the types, and so it is what every view can fall back to.
-Its cost is that of the query, but rows that stay are not rewritten, and views above see net changes
-only.
+This strategy needs nothing from the query, the keys or the types, so every view can fall back to it. A
+refresh costs as much as the query, but unchanged rows are not rewritten, and views above see only net
+changes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from orchestrator.sqltext import fresh_name
 from orchestrator.strategies.request import PlanningRequest
 
 MOST_COLUMNS = 1600
-"""Columns of a table of PostgreSQL."""
+"""The maximum number of columns of a PostgreSQL table."""
 
 
 def plan(request: PlanningRequest) -> MaintenancePlan:
-    """The plan of one state table, replaced by difference at every refresh."""
+    """Return the plan with a single state table, which every refresh replaces by difference."""
     taken = {column.name for column in request.columns}
     identity = RowIdentity(
         row=fresh_name("idivm_row", taken),

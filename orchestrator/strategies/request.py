@@ -1,4 +1,4 @@
-"""What a strategy is asked: a view's facts, free of connections."""
+"""The planning request: the facts about a view that a strategy gets, without a database connection."""
 
 from __future__ import annotations
 
@@ -36,58 +36,58 @@ class PlanningRequest:
     unkeyed: tuple[str, ...]
     """Captured relations without a key."""
     inlined: tuple[int, ...]
-    """The relations, by oid, whose definitions the plan has in it: plain views that it expands, tables
-    whose rows it reads as values."""
+    """The oids of relations whose definitions or rows are part of the plan: expanded plain views, and
+    tables whose rows are read as constants."""
     time_dependent: tuple[str, ...]
     """What may change the content while no captured table changes: now(), a foreign table."""
     distinct: bool
-    """Whether the content is known to have no two equal rows."""
+    """Whether no two rows of the content can be equal."""
     settings: tuple[tuple[str, str], ...]
     algebra: str
-    """The algebra plan in print, or what it does not model."""
+    """The algebra plan as text, or the parts of the query that the algebra does not model."""
     algebra_tree: dict[str, Any]
-    """The same for programs."""
+    """The same plan as JSON."""
     maintain: str = "deferred"
     plan: Plan | None = None
     """The query over the captured tables, as it was written."""
     lowered: Plan | None = None
     """The plan in the operators that have rules."""
     identified: Plan | Unsupported | None = None
-    """The lowered plan with IDs in every result, or why there are none."""
+    """The lowered plan with IDs in every result, or why an operator has no IDs."""
     types: Mapping[str, ColumnType] = field(default_factory=dict)
-    """Of the plan's columns by their symbols; behind an aggregate's, `()` stands for its argument."""
+    """The types of the plan's columns by symbol; `symbol()` is the type of an aggregate's argument."""
     statistics: Mapping[int, Statistics] = field(default_factory=dict)
-    """Of the sources, by oid."""
+    """The statistics of the sources, by oid."""
     prices: tuple[Price, ...] = ()
-    """What refreshes took, by the ways of their plans."""
+    """The measured prices of accesses, by plan variant."""
     static: frozenset[int] = frozenset()
-    """The tables, by oid, that the user says hardly ever change."""
+    """The oids of tables that the user declares as hardly ever changing."""
     factorizable: frozenset[int] = frozenset()
-    """Those whose changes are often products, as of whole rows of a matrix."""
+    """The oids of tables whose changes are often products, for example whole rows of a matrix."""
     cache: bool = True
-    """Whether the input of an aggregation is stored where joins make it."""
+    """Whether the input of an aggregation over a join is stored."""
     cache_is_open: bool = False
-    """Whether that may be decided otherwise, by costs."""
+    """Whether the planner may turn the cache off if that is cheaper."""
     minimise: bool = True
-    """Whether queries are cut down by what is known of diffs."""
+    """Whether queries are simplified by the facts known about diffs."""
     factorized: bool = False
-    """Whether the result is kept as views of a tree whose join it is, and not row by row."""
+    """Whether the result is stored as views of a tree whose join it is, and not row by row."""
     variable_order: str | None = None
-    """The order that the user wants a view tree to follow."""
+    """The variable order that the user requests for a view tree."""
     epsilon: Fraction = Fraction(1, 2)
-    """Where heavy values begin: at N^ε rows."""
+    """The exponent ε of the threshold N^ε above which a value is heavy."""
     epsilons: tuple[tuple[str, Fraction], ...] = ()
-    """The same for single relations, by their names in the query or in the database."""
+    """The exponents of single relations, by their names in the query or in the database."""
     create_indexes: bool = False
-    """Whether the indexes that a plan looks for are created with it."""
+    """Whether the indexes that a plan needs are created with it."""
     rings: Mapping[str, Ring] = field(default_factory=dict)
-    """Of users, by the names of their aggregates, as `Aggregate.function` has them."""
+    """User-defined rings, by the names of their aggregates as in `Aggregate.function`."""
     double: bool = False
-    """Whether the relations of a triangle are all divided by both of their variables."""
+    """Whether all relations of a triangle are divided by both of their variables."""
 
     @property
     def unmodelled(self) -> Unsupported:
-        """Why there is no plan, if there is none."""
+        """Return why the query cannot be planned: the parts that the algebra does not model."""
         missing = "; ".join(self.algebra_tree["unsupported"])
         return Unsupported("the query is not modelled", missing)
 
@@ -98,7 +98,7 @@ class PlanningRequest:
         script: Iterable[Step],
         variables: Iterable[tuple[str, str]] = (),
     ) -> MaintenancePlan:
-        """The maintenance plan that a strategy has made; why it was taken is not its matter."""
+        """Return the maintenance plan of a strategy's program; the caller adds the reasons."""
         return MaintenancePlan(
             maintain=self.maintain,
             definition=Definition(self.algebra, self.algebra_tree, self.inlined),

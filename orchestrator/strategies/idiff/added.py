@@ -1,4 +1,4 @@
-"""Aggregates that are maintained by addition: what a group stores for them, and how their values follow.
+"""Aggregates that are maintained by addition: the stored parts, their deltas, and the resulting value.
 
 The rules of papers/idivm.txt: table 9 (sum), table 11 (count) and table 12 (avg). The paper leaves out
 two cases. A count of the values that are not NULL tells when a sum is NULL. Counts by scale give the
@@ -20,16 +20,16 @@ from orchestrator.algebra.scalar import Scalar, filled
 from orchestrator.engine.composer import Composer
 
 _BOOLEAN = {"bool_and": ("NOT a", "= 0"), "every": ("NOT a", "= 0"), "bool_or": ("a", "> 0")}
-"""Which rows count, and what their number must be."""
+"""For each function, the condition on counted rows, and the test on their number."""
 
 _VARIANCE = {
     **dict.fromkeys(("variance", "var_samp"), (1, "(n - 1)::numeric")),
     "var_pop": (0, "n::numeric"),
 }
-"""Up to how many rows there is none, and what n times the squared deviation is divided by."""
+"""The number of rows up to which the variance is NULL, and the divisor of n times the squared deviations."""
 
 _DEVIATION = {"stddev": "variance", "stddev_samp": "var_samp", "stddev_pop": "var_pop"}
-"""Square roots of variances, of floats only: a numeric one has digits that depend on how it is computed."""
+"""Square roots of variances, for floats only: the digits of a numeric root depend on the computation."""
 
 _FLOATS = frozenset({"real", "double precision"})
 
@@ -42,38 +42,38 @@ COUNTED = frozenset(
         *("timestamp without time zone", "timestamp with time zone"),
     }
 )
-"""Types whose values are stored with their counts for DISTINCT; those of texts as digests, which fit an index."""
+"""Types whose distinct values are stored with counts; texts are stored as digests, which fit in an index."""
 
 TEXTS = frozenset({"text", "character varying"})
 
 
 @dataclass(frozen=True)
 class Part:
-    """A number that is kept for each group, and grows by what the rows of the change add to it."""
+    """A number stored for each group; a change adds to it."""
 
     name: str
-    """What it is called in the text of the value."""
+    """The name of the part in the text of the value."""
     over: str
-    """What it is of all rows, as an aggregate call in which `a` is the argument."""
+    """The aggregate call over all rows, in which `a` is the argument."""
     delta: str
-    """What a change adds, as an aggregate call in which `s` is the sign."""
+    """The aggregate call over a change, in which `s` is the sign."""
     column: Column
 
 
 @dataclass(frozen=True)
-class Kept:
-    """An aggregate, what is kept for it, and how its value follows."""
+class AddedAggregate:
+    """An aggregate, the parts stored for it, and the expression for its value."""
 
     aggregate: Aggregate
     argument: Scalar
     parts: tuple[Part, ...]
     value: str
-    """The value in terms of the parts."""
+    """The value as an expression over the names of the parts."""
     distinct: bool = False
-    """Whether equal arguments count once."""
+    """Whether equal arguments count only once."""
 
     def calls(self, but: Column) -> list[Aggregate]:
-        """Return the parts, computed of all rows; `but` is there already."""
+        """Return the calls that compute the parts over all rows; `but` is stored already."""
         return [
             Aggregate(
                 p.column, filled(_distinct(p.over) if self.distinct else p.over, a=self.argument)
@@ -83,20 +83,20 @@ class Kept:
         ]
 
     def deltas(self, sign: Column, but: Column, argument: Scalar | None = None) -> list[Aggregate]:
-        """Return what a change adds to them; its rows may hold the `argument` in a column."""
+        """Return what a change adds to the parts; its rows may hold the `argument` in a column."""
         return [
             Aggregate(p.column, filled(p.delta, a=argument or self.argument, s=sign))
             for p in self.parts
             if p.column != but
         ]
 
-    def worth(self, parts: dict[Column, Scalar]) -> Scalar:
-        """The value, given the parts."""
+    def value_of(self, parts: dict[Column, Scalar]) -> Scalar:
+        """Return the value of the aggregate, given the values of its parts."""
         return filled(self.value, **{part.name: parts[part.column] for part in self.parts})
 
 
 def is_added(aggregate: Aggregate, composer: Composer) -> bool:
-    """Whether an aggregate is the sum of what its rows, or its distinct arguments, add to it."""
+    """Return whether an aggregate is a sum over its rows, or over its distinct arguments."""
     function, arguments = aggregate.function, aggregate.arguments
     if aggregate.ordered or aggregate.call.subqueries or len(arguments) > 1:
         return False
@@ -110,7 +110,7 @@ def is_added(aggregate: Aggregate, composer: Composer) -> bool:
     if type_.name in INTEGERS:
         return function in _ADDED
     if type_.name in _FLOATS:
-        # PostgreSQL adds floats of single precision up in such.
+        # PostgreSQL adds single-precision floats in single precision.
         return function != "sum" or type_.name != "real"
     return function in ("sum", "avg") and type_.name.partition("(")[0] == "numeric"
 
@@ -120,12 +120,12 @@ def _adds_values(function: str, type_: ColumnType | None) -> bool:
         return False
     if function == "count":
         return type_.name not in TEXTS or type_.plain
-    # Of equal values that show different scales, nobody knows which one counts.
+    # If equal values show different scales, it is undefined which of them DISTINCT keeps.
     return function in ("sum", "avg") and (type_.name in INTEGERS or type_.scale is not None)
 
 
 def _distinct(over: str) -> str:
-    """Return an aggregate of all rows that takes equal arguments once.
+    """Return an aggregate call that counts equal arguments once.
 
     >>> _distinct("coalesce(sum(a) FILTER (WHERE a <> 'NaN'::numeric), 0)")
     "coalesce(sum(DISTINCT a) FILTER (WHERE a <> 'NaN'::numeric), 0)"
@@ -139,10 +139,10 @@ def _distinct(over: str) -> str:
     )
 
 
-def kept_of(
+def added_aggregate(
     aggregate: Aggregate, rows: Column, not_null: Collection[Column], composer: Composer
-) -> Kept:
-    """How an aggregate is kept by arithmetic; the count of `rows` is kept anyway."""
+) -> AddedAggregate:
+    """Return how an aggregate is maintained by addition; the count of `rows` is stored anyway."""
     function, arguments = aggregate.function, aggregate.arguments
     distinct = aggregate.distinct and function not in _BOOLEAN
 
@@ -154,15 +154,23 @@ def kept_of(
     if aggregate.filter is not None:
         argument = filled("CASE WHEN c THEN a END", a=argument, c=aggregate.filter)
     if never_null(argument, not_null) and not distinct:
-        count = Part("n", "count(*)", f"{_grown('s')}::bigint", rows)
+        count = Part("n", "count(*)", f"{_filtered_sum('s')}::bigint", rows)
     else:
-        count = part("n", "count(a)", f"{_grown('s', 'a IS DISTINCT FROM NULL')}::bigint", "bigint")
+        count = part(
+            "n", "count(a)", f"{_filtered_sum('s', 'a IS DISTINCT FROM NULL')}::bigint", "bigint"
+        )
     if function == "count":
-        return Kept(aggregate, argument, (count,), "n", distinct)
+        return AddedAggregate(aggregate, argument, (count,), "n", distinct)
     if function in _BOOLEAN:
-        what, test = _BOOLEAN[function]
-        some = part("some", f"count(*) FILTER (WHERE {what})", f"{_grown('s', what)}::bigint")
-        return Kept(aggregate, argument, (count, some), f"CASE WHEN n > 0 THEN some {test} END")
+        counted, test = _BOOLEAN[function]
+        some = part(
+            "some",
+            f"count(*) FILTER (WHERE {counted})",
+            f"{_filtered_sum('s', counted)}::bigint",
+        )
+        return AddedAggregate(
+            aggregate, argument, (count, some), f"CASE WHEN n > 0 THEN some {test} END"
+        )
     type_ = argument_type(aggregate, composer)
     assert type_ is not None
     if type_.name in _FLOATS:
@@ -171,41 +179,44 @@ def kept_of(
         total = part("sum", "coalesce(sum(a), 0)", _difference("true"))
         if function in _VARIANCE:
             squares = "a::numeric * a::numeric"
-            square = part("squares", _grown(squares), _grown(f"s * {squares}"))
+            square = part("squares", _filtered_sum(squares), _filtered_sum(f"s * {squares}"))
             rest = "n::numeric * squares - sum::numeric * sum::numeric"
             least, divisor = _VARIANCE[function]
             value = (
                 f"CASE WHEN n <= {least} THEN NULL::numeric WHEN {rest} <= 0 THEN 0::numeric"
                 f" ELSE ({rest}) / (n::numeric * {divisor}) END"
             )
-            return Kept(aggregate, argument, (count, total, square), value)
+            return AddedAggregate(aggregate, argument, (count, total, square), value)
         value = "sum::numeric / n::numeric" if function == "avg" else "sum"
         value = f"CASE WHEN n > 0 THEN {value} END"
-        return Kept(aggregate, argument, (count, total), value, distinct)
+        return AddedAggregate(aggregate, argument, (count, total), value, distinct)
     if type_.scale is not None:
-        # A sum of such numbers shows as many places. They are never infinite.
+        # A sum of such numbers has the same scale. They are never infinite.
         number = "a <> 'NaN'::numeric"
-        total = part("sum", _grown("a", number), _difference(number))
+        total = part("sum", _filtered_sum("a", number), _difference(number))
         nans = "a = 'NaN'::numeric"
         nan = part(
-            "nan", f"count(*) FILTER (WHERE {nans})", f"{_grown('s', nans)}::bigint", "bigint"
+            "nan",
+            f"count(*) FILTER (WHERE {nans})",
+            f"{_filtered_sum('s', nans)}::bigint",
+            "bigint",
         )
         exact = "sum / n::numeric" if function == "avg" else "sum"
         value = (
             f"CASE WHEN n = 0 THEN NULL::numeric WHEN nan = 0 THEN {exact} ELSE 'NaN'::numeric END"
         )
-        return Kept(aggregate, argument, (count, total, nan), value, distinct)
+        return AddedAggregate(aggregate, argument, (count, total, nan), value, distinct)
     finite = "a < 'Infinity'::numeric AND a > '-Infinity'::numeric"
-    total = part("sum", _grown("a", finite), _difference(finite))
-    # How many rows have which scale: a number to the base 10^12, whose digits these counts are.
+    total = part("sum", _filtered_sum("a", finite), _difference(finite))
+    # The number of rows with each scale, as the digits of one number to the base 10^12.
     scale = "('1e' || (12 * scale(a)))::numeric"
-    scales = part("scales", _grown(scale), _grown(f"s * {scale}"))
-    # How many are NaN, Infinity, -Infinity, in the same way.
+    scales = part("scales", _filtered_sum(scale), _filtered_sum(f"s * {scale}"))
+    # The numbers of NaN, Infinity and -Infinity, encoded in the same way.
     special = (
         "CASE a WHEN 'NaN'::numeric THEN 1e24::numeric WHEN 'Infinity'::numeric THEN 1e12::numeric"
         " WHEN '-Infinity'::numeric THEN 1::numeric END"
     )
-    specials = part("specials", _grown(special), _grown(f"s * {special}"))
+    specials = part("specials", _filtered_sum(special), _filtered_sum(f"s * {special}"))
     exact = "round(sum, (length(trunc(scales)::text) - 1) / 12)"
     if function == "avg":
         exact = f"{exact} / n::numeric"
@@ -215,24 +226,24 @@ def kept_of(
         " OR specials > 1e12::numeric AND mod(specials, 1e12::numeric) > 0 THEN 'NaN'::numeric"
         " WHEN specials >= 1e12::numeric THEN 'Infinity'::numeric ELSE '-Infinity'::numeric END"
     )
-    return Kept(aggregate, argument, (count, total, scales, specials), value)
+    return AddedAggregate(aggregate, argument, (count, total, scales, specials), value)
 
 
 def _of_floats(
     aggregate: Aggregate, argument: Scalar, count: Part, part: Callable[[str, str, str], Part]
-) -> Kept:
-    """How sums, averages and variances of floats are kept: as exact sums of decimal numbers."""
+) -> AddedAggregate:
+    """Return how sums, averages and variances of floats are maintained: as exact decimal sums."""
     function = aggregate.function
     number = "(a::double precision)::text::numeric"
     finite = "a < 'Infinity'::double precision AND a > '-Infinity'::double precision"
-    total = part("sum", _grown(number, finite), _grown(f"s * {number}", finite))
-    # How many are NaN, Infinity, -Infinity, as digits to the base 10^12.
+    total = part("sum", _filtered_sum(number, finite), _filtered_sum(f"s * {number}", finite))
+    # The numbers of NaN, Infinity and -Infinity, as digits to the base 10^12.
     special = (
         "CASE a WHEN 'NaN'::double precision THEN 1e24::numeric"
         " WHEN 'Infinity'::double precision THEN 1e12::numeric"
         " WHEN '-Infinity'::double precision THEN 1::numeric END"
     )
-    specials = part("specials", _grown(special), _grown(f"s * {special}"))
+    specials = part("specials", _filtered_sum(special), _filtered_sum(f"s * {special}"))
     parts = (count, total, specials)
     if function in ("sum", "avg"):
         exact = "sum::double precision" + (" / n" if function == "avg" else "")
@@ -240,15 +251,15 @@ def _of_floats(
             f"CASE WHEN n = 0 THEN NULL::double precision WHEN specials = 0 THEN {exact}"
             f" ELSE ({_SPECIAL})::double precision END"
         )
-        return Kept(aggregate, argument, parts, value)
+        return AddedAggregate(aggregate, argument, parts, value)
     square = part(
         "squares",
-        _grown(f"{number} * {number}", finite),
-        _grown(f"s * {number} * {number}", finite),
+        _filtered_sum(f"{number} * {number}", finite),
+        _filtered_sum(f"s * {number} * {number}", finite),
     )
     least, divisor = _VARIANCE[_DEVIATION.get(function, function)]
     rest = "n::numeric * squares - sum * sum"
-    # No float has more places.
+    # No float has more digits after the decimal point.
     exact = f"round(({rest}) / (n::numeric * {divisor}), 323)::double precision"
     if function in _DEVIATION:
         exact = f"sqrt({exact})"
@@ -257,7 +268,7 @@ def _of_floats(
         " WHEN specials > 0 THEN 'NaN'::double precision"
         f" WHEN {rest} <= 0 THEN 0::double precision ELSE {exact} END"
     )
-    return Kept(aggregate, argument, (*parts, square), value)
+    return AddedAggregate(aggregate, argument, (*parts, square), value)
 
 
 _SPECIAL = (
@@ -265,20 +276,22 @@ _SPECIAL = (
     " OR specials > 1e12::numeric AND mod(specials, 1e12::numeric) > 0 THEN 'NaN'"
     " WHEN specials >= 1e12::numeric THEN 'Infinity' ELSE '-Infinity' END"
 )
-"""The sum of numbers of which some are not finite, by their counts."""
+"""The sum of numbers that are not all finite, given their counts."""
 
 
 def argument_type(aggregate: Aggregate, composer: Composer) -> ColumnType | None:
-    """Return the type of the first argument of an aggregate, as far as it is known."""
+    """Return the type of an aggregate's first argument, or None if it is unknown."""
     column = aggregate.arguments[0].as_column if aggregate.arguments else None
     if column is not None and column.symbol in composer.types:
         return composer.types[column.symbol]
     return composer.types.get(f"{aggregate.column.symbol}()")
 
 
-def _grown(what: str, where: str = "true") -> str:
-    return f"coalesce(sum({what}) FILTER (WHERE {where}), 0)"
+def _filtered_sum(summand: str, where: str = "true") -> str:
+    return f"coalesce(sum({summand}) FILTER (WHERE {where}), 0)"
 
 
 def _difference(where: str) -> str:
-    return f"{_grown('a', f's > 0 AND {where}')} - {_grown('a', f's < 0 AND {where}')}"
+    return (
+        f"{_filtered_sum('a', f's > 0 AND {where}')} - {_filtered_sum('a', f's < 0 AND {where}')}"
+    )

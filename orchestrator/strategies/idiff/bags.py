@@ -1,8 +1,8 @@
-"""Plans whose rows need not be told apart, because their change is wanted as a bag.
+"""Remove the numbers of equal rows from plans whose change is needed as a bag.
 
-IDs of a table without a key are numbers of equal rows, which have to be stored. Where only the
-change of a bag matters, to what groups count or to a content that numbers its own rows, the plan does
-without them.
+The IDs of a table without a key are numbers of equal rows, and such numbers have to be stored. If only
+the change of a bag matters, to a count of groups or to a content that numbers its own rows, the plan
+needs no numbers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from orchestrator.strategies.idiff.rules.base import change, has_rule
 
 
 def numbered(rows: Operator, symbols: Symbols) -> Numbered:
-    """A bag whose rows are told apart by their content."""
+    """Return a bag whose rows are identified by their content and a number."""
     return Numbered.of(rows, symbols)
 
 
 def unnumbered(plan: Operator) -> Operator | None:
-    """A plan of bags without the numbers that it carries, if it carries any and needs none.
+    """Return a plan of bags without its numbers; None if it has no numbers or needs them.
 
     >>> from orchestrator.algebra.examples import PARTS, PRICE
     >>> from orchestrator.algebra.operators.project import Item
@@ -39,41 +39,41 @@ def unnumbered(plan: Operator) -> Operator | None:
     """
     if not any(isinstance(operator, Numbered) for operator in walk(plan, subqueries=False)):
         return None
-    gone: set[Column] = set()
-    return _without(plan, gone)
+    removed: set[Column] = set()
+    return _without_numbers(plan, removed)
 
 
-def _without(plan: Operator, gone: set[Column]) -> Operator | None:
+def _without_numbers(plan: Operator, removed: set[Column]) -> Operator | None:
     if isinstance(plan, Numbered) and isinstance(plan.input, Recursion):
-        # Its change is found with the help of what is stored.
+        # The change of a recursion is computed from its stored result.
         return plan
     if isinstance(plan, Numbered):
-        gone |= {plan.row, plan.nth}
+        removed |= {plan.row, plan.nth}
         return plan.input
     if not plan.children:
         return plan
     if not has_rule(change, plan):
         return None
-    children = [_without(child, gone) for child in plan.children]
+    children = [_without_numbers(child, removed) for child in plan.children]
     below = tuple(child for child in children if child is not None)
     if len(below) < len(children):
         return None
     if isinstance(plan, Projection):
-        gone |= {item.column for item in plan.items if item.scalar.references & gone}
-        items = tuple(item for item in plan.items if item.column not in gone)
+        removed |= {item.column for item in plan.items if item.scalar.references & removed}
+        items = tuple(item for item in plan.items if item.column not in removed)
         return Projection(below[0], items)
     if isinstance(plan, UnionAll):
-        places = [
-            place
-            for place in range(len(plan.outputs))
-            if not any(branch.columns[place] in gone for branch in plan.branches)
+        kept = [
+            position
+            for position in range(len(plan.outputs))
+            if not any(branch.columns[position] in removed for branch in plan.branches)
         ]
-        gone |= set(plan.outputs) - {plan.outputs[place] for place in places}
+        removed |= set(plan.outputs) - {plan.outputs[position] for position in kept}
         branches = tuple(
-            replace(b, input=child, columns=tuple(b.columns[place] for place in places))
+            replace(b, input=child, columns=tuple(b.columns[position] for position in kept))
             for b, child in zip(plan.branches, below, strict=True)
         )
-        return UnionAll(branches, tuple(plan.outputs[place] for place in places), plan.tag)
-    if plan.references & gone:
+        return UnionAll(branches, tuple(plan.outputs[position] for position in kept), plan.tag)
+    if plan.references & removed:
         return None
     return plan.with_children(below)

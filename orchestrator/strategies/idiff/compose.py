@@ -1,8 +1,8 @@
-"""Pass 3 of papers/idivm.txt, section 4: from the plan of a view to its Δ-script.
+"""Pass 3 of papers/idivm.txt, section 4: compose the Δ-script of a view from its plan.
 
-A plan falls into linear parts: σ, π, ⋈, ∪ and what rows with partners are. Each ends below an
-operator whose result is stored, or at the view. The diffs of the leaves go through the rules of
-the part's operators, and what arrives is applied to what is stored there; the rows that this
+The plan is divided into linear parts: σ, π, ⋈, ∪ and the operators that look for partners. A part ends
+below an operator whose result is stored, or at the view. The diffs of the leaves pass through the rules
+of the part's operators, and the resulting diffs are applied to the stored result. The rows that this
 changes are the diffs of the next part.
 """
 
@@ -54,44 +54,45 @@ from orchestrator.strategies.idiff.rules.base import (
     propagate,
 )
 from orchestrator.strategies.idiff.rules.stored import is_whole, maintain, not_added, refer
-from orchestrator.strategies.idiff.slim_cache import FEWEST, Slim, slimmed
+from orchestrator.strategies.idiff.slim_cache import FEWEST, Slim, slim_cache
 from orchestrator.strategies.request import PlanningRequest
 
 for module in pkgutil.iter_modules(rules.__path__):
     importlib.import_module(f"{rules.__name__}.{module.name}")
 
-DEAR = 10.0
-"""A step that looks up more for each row of a diff is weighed by how many rows the diff turns out to have."""
+MANY_LOOKUPS = 10.0
+"""A step that needs at least so many lookups for each row of a diff records their number. Its cost then
+depends on how many rows the diff has in a refresh."""
 
 
 def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
-    """The maintenance plan by i-diffs, or why there is none."""
-    return _planned(request, Strategy.ID)
+    """Return the maintenance plan by i-diffs, or why the strategy does not apply."""
+    return _compose(request, Strategy.ID)
 
 
 def plan_by_tuples(request: PlanningRequest) -> MaintenancePlan | Unsupported:
-    """The maintenance plan by whole tuples: the same composition, with every change as a bag.
+    """Return the maintenance plan by whole tuples: the same composition, with every change as a bag.
 
     This is the tuple-based IVM that section 6 of papers/idivm.txt compares with.
     """
-    return _planned(replace(request, cache=False), Strategy.TUPLE)
+    return _compose(replace(request, cache=False), Strategy.TUPLE)
 
 
 def plan_recursively(request: PlanningRequest) -> MaintenancePlan | Unsupported:
-    """The maintenance plan by whole tuples that finds partners in stored joins.
+    """Return the maintenance plan by whole tuples that finds partners in stored joins.
 
-    It is what section 7.3 of papers/idivm.txt compares with: SDBT-streams where all tables may
-    change, SDBT-fixed where the problem names those that do not.
+    Section 7.3 of papers/idivm.txt compares with it: SDBT-streams if all tables may change, SDBT-fixed
+    if the request names tables that do not.
     """
-    return _planned(replace(request, cache=False), Strategy.RECURSIVE)
+    return _compose(replace(request, cache=False), Strategy.RECURSIVE)
 
 
 def size(request: PlanningRequest) -> int:
-    """Return how many operators a query has, as far as it is modelled."""
+    """Return the number of operators of a query, or 0 if the algebra does not model it."""
     return 0 if request.lowered is None else sum(1 for _ in walk(request.lowered.root))
 
 
-def _planned(request: PlanningRequest, strategy: Strategy) -> MaintenancePlan | Unsupported:
+def _compose(request: PlanningRequest, strategy: Strategy) -> MaintenancePlan | Unsupported:
     if request.lowered is None or request.identified is None:
         return request.unmodelled
     if isinstance(request.identified, Unsupported):
@@ -106,19 +107,21 @@ def _planned(request: PlanningRequest, strategy: Strategy) -> MaintenancePlan | 
 
 @dataclass
 class _Composition:
+    """One composition: the plan with IDs, and the composer that collects states and steps."""
+
     request: PlanningRequest
     identified: Plan
     strategy: Strategy
 
     def plan(self) -> MaintenancePlan:
-        """Composes everything."""
+        """Compose the script and return the maintenance plan."""
         request = self.request
         symbols = used_symbols(self.identified.root)
         identified = distinguishable(
             self.identified,
             lambda name, column: replace(column, symbol=symbols.fresh(column.symbol)),
         )
-        for operator in _composed(identified.root):
+        for operator in _operators_to_compose(identified.root):
             if any(scalar.subqueries for scalar in operator.scalars):
                 raise NotModelledError(
                     "a subquery in an expression has no rule yet", operator.label
@@ -134,22 +137,24 @@ class _Composition:
             change_of_join if self.strategy == Strategy.RECURSIVE else None,
             request.minimise,
         )
-        self.composer.in_steps = self._in_steps
+        self.composer.in_steps = self._split_joins
         self.cardinality = Cardinality(self.composer, request.statistics)
-        # What has been asked of the tables' names by now is all that there is to ask.
-        identified = replace(identified, root=rewrite(identified.root, _captured))
+        # Nothing asks for the names of tables from here on, so scans can turn into captured leaves.
+        identified = replace(identified, root=rewrite(identified.root, _capture_scan))
         self.composer.visible = tuple(zip(identified.names, identified.columns, strict=True))
         self.root = identified.root
         if self.strategy != Strategy.RECURSIVE:
-            # Recursive materialisation stores tables whole, whatever is asked of them above.
+            # Recursive materialization stores whole tables, whatever the operators above select.
             self.composer.relevant = relevant(self.root)
-        self._made: dict[Operator, Operator] = {}
+        self._results: dict[Operator, Operator] = {}
         self._content(self.root)
         keep_what_is_read(self.composer)
-        self._weigh_steps()
+        self._note_lookups()
         script: tuple[Step, ...] = (*reads(self.composer), *self.composer.steps)
-        found = (lookup for loop in self.composer.loops.values() for lookup in probes(loop))
-        lookups = list(dict.fromkeys((*found, *self.composer.lookups)))
+        lookups_of_loops = (
+            lookup for loop in self.composer.loops.values() for lookup in probes(loop)
+        )
+        lookups = list(dict.fromkeys((*lookups_of_loops, *self.composer.lookups)))
         states = [
             laid_out(state, script, lookups, self.composer, self.cardinality)
             if isinstance(state, StateTable)
@@ -167,61 +172,67 @@ class _Composition:
             evidence=replace(maintained.evidence, notes=tuple(dict.fromkeys(self.composer.notes))),
         )
 
-    def _weigh_steps(self) -> None:
-        """Note what the queries of steps are expected to cost for each row of the diffs that they read."""
+    def _note_lookups(self) -> None:
+        """Record the lookups that a step's query is expected to need for each row of a diff, if many."""
         composer = self.composer
         for place, step in enumerate(composer.steps):
             if isinstance(step, Assign) and place in composer.plans:
-                ways = composer.loops[place]
-                held = dict.fromkeys(diff.variable for way in ways for diff in way.diffs)
-                each = [
-                    (item, self.cardinality.query(composer.plans[place], ways, {item: 1.0})[1])
-                    for item in held
+                loops = composer.loops[place]
+                diff_variables = dict.fromkeys(
+                    diff.variable for loop in loops for diff in loop.diffs
+                )
+                lookups = [
+                    (
+                        variable,
+                        self.cardinality.query(composer.plans[place], loops, {variable: 1.0})[1],
+                    )
+                    for variable in diff_variables
                 ]
-                dear = tuple((name, found) for name, found in each if found >= DEAR)
-                composer.steps[place] = replace(step, lookups=dear)
+                many = tuple((name, count) for name, count in lookups if count >= MANY_LOOKUPS)
+                composer.steps[place] = replace(step, lookups=many)
 
-    def _in_steps(self, plan: Operator) -> Operator:
+    def _split_joins(self, plan: Operator) -> Operator:
         composer, cardinality = self.composer, self.cardinality
         cardinality.learn(plan)
         return in_steps(
             plan,
             lambda lookup: cardinality.fanout(lookup.rows, frozenset(lookup.by)),
-            lambda found: composer.assign("reached", found, found.columns),
+            lambda rows: composer.assign("reached", rows, rows.columns),
         )
 
     def _content(self, root: Operator) -> None:
+        """Store the content: the groups themselves, a numbered bag, or rows with IDs."""
         inner = root
         visible = [column for _, column in self.composer.visible]
         while isinstance(inner, Projection) and all(item.scalar.as_column for item in inner.items):
-            was = {item.column: item.scalar.as_column for item in inner.items}
-            visible = [found for column in visible if (found := was[column]) is not None]
+            sources = {item.column: item.scalar.as_column for item in inner.items}
+            visible = [source for column in visible if (source := sources[column]) is not None]
             inner = inner.input
         if has_rule(maintain, inner) and len(set(visible)) == len(self.composer.visible):
-            # The groups are the view.
+            # The view shows exactly the stored groups.
             names = (name for name, _ in self.composer.visible)
             self.composer.visible = tuple(zip(names, visible, strict=True))
             maintain(self._over_bags(inner), self.composer, CONTENT)
             return
         rows = self._unnumbered(root)
         if rows is not None:
-            # The content numbers its rows itself.
-            bare = self._linear(shown(rows, (c for _, c in self.composer.visible)), as_bag=True)
-            maintain(numbered(bare, self.composer.symbols), self.composer, CONTENT)
+            # The content numbers its own rows.
+            bag_rows = self._linear(shown(rows, (c for _, c in self.composer.visible)), as_bag=True)
+            maintain(numbered(bag_rows, self.composer.symbols), self.composer, CONTENT)
             return
         linear = self._linear(root, as_bag=self.strategy != Strategy.ID)
         self._store(linear, CONTENT)
 
     def _linear(self, operator: Operator, as_bag: bool) -> Operator:
-        """A plan in which every operator has a rule, after storing what has none.
+        """Return a plan in which every operator has a rule; store the results of the other operators.
 
-        With `as_bag`, its change is wanted as a bag.
+        With `as_bag`, the caller needs the change of the plan as a bag.
         """
         if has_rule(maintain, operator):
-            return self._once(operator, self._maintained)
+            return self._store_once(operator, self._maintain)
         if has_rule(refer, operator):
             [child] = operator.children
-            stored = self._once(child, self._stored)
+            stored = self._store_once(child, self._store_shared)
             assert isinstance(stored, StateScan)
             return refer(operator.with_children((stored,)), stored, self.composer)
         if not operator.children:
@@ -229,68 +240,75 @@ class _Composition:
         linear = has_rule(change, operator)
         if not linear:
             operator = self._without_numbers(operator)
-        wants = [as_bag and linear] + [as_bag or not linear] * (len(operator.children) - 1)
+        child_as_bag = [as_bag and linear] + [as_bag or not linear] * (len(operator.children) - 1)
         result = operator.with_children(
             tuple(
-                self._linear(child, want)
-                for child, want in zip(operator.children, wants, strict=True)
+                self._linear(child, bag_wanted)
+                for child, bag_wanted in zip(operator.children, child_as_bag, strict=True)
             )
         )
         if as_bag and not linear and operator is not self.root:
-            return self._once(result, lambda item: self._store(item, self.composer.name("rows")))
+            return self._store_once(
+                result, lambda rows: self._store(rows, self.composer.name("rows"))
+            )
         return result
 
     def _over_bags(self, operator: Operator) -> Operator:
-        """An operator whose result is stored, over an input whose change can be had as a bag."""
+        """Return a stored operator over an input whose change is available as a bag."""
         if _is_whole(operator):
             return operator
         [child] = operator.children
         rows = self._unnumbered(child)
         if rows is not None and operator.with_children((rows,)).columns == operator.columns:
             return operator.with_children((self._linear(rows, as_bag=True),))
-        return operator.with_children((self._below(child, operator),))
+        return operator.with_children((self._cache_or_bags(child, operator),))
 
     def _unnumbered(self, plan: Operator) -> Operator | None:
-        """The plan without numbers, unless joins of it are stored, whose rows are told apart."""
+        """Return the plan without numbers of equal rows, or None if it needs them or has none.
+
+        Recursive materialization stores joins, whose rows must have IDs.
+        """
         return None if self.strategy == Strategy.RECURSIVE and _joins(plan) else unnumbered(plan)
 
     def _without_numbers(self, operator: Operator) -> Operator:
-        """An operator whose inputs, but for the first, carry no numbers if it shows none of them."""
+        """Remove numbers of equal rows from all inputs but the first, if the operator shows none of them."""
         if operator.inner:
-            # What the operator evaluates reads its inputs as they are.
+            # The evaluated plan refers to the inputs as they are.
             return operator
         first, *others = operator.children
         bare = tuple(self._unnumbered(other) or other for other in others)
-        made = operator.with_children((first, *bare))
-        return made if made.columns == operator.columns else operator
+        without = operator.with_children((first, *bare))
+        return without if without.columns == operator.columns else operator
 
-    def _once(self, operator: Operator, make: Callable[[Operator], Operator]) -> Operator:
-        """What is stored for an operator, which a plan may hold more than once."""
-        if operator not in self._made:
-            self._made[operator] = make(operator)
-        return self._made[operator]
+    def _store_once(
+        self, operator: Operator, store_result: Callable[[Operator], Operator]
+    ) -> Operator:
+        """Return the stored result of an operator; an operator that occurs twice is stored once."""
+        if operator not in self._results:
+            self._results[operator] = store_result(operator)
+        return self._results[operator]
 
-    def _maintained(self, operator: Operator) -> Operator:
+    def _maintain(self, operator: Operator) -> Operator:
         role = self.composer.name(type(operator).__name__.lower())
         return maintain(self._over_bags(operator), self.composer, role)
 
-    def _stored(self, operator: Operator) -> Operator:
+    def _store_shared(self, operator: Operator) -> Operator:
         linear = self._linear(operator, as_bag=self.strategy == Strategy.TUPLE)
         if isinstance(linear, StateScan):
             return linear
         return self._store(linear, self.composer.name("shared"))
 
-    def _below(self, operator: Operator, reader: Operator) -> Operator:
-        """The input of an operator whose result is stored: a cache, or a plan of bags."""
+    def _cache_or_bags(self, operator: Operator, reader: Operator) -> Operator:
+        """Return the input of a stored operator: a cache if the input has joins, else a plan of bags."""
         if self.request.cache and _joins(operator):
-            return self._once(operator, lambda item: self._cached(item, reader))
+            return self._store_once(operator, lambda rows: self._store_cache(rows, reader))
         return self._linear(operator, as_bag=True)
 
-    def _cached(self, operator: Operator, reader: Operator) -> Operator:
-        """A cache, of the IDs and what anything above reads: what conditions compared is not kept."""
-        readers = [reader, *(item for item in walk(self.root) if operator in item.children)]
-        read = frozenset[Column]().union(*(_read(item, operator) for item in readers))
-        slim = self._slim(operator, readers, read)
+    def _store_cache(self, operator: Operator, reader: Operator) -> Operator:
+        """Store a cache of the IDs and the columns that operators above read, and return it."""
+        readers = [reader, *(reader for reader in walk(self.root) if operator in reader.children)]
+        read = frozenset[Column]().union(*(_columns_read(reader, operator) for reader in readers))
+        slim = self._slim_cache(operator, readers, read)
         rows = self._linear(slim.rows if slim else operator, as_bag=False)
         if slim is None:
             read |= frozenset(ids_of(rows))
@@ -298,26 +316,26 @@ class _Composition:
         state = self._store(rows, self.composer.name(CACHE))
         return slim.whole(state, self.composer) if slim else state
 
-    def _slim(
+    def _slim_cache(
         self, operator: Operator, readers: list[Operator], read: frozenset[Column]
     ) -> Slim | None:
-        """A cache without what nobody reads but sums."""
-        kept = frozenset[Column]()
+        """Return a cache without the columns that the plan above only adds up, if that saves writes."""
+        needed = frozenset[Column]()
         for reader in readers:
             columns = not_added(reader, self.composer)
             if columns is None:
                 return None
-            kept |= columns
+            needed |= columns
         self.cardinality.learn(operator)
 
         def have_few(plan: Operator, columns: frozenset[Column]) -> bool:
             return self.cardinality.knows(plan) and self.cardinality.fanout(plan, columns) < FEWEST
 
-        return slimmed(operator, read, kept, have_few, self.composer)
+        return slim_cache(operator, read, needed, have_few, self.composer)
 
     def _store(self, operator: Operator, role: str) -> StateScan:
         ids = ids_of(operator)
-        # Before all diffs are made in vain.
+        # Fail early, before any diff is composed.
         require_index(ids)
         if self.strategy != Strategy.ID and _is_linear(operator):
             changed = bag(operator, self.composer)
@@ -326,14 +344,14 @@ class _Composition:
                 Upkeep(state, self.composer).apply_bag(changed)
             return state
         conditional = _conditional(operator)
-        found = diffs(operator, conditional, self.composer)
+        composed = diffs(operator, conditional, self.composer)
         state = store(role, operator, ids, self.composer)
-        Upkeep(state, self.composer).apply(found)
+        Upkeep(state, self.composer).apply(composed)
         return state
 
 
-def _read(reader: Operator, rows: Operator) -> frozenset[Column]:
-    """The columns of an input that an operator asks for: all, if it shows some that it does not read."""
+def _columns_read(reader: Operator, rows: Operator) -> frozenset[Column]:
+    """Return the columns of an input that an operator reads: all, if it passes on columns unread."""
     columns = frozenset(rows.columns)
     return (
         columns & reader.references
@@ -343,12 +361,12 @@ def _read(reader: Operator, rows: Operator) -> frozenset[Column]:
 
 
 def _is_whole(operator: Operator) -> bool:
-    """Whether an operator's rule sees to all that is below it."""
+    """Return whether the operator's rule handles the whole plan below it."""
     return has_rule(maintain, operator) and is_whole(operator)
 
 
-def _composed(plan: Operator) -> Iterator[Operator]:
-    """The operators of a plan that composition goes through; what references share, once."""
+def _operators_to_compose(plan: Operator) -> Iterator[Operator]:
+    """Yield the operators of a plan that need a rule; a shared operator only once."""
     seen: set[int] = set()
     waiting = [plan]
     while waiting:
@@ -359,7 +377,7 @@ def _composed(plan: Operator) -> Iterator[Operator]:
             waiting += () if _is_whole(operator) else reversed(operator.children)
 
 
-def _captured(operator: Operator) -> Operator:
+def _capture_scan(operator: Operator) -> Operator:
     return captured(operator) if isinstance(operator, Scan) else operator
 
 
@@ -369,7 +387,7 @@ def _is_linear(plan: Operator) -> bool:
 
 
 def _require_rule(operator: Operator) -> None:
-    """Refuses an operator that no rule is for."""
+    """Raise an error for an operator without a rule."""
     if not operator.children:
         if not isinstance(operator, Scan):
             constant(operator)
@@ -378,40 +396,44 @@ def _require_rule(operator: Operator) -> None:
 
 
 def _joins(operator: Operator) -> bool:
-    return any(len(item.children) > 1 for item in walk(operator, subqueries=False))
+    return any(len(part.children) > 1 for part in walk(operator, subqueries=False))
 
 
 def _conditional(plan: Operator) -> dict[Operator, list[frozenset[Column]]]:
-    """For every leaf, the sets of its columns that conditions read; those that overlap are one."""
-    made: dict[Column, frozenset[Column]] = {}
-    wanted: list[frozenset[Column]] = []
+    """Return for each leaf the sets of its columns that conditions read; overlapping sets are merged."""
+    sources: dict[Column, frozenset[Column]] = {}
+    condition_columns: list[frozenset[Column]] = []
     for operator in walk(plan, subqueries=False):
-        wanted += conditions(operator)
+        condition_columns += conditions(operator)
         if isinstance(operator, Projection):
-            made.update(
+            sources.update(
                 (i.column, i.scalar.references) for i in operator.items if not i.is_unchanged
             )
         for branch in getattr(operator, "branches", ()):
             for old, new in branch.renamed(operator.columns):
-                made[new] = made.get(new, frozenset()) | {old}
+                sources[new] = sources.get(new, frozenset()) | {old}
 
     def origins(column: Column, seen: frozenset[Column]) -> frozenset[Column]:
-        if column not in made or column in seen:
+        if column not in sources or column in seen:
             return frozenset({column})
-        return frozenset({column}).union(*(origins(c, seen | {column}) for c in made[column]))
+        return frozenset({column}).union(*(origins(c, seen | {column}) for c in sources[column]))
 
-    sets = [frozenset().union(*(origins(c, frozenset()) for c in each)) for each in wanted if each]
+    sets = [
+        frozenset().union(*(origins(column, frozenset()) for column in columns))
+        for columns in condition_columns
+        if columns
+    ]
     result: dict[Operator, list[frozenset[Column]]] = {}
     for leaf in walk(plan, subqueries=False):
         if leaf.children:
             continue
         groups: list[frozenset[Column]] = []
-        for item in sets:
-            part = item & frozenset(leaf.columns)
+        for columns in sets:
+            part = columns & frozenset(leaf.columns)
             if not part:
                 continue
-            apart = [group for group in groups if not group & part]
+            disjoint = [group for group in groups if not group & part]
             merged = part.union(*(group for group in groups if group & part))
-            groups = [*apart, merged]
+            groups = [*disjoint, merged]
         result[leaf] = groups
     return result

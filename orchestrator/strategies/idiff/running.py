@@ -1,4 +1,4 @@
-"""Windows whose functions run along their order, so that rows follow from the row before them."""
+"""Windows whose functions run along their order: the value of a row follows from the row before it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ RUNNING = {
     "bool_or": "coalesce(b OR w, b, w)",
     "first_value": "CASE WHEN t THEN b ELSE w END",
 }
-"""The value of a function in a row: `w` over the span, `b` in the row before the span if there is one (`t`)."""
+"""The value of a function in a row: `w` over the span, `b` in the row before the span, if it exists (`t`)."""
 
 NEIGHBORS = ("lag", "lead")
 
-_OF_PLACES = frozenset({"row_number", "rank", "dense_rank", *NEIGHBORS})
-"""Functions that no frame matters to."""
+_WITHOUT_FRAME = frozenset({"row_number", "rank", "dense_rank", *NEIGHBORS})
+"""Functions whose value does not depend on the frame."""
 
 _UP_TO_NOW = frozenset(
     {"ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW", "ROWS UNBOUNDED PRECEDING"}
@@ -48,10 +48,10 @@ _LIMITS = {
         ("-infinity", "infinity"),
     ),
 }
-"""The least and the greatest value of types that spans are ordered by."""
+"""The least and the greatest value of the types by which spans can be ordered."""
 
 _FARTHEST = 100
-"""Rows that `lag` and `lead` look away at most; beyond them, a partition is recomputed."""
+"""The largest distance of `lag` and `lead`; with a larger one, whole partitions are recomputed."""
 
 
 @dataclass(frozen=True)
@@ -60,21 +60,21 @@ class Running:
 
     operator: Window
     upto: Aggregate | None
-    """How many rows there are up to a row and its peers, for the rank of the next row."""
+    """The number of rows up to a row and its peers, from which the rank of the next row follows."""
     key: SortKey
-    """The first column of the order, by which spans are bounded."""
+    """The first column of the order, which bounds spans."""
     limits: tuple[Scalar, Scalar]
-    """The least and the greatest value of its type."""
+    """The least and the greatest value of the key's type."""
     back: int
-    """How many rows `lag` looks back."""
+    """The number of rows that `lag` looks back."""
     ahead: int
-    """How many rows `lead` looks ahead."""
+    """The number of rows that `lead` looks ahead."""
 
     @property
     def stored(self) -> Window:
-        """What is stored."""
-        further = (self.upto,) if self.upto is not None else ()
-        return replace(self.operator, functions=(*self.operator.functions, *further))
+        """The window that is stored: with the count of rows, if a function is `rank`."""
+        added = (self.upto,) if self.upto is not None else ()
+        return replace(self.operator, functions=(*self.operator.functions, *added))
 
     @property
     def nullable(self) -> bool:
@@ -83,7 +83,7 @@ class Running:
 
     @property
     def may_end(self) -> bool:
-        """Whether the values beyond the last changed row stay if as many rows come as go."""
+        """Whether values behind the last changed row stay if as many rows are inserted as deleted."""
         functions = self.operator.functions
         return all(
             function.function in ("row_number", "rank", *NEIGHBORS)
@@ -93,7 +93,7 @@ class Running:
 
     @property
     def read(self) -> tuple[Column, ...]:
-        """The columns that decide about the values of the functions, and the IDs."""
+        """The columns that determine the values of the functions, and the IDs."""
         columns = (*ids_of(self.operator), *self.operator.partition)
         columns = (*columns, *(key.column for key in self.operator.order))
         called = frozenset[Column]().union(*(f.call.references for f in self.operator.functions))
@@ -101,8 +101,8 @@ class Running:
         return tuple(dict.fromkeys((*columns, *rest)))
 
 
-def spanned(operator: Window, composer: Composer) -> Running | None:
-    """Return how a window runs along its order, if all of its functions do."""
+def running_window(operator: Window, composer: Composer) -> Running | None:
+    """Return how a window runs along its order, or None if one of its functions does not."""
     if not operator.order or not all(
         _runs(function, operator, composer) for function in operator.functions
     ):
@@ -135,7 +135,7 @@ def spanned(operator: Window, composer: Composer) -> Running | None:
     if not all(type_ is not None and type_.comparable for type_ in known):
         return None
     if any(_type(column, composer).endswith("[]") for column in operator.input.columns):
-        # The change of such rows is not netted.
+        # Changes of rows with arrays are not netted.
         return None
     return running
 
@@ -147,7 +147,7 @@ def _type(column: Column, composer: Composer) -> str:
 
 
 def _runs(function: Aggregate, window: Window, composer: Composer) -> bool:
-    """Return whether the value of a function follows from the row before and the rows from there."""
+    """Return whether a function's value follows from the row before a span and the rows of the span."""
     name = function.function
     if function.call.subqueries or function.ordered or function.distinct:
         return False
@@ -156,7 +156,7 @@ def _runs(function: Aggregate, window: Window, composer: Composer) -> bool:
     if name not in RUNNING:
         return False
     frame = None if window.frame is None else str(window.frame).upper()
-    if name not in _OF_PLACES and frame is not None and frame not in _UP_TO_NOW:
+    if name not in _WITHOUT_FRAME and frame is not None and frame not in _UP_TO_NOW:
         return False
     result = _type(function.column, composer)
     if name == "sum":
@@ -168,7 +168,7 @@ def _runs(function: Aggregate, window: Window, composer: Composer) -> bool:
 
 
 def _distance(function: Aggregate) -> int | None:
-    """Return how many rows `lag` or `lead` looks away, if that is a small number.
+    """Return the distance of `lag` or `lead`, or None if it is large or not constant.
 
     >>> _distance(Aggregate(Column("x"), Scalar.read("lag(a, 2)", [Column("a")])))
     2

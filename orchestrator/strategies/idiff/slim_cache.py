@@ -1,9 +1,9 @@
-"""Slim caches: what sums add up stays in its table where a row of that is joined with many.
+"""Slim caches: leave out values that sums add up if many rows of the cache share a row of their table.
 
-A cache of joined rows (papers/idivm.txt, section 4) repeats a table's row for all that it is joined
-with, and a change of its values is one of them all. Values that no condition reads, and nothing above
-but what sums add up, need not be in the cache: it holds the key of their table, where they are found by
-it. An update says what they were, so the rows of the cache that it is joined with are read only.
+A cache of joined rows (papers/idivm.txt, section 4) repeats a table's row for each row that it joins, so
+a change of one value changes all these rows. Values that no condition reads, and that the plan above
+only adds up, can stay in their table. The cache then holds the key of the table and joins it when the
+values are needed. An update holds the old values, so the affected rows of the cache are only read.
 """
 
 from __future__ import annotations
@@ -29,55 +29,61 @@ from orchestrator.engine.terms import renamed, same, shown
 from orchestrator.strategies.idiff.rules.base import bag
 
 FEWEST = 3.0
-"""Rows that share a row of a table; for fewer, it is not worth looking twice for one that goes."""
+"""The fewest rows that share a table's row for which a slim cache pays: each deletion needs two lookups."""
 
 Few = Callable[[Operator, frozenset[Column]], bool]
-"""Whether it is known that few rows of a result share values of some columns."""
+"""Whether statistics say that few rows of a result share the values of some columns."""
 
 
 @dataclass(frozen=True)
-class _Apart:
+class _UncachedTable:
     """A table whose values are not cached."""
 
     table: Scan
-    """Its key and these values, under names of their own."""
+    """A scan of its key and the uncached values, under fresh names."""
     key: tuple[tuple[Column, Column], ...]
-    """Columns of the cache, and those of the key that they are equal to."""
-    became: dict[Column, Column]
+    """Columns of the cache, and the key columns that they equal."""
+    names: dict[Column, Column]
+    """The fresh names of the table's columns."""
 
 
 @dataclass(frozen=True)
 class Slim:
-    """What to cache, and how the rest is found."""
+    """The rows to cache, and the tables that complete them."""
 
     rows: Operator
     items: dict[Column, Scalar]
-    """The columns that are wanted, over those of the rows and of the tables."""
-    apart: tuple[_Apart, ...]
+    """The needed columns, as expressions over the rows and the tables."""
+    tables: tuple[_UncachedTable, ...]
 
     def whole(self, state: Operator, composer: Composer) -> Operator:
-        """The rows with all that is wanted, given what is stored of them."""
+        """Return the rows with all needed columns, given the stored rows."""
         wanted = _references(self.items.values())
-        for n, item in enumerate(self.apart):
-            needed = wanted.union(column for two in self.apart[n:] for column, _ in two.key)
+        for n, table in enumerate(self.tables):
+            needed = wanted.union(column for later in self.tables[n:] for column, _ in later.key)
             rows = shown(state, (column for column in state.columns if column in needed))
             if isinstance(state, StateScan):
-                composer.keep_together(state, [column for column, _ in item.key])
-            state = Join(rows, item.table, same(((c, k) for c, k in item.key), item.table.not_null))
-            later = wanted.union(column for two in self.apart[n + 1 :] for column, _ in two.key)
-            read = [column for column in state.columns if column in later]
-            composer.bags[state] = _change(state, item.table, read, composer)
+                composer.keep_together(state, [column for column, _ in table.key])
+            scan = table.table
+            state = Join(rows, scan, same(((c, k) for c, k in table.key), scan.not_null))
+            later_keys = (column for later in self.tables[n + 1 :] for column, _ in later.key)
+            still_needed = wanted.union(later_keys)
+            read = [column for column in state.columns if column in still_needed]
+            composer.bags[state] = _change(state, scan, read, composer)
         return Projection(state, tuple(Item(c, scalar) for c, scalar in self.items.items()))
 
 
-def slimmed(
+def slim_cache(
     operator: Operator,
     wanted: Iterable[Column],
     kept: Iterable[Column],
     have_few: Few,
     composer: Composer,
 ) -> Slim | None:
-    """What to cache of a result, of which some columns are wanted and some must be kept."""
+    """Return a slim cache of a result, or None if it saves nothing.
+
+    The `wanted` columns must be available above the cache, the `kept` columns in its rows.
+    """
     top, items = _under_projections(operator)
     wanted, kept = frozenset(wanted), frozenset(kept)
     items = {column: scalar for column, scalar in items.items() if column in wanted}
@@ -87,15 +93,16 @@ def slimmed(
     read = _references(items.values())
     fixed = _references(scalar for column, scalar in items.items() if column in kept)
     fixed |= frozenset(ids_of(top))
-    apart, late = [], frozenset[Column]()
+    uncached: list[_UncachedTable] = []
+    uncached_columns = frozenset[Column]()
     for table in flat.atoms:
         if not isinstance(table, Scan) or table.table.oid in composer.static:
             continue
         key = _key(table, composer)
         places = [(_stored(column, top, fixed), column) for column in key]
-        # What is computed of the table's values alone, and compared with nothing.
+        # Columns that no condition reads.
         free = frozenset(table.columns) - _references(flat.conditions)
-        found = frozenset(
+        values = frozenset(
             column
             for column in read - fixed
             if flat.items[column].references - {*key}
@@ -103,32 +110,33 @@ def slimmed(
             and not flat.items[column].subqueries
         )
         by = frozenset(key)
-        if not found or not key or not all(place for place, _ in places):
+        if not values or not key or not all(place for place, _ in places):
             continue
         if has_key(top.keys, top.dependencies, by) or have_few(top, by):
             continue
-        used = by | _references(flat.items[column] for column in found)
-        apart.append(_renamed(table, used, [(p, c) for p, c in places if p], composer))
-        late |= found
-    if not apart:
+        used = by | _references(flat.items[column] for column in values)
+        uncached.append(_table_for(table, used, [(p, c) for p, c in places if p], composer))
+        uncached_columns |= values
+    if not uncached:
         return None
-    became = {old: new for item in apart for old, new in item.became.items()}
-    found_again = {
+    names = {old: new for table in uncached for old, new in table.names.items()}
+    read_from_tables = {
         column: flat.items[column].substitute(
-            {c: Scalar.column(became[c]) for c in flat.items[column].references}
+            {c: Scalar.column(names[c]) for c in flat.items[column].references}
         )
-        for column in late
+        for column in uncached_columns
     }
-    stored = (read - late) | fixed | {column for item in apart for column, _ in item.key}
+    key_columns = {column for table in uncached for column, _ in table.key}
+    stored = (read - uncached_columns) | fixed | key_columns
     return Slim(
         shown(top, (column for column in top.columns if column in stored)),
-        {column: in_terms(scalar, found_again) for column, scalar in items.items()},
-        tuple(apart),
+        {column: in_terms(scalar, read_from_tables) for column, scalar in items.items()},
+        tuple(uncached),
     )
 
 
 def _under_projections(operator: Operator) -> tuple[Operator, dict[Column, Scalar]]:
-    """What is below the projections at the top of a plan, and what its columns are there."""
+    """Return the plan below the topmost projections, and the plan's columns as expressions over it."""
     items = {column: Scalar.column(column) for column in operator.columns}
     while isinstance(operator, Projection):
         below = {item.column: item.scalar for item in operator.items}
@@ -142,39 +150,40 @@ def _references(scalars: Iterable[Scalar]) -> frozenset[Column]:
 
 
 def _key(table: Scan, composer: Composer) -> tuple[Column, ...]:
-    """The columns by which a table's changes are followed; none if not all are there."""
+    """Return the columns by which a table's changes are tracked; none if the scan lacks some of them."""
     source = composer.sources.get(table.table.oid)
-    numbers = {item.attnum for item in source.columns if item.in_key} if source else set[int]()
-    found = tuple(output.column for output in table.outputs if output.attnum in numbers)
-    return found if len(found) == len(numbers) else ()
+    numbers = (
+        {column.attnum for column in source.columns if column.in_key} if source else set[int]()
+    )
+    columns = tuple(output.column for output in table.outputs if output.attnum in numbers)
+    return columns if len(columns) == len(numbers) else ()
 
 
 def _stored(column: Column, plan: Operator, kept: frozenset[Column]) -> Column | None:
-    """A column of a plan that is equal to another; one that is kept anyway, if there is."""
+    """Return a column of a plan that equals another, preferably a column that is kept anyway."""
     equal = plan.dependencies.same(column)
-    found = [item for item in plan.columns if item in equal]
-    return next((item for item in found if item in kept), next(iter(found), None))
+    candidates = [candidate for candidate in plan.columns if candidate in equal]
+    return next(
+        (candidate for candidate in candidates if candidate in kept), next(iter(candidates), None)
+    )
 
 
-def _renamed(
+def _table_for(
     table: Scan,
     columns: frozenset[Column],
     key: Sequence[tuple[Column, Column]],
     composer: Composer,
-) -> _Apart:
-    """A further scan of a table, for some columns."""
-    became = {column: composer.fresh(column, "") for column in table.columns if column in columns}
+) -> _UncachedTable:
+    """Return a second scan of a table, with some of its columns."""
+    names = {column: composer.fresh(column, "") for column in table.columns if column in columns}
     outputs = tuple(output for output in table.outputs if output.column in columns)
-    scan, _ = copied(replace(table, outputs=outputs), composer.symbols, became)
+    scan, _ = copied(replace(table, outputs=outputs), composer.symbols, names)
     assert isinstance(scan, Scan)
-    return _Apart(scan, tuple((place, became[column]) for place, column in key), became)
+    return _UncachedTable(scan, tuple((place, names[column]) for place, column in key), names)
 
 
 def _change(whole: Join, table: Scan, read: Sequence[Column], composer: Composer) -> Bag:
-    """Δ(R ⋈ S) as the rule of the join has it, but that an update finds its rows once and not twice.
-
-    It is in those columns that are read.
-    """
+    """Return Δ(R ⋈ S) over the read columns, as by the join rule, but look up the rows of an update once."""
     rows, on = whole.left, whole.condition
     changes = changes_apart(table, composer)
     parts: list[Part] = []
@@ -190,15 +199,15 @@ def _change(whole: Join, table: Scan, read: Sequence[Column], composer: Composer
             ],
         )
         needs = variables(own.plan)
-        found = composer.assign("joined", joined.plan, joined.plan.columns, needs)
-        parts.append((joined.sign, found))
+        change_of_rows = composer.assign("joined", joined.plan, joined.plan.columns, needs)
+        parts.append((joined.sign, change_of_rows))
     sign = changes.rest.sign
     rest = Join(rows, changes.rest.plan, on)
     parts.append((sign, composer.assign("reached", rest, (*read, sign))))
     for update in changes.updates:
         olds = {c: old for c, old in update.before.items() if c != old and c in read}
-        seen = Join(rows, update.plan, on)
-        held = composer.assign("reached", seen, (*read, *olds.values()))
+        reached = Join(rows, update.plan, on)
+        held = composer.assign("reached", reached, (*read, *olds.values()))
         before = renamed(held, ((olds.get(column, column), column) for column in read))
         parts += [(1, held), (-1, before)]
     return composer.union(read, parts)

@@ -1,9 +1,9 @@
-"""Windows whose functions run along the order: a change recomputes a span of the rows of a partition.
+"""Windows whose functions run along the order: a change recomputes a span of each affected partition.
 
-The span begins with the first row in the order that comes, goes or changes. What the functions have
-counted or added up before it is read from the row before, which is stored. The span ends with the last
-such row if no later row can differ: ranks stay when as many rows come as go. Otherwise it ends with the
-partition. `lag` and `lead` reach over its ends by as many rows as they look away.
+A span begins with the first row in the order that is inserted, deleted or updated. The counts and sums
+up to the span are read from the stored row before it. The span ends with the last such row if no later
+row can differ: ranks stay if as many rows are inserted as deleted. Otherwise it ends with the partition.
+`lag` and `lead` extend it at both ends by the rows that they look away.
 
 The state holds the columns of the input, so the rows of a span are read from the state, by an index on
 partition and order, and not from the input.
@@ -38,7 +38,7 @@ from orchestrator.engine.terms import same, shown
 from orchestrator.strategies.idiff.running import NEIGHBORS, RUNNING, Running
 
 _CLOSED, _OPEN = 10.0, 100.0
-"""The rows that a span is expected to have at most."""
+"""The expected maximum of rows in a span with an end, and in a span up to the end of its partition."""
 
 
 def recompute_spans(upkeep: Upkeep, running: Running, changed: Bag) -> None:
@@ -47,74 +47,74 @@ def recompute_spans(upkeep: Upkeep, running: Running, changed: Bag) -> None:
     below, ids = operator.input, ids_of(operator.input)
     rows = shown(changed.plan, (*below.columns, changed.sign))
     changed = composer.held("change", Bag(rows, changed.sign))
-    goes, comes = upkeep.net(changed, below.columns)
+    deleted, inserted = upkeep.net(changed, below.columns)
     composer.probe(state, (*operator.partition, running.key.column))
-    span = _spans(upkeep, running, changed)
-    fresh = _recomputed(upkeep, running, span, goes, comes)
-    upkeep.delete(goes, ids)
+    span = _find_spans(upkeep, running, changed)
+    fresh = _recompute(upkeep, running, span, deleted, inserted)
+    upkeep.delete(deleted, ids)
     upkeep.replace(fresh, ids)
-    others = _without(comes, fresh, ids, composer)
+    others = _without(inserted, fresh, ids, composer)
     upkeep.replace(others, ids, below.columns)
     upkeep.insert(fresh)
 
 
 @dataclass(frozen=True)
 class _Span:
-    """Spans in a variable: for each affected partition, from where to where rows are recomputed."""
+    """Spans in a variable: for each affected partition, the range of rows to recompute."""
 
     rows: DiffScan
     partition: Mapping[Column, Column]
-    """The columns of the partition, and what they are called here."""
+    """The columns of the partition, and their names in the variable."""
     read: tuple[Column, Column]
-    """The least and the greatest key of the rows that are read."""
+    """The least and the greatest key of the rows to read."""
     written: tuple[Column, Column]
-    """The same of the rows that may be written: `lag` and `lead` read more."""
+    """The least and the greatest key of the rows to write; `lag` and `lead` read more rows."""
     nulls: Column
-    """Whether the rows with NULL as their key belong to it."""
+    """Whether the span includes the rows whose key is NULL."""
     there: Column
-    """Whether there is a row before it."""
+    """Whether a row precedes the span."""
     before: Mapping[Column, Column]
-    """The values of functions in that row."""
+    """The columns with the functions' values in the preceding row."""
 
 
-def _spans(upkeep: Upkeep, running: Running, changed: Bag) -> _Span:
-    """Add the steps that find the spans, and what is stored in the row before each of them."""
+def _find_spans(upkeep: Upkeep, running: Running, changed: Bag) -> _Span:
+    """Add the steps that find the spans and the values in the row before each span."""
     composer, operator = upkeep.composer, running.operator
     low, high = (composer.fresh(running.key.column, word) for word in ("from_", "to_"))
     nulls = composer.column("nulls")
     partition = {column: composer.fresh(column, "of_") for column in operator.partition}
-    moved = _moved(running, changed, partition, (low, high, nulls), composer)
+    changed_keys = _changed_keys(running, changed, partition, (low, high, nulls), composer)
     columns = (*partition.values(), low, high, nulls)
-    affected = composer.assign("moved", moved, columns)
+    affected = composer.assign("moved", changed_keys, columns)
     composer.finds[affected.variable] = 1.0
-    held: Operator = affected
-    # `lead` changes in rows before, `lag` in rows behind; and each of these looks at further rows.
+    spans: Operator = affected
+    # `lead` changes earlier rows and `lag` later rows, and both look at rows beyond these.
     written, read = [low, high], [low, high]
     for is_start, near, far in (
         (True, running.ahead, running.back),
         (False, running.back, running.ahead),
     ):
-        place = 0 if is_start != running.key.descending else 1
+        side = 0 if is_start != running.key.descending else 1
         for count, bounds in ((near, (written, read)), (far, (read,))):
             if count:
-                held, bound = _shifted(
-                    upkeep, running, held, partition, read[place], count, is_start
+                spans, bound = _shift_bound(
+                    upkeep, running, spans, partition, read[side], count, is_start
                 )
                 for ends in bounds:
-                    ends[place] = bound
-    return _with_rows_before(
-        upkeep, running, held, partition, (read[0], read[1]), (written[0], written[1]), nulls
+                    ends[side] = bound
+    return _read_rows_before(
+        upkeep, running, spans, partition, (read[0], read[1]), (written[0], written[1]), nulls
     )
 
 
-def _moved(
+def _changed_keys(
     running: Running,
     changed: Bag,
     partition: Mapping[Column, Column],
     columns: tuple[Column, Column, Column],
     composer: Composer,
 ) -> Operator:
-    """Return the first and the last changed key of each partition, for changes that matter to functions."""
+    """Return the first and the last changed key of each partition, of changes that functions can see."""
     key, operator = running.key, running.operator
     coarse = look_alike(running.read, composer.types)
     looks = [Item(composer.column("image"), image(coarse))] if coarse else []
@@ -131,7 +131,7 @@ def _moved(
         groups = Selection(groups, filled("x IS NOT NULL", x=null))
     begin, end = (most, least) if key.descending else (least, most)
     first, last = running.limits[::-1] if key.descending else running.limits
-    # As many rows come as go. Where NULLs come last, a change of them affects all rows behind the first.
+    # `t = 0`: as many rows are inserted as deleted. If NULLs come last, changing them affects all later rows.
     ends = "t = 0 AND NOT n" if running.nullable and not key.nulls_first else "t = 0"
     if not running.nullable:
         starts, stops, has = "x", "x", "false"
@@ -152,12 +152,12 @@ _OF_KEYS = {"least": "min(x)", "most": "max(x)", "has_null": "bool_or(x IS NULL)
 
 
 def _filled(text: str, **terms: Column | Scalar) -> Scalar:
-    """Fill in the terms that a text has."""
+    """Fill in the terms that occur in a text."""
     words = set(text.replace("(", " ").replace(")", " ").replace(",", " ").split())
     return filled(text, **{name: term for name, term in terms.items() if name in words})
 
 
-def _beyond(
+def _nearest_row(
     upkeep: Upkeep,
     running: Running,
     partition: Mapping[Column, Column],
@@ -166,9 +166,9 @@ def _beyond(
     skip: int,
     is_start: bool,
 ) -> tuple[Operator, dict[Column, Column]]:
-    """Return the row before the start of a span, or behind its end, with some rows between them.
+    """Return the row before the start of a span, or after its end, after skipping some rows.
 
-    Without a bound, it is the last row with NULL as its key.
+    Without a bound, the row is the last row whose key is NULL.
     """
     composer, state, key = upkeep.composer, upkeep.state, running.key
     order = running.operator.order
@@ -183,72 +183,74 @@ def _beyond(
     else:
         side = ">" if is_start == key.descending else "<"
         place = filled(f"x {side} y", x=near, y=bound)
-    turned = [
+    order_of_search = [
         SortKey(names[sort.column], sort.descending != is_start, sort.nulls_first != is_start)
         for sort in order
     ]
-    # Without NULLs any index on the key gives the order.
-    turned[0] = replace(turned[0], nulls_first=turned[0].descending)
+    # Without NULLs, any index on the key has the order.
+    order_of_search[0] = replace(order_of_search[0], nulls_first=order_of_search[0].descending)
     count, offset = Scalar.read("1"), Scalar.read(str(skip)) if skip else None
-    nearest = Limit(Selection(rows, conjunction([parts, place])), tuple(turned), count, offset)
+    nearest = Limit(
+        Selection(rows, conjunction([parts, place])), tuple(order_of_search), count, offset
+    )
     return nearest, names
 
 
-def _shifted(
+def _shift_bound(
     upkeep: Upkeep,
     running: Running,
-    held: Operator,
+    spans: Operator,
     partition: Mapping[Column, Column],
     bound: Column,
     count: int,
     is_start: bool,
 ) -> tuple[Operator, Column]:
-    """Return spans with a bound some rows farther, and what it is called."""
+    """Return spans with one bound moved outwards by some rows, and the column of the new bound."""
     composer, key = upkeep.composer, running.key
-    nearest, names = _beyond(upkeep, running, partition, (), bound, count - 1, is_start)
-    joined = DependentJoin(held, shown(nearest, [names[key.column]]), TRUE, True)
+    nearest, names = _nearest_row(upkeep, running, partition, (), bound, count - 1, is_start)
+    joined = DependentJoin(spans, shown(nearest, [names[key.column]]), TRUE, True)
     new = composer.fresh(bound, "")
     farthest = running.limits[0 if is_start != key.descending else 1]
     value = filled("coalesce(x, y)", x=names[key.column], y=farthest)
-    return Projection(joined, (*map(Item.kept, held.columns), Item(new, value))), new
+    return Projection(joined, (*map(Item.kept, spans.columns), Item(new, value))), new
 
 
-def _with_rows_before(
+def _read_rows_before(
     upkeep: Upkeep,
     running: Running,
-    held: Operator,
+    spans: Operator,
     partition: Mapping[Column, Column],
     read: tuple[Column, Column],
     written: tuple[Column, Column],
     nulls: Column,
 ) -> _Span:
-    """Add the step that reads the values of functions in the row before each span."""
+    """Add the step that reads the functions' values in the row before each span."""
     composer, key = upkeep.composer, running.key
     functions = running.stored.functions
     wanted = [function.column for function in functions if function.function not in NEIGHBORS]
     wanted = [c for c in wanted if not _is_rank(c, functions)]
     start = read[1] if key.descending else read[0]
     bounds = [start, None] if running.nullable and key.nulls_first else [start]
-    options: list[tuple[Column, dict[Column, Column]]] = []
+    candidates: list[tuple[Column, dict[Column, Column]]] = []
     for bound in bounds:
-        nearest, names = _beyond(upkeep, running, partition, wanted, bound, 0, True)
+        nearest, names = _nearest_row(upkeep, running, partition, wanted, bound, 0, True)
         there = composer.column("there")
         items = (*map(Item.kept, (names[c] for c in wanted)), Item(there, TRUE))
         condition = TRUE if bound is not None else filled("NOT x", x=nulls)
-        held = DependentJoin(held, Projection(nearest, items), condition, True)
-        options.append((there, names))
-    exists, names = options[0]
+        spans = DependentJoin(spans, Projection(nearest, items), condition, True)
+        candidates.append((there, names))
+    exists, names = candidates[0]
     before = {column: composer.fresh(column, "before_") for column in wanted}
     values = [Item(before[c], Scalar.column(names[c])) for c in wanted]
     there = composer.column("precedes")
     is_there = filled("x IS NOT NULL", x=exists)
-    if len(options) > 1:
-        other, others = options[1]
+    if len(candidates) > 1:
+        other, others = candidates[1]
         text = "CASE WHEN t THEN x ELSE y END"
         values = [Item(before[c], filled(text, t=exists, x=names[c], y=others[c])) for c in wanted]
         is_there = filled("coalesce(x, y) IS NOT NULL", x=exists, y=other)
     kept = dict.fromkeys((*partition.values(), *read, *written, nulls))
-    plan = Projection(held, (*map(Item.kept, kept), *values, Item(there, is_there)))
+    plan = Projection(spans, (*map(Item.kept, kept), *values, Item(there, is_there)))
     rows = composer.assign(SPAN, plan, plan.columns)
     composer.finds[rows.variable] = _CLOSED if running.may_end else _OPEN
     return _Span(rows, partition, read, written, nulls, there, before)
@@ -258,10 +260,10 @@ def _is_rank(column: Column, functions: Sequence[Aggregate]) -> bool:
     return any(function.column == column and function.function == "rank" for function in functions)
 
 
-def _recomputed(
-    upkeep: Upkeep, running: Running, span: _Span, goes: DiffScan, comes: DiffScan
+def _recompute(
+    upkeep: Upkeep, running: Running, span: _Span, deleted: DiffScan, inserted: DiffScan
 ) -> DiffScan:
-    """Add the step that computes the rows of the spans, and return where they are."""
+    """Add the step that computes the rows of the spans, and return its variable."""
     composer, state, operator = upkeep.composer, upkeep.state, running.operator
     below, key = operator.input, running.key.column
     ids = ids_of(below)
@@ -269,16 +271,16 @@ def _recomputed(
     between = filled("x >= y AND x <= z", x=key, y=low, z=high)
     among_nulls = filled("x IS NULL AND n", x=key, n=span.nulls)
     stored = shown(state, below.columns)
-    places = [between, among_nulls] if running.nullable else [between]
+    in_span = [between, among_nulls] if running.nullable else [between]
     parts = []
-    for place in places:
-        # In a subquery, PostgreSQL expects a range to hold few rows, and reads it by the index.
-        condition = conjunction([_same_part(span, state), place])
+    for condition_on_key in in_span:
+        # In a subquery, PostgreSQL expects a range to hold few rows and reads it by the index.
+        condition = conjunction([_same_partition(span, state), condition_on_key])
         within = Limit(Selection(stored, condition), (running.key,))
-        unchanged = _without(DependentJoin(span.rows, within), goes, ids, composer)
-        parts.append(_without(unchanged, comes, ids, composer))
-    condition = conjunction([_same_part(span, below), disjunction(places)])
-    parts.append(Join(span.rows, comes, condition))
+        unchanged = _without(DependentJoin(span.rows, within), deleted, ids, composer)
+        parts.append(_without(unchanged, inserted, ids, composer))
+    condition = conjunction([_same_partition(span, below), disjunction(in_span)])
+    parts.append(Join(span.rows, inserted, condition))
     carried = (*dict.fromkeys((*span.written, span.nulls, span.there, *span.before.values())),)
     wide = (*below.columns, *carried)
     rows = UnionAll(tuple(Branch(shown(part, wide), wide) for part in parts), wide)
@@ -299,15 +301,15 @@ def _recomputed(
     return composer.assign(f"{state.role}{AFTER}", plan, state.columns, needs)
 
 
-def _same_part(span: _Span, rows: Operator) -> Scalar:
-    """Return whether a row is in the partition of a span."""
+def _same_partition(span: _Span, rows: Operator) -> Scalar:
+    """Return the condition that a row is in the partition of a span."""
     return same(((new, old) for old, new in span.partition.items()), rows.not_null)
 
 
 def _without(
     rows: Operator, others: DiffScan, ids: Sequence[Column], composer: Composer
 ) -> Operator:
-    """Return the rows whose IDs others do not have."""
+    """Return the rows whose IDs do not occur in `others`."""
     names = {column: composer.fresh(column) for column in ids}
     named, _ = copied(shown(others, ids), composer.symbols, names)
     return Antisemijoin(

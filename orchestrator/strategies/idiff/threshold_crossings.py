@@ -1,8 +1,8 @@
-"""Rows for which a condition turns, because an update changes what it reads.
+"""Rows for which a condition changes its truth value because an update changes what the condition reads.
 
-Which way it may turn is sometimes known without a look at the rows: of those that satisfy `x > total`,
-none comes when the total grows, and none goes when it shrinks. And those for which it turned have an x
-between the old total and the new one, which an index on x finds.
+Often the direction is known without reading rows. If the total in `x > total` grows, no row starts to
+satisfy the condition; if it shrinks, no row stops. The rows that cross the threshold have an x between
+the old and the new total, so an index on x finds them.
 """
 
 from __future__ import annotations
@@ -23,119 +23,120 @@ from orchestrator.engine.diffs import Delete, Diff, Insert, Update
 from orchestrator.strategies.idiff.rules.base import rows_after
 
 _GROWN, _SHRUNK, _MOVED = (f"((later {sign} earlier) IS NOT TRUE)" for sign in ("<=", ">=", "="))
-"""Whether a value is another in this way, or was or is NULL."""
+"""The condition that a value grew, shrank or changed, or is or was NULL."""
 
 
 @dataclass(frozen=True)
-class _Way:
+class _Comparison:
     """How `x > value` and the like become true."""
 
-    how: str
-    """How the value must have changed."""
+    becomes_true: str
+    """The change of the value that is necessary for it."""
     now: str
-    """What is true of x then."""
+    """The condition on x after the change."""
     before: str
-    """What was true of it, unless the value was NULL."""
-    becomes_untrue: str
-    """How the value must have changed for the opposite."""
+    """The condition on x before the change, unless the value was NULL."""
+    becomes_false: str
+    """The change of the value that is necessary for the opposite."""
 
 
 @dataclass(frozen=True)
 class _Side:
-    """A comparison of something with a value that changed."""
+    """A comparison of an expression with a changed value."""
 
-    way: _Way
+    comparison: _Comparison
     x: Scalar
     later: Scalar
     earlier: Scalar
 
-    def turns(self, how: str) -> Scalar:
-        """Whether the value has changed in a way."""
-        return filled(how, later=self.later, earlier=self.earlier)
+    def changed(self, condition: str) -> Scalar:
+        """Return whether the value changed in the given direction."""
+        return filled(condition, later=self.later, earlier=self.earlier)
 
 
-_WAYS: dict[type, _Way] = {
-    exp.GT: _Way(_SHRUNK, "x > later", "x <= earlier", _GROWN),
-    exp.GTE: _Way(_SHRUNK, "x >= later", "x < earlier", _GROWN),
-    exp.LT: _Way(_GROWN, "x < later", "x >= earlier", _SHRUNK),
-    exp.LTE: _Way(_GROWN, "x <= later", "x > earlier", _SHRUNK),
-    exp.EQ: _Way(_MOVED, "x = later", "x <> earlier", _MOVED),
+_COMPARISONS: dict[type, _Comparison] = {
+    exp.GT: _Comparison(_SHRUNK, "x > later", "x <= earlier", _GROWN),
+    exp.GTE: _Comparison(_SHRUNK, "x >= later", "x < earlier", _GROWN),
+    exp.LT: _Comparison(_GROWN, "x < later", "x >= earlier", _SHRUNK),
+    exp.LTE: _Comparison(_GROWN, "x <= later", "x > earlier", _SHRUNK),
+    exp.EQ: _Comparison(_MOVED, "x = later", "x <> earlier", _MOVED),
 }
 
-_TURNED_ROUND: dict[type, type] = {
+_MIRRORED: dict[type, type] = {
     exp.GT: exp.LT,
     exp.GTE: exp.LTE,
     exp.LT: exp.GT,
     exp.LTE: exp.GTE,
     exp.EQ: exp.EQ,
 }
-"""What `value > x` and the like are called when x comes first."""
+"""The comparison with x first that is equivalent to `value > x` and the like."""
 
 _ARITHMETIC = (exp.Column, exp.Literal, exp.Paren, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg)
 
 
 @dataclass(frozen=True)
-class Turn:
-    """Rows for which a condition may have turned one way."""
+class Crossing:
+    """Rows for which a condition may have become true, or may have become false."""
 
     when: Scalar = TRUE
-    """Over the columns that changed alone."""
+    """A condition on the changed columns alone."""
     among: tuple[Scalar, ...] = (TRUE,)
-    """Conditions of which each row satisfies exactly one."""
+    """Conditions that exclude each other; together they cover all rows."""
     by: Column | None = None
-    """The column that these compare, for which an index finds the rows."""
+    """The column that these conditions compare, so that an index on it finds the rows."""
 
     def rows(self, plan: Operator, *parts: Scalar) -> Operator:
-        """The rows of a plan that further conditions hold for."""
+        """Return the rows of a plan that may cross and satisfy further conditions."""
         selections = [
-            Selection(plan, conjunction((self.when, item, *parts))) for item in self.among
+            Selection(plan, conjunction((self.when, condition, *parts))) for condition in self.among
         ]
         if len(selections) == 1:
             return selections[0]
-        return UnionAll(tuple(Branch(item, plan.columns) for item in selections), plan.columns)
+        return UnionAll(
+            tuple(Branch(selection, plan.columns) for selection in selections), plan.columns
+        )
 
 
-ANY = Turn()
+ANY = Crossing()
 
 
-def turned(
+def filter_update(
     rows: Operator,
     condition: Scalar,
     update: Update,
     composer: Composer,
-    comes: Turn = ANY,
-    goes: Turn = ANY,
+    enters: Crossing = ANY,
+    leaves: Crossing = ANY,
 ) -> tuple[Diff, ...]:
-    """What an update that holds all that a condition reads means for the rows that satisfy it."""
+    """Return the diffs of the rows that satisfy a condition, for an update with all columns it reads."""
     earlier = condition.substitute(update.as_before)
     held, holds = filled("(x) IS TRUE", x=earlier), filled("(x) IS TRUE", x=condition)
     held_not, holds_not = (filled("(x) IS NOT TRUE", x=c) for c in (earlier, condition))
-    entered = replace(update, plan=comes.rows(update.plan, held_not, holds))
+    entered = replace(update, plan=enters.rows(update.plan, held_not, holds))
     return (
         replace(update, plan=ANY.rows(update.plan, held, holds)),
-        Delete(goes.rows(update.plan, held, holds_not), update.ids),
+        Delete(leaves.rows(update.plan, held, holds_not), update.ids),
         Insert(rows_after(rows, entered, composer)),
     )
 
 
-def turns(
+def crossings(
     condition: Scalar,
     changed: Collection[Column],
     before: Mapping[Column, Scalar],
     ordered: Callable[[Column], bool],
-) -> tuple[Turn, Turn]:
-    """The rows for which a condition may become true, and untrue, when some columns change.
+) -> tuple[Crossing, Crossing]:
+    """Return the rows for which a condition may become true, and false, when some columns change.
 
-    `ordered` says whether the order of a column's type is one that all comparisons with its values
-    agree with.
+    `ordered` says whether all comparisons with values of a column's type agree with one order.
 
     >>> x, total, old = Column("x"), Column("total"), Column("old")
     >>> above = Scalar.read("(x > total)", [x, total])
-    >>> come, go = turns(above, [total], {total: Scalar.column(old)}, lambda column: True)
-    >>> come.when, go.when
+    >>> enter, leave = crossings(above, [total], {total: Scalar.column(old)}, lambda column: True)
+    >>> enter.when, leave.when
     (Scalar(((total >= old) IS NOT TRUE)), Scalar(((total <= old) IS NOT TRUE)))
-    >>> for one in (*come.among, *go.among):
-    ...     print(one)
+    >>> for condition in (*enter.among, *leave.among):
+    ...     print(condition)
     x > total AND x <= old
     x > total AND old IS NULL
     x > old AND x <= total
@@ -148,24 +149,30 @@ def turns(
             if side is None:
                 return ANY, ANY
             sides.append(side)
-    comes = disjunction(dict.fromkeys(each.turns(each.way.how) for each in sides))
-    goes = disjunction(dict.fromkeys(each.turns(each.way.becomes_untrue) for each in sides))
+    enters = disjunction(
+        dict.fromkeys(side.changed(side.comparison.becomes_true) for side in sides)
+    )
+    leaves = disjunction(
+        dict.fromkeys(side.changed(side.comparison.becomes_false) for side in sides)
+    )
     if len(sides) != 1:
-        return Turn(comes), Turn(goes)
-    (item,) = sides
-    by = item.x.as_column
+        return Crossing(enters), Crossing(leaves)
+    (side,) = sides
+    by = side.x.as_column
     return (
-        Turn(comes, _between(item.way, item.x, item.later, item.earlier), by),
-        Turn(goes, _between(item.way, item.x, item.earlier, item.later), by),
+        Crossing(enters, _between(side.comparison, side.x, side.later, side.earlier), by),
+        Crossing(leaves, _between(side.comparison, side.x, side.earlier, side.later), by),
     )
 
 
-def _between(way: _Way, x: Scalar, later: Scalar, earlier: Scalar) -> tuple[Scalar, ...]:
-    """Where x is if the condition is true with one value and not with the other."""
-    now = filled(way.now, x=x, later=later)
+def _between(
+    comparison: _Comparison, x: Scalar, later: Scalar, earlier: Scalar
+) -> tuple[Scalar, ...]:
+    """Return the conditions on x if a comparison holds with the later value and not with the earlier."""
+    now = filled(comparison.now, x=x, later=later)
     unknown = filled("earlier IS NULL", earlier=earlier)
     return (
-        conjunction((now, filled(way.before, x=x, earlier=earlier))),
+        conjunction((now, filled(comparison.before, x=x, earlier=earlier))),
         conjunction((now, unknown)),
     )
 
@@ -176,18 +183,18 @@ def _side(
     before: Mapping[Column, Scalar],
     ordered: Callable[[Column], bool],
 ) -> _Side | None:
-    """A comparison that reads changed columns on one side alone."""
+    """Return a conjunct as a comparison with changed columns on one side only, or None."""
     tree = unwrapped(conjunct.tree)
     kind = type(tree)
-    if kind not in _WAYS:
+    if kind not in _COMPARISONS:
         return None
     x, value = conjunct.part(tree.this), conjunct.part(tree.expression)
     if x.references & set(changed):
-        x, value, kind = value, x, _TURNED_ROUND[kind]
+        x, value, kind = value, x, _MIRRORED[kind]
     if x.references & set(changed) or not value.references <= set(changed):
         return None
     if not all(map(ordered, value.references)):
         return None
     if not all(isinstance(node, (*_ARITHMETIC, exp.Identifier)) for node in value.tree.walk()):
         return None
-    return _Side(_WAYS[kind], x, value, value.substitute(before))
+    return _Side(_COMPARISONS[kind], x, value, value.substitute(before))

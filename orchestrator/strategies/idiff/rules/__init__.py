@@ -1,1 +1,1 @@
-"""One module per operator: how diffs and bags of its inputs become those of its result."""
+"""One module per operator: how diffs and bags of its inputs become diffs and bags of its result."""

@@ -1,4 +1,4 @@
-"""The two questions that every rule answers; modules of operators register their answers here."""
+"""The two functions of every rule, `propagate` and `change`; each operator's module registers them."""
 
 from __future__ import annotations
 
@@ -23,58 +23,58 @@ from orchestrator.engine.terms import shown
 def propagate(
     operator: Operator, position: int, diff: Diff, composer: Composer
 ) -> tuple[Diff, ...]:
-    """Pass 2: what a diff of the input at a position means for an operator's result."""
+    """Pass 2: return the diffs of an operator's result that a diff of one input causes."""
     raise NotModelledError("there is no rule for this operator", operator.label)
 
 
 @singledispatch
 def change(operator: Operator, inputs: tuple[Bag | None, ...], composer: Composer) -> Bag | None:
-    """The change of an operator's result as a bag, given those of its inputs."""
+    """Return the change of an operator's result as a bag, given the changes of its inputs."""
     raise NotModelledError("there is no rule for this operator", operator.label)
 
 
 def has_rule(rule: Any, operator: Operator) -> bool:
-    """Whether somebody registered an answer for an operator's class."""
+    """Return whether a rule is registered for an operator's class."""
     return rule.dispatch(type(operator)) is not rule.dispatch(object)
 
 
 @singledispatch
 def conditions(operator: Operator) -> tuple[frozenset[Column], ...]:
-    """The sets of columns whose values decide which rows an operator's result has."""
+    """Return the sets of columns whose values decide which rows an operator's result has."""
     return ()
 
 
 def diffs(
     operator: Operator, conditional: dict[Operator, list[frozenset[Column]]], composer: Composer
 ) -> tuple[Diff, ...]:
-    """All diffs of a linear plan's result, from those of its leaves."""
+    """Return all diffs of a linear plan's result, given the diffs of its leaves."""
     if not operator.children:
         return diffs_of(operator, conditional.get(operator, []), composer)
     if operator not in composer.diffs:
-        found: list[Diff] = []
+        propagated: list[Diff] = []
         for position, child in enumerate(operator.children):
             for diff in diffs(child, conditional, composer):
-                found += propagate(operator, position, diff, composer)
-        composer.diffs[operator] = tuple(found)
+                propagated += propagate(operator, position, diff, composer)
+        composer.diffs[operator] = tuple(propagated)
     return composer.diffs[operator]
 
 
 def bag(operator: Operator, composer: Composer) -> Bag | None:
-    """The change of a linear plan's result as a bag; None if it never changes."""
+    """Return the change of a linear plan's result as a bag, or None if it never changes."""
     if operator not in composer.bags:
         if not operator.children:
-            made = bag_of(operator, composer)
+            result = bag_of(operator, composer)
         elif composer.change_of_join is not None and len(flattened(operator).atoms) > 1:
-            made = composer.change_of_join(operator, composer)
+            result = composer.change_of_join(operator, composer)
         else:
             inputs = tuple(bag(child, composer) for child in operator.children)
-            made = change(operator, inputs, composer) if any(inputs) else None
-        composer.bags[operator] = made
+            result = change(operator, inputs, composer) if any(inputs) else None
+        composer.bags[operator] = result
     return composer.bags[operator]
 
 
 def holds_rows(rows: Operator, update: Update) -> bool:
-    """Whether an update holds rows of a result whole as they are after the change, and no others."""
+    """Return whether an update holds exactly rows of a result, with all columns after the change."""
     return update.known_after(rows.columns) and (
         update.present
         or all(isinstance(operator, Projection) or not operator.children for operator in walk(rows))
@@ -82,9 +82,10 @@ def holds_rows(rows: Operator, update: Update) -> bool:
 
 
 def rows_after(rows: Operator, update: Update, composer: Composer) -> Operator:
-    """The rows of a result after the change that an update names, whole.
+    """Return the rows of a result that an update names, with all columns after the change.
 
-    An update may name rows that the result has not, which selections and semijoins left out.
+    The update may name rows that are missing from the result, because a selection or semijoin removed
+    them.
     """
     if holds_rows(rows, update):
         return shown(update.plan, rows.columns)
@@ -94,9 +95,9 @@ def rows_after(rows: Operator, update: Update, composer: Composer) -> Operator:
 
 
 def widened(rows: Operator, update: Update, composer: Composer) -> Update:
-    """An update that holds every column of the result after the change.
+    """Return an update that holds every column of the result after the change.
 
-    What it finds there may differ between rows that share the update's IDs: it needs them all.
+    Rows that share the update's IDs may differ in the added columns, so the update lists all of them.
     """
     if update.known_after(rows.columns) and update.present:
         return update

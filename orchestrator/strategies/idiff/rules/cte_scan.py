@@ -13,7 +13,7 @@ from orchestrator.strategies.idiff.rules.stored import refer
 @refer.register
 def _(operator: CteScan, stored: StateScan, composer: Composer) -> StateScan:
     pairs = operator.shared.renamed(operator.outputs)
-    # Of a column that is shown twice the first one stands for it, as in the IDs of the result above.
+    # A column that is shown twice is represented by its first output, as in the IDs of the result above.
     names = dict(reversed(pairs))
     return replace(
         stored,

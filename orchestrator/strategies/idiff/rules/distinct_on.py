@@ -1,4 +1,4 @@
-"""δ1(R), DISTINCT ON: the first row is found again for the compared values that a change affects."""
+"""δ1(R), DISTINCT ON: a change recomputes the first row for each of the compared values that it affects."""
 
 from __future__ import annotations
 

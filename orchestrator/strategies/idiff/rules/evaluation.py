@@ -1,10 +1,11 @@
-"""R ⋈→ S(R): what a plan gives for each row of R, beyond papers/idivm.txt.
+"""R ⋈→ S(R): evaluate a plan S for each row of R, beyond papers/idivm.txt.
 
-Of R it is linear: rows that come are evaluated, rows that go take along what they gave. A change of
-a part T of S affects the rows of R to which a changed row of T matters, before or after. They are
-evaluated again, and their IDs found by joins of R with the change, as for rows with partners.
+The operator is linear in R: an inserted row is evaluated, and a deleted row takes its results along. A
+change of a part T of S affects the rows of R to which a changed row of T matters, before or after the
+change. Joins of R with the change find the IDs of these rows, as for rows with partners, and the rows
+are evaluated again.
 
-Where S gives exactly one row, the rows of R stay, and what is new is an update of S's columns.
+If S returns exactly one row, the rows of R stay, and the columns of S are updated.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def _(operator: Evaluation, position: int, diff: Diff, composer: Composer) -> tu
         return (diff.passed_on(),)
     if operator.single:
         wide = widened(operator.input, diff, composer)
-        made = replace(operator, input=wide.plan)
-        plan = composer.assign("evaluated", made, made.columns)
+        evaluated = replace(operator, input=wide.plan)
+        plan = composer.assign("evaluated", evaluated, evaluated.columns)
         return (replace(wide, plan=plan, touched=wide.touched | set(operator.plan.columns)),)
     rows = rows_after(operator.input, diff, composer)
     return (Delete(diff.plan, diff.ids), Insert(replace(operator, input=rows)))
@@ -62,7 +63,7 @@ def _(operator: Expansion, inputs: tuple[Bag | None, ...], composer: Composer) -
 
 
 def _affected(operator: Evaluation, position: int, composer: Composer) -> tuple[Diff, ...]:
-    """All diffs that the changes of one part make; found once for all of them."""
+    """Return all diffs that the changes of one part cause; they are computed once for all changes."""
     if not composer.first((operator, position)):
         return ()
     part = operator.watched[position - 1]
@@ -73,18 +74,18 @@ def _affected(operator: Evaluation, position: int, composer: Composer) -> tuple[
     rows = operator.input
     ids = ids_of(rows)
     matching = [shown(Join(rows, changed.plan, matter), ids) for matter in part.matters]
-    affected = composer.assign("affected", Distinct(_united(matching, ids)), ids)
-    found = shown(composer.identify(affected, rows, ids), rows.columns)
+    affected = composer.assign("affected", Distinct(_union(matching, ids)), ids)
+    affected_rows = shown(composer.identify(affected, rows, ids), rows.columns)
     if not operator.single:
-        return (Delete(affected, ids), Insert(replace(operator, input=found)))
+        return (Delete(affected, ids), Insert(replace(operator, input=affected_rows)))
     fresh = composer.assign(
-        "evaluated", replace(operator, input=found), (*rows.columns, *operator.plan.columns)
+        "evaluated", replace(operator, input=affected_rows), (*rows.columns, *operator.plan.columns)
     )
     before = {column: column for column in ids}
     return (Update(fresh, ids, before, frozenset(operator.plan.columns), present=True),)
 
 
-def _united(plans: list[Operator], columns: tuple[Column, ...]) -> Operator:
+def _union(plans: list[Operator], columns: tuple[Column, ...]) -> Operator:
     if len(plans) == 1:
         return plans[0]
     return UnionAll(tuple(Branch(plan, columns) for plan in plans), columns)

@@ -30,7 +30,7 @@ from orchestrator.strategies.idiff.rules.base import (
     rows_after,
     widened,
 )
-from orchestrator.strategies.idiff.threshold_crossings import turned, turns
+from orchestrator.strategies.idiff.threshold_crossings import crossings, filter_update
 
 
 @propagate.register
@@ -46,16 +46,18 @@ def _(operator: Join, position: int, diff: Diff, composer: Composer) -> tuple[Di
     if not operator.condition.references & diff.touched:
         return (diff.passed_on(),)
     if frozenset() in operator.children[position].keys:
-        return _turned(operator, position, diff, composer)
+        return _crossing_pairs(operator, position, diff, composer)
     rows = rows_after(operator.children[position], diff, composer)
     return (Delete(diff.plan, diff.ids), joined(rows))
 
 
-def _turned(operator: Join, position: int, diff: Update, composer: Composer) -> tuple[Diff, ...]:
-    """The pairs for which φ turned when the one row of a side changed.
+def _crossing_pairs(
+    operator: Join, position: int, diff: Update, composer: Composer
+) -> tuple[Diff, ...]:
+    """Return the diffs of pairs for which φ changes its value, when the single row of one side changes.
 
-    Rows of the other side that change in what φ reads go and come by diffs of their own, unless it has
-    one row too: here they are as they are afterwards, before and after.
+    If rows of the other side change in columns that φ reads, they have diffs of their own, so here they
+    count as unchanged. If the other side has a single row too, the pair is handled like a selection.
     """
     side, other = operator.children[position], operator.children[1 - position]
     pairs = replace(operator, condition=TRUE)
@@ -63,7 +65,7 @@ def _turned(operator: Join, position: int, diff: Update, composer: Composer) -> 
         wide = widened(pairs, diff, composer)
         return propagate(Selection(pairs, operator.condition), 0, wide, composer)
     if holds_rows(side, diff):
-        # The planner is told that there is one row, as it would take a diff for more.
+        # LIMIT 1 tells the planner that there is one row; it would expect more rows in a diff.
         single = Limit(diff.plan, count=Scalar.read("1"))
         both = (other, single) if position else (single, other)
         wide = replace(diff, plan=pairs.with_children(both), ids=ids_of(pairs), present=True)
@@ -71,18 +73,22 @@ def _turned(operator: Join, position: int, diff: Update, composer: Composer) -> 
         wide = widened(pairs, diff, composer)
     before = {**wide.before, **{column: column for column in other.columns}}
     wide = replace(wide, before=before)
-    comes, goes = turns(operator.condition, side.columns, wide.as_before, composer.is_ordered)
+    enters, leaves = crossings(
+        operator.condition, side.columns, wide.as_before, composer.is_ordered
+    )
     for atom in flattened(other).atoms:
-        if isinstance(atom, Rows) and comes.by in atom.columns:
-            composer.lookups.append(Lookup(atom, (comes.by,)))
-    stays, gone, come = turned(pairs, operator.condition, wide, composer, comes, goes)
-    # Few turn: what is above is asked of these alone.
-    return stays, gone, Insert(composer.assign("turned", come.plan, pairs.columns))
+        if isinstance(atom, Rows) and enters.by in atom.columns:
+            composer.lookups.append(Lookup(atom, (enters.by,)))
+    updated, deleted, inserted = filter_update(
+        pairs, operator.condition, wide, composer, enters, leaves
+    )
+    # Only few pairs cross, so the operators above look up these pairs alone.
+    return updated, deleted, Insert(composer.assign("turned", inserted.plan, pairs.columns))
 
 
 @change.register
 def _(operator: Join, inputs: tuple[Bag | None, ...], composer: Composer) -> Bag | None:
-    """Δ(R ⋈ S) = ΔR ⋈ S ⊎ R ⋈ ΔS ⊎ -(ΔR ⋈ ΔS), with R and S as they are afterwards."""
+    """Δ(R ⋈ S) = ΔR ⋈ S ⊎ R ⋈ ΔS ⊎ -(ΔR ⋈ ΔS), where R and S are the new states."""
     left, right = inputs
     parts: list[Part] = []
     if left is not None:

@@ -1,9 +1,9 @@
-"""λ(R), ORDER BY ... LIMIT: the first rows are kept with a reserve.
+"""λ(R), ORDER BY ... LIMIT: store the first rows and a reserve of the next rows.
 
-A state holds the first rows of R: as many as the result and what it skips need, and a reserve.
-Deleted rows leave it. A row that comes enters it if it sorts before one that is there; where the
-state is all of R, which a count of R's rows tells, every row does. What is left is the beginning of
-R still. R is read again only when the beginning has become shorter than needed.
+A state holds the first rows of R: the rows of the result, the rows that OFFSET skips, and a reserve.
+Deleted rows leave the state. An inserted row enters it if it sorts before a stored row, or if the state
+holds all of R, as the count of R's rows tells. So the state remains a prefix of R. R is read again only
+when the prefix is shorter than needed.
 
 The result is computed from the state, and replaced by difference.
 """
@@ -38,7 +38,7 @@ from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain
 
 RESERVE = "needed + 100"
-"""How many rows are kept beyond those needed, so that as many may go before R is read again."""
+"""The rows stored beyond the needed rows; so many rows can be deleted before R is read again."""
 
 _ONWARDS = Scalar.of(
     exp.WindowSpec(kind="RANGE", start="CURRENT ROW", end="UNBOUNDED", end_side="FOLLOWING")
@@ -56,86 +56,90 @@ def _(operator: Limit, composer: Composer, role: str) -> StateScan:
         changed = composer.bags[below] = composer.held("change", changed)
     needed = _needed(operator)
     kept = filled(f"n + {RESERVE}", n=needed, needed=needed)
-    begun = replace(operator, offset=None, count=kept)
+    prefix = replace(operator, offset=None, count=kept)
     rows = Aggregate(Column(composer.symbols.fresh("rows"), "bigint"), Scalar.read("count(*)"))
     total = maintain(Grouping(below, (), (rows,)), composer, composer.name("total"))
-    begin = store(composer.name("first"), begun, ids, composer)
-    result = replace(operator, input=begin)
-    state = store(role, replace(result, input=begun), ids, composer)
+    prefix_state = store(composer.name("first"), prefix, ids, composer)
+    result = replace(operator, input=prefix_state)
+    state = store(role, replace(result, input=prefix), ids, composer)
     if changed is None:
         return state
-    _begin(Upkeep(begin, composer), begun, changed, total, rows.column)
-    _refill(Upkeep(begin, composer), begun, needed, total, rows.column)
-    moved = composer.changes[begin.role]
-    needs = moved.variables
+    _update_prefix(Upkeep(prefix_state, composer), prefix, changed, total, rows.column)
+    _refill(Upkeep(prefix_state, composer), prefix, needed, total, rows.column)
+    prefix_change = composer.changes[prefix_state.role]
+    needs = prefix_change.variables
     fresh = composer.assign(f"{role}_after", result, result.columns, needs)
     exchange(Upkeep(state, composer), state, fresh, needs)
     return state
 
 
 def _needed(operator: Limit) -> Scalar:
-    """How many rows the result needs, with those that it skips; NULL for all."""
+    """Return how many rows the result and the skipped rows need; NULL for all."""
     count = operator.count or Scalar.read("NULL::bigint")
     offset = operator.offset or Scalar.read("0")
     return filled("n::bigint + coalesce(m, 0)::bigint", n=count, m=offset)
 
 
-def _begin(upkeep: Upkeep, begun: Limit, changed: Bag, total: StateScan, rows: Column) -> None:
-    """Takes rows that go out of the beginning, and rows that come into it."""
+def _update_prefix(
+    upkeep: Upkeep, prefix: Limit, changed: Bag, total: StateScan, rows: Column
+) -> None:
+    """Apply a change to the stored prefix: delete, then insert the rows that belong to it."""
     composer, state = upkeep.composer, upkeep.state
-    goes, comes = upkeep.net(changed)
-    upkeep.delete(goes, state.ids)
-    upkeep.delete(comes, state.ids)
-    there = composer.column("there")
-    moved = _moved(begun, state, comes, there, total, rows, composer)
-    ways = [("deleted", Scalar.column(there)), ("inserted", filled("NOT x", x=there))]
-    _, goes, comes = composer.assign_apart(f"{state.role}_moved", moved, moved.columns, ways)
-    upkeep.delete(goes, state.ids)
-    upkeep.insert(shown(comes, state.columns))
+    deleted, inserted = upkeep.net(changed)
+    upkeep.delete(deleted, state.ids)
+    upkeep.delete(inserted, state.ids)
+    stored = composer.column("there")
+    moved = _moved_rows(prefix, state, inserted, stored, total, rows, composer)
+    subsets = [("deleted", Scalar.column(stored)), ("inserted", filled("NOT x", x=stored))]
+    _, leaving, entering = composer.assign_apart(
+        f"{state.role}_moved", moved, moved.columns, subsets
+    )
+    upkeep.delete(leaving, state.ids)
+    upkeep.insert(shown(entering, state.columns))
 
 
-def _moved(
-    begun: Limit,
+def _moved_rows(
+    prefix: Limit,
     state: StateScan,
-    comes: DiffScan,
-    there: Column,
+    inserted: DiffScan,
+    stored: Column,
     total: StateScan,
     rows: Column,
     composer: Composer,
 ) -> Operator:
-    """The rows that come and belong to the beginning, and those that these push out of it."""
+    """Return the inserted rows that belong to the prefix, and the stored rows that they push out."""
     branches = []
-    for plan, was in ((state, "true"), (comes, "false")):
-        own = composer.fresh(there)
-        items = (*map(Item.kept, state.columns), Item(own, Scalar.read(was)))
+    for plan, is_stored in ((state, "true"), (inserted, "false")):
+        own = composer.fresh(stored)
+        items = (*map(Item.kept, state.columns), Item(own, Scalar.read(is_stored)))
         branches.append(Branch(Projection(plan, items), (*state.columns, own)))
-    both = UnionAll(tuple(branches), (*state.columns, there))
-    # The frame begins with the row's peers: a row equal to the last one of the beginning enters.
-    before = Aggregate(composer.column("before"), filled("bool_or(x)", x=there))
+    both = UnionAll(tuple(branches), (*state.columns, stored))
+    # The frame begins with the row's peers, so a row that is equal to the last stored row enters.
+    before = Aggregate(composer.column("before"), filled("bool_or(x)", x=stored))
     known = Aggregate(composer.column("known"), Scalar.read("count(*)"))
-    numbered = Window(Window(both, (before,), (), begun.order, _ONWARDS), (known,))
+    numbered = Window(Window(both, (before,), (), prefix.order, _ONWARDS), (known,))
     belongs = filled("b OR k = n", b=before.column, k=known.column, n=rows)
-    ranking = "rank()" if begun.with_ties else "row_number()"
+    ranking = "rank()" if prefix.with_ties else "row_number()"
     rank = Aggregate(composer.column("rank"), Scalar.read(ranking))
-    ranked = Window(Selection(Join(numbered, total), belongs), (rank,), (), begun.order)
-    assert begun.count is not None
-    beyond = filled("t = coalesce(r > n, false)", t=there, r=rank.column, n=begun.count)
-    return shown(Selection(ranked, beyond), (*state.columns, there))
+    ranked = Window(Selection(Join(numbered, total), belongs), (rank,), (), prefix.order)
+    assert prefix.count is not None
+    beyond = filled("t = coalesce(r > n, false)", t=stored, r=rank.column, n=prefix.count)
+    return shown(Selection(ranked, beyond), (*state.columns, stored))
 
 
 def _refill(
     upkeep: Upkeep,
-    begun: Limit,
+    prefix: Limit,
     needed: Scalar,
     total: StateScan,
     rows: Column,
 ) -> None:
-    """Reads the beginning again where it has become too short."""
+    """Read the prefix of R again if the stored prefix is shorter than needed."""
     composer, state = upkeep.composer, upkeep.state
     left = Aggregate(composer.column("left"), Scalar.read("count(*)"))
     both = Join(Grouping(state, (), (left,)), total)
     lacking = filled("x < least(n, m)", x=left.column, n=needed, m=rows)
-    gone = composer.changes[state.role].deleted
-    short = composer.assign("short", Selection(both, lacking), (left.column,), (gone,))
-    again = replace(begun, input=Join(short, begun.input))
-    upkeep.insert(shown(again, state.columns))
+    deleted = composer.changes[state.role].deleted
+    short = composer.assign("short", Selection(both, lacking), (left.column,), (deleted,))
+    whole = replace(prefix, input=Join(short, prefix.input))
+    upkeep.insert(shown(whole, state.columns))

@@ -1,7 +1,7 @@
-"""ν(R): a bag kept as a table, each row as often as it occurs.
+"""ν(R): store a bag as a table in which each row occurs as often as in the bag.
 
-The change of a row's multiplicity is that of the numbers: those beyond the new multiplicity go,
-those beyond the old one come. The old one is read from what is stored.
+A change of a row's multiplicity changes the numbers: numbers above the new multiplicity are deleted,
+numbers above the old multiplicity are inserted. The old multiplicity is counted in the stored rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from orchestrator.strategies.idiff.rules.stored import is_whole, maintain
 
 @is_whole.register
 def _(operator: Numbered) -> bool:
-    # The change of a recursion is found with the help of its stored result.
+    # The change of a recursion is computed from its stored result.
     return isinstance(operator.input, Recursion)
 
 
@@ -43,16 +43,17 @@ def _(operator: Numbered, composer: Composer, role: str) -> StateScan:
     changed = None if derived else bag(operator.input, composer)
     state = store(role, operator, (operator.row, operator.nth), composer)
     if isinstance(operator.input, Recursion):
-        for item in changes_of_recursion(operator.input, state, composer):
-            _renumber(Upkeep(state, composer), operator, item)
+        for recursion_change in changes_of_recursion(operator.input, state, composer):
+            _renumber(Upkeep(state, composer), operator, recursion_change)
     elif changed is not None:
         _renumber(Upkeep(state, composer), operator, changed)
     return state
 
 
 def _renumber(upkeep: Upkeep, operator: Numbered, changed: Bag) -> None:
+    """Add the steps that delete and insert numbers after a change of multiplicities."""
     composer, state = upkeep.composer, upkeep.state
-    # One of the rows with a digest stands for all: an aggregate would not take every type.
+    # A window picks one row per digest; an aggregate such as min() does not exist for every type.
     net = Aggregate(composer.column("net"), filled("sum(x)", x=changed.sign))
     first = Aggregate(composer.column("first"), Scalar.read("row_number()"))
     counted = Window(operator.with_digest(changed.plan), (net, first), (operator.row,))
@@ -61,12 +62,12 @@ def _renumber(upkeep: Upkeep, operator: Numbered, changed: Bag) -> None:
     rows = composer.assign("moved", moved, images)
     own = composer.fresh(operator.row)
     equal = filled("x = y", x=operator.row, y=own)
-    # The variables have the very columns of what is stored, which a condition could not tell apart.
+    # Give the variable's column a fresh name: it is the very column of the stored rows.
     named, _ = copied(shown(rows, [operator.row]), composer.symbols, {operator.row: own})
     count = Aggregate(Column(composer.symbols.fresh("had"), "bigint"), Scalar.read("count(*)"))
-    there = composer.fresh(operator.row)
-    kept, _ = copied(shown(state, [operator.row]), composer.symbols, {operator.row: there})
-    stored = Grouping(Join(kept, named, filled("x = y", x=there, y=own)), (own,), (count,))
+    stored_row = composer.fresh(operator.row)
+    kept, _ = copied(shown(state, [operator.row]), composer.symbols, {operator.row: stored_row})
+    stored = Grouping(Join(kept, named, filled("x = y", x=stored_row, y=own)), (own,), (count,))
     had = filled("coalesce(n, 0)", n=count.column)
     held = composer.assign("held", LeftJoin(rows, stored, equal), (*rows.columns, count.column))
     counts = (net.column, count.column)

@@ -59,7 +59,7 @@ def _(operator: Binary, position: int, diff: Diff, composer: Composer) -> tuple[
 
 
 def _affected(operator: Binary, composer: Composer) -> tuple[Diff, ...]:
-    """All diffs that the changes of the right side make; found once for all of them."""
+    """Return all diffs that changes of the right side cause; they are computed once for all changes."""
     if not composer.first(operator) or operator.condition == FALSE:
         return ()
     changed = bag(operator.right, composer)
@@ -79,9 +79,10 @@ def _affected(operator: Binary, composer: Composer) -> tuple[Diff, ...]:
 
 
 def _net(operator: Binary, changed: Bag, composer: Composer) -> Operator | None:
-    """What φ reads of the rows of S that come or go, without what comes as often as it goes.
+    """Return the columns of S that φ reads, for inserted and deleted rows that do not cancel each other.
 
-    Whether a row has a partner does not depend on more, unless φ tells equal values apart.
+    Whether a row has a partner depends only on them, unless φ distinguishes equal values; then the result
+    is None.
     """
     read = in_order(
         operator.condition.references & set(operator.right.columns), operator.right.columns
@@ -96,44 +97,43 @@ def _net(operator: Binary, changed: Bag, composer: Composer) -> Operator | None:
 def _with_partners(
     operator: Binary, affected: Operator, rows: Operator, composer: Composer
 ) -> tuple[Diff, ...]:
-    """Of the affected rows those go that are not in the result afterwards; no other is rewritten."""
+    """Return diffs that delete the affected rows without a place in the new result, and insert the others."""
     ids = ids_of(operator.left)
     fresh = composer.assign("partnered", replace(operator, left=rows), rows.columns)
     return (Delete(without(affected, fresh, ids, composer), ids), Insert(fresh))
 
 
 def _has_pairs_by_id(operator: LeftJoin) -> bool:
-    """Whether IDs of S, never NULL, name the pairs of its rows, and its change holds no more.
+    """Return whether IDs of S that are never NULL name its pairs, and its change holds only their rows.
 
-    A single row has no IDs, and names every row. The change of a join holds rows that cancel each
-    other.
+    A single row has no IDs and names every row. The change of a join holds rows that cancel each other.
     """
     ids, right = set(ids_of(operator)), ids_of(operator.right)
     return (
         bool(right)
         and ids >= {*ids_of(operator.left), *right}
         and set(right) <= operator.right.not_null
-        and all(len(item.children) < 2 for item in walk(operator.right, subqueries=False))
+        and all(len(part.children) < 2 for part in walk(operator.right, subqueries=False))
     )
 
 
 def _pairs_and_padding(
     operator: LeftJoin, changed: Bag, affected: Operator, rows: Operator, composer: Composer
 ) -> tuple[Diff, ...]:
-    """What changes of S mean for pairs, and for padded rows among those of R that are affected."""
+    """Return the diffs of the pairs with changed rows of S, and of padded rows of R that are affected."""
     left, right, condition = operator.left, operator.right, operator.condition
     ids, right_ids = ids_of(operator), ids_of(right)
-    here = [filled("x IS NOT NULL", x=column) for column in right_ids]
-    goes = Selection(changed.plan, conjunction([filled("x < 0", x=changed.sign), *here]))
-    comes = shown(Selection(changed.plan, filled("x > 0", x=changed.sign)), right.columns)
+    present = [filled("x IS NOT NULL", x=column) for column in right_ids]
+    deleted = Selection(changed.plan, conjunction([filled("x < 0", x=changed.sign), *present]))
+    inserted = shown(Selection(changed.plan, filled("x > 0", x=changed.sign)), right.columns)
     other, became = copied(right, composer.symbols)
-    same = {column: Scalar.column(became[column]) for column in right.columns}
-    lone = Antisemijoin(rows, other, condition.substitute(same))
+    renamed = {column: Scalar.column(became[column]) for column in right.columns}
+    unmatched = Antisemijoin(rows, other, condition.substitute(renamed))
     return (
-        Delete(shown(goes, right_ids), right_ids),
+        Delete(shown(deleted, right_ids), right_ids),
         Delete(shown(LeftJoin(affected, right, FALSE), ids), ids),
-        Insert(shown(Join(left, comes, condition), operator.columns)),
-        Insert(LeftJoin(lone, right, FALSE)),
+        Insert(shown(Join(left, inserted, condition), operator.columns)),
+        Insert(LeftJoin(unmatched, right, FALSE)),
     )
 
 

@@ -25,10 +25,10 @@ def _(operator: Projection, position: int, diff: Diff, composer: Composer) -> tu
     ids = _visible(operator, diff.ids)
     if isinstance(diff, Delete):
         return (Delete(renamed(diff.plan, ids), tuple(new for _, new in ids)),)
-    reached = [item for item in operator.items if item.scalar.references & diff.touched]
-    if not reached:
+    changed = [item for item in operator.items if item.scalar.references & diff.touched]
+    if not changed:
         return ()
-    if not all(diff.known_after(item.scalar.references) for item in reached):
+    if not all(diff.known_after(item.scalar.references) for item in changed):
         diff = widened(operator.input, diff, composer)
         ids = _visible(operator, diff.ids)
     return (_updated(operator, diff, ids, composer),)
@@ -63,16 +63,16 @@ def _(operator: Projection, inputs: tuple[Bag | None, ...], composer: Composer) 
 
 
 def _visible(operator: Projection, ids: tuple[Column, ...]) -> list[tuple[Column, Column]]:
-    """IDs of the input, and the columns of the result that hold them or what equals them."""
-    shown = set(operator.columns)
+    """Return the IDs of the input, and the columns of the result that hold them or equal columns."""
+    visible = set(operator.columns)
     names = {item.scalar.as_column: item.column for item in operator.items if not item.is_unchanged}
     pairs = []
     for column in ids:
-        if column in shown:
+        if column in visible:
             pairs.append((column, column))
             continue
         equal = sorted(operator.input.dependencies.same(column), key=str)
-        found = [each for each in equal if each in shown]
-        found += [names[each] for each in equal if each in names]
-        pairs.append((column, found[0]))
+        candidates = [same for same in equal if same in visible]
+        candidates += [names[same] for same in equal if same in names]
+        pairs.append((column, candidates[0]))
     return pairs

@@ -1,11 +1,12 @@
-"""μ(R), WITH RECURSIVE: semi-naive; with UNION where rows only come, else computed again.
+"""μ(R), WITH RECURSIVE: semi-naive evaluation for inserts with UNION; otherwise recompute.
 
-Where base and step are of operators that are linear in each table, rows that come to the tables
-can only add to the result. What they add follows from what base and step make of the new rows and
-the result so far, and then from the step over what was added, as long as that is new.
+If base and step consist of operators that are linear in each table, inserted rows can only add to the
+result. The additions start from the new rows of base and step, given the result so far, and continue
+with the step over the rows added last while they are new.
 
-When rows go or change, what had followed from them may follow from others too. Then the recursion
-is computed again whole and its result replaced by difference; so is every other recursion.
+After a delete or update, a row that was derived from a deleted row may still have another derivation.
+Then the whole recursion is recomputed and its result replaced by difference, as for every recursion that
+is not linear.
 """
 
 from __future__ import annotations
@@ -38,34 +39,34 @@ from orchestrator.strategies.idiff.rules.base import bag, change, has_rule
 from orchestrator.strategies.idiff.rules.stored import maintain
 
 MOST = 500_000
-"""A change of more derivations is not carried on: all of them are found again."""
+"""The maximum number of derivations that a change carries on; with more, all derivations are recomputed."""
 
 FEW = 1_000
-"""The same where a circle may carry derivations round for ever that cancel each other: a table
-without a key tells not which of its rows stay. Each round may make them longer."""
+"""The maximum if derivations that cancel each other may run in a cycle: without a key, a table does not
+tell which of its rows stay. Each round may make such derivations longer."""
 
 
 @maintain.register
 def _(operator: Recursion, composer: Composer, role: str) -> StateScan:
     changed = _variables(operator, composer)
     state = store(role, operator, operator.outputs, composer)
-    kinds = {change_class.variable: change_class.kind for change_class in composer.classes.values()}
-    again = {variable for variable in changed if kinds[variable] is not ChangeKind.INSERT}
+    kinds = {diff_class.variable: diff_class.kind for diff_class in composer.classes.values()}
+    recompute_after = {variable for variable in changed if kinds[variable] is not ChangeKind.INSERT}
     linear = _is_linear(operator)
     note = "when rows of its tables go or change" if linear else "after every change"
     composer.notes.append(f"the recursion {operator.name} is computed again whole {note}")
     if not linear:
-        again = changed
+        recompute_after = changed
     upkeep = Upkeep(state, composer)
-    fresh = composer.assign(f"{role}_after", operator, operator.columns, again)
-    exchange(upkeep, state, fresh, again)
+    fresh = composer.assign(f"{role}_after", operator, operator.columns, recompute_after)
+    exchange(upkeep, state, fresh, recompute_after)
     if linear:
         _derive(upkeep, operator)
     return state
 
 
 def _variables(operator: Recursion, composer: Composer) -> set[str]:
-    """The variables that hold the changes of the tables."""
+    """Return the variables that hold the changes of the recursion's tables; refuse other leaves."""
     result: set[str] = set()
     for leaf in walk(operator):
         if isinstance(leaf, Scan):
@@ -87,20 +88,20 @@ def _is_linear(operator: Recursion) -> bool:
 def changes_of_recursion(
     operator: Recursion, state: StateScan, composer: Composer
 ) -> Iterator[Bag]:
-    """Yield the change of μ(R) with UNION ALL, as bags that are applied to its stored result in turn.
+    """Yield the change of μ(R) with UNION ALL, as bags to apply to the stored result in sequence.
 
-    Every derivation counts. One is gone if it used a row that has gone; take the last such row: it
-    was joined with a stored row, and what followed used only rows that are still there. So the first
-    bag begins with what base and step made of the rows that have gone and of the stored result, and
-    carries it on along the rows that stay. What remains are the derivations from rows that stay
-    alone. A derivation has come if it uses a row that has come; take the first such row: it is joined
-    with a row that remains. So the second bag begins with these, and carries them on along all rows
-    that are there now. Each step finds a derivation that was there or is there: a circle that is not
-    reached from the base is not entered.
+    Every derivation counts. A derivation is gone if it used a deleted row. Take the last deleted row in
+    it: the row was joined with a stored row, and the later steps used only rows that still exist. So the
+    first bag starts with what base and step derive from the deleted rows and the stored result, and
+    carries it on along the rows that stay. Afterwards the result has the derivations from rows that stay.
+    A derivation is new if it uses an inserted row. Take the first inserted row in it: the row is joined
+    with a remaining row of the result. So the second bag starts with these derivations and carries them
+    on along all rows that exist now. Each round finds derivations that existed or exist, so a cycle that
+    is not reached from the base is not entered.
 
-    Where a table has no key, nothing tells which of its rows stay. There both halves are carried on
-    along all rows that are there now, with their signs, and given up early, as they may run in a
-    circle although they cancel each other.
+    If a table has no key, nothing tells which of its rows stay. Then both halves are carried on along all
+    rows that exist now, with their signs. The limit is lower, because derivations may run in a cycle
+    although they cancel each other.
     """
     changed = _variables(operator, composer)
     if not _is_linear(operator):
@@ -108,14 +109,14 @@ def changes_of_recursion(
     if not changed:
         return
     scans = {
-        item: sides(item, composer)
-        for item in walk(operator)
-        if isinstance(item, Scan) and bag(item, composer) is not None
+        scan: sides(scan, composer)
+        for scan in walk(operator)
+        if isinstance(scan, Scan) and bag(scan, composer) is not None
     }
-    halves = {scan: found for scan, found in scans.items() if found is not None}
+    halves = {scan: scan_halves for scan, scan_halves in scans.items() if scan_halves is not None}
     if len(halves) < len(scans):
         first = list(_first_round(operator, state, composer))
-        yield _carried(operator, operator.step.input, first, composer, changed, FEW)
+        yield _carry_on(operator, operator.step.input, first, composer, changed, FEW)
         return
 
     def stays(plan: Operator) -> Operator:
@@ -123,17 +124,17 @@ def changes_of_recursion(
 
     kept = operator.with_children(tuple(rewrite(child, stays) for child in operator.children))
     rounds: list[tuple[Operator, dict[Operator, Bag]]] = [
-        (kept, {item.kept: item.gone for item in halves.values()}),
-        (operator, {scan: item.come for scan, item in halves.items()}),
+        (kept, {half.kept: half.gone for half in halves.values()}),
+        (operator, {scan: half.come for scan, half in halves.items()}),
     ]
-    for there, half in rounds:
-        assert isinstance(there, Recursion)
-        needs = {name for item in half.values() for name in variables(item.plan)}
-        first = list(_first_round(there, state, composer, half))
-        yield _carried(operator, there.step.input, first, composer, needs, MOST)
+    for recursion, changes in rounds:
+        assert isinstance(recursion, Recursion)
+        needs = {name for bag_of_table in changes.values() for name in variables(bag_of_table.plan)}
+        first = list(_first_round(recursion, state, composer, changes))
+        yield _carry_on(operator, recursion.step.input, first, composer, needs, MOST)
 
 
-def _carried(
+def _carry_on(
     operator: Recursion,
     step: Operator,
     first: Sequence[tuple[Branch, Bag]],
@@ -141,20 +142,25 @@ def _carried(
     needs: Iterable[str],
     at_most: int,
 ) -> Bag:
-    """Carry the rows of a first round on by a step, each with its sign."""
+    """Apply the step repeatedly to the rows of a first round; every row keeps its sign."""
     united = tuple(map(composer.fresh, operator.outputs))
     parts = []
-    for branch, found in first:
+    for branch, changed in first:
         named = zip(united, branch.columns, strict=True)
         items = [Item(new, Scalar.column(old)) for new, old in named]
-        parts.append((found.sign, Projection(found.plan, (*items, Item.kept(found.sign)))))
+        parts.append(
+            (
+                changed.sign,
+                Projection(changed.plan, (*items, Item.kept(changed.sign))),
+            )
+        )
     seeds = composer.union(united, parts)
     name = composer.symbols.fresh(operator.name)
     outputs = tuple(map(composer.fresh, (*operator.outputs, seeds.sign)))
     sign = composer.fresh(seeds.sign)
 
-    def carried(plan: Operator) -> Operator:
-        """The step with the sign of the rows added last."""
+    def with_sign(plan: Operator) -> Operator:
+        """Return the step with the sign of the rows added last as a further column."""
         if isinstance(plan, RecursiveScan):
             names = tuple(column.symbol for column in outputs)
             return replace(plan, name=name, names=names, outputs=(*plan.outputs, sign))
@@ -162,7 +168,7 @@ def _carried(
             return plan
         if isinstance(plan, UnionAll):
             raise NotModelledError("a recursive UNION ALL of more than joins", operator.label)
-        result = plan.with_children(tuple(map(carried, plan.children)))
+        result = plan.with_children(tuple(map(with_sign, plan.children)))
         if isinstance(result, Projection):
             return replace(result, items=(*result.items, Item.kept(sign)))
         return result
@@ -170,12 +176,12 @@ def _carried(
     derived = Recursion(
         name,
         Branch(seeds.plan, (*united, seeds.sign)),
-        Branch(carried(step), (*operator.step.columns, sign)),
+        Branch(with_sign(step), (*operator.step.columns, sign)),
         outputs,
         all=True,
     )
-    *found_columns, found_sign = outputs
-    pairs = [*zip(found_columns, operator.outputs, strict=True), (found_sign, sign)]
+    *new_columns, new_sign = outputs
+    pairs = [*zip(new_columns, operator.outputs, strict=True), (new_sign, sign)]
     shown_columns = (*operator.outputs, sign)
     held = composer.assign(
         "derived", renamed(derived, pairs), shown_columns, sorted(needs), at_most=at_most
@@ -189,12 +195,12 @@ def _first_round(
     composer: Composer,
     given: Mapping[Operator, Bag] | None = None,
 ) -> Iterator[tuple[Branch, Bag]]:
-    """The changes of base and step, where the result so far stands for the rows added last.
+    """Yield the changes of base and step, where the result so far replaces the rows added last.
 
-    `given` are changes of tables that stand for those in the log.
+    `given` holds changes of tables that replace the changes in the log.
     """
 
-    def known(scan: Operator) -> Operator:
+    def replace_scan(scan: Operator) -> Operator:
         if not isinstance(scan, RecursiveScan) or scan.name != operator.name:
             return scan
         before = replace(state, alias=composer.symbols.fresh("s"))
@@ -202,21 +208,21 @@ def _first_round(
         return renamed(before, zip(operator.outputs, scan.outputs, strict=True))
 
     unchanged: list[Operator] = []
-    step = replace(operator.step, input=rewrite(operator.step.input, known))
+    step = replace(operator.step, input=rewrite(operator.step.input, replace_scan))
     with composer.joins_not_stored(), composer.other_bags(given):
         composer.bags.update(dict.fromkeys(unchanged))
-        found = [(branch, bag(branch.input, composer)) for branch in (operator.base, step)]
-    for branch, changed in found:
+        changes = [(branch, bag(branch.input, composer)) for branch in (operator.base, step)]
+    for branch, changed in changes:
         if changed is not None:
             yield branch, changed
 
 
 def _derive(upkeep: Upkeep, operator: Recursion) -> None:
-    """Adds what follows from rows that come."""
+    """Add the step that inserts the rows derived from inserted rows."""
     composer = upkeep.composer
     seeds = []
     for branch, changed in _first_round(operator, upkeep.state, composer):
-        # The change of a join of several changed tables has rows with both signs that were never there.
+        # The change of a join of several changed tables has rows that cancel each other.
         net = Aggregate(composer.column("net"), filled("sum(x)", x=changed.sign))
         groups = Grouping(changed.plan, tuple(dict.fromkeys(branch.columns)), (net,))
         come = Selection(groups, filled("x > 0", x=net.column))
@@ -228,23 +234,23 @@ def _derive(upkeep: Upkeep, operator: Recursion) -> None:
     names = tuple(column.symbol for column in outputs)
     united = tuple(map(composer.fresh, operator.outputs))
 
-    def added(scan: Operator) -> Operator:
+    def replace_scan(scan: Operator) -> Operator:
         if not isinstance(scan, RecursiveScan) or scan.name != operator.name:
             return scan
         return replace(scan, name=name, names=names)
 
-    onwards = rewrite(operator.step.input, added)
+    next_rows = rewrite(operator.step.input, replace_scan)
     derived = Recursion(
         name,
         Branch(_new(UnionAll(tuple(seeds), united), united, upkeep), united),
-        Branch(_new(onwards, operator.step.columns, upkeep), operator.step.columns),
+        Branch(_new(next_rows, operator.step.columns, upkeep), operator.step.columns),
         outputs,
     )
     upkeep.insert(renamed(derived, zip(outputs, operator.outputs, strict=True)))
 
 
 def _new(rows: Operator, columns: Iterable[Column], upkeep: Upkeep) -> Operator:
-    """The rows that are not in the result yet."""
+    """Return the rows that are not in the result yet."""
     composer = upkeep.composer
     state = replace(upkeep.state, alias=composer.symbols.fresh("s"))
     pairs = [(stored, composer.fresh(stored)) for stored in state.ids]

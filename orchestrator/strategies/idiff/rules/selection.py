@@ -17,7 +17,7 @@ from orchestrator.algebra.scalar import filled
 from orchestrator.engine.composer import Composer
 from orchestrator.engine.diffs import Bag, Delete, Diff, Insert
 from orchestrator.strategies.idiff.rules.base import change, conditions, propagate, rows_after
-from orchestrator.strategies.idiff.threshold_crossings import turned
+from orchestrator.strategies.idiff.threshold_crossings import filter_update
 
 
 @propagate.register
@@ -38,7 +38,7 @@ def _(operator: Selection, position: int, diff: Diff, composer: Composer) -> tup
         leaves = Selection(diff.plan, filled("(x) IS NOT TRUE", x=condition))
         rows = rows_after(operator.input, replace(diff, plan=stays), composer)
         return (replace(diff, plan=stays), Delete(leaves, diff.ids), Insert(rows))
-    return turned(operator.input, condition, diff, composer)
+    return filter_update(operator.input, condition, diff, composer)
 
 
 @change.register

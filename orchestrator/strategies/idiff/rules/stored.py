@@ -1,4 +1,4 @@
-"""Operators whose result is stored, because its change is not a matter of the diffs alone."""
+"""Operators whose result is stored, because their change cannot be computed from diffs alone."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from orchestrator.engine.composer import Composer
 
 @singledispatch
 def maintain(operator: Operator, composer: Composer, role: str) -> StateScan:
-    """Stores an operator's result, adds the steps that keep it, and says where it is.
+    """Store an operator's result, add the steps that maintain it, and return a scan of the state.
 
-    The input is linear by then: its change can be had as a bag.
+    The input must be linear, so its change is available as a bag.
     """
     raise NotModelledError("there is no rule for this operator", operator.label)
 
 
 @singledispatch
 def is_whole(operator: Operator) -> bool:
-    """Whether the rule of an operator that is stored sees to all that is below it."""
+    """Return whether the rule of a stored operator handles the whole plan below it."""
     return len(operator.children) > 1
 
 
 @singledispatch
 def refer(operator: Operator, stored: StateScan, composer: Composer) -> StateScan:
-    """A reference to a result that is stored once and read at several places."""
+    """Return a reference to a result that is stored once and read in several places."""
     raise NotModelledError("there is no rule for this operator", operator.label)
 
 
 @singledispatch
 def not_added(operator: Operator, composer: Composer) -> frozenset[Column] | None:
-    """The columns that an operator does more with than adding up; None if it may look at all again."""
+    """Return the columns that an operator does not only add up; None if it may read all columns again."""
     return None

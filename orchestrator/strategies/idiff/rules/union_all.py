@@ -22,10 +22,10 @@ def _(operator: UnionAll, position: int, diff: Diff, composer: Composer) -> tupl
     pairs = list(branch.renamed(operator.outputs))
     if isinstance(diff, Insert):
         return (Insert(renamed(diff.plan, pairs)),)
-    ids = [(column, _place(branch, operator, column)) for column in diff.ids]
-    numbered = [] if operator.tag is None else [_numbered(operator.tag, position)]
-    named = tuple(new for _, new in ids) + tuple(item.column for item in numbered)
-    items = [Item(new, Scalar.column(old)) for old, new in ids] + numbered
+    ids = [(column, _output_of(branch, operator, column)) for column in diff.ids]
+    branch_number = [] if operator.tag is None else [_branch_number(operator.tag, position)]
+    named = tuple(new for _, new in ids) + tuple(item.column for item in branch_number)
+    items = [Item(new, Scalar.column(old)) for old, new in ids] + branch_number
     if isinstance(diff, Delete):
         return (Delete(Projection(diff.plan, tuple(items)), named),)
     before = {column: column for column in named}
@@ -55,16 +55,16 @@ def _(operator: UnionAll, inputs: tuple[Bag | None, ...], composer: Composer) ->
     return composer.union(operator.outputs, parts)
 
 
-def _place(branch: Branch, operator: UnionAll, column: Column) -> Column:
-    """The output that holds an ID of a branch, or what equals it there: best an ID of the union.
+def _output_of(branch: Branch, operator: UnionAll, column: Column) -> Column:
+    """Return the output that holds an ID of a branch, or a column that equals it; prefer IDs of the union.
 
-    What is equal in one branch need not be in another, so that no operator above can tell.
+    Columns that are equal in one branch may differ in another, so no operator above knows this.
     """
     equal = branch.input.dependencies.same(column) | {column}
-    held = [(old, new) for old, new in branch.renamed(operator.outputs) if old in equal]
-    ids = ids_of(operator) if len(held) > 1 else ()
-    return min(held, key=lambda pair: (pair[1] not in ids, pair[0] != column))[1]
+    candidates = [(old, new) for old, new in branch.renamed(operator.outputs) if old in equal]
+    ids = ids_of(operator) if len(candidates) > 1 else ()
+    return min(candidates, key=lambda pair: (pair[1] not in ids, pair[0] != column))[1]
 
 
-def _numbered(tag: Column, position: int) -> Item:
+def _branch_number(tag: Column, position: int) -> Item:
     return Item(replace(tag), Scalar.read(str(position)))

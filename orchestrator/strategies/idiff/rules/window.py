@@ -1,9 +1,9 @@
 """ω(R): a change recomputes rows of the partitions that it affects.
 
-The functions of one operator share their partition, so that its columns are the parts. A row that
-moves from one partition to another affects both. Rows are stored under the IDs of R, and those
-whose values stay are not rewritten. Where the functions allow it, only the rows from the first change
-on are recomputed (`spans.py`).
+All functions of one operator share the partition, so a changed row affects its partition as a whole. A
+row that moves from one partition to another affects both. Rows are stored under the IDs of R, and rows
+whose values stay are not rewritten. If the functions allow it, only the rows from the first change on
+are recomputed (`spans.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orchestrator.engine.recompute_parts import again
 from orchestrator.engine.states import Upkeep, store
 from orchestrator.strategies.idiff.rules.base import bag
 from orchestrator.strategies.idiff.rules.stored import maintain
-from orchestrator.strategies.idiff.running import spanned
+from orchestrator.strategies.idiff.running import running_window
 from orchestrator.strategies.idiff.spans import recompute_spans
 
 
@@ -25,7 +25,7 @@ from orchestrator.strategies.idiff.spans import recompute_spans
 def _(operator: Window, composer: Composer, role: str) -> StateScan:
     require_determined(operator)
     changed = bag(operator.input, composer)
-    running = spanned(operator, composer)
+    running = running_window(operator, composer)
     state = store(role, running.stored if running else operator, ids_of(operator), composer)
     if changed is not None and running is not None:
         recompute_spans(Upkeep(state, composer), running, changed)
