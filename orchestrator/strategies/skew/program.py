@@ -53,7 +53,7 @@ from orchestrator.strategies.skew.triangle import (
 )
 from orchestrator.strategies.skew.unions import Unions
 from orchestrator.strategies.viewtree.form import NUMBERS, NormalForm
-from orchestrator.strategies.viewtree.normal import normal_form, planned
+from orchestrator.strategies.viewtree.normal import normal_form, plan_normal_form
 from orchestrator.strategies.viewtree.relation import Content, Relation, columns_of
 from orchestrator.strategies.viewtree.tree import View
 from orchestrator.strategies.viewtree.views import Views
@@ -81,7 +81,7 @@ def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
             return found if form.graph.hierarchical else parts
         return _Program(request, form, parts).plan()
 
-    return planned(request, made)
+    return plan_normal_form(request, made)
 
 
 def weighed(request: PlanningRequest) -> Weight | None:

@@ -1,1 +1,1 @@
-"""F-IVM (papers/fivm.txt): joins with grouped aggregates maintained by a tree of views."""
+"""F-IVM (papers/fivm.txt): joins with grouped aggregates, maintained by a tree of views."""

@@ -1,4 +1,4 @@
-"""What class a query belongs to, and what that guarantees (papers/fivm.txt, theorems 13 and 26)."""
+"""The class of a query, and what the class guarantees (papers/fivm.txt, theorems 13 and 26)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.strategies.viewtree.tree import View
 
 
 def class_of(graph: Hypergraph, fds: tuple[Fd, ...]) -> str:
-    """The class of a query in words, also of its Σ-reduct where that is another.
+    """Return the class of a query in words, and the class of its Σ-reduct if it differs.
 
     >>> class_of(Hypergraph.of({"R": "AB", "S": "BC", "T": "AC"}), ())
     'cyclic'
@@ -34,7 +34,7 @@ def _name(graph: Hypergraph) -> str:
 
 
 def guarantee(cost: Cost) -> str:
-    """What the costs of a tree mean, N being the number of rows.
+    """Return in words what the costs of a tree mean; N is the number of rows.
 
     >>> guarantee(Cost((), (Fraction(1),)))
     'a change of one row costs O(1), the first content O(N)'
@@ -46,13 +46,13 @@ def guarantee(cost: Cost) -> str:
 
 
 def power(exponent: Fraction) -> str:
-    """A bound that grows as a power of the number N of rows."""
+    """Return the bound O(N^exponent) as text."""
     if not exponent:
         return "O(1)"
     return "O(N)" if exponent == 1 else f"O(N^{exponent})"
 
 
 def drawn(tree: View, stored: Collection[View], depth: int = 0) -> str:
-    """A tree for people, a line for each view; a star marks what is stored."""
+    """Return a tree as text, one line for each view; a star marks stored views."""
     line = f"{'  ' * depth}{tree.label}{' *' if tree in stored else ''}"
     return "\n".join([line, *(drawn(child, stored, depth + 1) for child in tree.children)])

@@ -1,11 +1,11 @@
-"""The covariance ring (papers/fivm.txt, section 8.1): triples (c, s, Q) as one array each.
+"""The covariance ring (papers/fivm.txt, section 8.1): triples (c, s, Q), stored as one array each.
 
-A triple of m numbers is the upper triangle of the matrix of sums of products of 1, x_1, ..., x_m. A
-view holds the block of the numbers below it and no zeros (remark 39): the product of triples over
-different atoms is that over the numbers of both, in the order of the factors. `idivm.triple_sum` and
-`idivm.triple_lift` do the arithmetic, in C where the server has the module.
+A triple of m numbers is the upper triangle of the matrix of sums of products of 1, x_1, ..., x_m. A view
+holds only the block of the numbers below it, without zeros (remark 39). The product of triples over
+different atoms is a triple over the numbers of both, in the order of the factors. `idivm.triple_sum` and
+`idivm.triple_lift` do the arithmetic, in C if the server has the module.
 
-The entries are floats and are added up as such.
+The entries are floats and are added as floats.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from orchestrator.algebra.columns import Column
 from orchestrator.algebra.scalar import Scalar, conjunction, filled
 from orchestrator.strategies.viewtree.form import Product
 from orchestrator.strategies.viewtree.rings import counted, counted_if, rows_with_all
-from orchestrator.strategies.viewtree.sums import ONE, Kept, Payload, Total
+from orchestrator.strategies.viewtree.sums import ONE, Payload, RingAggregate, Total
 
 FLOAT = "double precision"
 TRIPLE = f"{FLOAT}[]"
-"""The type of a triple's column."""
+"""The type of a column that holds triples."""
 
 COVARIANCE_TYPE = "idivm.covariance"
-"""The type of what a view shows of one."""
+"""The type of a triple that a view shows."""
 
 
 @dataclass(frozen=True)
 class Triple:
-    """The covariance triple of some numbers, over rows that have them all and finite."""
+    """The covariance triple of some numbers, over the rows in which all of them are present and finite."""
 
     features: tuple[tuple[str, Scalar], ...]
-    """Atom by atom, in the order in which a view tree has them as leaves."""
+    """The numbers with their atoms, in the order of the leaves of the view tree."""
     conditions: tuple[tuple[str, Scalar], ...] = ()
-    """What rows of an atom must satisfy, at most one for each."""
+    """The conditions on rows of atoms, at most one condition for each atom."""
     type: str = TRIPLE
 
     def within(self, atoms: Collection[str]) -> Payload:
-        """The block of the numbers of some atoms; without any, a count.
+        """Return the block of the numbers of some atoms; without numbers, a count.
 
         >>> a, b = Scalar.read("a"), Scalar.read("b")
         >>> whole = Triple((("r", a), ("s", b)))
@@ -52,7 +52,7 @@ class Triple:
         return Total(tuple((atom, counted_if(c, ONE)) for atom, c in conditions))
 
     def lifted(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
-        """The sum of the triples of joined rows, each as often as their signs say.
+        """Return the sum of the triples of joined rows, weighted by their signs.
 
         >>> Triple((("r", Scalar.read("a")),)).lifted([("r", ONE)])
         Scalar(coalesce((idivm.triple_lift(1, ARRAY[a])), array_fill(0::double precision, ARRAY[3])))
@@ -60,7 +60,7 @@ class Triple:
         return self._or_zero(self._of_rows("idivm.triple_lift(times, {})", rows))
 
     def of_row(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
-        """The triple of one row of each."""
+        """Return the triple of one row of each atom."""
         return self._of_rows("idivm.triple_lift_step(NULL, times, {})", rows)
 
     def _of_rows(self, call: str, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
@@ -69,35 +69,37 @@ class Triple:
         return filled(call, times=counted(rows, self.conditions), **numbers)
 
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
-        """The sum of the product of triples, and of counts, which are triples of no number."""
+        """Return the sum of products of triples and counts; a count is a triple of no numbers."""
         *first, last = factors if len(factors) > 1 else (*factors, None)
         product = self.multiplied([factor for factor in first if factor])
         more = _term(*last) if last else Scalar.read(f"ARRAY[1::{FLOAT}]")
         return self._or_zero(filled("idivm.triple_sum(x, y)", x=product, y=more))
 
     def multiplied(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
-        """The product of triples and counts."""
+        """Return the product of triples and counts."""
         product, *rest = (_term(*factor) for factor in factors)
         for term in rest:
             product = filled("idivm.triple_times(x, y)", x=product, y=term)
         return product
 
     def added(self, stored: Column | Scalar, more: Column | Scalar) -> Scalar:
-        """The sum of two triples."""
+        """Return the sum of two triples."""
         return filled(f"idivm.triple_step(x, y, ARRAY[1::{FLOAT}])", x=stored, y=more)
 
     def _or_zero(self, total: Scalar) -> Scalar:
-        """Without groups there is a total even of nothing."""
+        """Replace NULL by the zero triple: without GROUP BY the view has a row even for no input."""
         width = len(self.features) + 1
         length = width * (width + 1) // 2
         return filled(f"coalesce(x, array_fill(0::{FLOAT}, ARRAY[{length}]))", x=total)
 
 
-def kept(product: Product, leaves: Sequence[str], never_null: Callable[[Scalar], bool]) -> Kept:
-    """How a covariance is kept in a tree with these leaves.
+def ring_aggregate(
+    product: Product, leaves: Sequence[str], never_null: Callable[[Scalar], bool]
+) -> RingAggregate:
+    """Return the payload of a covariance in a tree with these leaves.
 
-    The triple leaves out rows with a number that is not finite. If there may be some, or NULLs, the
-    rows that have all numbers are counted too.
+    The triple leaves out rows with a number that is not finite. If such rows or NULLs are possible, the
+    payload also counts the rows that have all numbers.
     """
     conditions = tuple(
         (atom, conjunction(c for name, c in product.conditions if name == atom))
@@ -109,7 +111,7 @@ def kept(product: Product, leaves: Sequence[str], never_null: Callable[[Scalar],
     counted = rows_with_all(product, conditions, never_null)
     order = ", ".join(str(places[n]) for n in range(len(places)))
     text = f"idivm.triple_covariance({{0}}, {{1}}, ARRAY[{order}])"
-    return Kept(product.aggregate, (counted, triple), text)
+    return RingAggregate(product.aggregate, (counted, triple), text)
 
 
 def _term(payload: Payload, column: Column) -> Scalar:

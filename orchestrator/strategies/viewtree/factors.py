@@ -1,12 +1,13 @@
 """Deltas in factors (papers/fivm.txt, section 6, and the matrix chain of section 8.4).
 
-A delta over two variables may be the sum of a few products u ⊗ v, each of a vector over one variable
-and one over the other: of whole rows, one for each row; of an outer product, one. It is then held as two
-relations with one more key, the number of the term. At a view above, what joins the one side leaves the
-other alone, and both are only multiplied where a stored view needs their product.
+A delta over two variables may be the sum of a few products u ⊗ v of a vector over one variable and a
+vector over the other. A change of whole rows has one product for each row, an outer product has one. Such
+a delta is held as two relations with the number of the term as a further key. At a view above, a join
+with one side leaves the other side alone. The sides are multiplied only if a stored view needs their
+product.
 
-What a delta is the sum of is read off the delta itself, so it does not matter by which statement a table
-was changed, and nothing is approximated. One that is no sum of few products goes up as it is.
+The products are derived from the delta itself, so the statement that changed the table does not matter,
+and nothing is approximated. A delta that is not a sum of few products is propagated as it is.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from orchestrator.algebra.operators.window import Window
 from orchestrator.algebra.scalar import TRUE, Scalar, conjunction, filled
 from orchestrator.deltascript.leaves import DiffScan
 from orchestrator.engine.composer import Composer
-from orchestrator.strategies.viewtree.relation import Relation, called, summed_atoms
+from orchestrator.strategies.viewtree.relation import Relation, state_name, summed_atoms
 from orchestrator.strategies.viewtree.sums import Payload
 from orchestrator.strategies.viewtree.tree import View
 from orchestrator.strategies.viewtree.views import Views
 
 MANY = 64
-"""Keys of a delta from which on it may be worth taking apart."""
+"""The number of keys from which on a delta is tested for factors."""
 
 _BY_FIRST, _BY_SECOND, _WHOLE = "1", "2", "3"
-"""How a delta falls into terms: by the values of one variable, or as one product."""
+"""The division of a delta into terms: by the values of either variable, or as one product."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """The vectors over some of the variables, told apart by their term."""
+    """Vectors over some of the variables, identified by the number of their term."""
 
     rows: Operator
     term: Column
@@ -48,11 +49,11 @@ class Side:
 
 
 Outer = tuple[Side, Side]
-"""The sum, over their terms, of the products of the vectors of two sides."""
+"""The sum over all terms of the products of the vectors of two sides."""
 
 
 def gains(path: Sequence[View]) -> bool:
-    """Whether vectors that go up from the last view of a path meet others on both sides.
+    """Return whether vectors that go up from the last view of a path join other views on both sides.
 
     >>> from orchestrator.strategies.viewtree.hypergraph import Hypergraph
     >>> from orchestrator.strategies.viewtree.orders import parsed
@@ -67,10 +68,12 @@ def gains(path: Sequence[View]) -> bool:
     if len(sides) != 2 or path[-1].indicator:
         return False
     for view, child in zip(reversed(path[:-1]), reversed(path), strict=False):
-        divided = _divided(sides, [item.keys for item in view.children if item is not child])
-        if divided is None:
+        members_of_sides = _sides_joined(
+            sides, [item.keys for item in view.children if item is not child]
+        )
+        if members_of_sides is None:
             return False
-        for number, members in enumerate(divided):
+        for number, members in enumerate(members_of_sides):
             met[number] |= bool(members)
         if all(met):
             return True
@@ -78,33 +81,33 @@ def gains(path: Sequence[View]) -> bool:
 
 
 def paths_of(view: View, above: tuple[View, ...] = ()) -> list[tuple[View, ...]]:
-    """The path from a tree's root to each of its leaves."""
+    """Return the path from a tree's root to each of its leaves."""
     path = (*above, view)
     if not view.children:
         return [path]
-    return [found for child in view.children for found in paths_of(child, path)]
+    return [path_to_leaf for child in view.children for path_to_leaf in paths_of(child, path)]
 
 
-def _divided(
+def _sides_joined(
     sides: list[set[str]], schemas: Sequence[frozenset[str]]
 ) -> tuple[list[int], list[int]] | None:
-    """Which relations join which side, by their places; None if one joins both."""
+    """Return the positions of the relations that join each side; None if a relation joins both sides."""
     members: tuple[list[int], list[int]] = ([], [])
     rest = list(range(len(schemas)))
     while rest:
-        place, side = next(
+        position, side = next(
             ((p, n) for p in rest for n in (0, 1) if schemas[p] & sides[n]), (rest[0], 0)
         )
-        rest.remove(place)
-        members[side].append(place)
-        sides[side] |= schemas[place]
+        rest.remove(position)
+        members[side].append(position)
+        sides[side] |= schemas[position]
         if sides[0] & sides[1]:
             return None
     return members
 
 
-def taken_apart(delta: Relation, name: str, composer: Composer) -> tuple[Relation, Outer]:
-    """A delta over two variables in factors, and the same delta if it is not held in factors."""
+def factorize(delta: Relation, name: str, composer: Composer) -> tuple[Relation, Outer]:
+    """Return the rows of a delta over two variables if it has no factors, and its factors otherwise."""
     first, second = (delta.keys[variable] for variable in sorted(delta.keys))
     parts = tuple(delta.payload.items())
     values = tuple(column for _, column in parts)
@@ -126,15 +129,17 @@ def taken_apart(delta: Relation, name: str, composer: Composer) -> tuple[Relatio
             Aggregate(other, filled("max(x)", x=ranks[1])),
         ),
     )
-    way = composer.column("way")
-    # By rows or columns, if there are few beside what they hold; else as one product, if all are there.
+    division = composer.column("way")
+    # Divide by rows or columns if they hold many keys each; else as one product if all keys are present.
     text = (
         f"CASE WHEN n < {MANY} THEN NULL WHEN 4 * x * x <= n AND x <= y THEN {_BY_FIRST}"
         f" WHEN 4 * y * y <= n THEN {_BY_SECOND} WHEN x * y = n THEN {_WHOLE} END"
     )
-    ways = Projection(counted, (Item(way, filled(text, n=size, x=last, y=other)), Item.kept(last)))
+    divisions = Projection(
+        counted, (Item(division, filled(text, n=size, x=last, y=other)), Item.kept(last))
+    )
     shape = composer.assign(
-        f"{name}_shape", Selection(ways, filled("x IS NOT NULL", x=way)), (way, last)
+        f"{name}_shape", Selection(divisions, filled("x IS NOT NULL", x=division)), (division, last)
     )
     factors = {part: composer.column("factors") for part, _ in parts}
     text = (
@@ -143,57 +148,59 @@ def taken_apart(delta: Relation, name: str, composer: Composer) -> tuple[Relatio
     )
     grouping = Grouping(
         Join(rows, shape, TRUE),
-        (way, last),
+        (division, last),
         tuple(
-            Aggregate(factors[part], filled(text, v=v, x=ranks[0], y=ranks[1], w=way, m=last))
+            Aggregate(factors[part], filled(text, v=v, x=ranks[0], y=ranks[1], w=division, m=last))
             for part, v in parts
         ),
     )
     known = conjunction(filled("x IS NOT NULL", x=column) for column in factors.values())
-    product = Selection(grouping, filled(f"w <> {_WHOLE} OR known", w=way, known=known))
-    how = composer.assign(f"{name}_factors", product, (way, last, *factors.values()))
+    product = Selection(grouping, filled(f"w <> {_WHOLE} OR known", w=division, known=known))
+    factors_scan = composer.assign(f"{name}_factors", product, (division, last, *factors.values()))
 
     def side(number: int) -> Side:
         key, rank = (first, second)[number], ranks[number]
-        own, other_way = (_BY_FIRST, _BY_SECOND) if number == 0 else (_BY_SECOND, _BY_FIRST)
+        own, other_division = (_BY_FIRST, _BY_SECOND) if number == 0 else (_BY_SECOND, _BY_FIRST)
         term = composer.column("term")
         text = f"CASE w WHEN {_BY_FIRST} THEN x WHEN {_BY_SECOND} THEN y ELSE 1 END"
         numbered = Projection(
-            Join(rows, how, TRUE),
+            Join(rows, factors_scan, TRUE),
             (
                 *map(Item.kept, (key, rank, *values)),
-                Item(term, filled(text, w=way, x=ranks[0], y=ranks[1])),
+                Item(term, filled(text, w=division, x=ranks[0], y=ranks[1])),
             ),
         )
-        place = composer.column("place")
+        rank_of_key = composer.column("place")
         most = {part: composer.column("most") for part, _ in parts}
         vectors = Grouping(
             numbered,
             (term, key),
             (
-                Aggregate(place, filled("min(x)", x=rank)),
+                Aggregate(rank_of_key, filled("min(x)", x=rank)),
                 *(Aggregate(most[part], filled("max(x)", x=value)) for part, value in parts),
             ),
         )
-        again, new = _copy(how, composer)
+        scan_again, new = _copy(factors_scan, composer)
         payload = {part: Column(composer.symbols.fresh("factor"), part.type) for part, _ in parts}
         behind = "place" if number == 0 else "last + place"
         items = [
             Item(
                 column,
                 filled(
-                    f"(CASE way WHEN {own} THEN 1 WHEN {other_way} THEN held"
+                    f"(CASE way WHEN {own} THEN 1 WHEN {other_division} THEN held"
                     f" ELSE factors[{behind}] END)::{part.type}",
-                    way=new[way],
+                    way=new[division],
                     held=most[part],
                     factors=new[factors[part]],
-                    place=place,
+                    place=rank_of_key,
                     **({"last": new[last]} if number else {}),
                 ),
             )
             for part, column in payload.items()
         ]
-        projection = Projection(Join(vectors, again, TRUE), (*map(Item.kept, (term, key)), *items))
+        projection = Projection(
+            Join(vectors, scan_again, TRUE), (*map(Item.kept, (term, key)), *items)
+        )
         variable = sorted(delta.keys)[number]
         held = composer.assign(f"{name}_{variable}"[:24], projection, projection.columns)
         return Side(held, term, {variable: key}, payload)
@@ -201,46 +208,47 @@ def taken_apart(delta: Relation, name: str, composer: Composer) -> tuple[Relatio
     outer = side(0), side(1)
     columns = (first, second, *values)
     assert isinstance(delta.rows, DiffScan)
-    rest = Antisemijoin(delta.rows, _copy(how, composer)[0], TRUE)
+    rest = Antisemijoin(delta.rows, _copy(factors_scan, composer)[0], TRUE)
     listed = composer.assign(f"{name}_rest", rest, columns, {delta.rows.variable})
     return delta.at(listed), outer
 
 
 def _copy(scan: DiffScan, composer: Composer) -> tuple[DiffScan, dict[Column, Column]]:
-    """A variable read once more in the same query."""
+    """Return a second scan of a variable for the same query, and the names of its columns."""
     new = {column: composer.fresh(column) for column, _ in scan.outputs}
     outputs = tuple((new[column], field) for column, field in scan.outputs)
     return replace(scan, alias=composer.symbols.fresh("d"), outputs=outputs), new
 
 
-def carried(
+def carry_up(
     views: Views, view: View, child: View, outer: Outer, others: Sequence[Relation]
 ) -> Outer | None:
-    """The delta of a view that a child's delta in factors makes, in factors; None if they meet."""
+    """Return in factors the delta of a view that a child's delta in factors causes; None if sides meet."""
     beside = [
         (item, relation)
         for item, relation in zip(view.children, others, strict=True)
         if item is not child
     ]
-    divided = _divided(
+    positions_of_sides = _sides_joined(
         [set(side.keys) for side in outer], [frozenset(relation.keys) for _, relation in beside]
     )
-    if divided is None:
+    if positions_of_sides is None:
         return None
     first, second = (
-        _side(views, view, child, side, [beside[place] for place in places])
-        for side, places in zip(outer, divided, strict=True)
+        _carry_side(views, view, child, side, [beside[position] for position in positions])
+        for side, positions in zip(outer, positions_of_sides, strict=True)
     )
     return first, second
 
 
-def _side(
+def _carry_side(
     views: Views,
     view: View,
     child: View,
     side: Side,
     beside: Sequence[tuple[View, Relation]],
 ) -> Side:
+    """Join a side of a child's delta with the relations on that side, and sum up for the view above."""
     wanted = {
         part: side.payload[part.within(summed_atoms(child))] for part in views.payload_of(view)
     }
@@ -268,12 +276,12 @@ def _side(
         for part, column in payload.items()
     ]
     grouped = Grouping(rows, (side.term, *keys.values()), tuple(sums))
-    held = views.composer.assign(f"{called(view)}_side", grouped, grouped.columns)
+    held = views.composer.assign(f"{state_name(view)}_side", grouped, grouped.columns)
     return Side(held, side.term, keys, payload)
 
 
-def multiplied(views: Views, view: View, outer: Outer) -> Relation:
-    """A view's delta in factors, multiplied out."""
+def multiply(views: Views, view: View, outer: Outer) -> Relation:
+    """Return a view's delta as a relation, given the delta in factors."""
     first, second = outer
     rows = Join(first.rows, second.rows, filled("x = y", x=first.term, y=second.term))
     return views.without_zeros(

@@ -1,4 +1,4 @@
-"""Natural-join normal form: atoms that are joined by variables, sums of products, and what is computed from these."""
+"""Natural-join normal form: atoms joined by variables, sums of products, and expressions over these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.algebra.scalar import TRUE, Scalar
 from orchestrator.strategies.viewtree.hypergraph import Fd, Hypergraph
 
 COVARIANCE = "idivm.covar"
-"""The aggregate whose values are elements of the covariance ring, or of the generalised one."""
+"""The aggregate whose values are elements of the covariance ring, or of the generalized ring."""
 
 NUMBERS = ("sum", "count", "avg")
 """Aggregates over the ring of numbers."""
@@ -21,7 +21,7 @@ NUMBERS = ("sum", "count", "avg")
 
 @dataclass(frozen=True)
 class Atom:
-    """A scan of a table, the condition on its rows, and what its variables are in its columns."""
+    """A scan of a table, the condition on its rows, and the expressions of its variables."""
 
     name: str
     scan: Scan
@@ -29,19 +29,19 @@ class Atom:
     binds: tuple[tuple[str, Scalar], ...]
 
     def rows(self, scan: Operator) -> Operator:
-        """The rows of a scan, or of its change, that satisfy the condition."""
+        """Return the rows of a scan, or of its change, that satisfy the condition."""
         return Selection(scan, self.condition) if self.condition != TRUE else scan
 
 
 @dataclass(frozen=True)
 class Product:
-    """An aggregate in normal form: what it is of the rows, and the factors, each of one atom."""
+    """An aggregate in normal form: the aggregate call, and its factors, each over one atom."""
 
     aggregate: Aggregate
     factors: tuple[tuple[str, Scalar], ...]
-    """None of `count(*)`."""
+    """Empty for `count(*)`."""
     conditions: tuple[tuple[str, Scalar], ...] = ()
-    """What a FILTER asks of the rows of some atoms."""
+    """The conditions of FILTER, each over one atom."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class NormalForm:
 
     atoms: tuple[Atom, ...]
     groups: tuple[tuple[Column, str], ...]
-    """The grouping columns and the variables that they are."""
+    """The grouping columns and their variables."""
     products: tuple[Product, ...]
     shown: tuple[tuple[str, Scalar], ...]
-    """The view's columns over the grouping columns and the aggregates' columns."""
+    """The view's columns as expressions over the grouping columns and the aggregates' columns."""
     fds: tuple[Fd, ...]
     having: Scalar = TRUE
-    """What is asked of groups, over the same columns."""
+    """The condition on groups, over the same columns."""
 
     @property
     def free(self) -> tuple[str, ...]:

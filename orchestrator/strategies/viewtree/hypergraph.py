@@ -1,7 +1,7 @@
-"""The hypergraph of a query, and the classes that it may belong to (papers/fivm.txt, section 7).
+"""The hypergraph of a query, and the classes of queries (papers/fivm.txt, section 7).
 
-Vertices are variables, hyperedges the schemas of the atoms. A query is its hypergraph with the free
-variables marked.
+The vertices are the variables, the hyperedges are the schemas of the atoms. A query is represented by
+its hypergraph and its free variables.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import TypeAlias
 
 Variables: TypeAlias = frozenset[str]
 Fd: TypeAlias = tuple[Variables, Variables]
-"""A functional dependency: its determinant, and what that determines."""
+"""A functional dependency: the determinant and the determined variables."""
 
 
 @dataclass(frozen=True)
 class Hypergraph:
-    """Atoms with their variables, in order, and the free variables."""
+    """The atoms in order with their variables, and the free variables."""
 
     edges: tuple[tuple[str, Variables], ...]
     free: Variables = frozenset()
 
     @staticmethod
     def of(edges: Mapping[str, Iterable[str]], free: Iterable[str] = ()) -> Hypergraph:
-        """A hypergraph from the atoms' schemas; a string stands for its letters."""
-        made = tuple((name, frozenset(schema)) for name, schema in edges.items())
-        return Hypergraph(made, frozenset(free))
+        """Return a hypergraph from the atoms' schemas; a string stands for its letters."""
+        edge_sets = tuple((name, frozenset(schema)) for name, schema in edges.items())
+        return Hypergraph(edge_sets, frozenset(free))
 
     @cached_property
     def schemas(self) -> dict[str, Variables]:
@@ -42,29 +42,29 @@ class Hypergraph:
 
     @cached_property
     def rels(self) -> dict[str, frozenset[str]]:
-        """For every variable, the atoms that have it."""
+        """The atoms of each variable."""
         return {
             variable: frozenset(name for name, schema in self.edges if variable in schema)
             for variable in self.variables
         }
 
     def neighbours(self, part: Variables) -> Variables:
-        """The variables outside a part that share an atom with one in it."""
+        """Return the variables outside a part that share an atom with a variable in it."""
         near = (schema for _, schema in self.edges if schema & part)
         return frozenset[str]().union(*near) - part
 
     def components(self, part: Variables) -> tuple[Variables, ...]:
-        """A part of the variables, divided where no atom connects within the part."""
+        """Return the connected components of a part of the variables."""
         left, result = set(part), []
         while left:
-            grown = {min(left)}
+            component = {min(left)}
             while True:
-                more = self.neighbours(frozenset(grown)) & left - grown
-                if not more:
+                neighbors = self.neighbours(frozenset(component)) & left - component
+                if not neighbors:
                     break
-                grown |= more
-            left -= grown
-            result.append(frozenset(grown))
+                component |= neighbors
+            left -= component
+            result.append(frozenset(component))
         return tuple(result)
 
     @cached_property
@@ -80,7 +80,7 @@ class Hypergraph:
 
     @cached_property
     def free_connex(self) -> bool:
-        """Whether the query is acyclic, and also with an atom of its free variables.
+        """Whether the query is acyclic, also with an additional atom of its free variables.
 
         >>> edges = {"R": "AB", "S": "ACE", "T": "CD"}  # example 15
         >>> Hypergraph.of(edges, "ABC").free_connex, Hypergraph.of(edges, "BC").free_connex
@@ -105,7 +105,7 @@ class Hypergraph:
 
     @cached_property
     def q_hierarchical(self) -> bool:
-        """Whether, besides, no bound variable is in strictly more atoms than a free one.
+        """Whether the query is hierarchical and each variable that is in more atoms than a free one is free.
 
         >>> edges = {"R": "AB", "S": "ACE", "T": "ACD"}  # example 22
         >>> Hypergraph.of(edges, "ABC").q_hierarchical, Hypergraph.of(edges, "BC").q_hierarchical
@@ -119,7 +119,7 @@ class Hypergraph:
         )
 
     def reduct(self, fds: Iterable[Fd]) -> Hypergraph:
-        """The Σ-reduct (definition 25): every schema with what it determines.
+        """Return the Σ-reduct (definition 25): each schema extended by the variables that it determines.
 
         >>> chain = Hypergraph.of({"R": "AB", "S": "BC", "T": "CD"}, "ABCD")  # example 27
         >>> fds = [(frozenset("B"), frozenset("C")), (frozenset("C"), frozenset("D"))]
@@ -136,7 +136,7 @@ class Hypergraph:
 
 
 def closure(variables: Iterable[str], fds: Iterable[Fd]) -> Variables:
-    """All that some variables determine.
+    """Return all variables that the given variables determine.
 
     >>> fds = [(frozenset("A"), frozenset("D")), (frozenset("BD"), frozenset("E"))]
     >>> "".join(sorted(closure("ABC", fds)))  # section 7.3
@@ -152,10 +152,10 @@ def closure(variables: Iterable[str], fds: Iterable[Fd]) -> Variables:
 
 
 def reduced(schemas: Iterable[Variables]) -> tuple[Variables, ...]:
-    """What the GYO reduction leaves of each hyperedge, in order; nothing of an acyclic query.
+    """Return what the GYO reduction leaves of each hyperedge, in order; empty for an acyclic query.
 
-    Its two rules, until neither applies: a vertex in one hyperedge alone goes, and a hyperedge
-    within another goes.
+    The reduction repeats two rules: remove a vertex that is in one hyperedge only, and remove a hyperedge
+    that is contained in another.
 
     >>> ["".join(sorted(edge)) for edge in reduced(map(frozenset, ["AB", "BC", "AC", "CD"]))]
     ['AB', 'BC', 'AC', '']

@@ -1,8 +1,8 @@
 """The normal form of papers/fivm.txt, section 3: atoms over variables, free variables, SUM-products.
 
-Equalities between columns of different tables make variables; conditions on one table belong to its
-atom. Nothing else may connect tables. Every aggregate is a sum of products, and each factor reads
-one table. Two scans of a table are two atoms.
+Columns of different tables that are equal form a variable. A condition on one table belongs to its atom.
+No other condition may connect tables. Each aggregate is a sum of products, and each factor reads one
+table. Two scans of a table are two atoms.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from orchestrator.strategies.viewtree.hypergraph import Fd
 def normal_form(
     plan: Plan, distinct: bool, types: Mapping[str, ColumnType], rings: Collection[str] = ()
 ) -> NormalForm | Unsupported:
-    """The normal form of a plan, or why it has none; `distinct` if no two rows are equal.
+    """Return the normal form of a plan, or why it has none; `distinct` if no two rows are equal.
 
-    `rings` are the aggregates, beside `idivm.covar`, that sum up products of what values lift to.
+    `rings` are the aggregates besides `idivm.covar` that sum products of lifted values.
 
-    The cost of each phone's parts, in papers/idivm.txt, figure 5b:
+    The example is the cost of each phone's parts, from papers/idivm.txt, figure 5b:
 
     >>> from orchestrator.algebra.examples import extended_example
     >>> form = normal_form(extended_example(), False, {})
@@ -53,13 +53,13 @@ def normal_form(
     Scalar(category = 'phone')
     """
     try:
-        return _Reading(plan, distinct, types, rings).form()
+        return _NormalFormReader(plan, distinct, types, rings).form()
     except NotModelledError as error:
         return error.unsupported
 
 
-class _Reading:
-    """One plan being taken apart."""
+class _NormalFormReader:
+    """Reads one plan: collects its scans, conditions and computed columns."""
 
     def __init__(
         self,
@@ -77,10 +77,10 @@ class _Reading:
         self.owner: dict[Column, str] = {}
 
     def form(self) -> NormalForm:
-        top, shown, having = _above(self.plan.root)
-        defined = self._rows(top.input if top is not None else self._ungrouped())
-        grouping = top if top is not None else self._implied(shown)
-        filters, pairs = self._divided()
+        top, shown, having = _top_grouping(self.plan.root)
+        defined = self._collect(top.input if top is not None else self._below_projections())
+        grouping = top if top is not None else self._group_by_all(shown)
+        filters, pairs = self._split_conditions()
         names = self._variables(pairs)
         binds: dict[str, dict[str, Scalar]] = {scan.alias: {} for scan in self.scans}
         for column, variable in names.items():
@@ -99,7 +99,7 @@ class _Reading:
                 raise NotModelledError(
                     "equal values of a grouping column may look different", str(column)
                 )
-            # Rows that are told apart anyway can be told apart by how their values look.
+            # No two rows are equal, so rows can also be grouped by the text of their values.
             image = filled("ROW(x)::text", x=scalar)
             looks = Column(images.fresh(f"{column}_image"), "text", exact=True)
             groups.append((looks, self._free(looks, image, names, binds, symbols)))
@@ -111,7 +111,7 @@ class _Reading:
                 conjunction(
                     [
                         *filters[scan.alias],
-                        *_present(scan, binds[scan.alias], joined, filters[scan.alias]),
+                        *_not_null_conditions(scan, binds[scan.alias], joined, filters[scan.alias]),
                     ]
                 ),
                 tuple(binds[scan.alias].items()),
@@ -130,14 +130,14 @@ class _Reading:
             having,
         )
 
-    def _ungrouped(self) -> Operator:
+    def _below_projections(self) -> Operator:
         root = self.plan.root
         while isinstance(root, Sort | Projection):
             root = root.children[0]
         return root
 
-    def _implied(self, shown: Mapping[Column, Scalar]) -> Grouping:
-        """Rows without duplicates are groups of one."""
+    def _group_by_all(self, shown: Mapping[Column, Scalar]) -> Grouping:
+        """Return a grouping by all columns: rows without duplicates are groups of one row."""
         if not self.distinct:
             raise NotModelledError(
                 "rows that may be equal are not kept in a view tree",
@@ -147,24 +147,24 @@ class _Reading:
         for column in self.plan.columns:
             wanted = Scalar.column(column).substitute(shown).references
             read.update(dict.fromkeys(sorted(wanted, key=str)))
-        return Grouping(self._ungrouped(), tuple(read))
+        return Grouping(self._below_projections(), tuple(read))
 
-    def _rows(self, operator: Operator) -> dict[Column, Scalar]:
-        """Gathers scans and conditions; returns what computed columns are in terms of scans."""
+    def _collect(self, operator: Operator) -> dict[Column, Scalar]:
+        """Collect scans and conditions; return computed columns as expressions over scans."""
         if isinstance(operator, Scan):
             self.scans.append(operator)
             self.owner.update(dict.fromkeys(operator.columns, operator.alias))
             return {}
         if isinstance(operator, Selection):
-            defined = self._rows(operator.input)
+            defined = self._collect(operator.input)
             self.conditions += self._over(defined, operator.condition)
             return defined
         if isinstance(operator, Join):
-            defined = self._rows(operator.left) | self._rows(operator.right)
+            defined = self._collect(operator.left) | self._collect(operator.right)
             self.conditions += self._over(defined, operator.condition)
             return defined
         if isinstance(operator, Projection):
-            defined = self._rows(operator.input)
+            defined = self._collect(operator.input)
             computed = {
                 item.column: item.scalar.substitute(defined)
                 for item in operator.items
@@ -180,8 +180,8 @@ class _Reading:
             if conjunct != TRUE:
                 yield conjunct.substitute(defined)
 
-    def _divided(self) -> tuple[dict[str, list[Scalar]], list[tuple[Column, Column]]]:
-        """The conditions on one atom each, and the equalities between atoms."""
+    def _split_conditions(self) -> tuple[dict[str, list[Scalar]], list[tuple[Column, Column]]]:
+        """Return the conditions on single atoms, and the equalities between atoms."""
         filters: dict[str, list[Scalar]] = {scan.alias: [] for scan in self.scans}
         pairs: list[tuple[Column, Column]] = []
         for condition in self.conditions:
@@ -203,17 +203,19 @@ class _Reading:
         return {self.owner[column] for column in scalar.references}
 
     def _variables(self, pairs: Iterable[tuple[Column, Column]]) -> dict[Column, str]:
-        """Columns that equalities connect, and the variable that they are."""
+        """Return the columns that equalities connect, with their variables."""
         classes: dict[Column, frozenset[Column]] = {}
-        for item, other in pairs:
-            merged = classes.get(item, frozenset({item})) | classes.get(other, frozenset({other}))
+        for left, right in pairs:
+            merged = classes.get(left, frozenset({left})) | classes.get(right, frozenset({right}))
             classes.update(dict.fromkeys(merged, merged))
-        place = {column: number for number, column in enumerate(self.owner)}
+        position = {column: number for number, column in enumerate(self.owner)}
         symbols, names = Symbols(), dict[frozenset[Column], str]()
-        for column in sorted(classes, key=place.__getitem__):
+        for column in sorted(classes, key=position.__getitem__):
             if classes[column] not in names:
-                names[classes[column]] = symbols.fresh(_called(column, self.scans))
-        return {column: names[classes[column]] for column in sorted(classes, key=place.__getitem__)}
+                names[classes[column]] = symbols.fresh(_variable_name(column, self.scans))
+        return {
+            column: names[classes[column]] for column in sorted(classes, key=position.__getitem__)
+        }
 
     def _free(
         self,
@@ -223,7 +225,7 @@ class _Reading:
         binds: Mapping[str, dict[str, Scalar]],
         symbols: Symbols,
     ) -> str:
-        """The variable of a grouping column."""
+        """Return the variable of a grouping column; add it to its atom if it is new."""
         same = scalar.as_column
         if same is not None and same in names and self._exact(column, scalar):
             return names[same]
@@ -231,15 +233,15 @@ class _Reading:
         if len(owners) > 1:
             raise NotModelledError("a grouping column reads several tables", str(scalar))
         owner = min(owners, default=self.scans[0].alias)
-        for variable, known in binds[owner].items():
-            if known == scalar:
+        for variable, bound in binds[owner].items():
+            if bound == scalar:
                 return variable
-        variable = symbols.fresh(_called(same or column, self.scans))
+        variable = symbols.fresh(_variable_name(same or column, self.scans))
         binds[owner][variable] = scalar
         return variable
 
     def _exact(self, column: Column, scalar: Scalar) -> bool:
-        """Whether equal values of a grouping column look equal."""
+        """Return whether equal values of a grouping column look equal."""
         same = scalar.as_column
         if same is not None:
             return same.exact
@@ -260,7 +262,7 @@ class _Reading:
         factors: list[tuple[str, Scalar]] = []
         for argument in aggregate.arguments:
             whole = argument.substitute(defined)
-            factors += self._lifted(whole) if lifts else self._factors(whole)
+            factors += self._lifted_values(whole) if lifts else self._factors(whole)
         conditions: list[tuple[str, Scalar]] = []
         if aggregate.filter is not None:
             for conjunct in aggregate.filter.substitute(defined).conjuncts:
@@ -270,8 +272,8 @@ class _Reading:
                 conditions.append((min(owners, default=self.scans[0].alias), conjunct))
         return Product(aggregate, tuple(factors), tuple(conditions))
 
-    def _lifted(self, scalar: Scalar) -> list[tuple[str, Scalar]]:
-        """The values that are lifted, each of one table; PostgreSQL writes them as one array."""
+    def _lifted_values(self, scalar: Scalar) -> list[tuple[str, Scalar]]:
+        """Return the lifted values, each of one table; PostgreSQL passes them as one array."""
         tree = scalar.tree
         if isinstance(tree, exp.Variadic):
             tree = tree.this
@@ -286,7 +288,7 @@ class _Reading:
         return result
 
     def _factors(self, scalar: Scalar) -> list[tuple[str, Scalar]]:
-        """A product divided where its factors read different tables."""
+        """Return the factors of a product that read different tables."""
         owners = self._owners(scalar)
         if len(owners) < 2:
             return [(min(owners, default=self.scans[0].alias), scalar)]
@@ -303,7 +305,7 @@ _WIDTHS = {"smallint": 0, "integer": 0, "bigint": 0, "numeric": 1, "double preci
 
 
 def _without_widening(scalar: Scalar) -> Tree:
-    """An expression without the casts around it to wider kinds of numbers, which lose nothing.
+    """Return an expression without outer casts to wider number types, which lose nothing.
 
     >>> x = Column("x", "integer")
     >>> write(_without_widening(Scalar.read("((x * 2))::numeric", [x])))
@@ -331,8 +333,8 @@ def _without_widening(scalar: Scalar) -> Tree:
     return tree
 
 
-def _above(root: Operator) -> tuple[Grouping | None, dict[Column, Scalar], Scalar]:
-    """The topmost grouping, what is computed from its columns, or from ungrouped rows, and HAVING."""
+def _top_grouping(root: Operator) -> tuple[Grouping | None, dict[Column, Scalar], Scalar]:
+    """Return the topmost grouping, the expressions above it, or above ungrouped rows, and HAVING."""
     computed: list[Projection] = []
     operator = root
     while isinstance(operator, Sort | Projection):
@@ -352,19 +354,19 @@ def _above(root: Operator) -> tuple[Grouping | None, dict[Column, Scalar], Scala
         top = operator
     shown: dict[Column, Scalar] = {}
     for projection in reversed(computed):
-        made = {
+        items = {
             item.column: item.scalar.substitute(shown)
             for item in projection.items
             if not item.is_unchanged
         }
-        if any(scalar.subqueries for scalar in made.values()):
+        if any(scalar.subqueries for scalar in items.values()):
             raise NotModelledError("an expression has a subquery", projection.label)
-        shown |= made
+        shown |= items
     return top, shown, having
 
 
-def _called(column: Column, scans: Iterable[Scan]) -> str:
-    """A variable's name: that of a column in its table, where there is one."""
+def _variable_name(column: Column, scans: Iterable[Scan]) -> str:
+    """Return a name for the variable of a column: the column's name in its table, if it has one."""
     for scan in scans:
         for output in scan.outputs:
             if output.column == column:
@@ -372,10 +374,10 @@ def _called(column: Column, scans: Iterable[Scan]) -> str:
     return column.symbol
 
 
-def _present(
+def _not_null_conditions(
     scan: Scan, binds: Mapping[str, Scalar], joined: set[str], filters: list[Scalar]
 ) -> Iterator[Scalar]:
-    """NULL joins nothing: rows with one in a join variable do not count."""
+    """Yield conditions that exclude NULLs in join variables, because NULL joins nothing."""
     known = Selection(scan, conjunction(filters)).not_null if filters else scan.not_null
     for variable, scalar in binds.items():
         column = scalar.as_column
@@ -384,7 +386,7 @@ def _present(
 
 
 def _dependencies(atoms: Iterable[Atom]) -> Iterator[Fd]:
-    """What keys and conditions make of each atom's variables determine others."""
+    """Yield the functional dependencies that keys and conditions imply for each atom's variables."""
     for atom in atoms:
         rows = atom.rows(atom.scan)
         bound = {s.as_column: v for v, s in atom.binds if s.as_column is not None}
@@ -401,16 +403,16 @@ def _dependencies(atoms: Iterable[Atom]) -> Iterator[Fd]:
                 yield left, right - left
 
 
-def planned(
-    request: PlanningRequest, make: Callable[[NormalForm], MaintenancePlan | Unsupported]
+def plan_normal_form(
+    request: PlanningRequest, build: Callable[[NormalForm], MaintenancePlan | Unsupported]
 ) -> MaintenancePlan | Unsupported:
-    """What is made of a query in natural-join normal form, or why there is none."""
+    """Build the plan of a query in natural-join normal form, or return why it has no such form."""
     if request.plan is None:
         return request.unmodelled
     form = normal_form(request.plan, request.distinct, request.types, request.rings)
     if isinstance(form, Unsupported):
         return form
     try:
-        return make(form)
+        return build(form)
     except NotModelledError as error:
         return error.unsupported

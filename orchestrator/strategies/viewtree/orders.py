@@ -1,4 +1,4 @@
-"""Variable orders (papers/fivm.txt, section 4): which variable is summed out below which.
+"""Variable orders (papers/fivm.txt, section 4): in which order variables are summed out.
 
 An order is a forest of variables in which the variables of each atom lie on one path downwards.
 """
@@ -22,11 +22,11 @@ class Order:
 
     @property
     def variables(self) -> Variables:
-        """Its own and those below."""
+        """The variable and all variables below it."""
         return frozenset({self.variable}).union(*(item.variables for item in self.below))
 
     def __str__(self) -> str:
-        """As the option `variable_order` takes it."""
+        """Return the order in the syntax of the option `variable_order`."""
         return self.variable + (f" - {written(self.below)}" if self.below else "")
 
 
@@ -34,7 +34,7 @@ Forest = tuple[Order, ...]
 
 
 def written(forest: Forest) -> str:
-    """A forest as text.
+    """Return a forest as text.
 
     >>> written(parsed("a - { b, c - {d, e} }"))
     'a - { b, c - { d, e } }'
@@ -48,18 +48,18 @@ _TOKEN = re.compile(r'\s*(?:([{},-])|"((?:[^"]|"")+)"|([^\s{},"-]+))')
 
 
 def parsed(text: str) -> Forest:
-    """The forest of a text such as `a - { b, c - d }`."""
+    """Return the forest of a text such as `a - { b, c - d }`."""
     tokens: list[str | None] = []
-    place = 0
-    while text[place:].strip():
-        found = _TOKEN.match(text, place)
-        if found is None:
+    position = 0
+    while text[position:].strip():
+        match = _TOKEN.match(text, position)
+        if match is None:
             raise UsageError(
-                f"The variable order {text!r} cannot be read from {text[place:]!r} on."
+                f"The variable order {text!r} cannot be read from {text[position:]!r} on."
             )
-        place = found.end()
-        name = found[2].replace('""', '"') if found[2] else found[3]
-        tokens += [found[1]] if found[1] else [None, name]
+        position = match.end()
+        name = match[2].replace('""', '"') if match[2] else match[3]
+        tokens += [match[1]] if match[1] else [None, name]
 
     def wrong() -> UsageError:
         return UsageError(
@@ -96,12 +96,12 @@ def parsed(text: str) -> Forest:
 
 
 def dep(order: Order, graph: Hypergraph) -> Variables:
-    """Definition 6: the variables above that share an atom with one in the order."""
+    """Definition 6: return the variables above an order that share an atom with a variable in it."""
     return graph.neighbours(order.variables)
 
 
 def paths(forest: Forest, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """For every variable, the path that leads to it."""
+    """Yield for each variable the path that leads to it."""
     for order in forest:
         path = (*above, order.variable)
         yield path
@@ -109,28 +109,28 @@ def paths(forest: Forest, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
 
 
 def check(forest: Forest, graph: Hypergraph) -> None:
-    """Refuses an order that is none for a query (definition 6).
+    """Raise an error if a forest is not a variable order of a query (definition 6).
 
     >>> check(parsed("a - { b, c }"), Hypergraph.of({"R": "ab", "S": "bc"}))
     Traceback (most recent call last):
     orchestrator.errors.UsageError: In the variable order, the variables b, c of S must lie on one path downwards.
     """
-    found = list(paths(forest))
-    ends = [path[-1] for path in found]
+    all_paths = list(paths(forest))
+    ends = [path[-1] for path in all_paths]
     twice = sorted({name for name in ends if ends.count(name) > 1})
     unknown = sorted(set(ends) - graph.variables)
     missing = sorted(graph.variables - set(ends))
-    for names, request in (
+    for names, problem in (
         (twice, "has {} more than once"),
         (unknown, "has {}, which the query has not"),
         (missing, "lacks {}"),
     ):
         if names:
             known = ", ".join(sorted(graph.variables))
-            what = request.format(", ".join(names))
+            what = problem.format(", ".join(names))
             raise UsageError(f"The variable order {what}; the query's variables are {known}.")
     for name, schema in graph.edges:
-        if schema and not any(schema <= set(path) for path in found):
+        if schema and not any(schema <= set(path) for path in all_paths):
             raise UsageError(
                 f"In the variable order, the variables {', '.join(sorted(schema))} of {name}"
                 " must lie on one path downwards."
@@ -138,14 +138,14 @@ def check(forest: Forest, graph: Hypergraph) -> None:
 
 
 def is_free_top(forest: Forest, free: Variables) -> bool:
-    """Whether no bound variable is above a free one."""
+    """Return whether no bound variable is above a free variable."""
     return all(
         path[-1] not in free or all(variable in free for variable in path) for path in paths(forest)
     )
 
 
 def canonical(graph: Hypergraph) -> Forest:
-    """The canonical free-top order of a q-hierarchical query (section 7.2).
+    """Return the canonical free-top order of a q-hierarchical query (section 7.2).
 
     >>> edges = {"R": "AB", "S": "ACE", "T": "ACD"}  # example 22, figure 12
     >>> written(canonical(Hypergraph.of(edges, "ABC")))
@@ -155,13 +155,13 @@ def canonical(graph: Hypergraph) -> Forest:
     def rank(variable: str) -> tuple[int, bool, str]:
         return (-len(graph.rels[variable]), variable not in graph.free, variable)
 
-    return _stacked((sorted(schema, key=rank) for _, schema in graph.edges))
+    return _merge_paths((sorted(schema, key=rank) for _, schema in graph.edges))
 
 
-def _stacked(listed: Iterable[list[str]]) -> Forest:
-    """Paths put into one forest, where they begin alike."""
+def _merge_paths(listed: Iterable[list[str]]) -> Forest:
+    """Return a forest of paths in which equal beginnings are merged."""
     groups: dict[str, list[list[str]]] = {}
     for path in listed:
         if path:
             groups.setdefault(path[0], []).append(path[1:])
-    return tuple(Order(name, _stacked(rest)) for name, rest in sorted(groups.items()))
+    return tuple(Order(name, _merge_paths(rest)) for name, rest in sorted(groups.items()))

@@ -1,7 +1,7 @@
-"""The search for a good variable order (papers/fivm.txt, section 4), and what an order costs.
+"""Search for a good variable order (papers/fivm.txt, section 4), and the cost of an order.
 
-The cost of a view is an exponent of the size of the data: how many tuples a change of one tuple
-may add to the join at a variable, and how many the join may have.
+The cost of a view is an exponent of the size of the data: of the tuples that a change of one tuple may
+add to the join at a variable, and of the tuples in the join.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from orchestrator.strategies.viewtree.tree import View
 from orchestrator.strategies.viewtree.widths import cover
 
 _ALL = 10
-"""Components up to so many variables are searched whole."""
+"""The maximum number of variables of a component that is searched exhaustively."""
 
 _DIVISIONS = 3
-"""Of larger ones, so many divisions are tried."""
+"""The number of divisions that are tried for larger components."""
 
 
 @dataclass(frozen=True, order=True)
 class Cost:
-    """Exponents, the largest first, of the changes of all atoms and then of the joins."""
+    """The exponents for changes of all atoms and for the joins, both in descending order."""
 
     changes: tuple[Fraction, ...] = ()
     joins: tuple[Fraction, ...] = ()
 
     def __add__(self, other: Cost) -> Cost:
-        """The costs of two trees side by side."""
+        """Return the costs of two trees side by side."""
         return Cost(
             tuple(sorted(self.changes + other.changes, reverse=True)),
             tuple(sorted(self.joins + other.joins, reverse=True)),
@@ -38,19 +38,19 @@ class Cost:
 
     @property
     def update(self) -> Fraction:
-        """A change of one tuple takes time O(N^update)."""
+        """The exponent of the time of a change of one tuple."""
         return max(self.changes, default=Fraction(0))
 
     @property
     def width(self) -> Fraction:
-        """The first computation takes time O(N^width): the factorization width of the order."""
+        """The exponent of the time of the first computation: the factorization width of the order."""
         return max(self.joins, default=Fraction(0))
 
 
 def cost_of_join(variables: Variables, atoms: Iterable[str], wide: Hypergraph) -> Cost:
-    """What one view costs: a change of an atom binds its variables, and what they determine.
+    """Return the cost of one view; a change of an atom binds its variables and the variables they determine.
 
-    `wide` has these, the reduct of the query's hypergraph.
+    `wide` is the reduct of the query's hypergraph, whose schemas include the determined variables.
     """
     schemas = [schema for _, schema in wide.edges]
     changes = (cover(variables - wide.schemas[name], schemas) for name in atoms)
@@ -61,13 +61,13 @@ def cost_of_join(variables: Variables, atoms: Iterable[str], wide: Hypergraph) -
 
 
 def cost(tree: View, graph: Hypergraph, fds: tuple[Fd, ...] = ()) -> Cost:
-    """What a view tree costs.
+    """Return the cost of a view tree.
 
     >>> from orchestrator.strategies.viewtree.orders import parsed
     >>> from orchestrator.strategies.viewtree.tree import composed, tau
     >>> graph = Hypergraph.of({"R": "AB", "S": "ACE", "T": "CD"})
-    >>> found = cost(composed(tau(parsed("A - { B, C - { D, E } }"), graph)), graph)
-    >>> str(found.update), str(found.width)  # linear for T, as example 9 has it
+    >>> linear = cost(composed(tau(parsed("A - { B, C - { D, E } }"), graph)), graph)
+    >>> str(linear.update), str(linear.width)  # linear for T, as example 9 has it
     ('1', '1')
     """
     total, wide = Cost(), graph.reduct(fds)
@@ -78,9 +78,9 @@ def cost(tree: View, graph: Hypergraph, fds: tuple[Fd, ...] = ()) -> Cost:
 
 
 def best(graph: Hypergraph, fds: tuple[Fd, ...] = (), free_top: bool = False) -> Forest:
-    """A variable order of least cost: the canonical one of a q-hierarchical query, else searched.
+    """Return a variable order of least cost: the canonical order of a q-hierarchical query, else by search.
 
-    With `free_top`, no bound variable is above a free one, and the result is kept factorized.
+    With `free_top`, no bound variable is above a free variable, and the result is stored factorized.
 
     >>> from orchestrator.strategies.viewtree.orders import written
     >>> path = {"R": "AB", "S": "BC", "T": "CD", "U": "DE"}
@@ -93,14 +93,14 @@ def best(graph: Hypergraph, fds: tuple[Fd, ...] = (), free_top: bool = False) ->
     if graph.q_hierarchical:
         return canonical(graph)
     wide = graph.reduct(fds)
-    known: dict[Variables, tuple[Cost, Order]] = {}
+    results: dict[Variables, tuple[Cost, Order]] = {}
 
-    def found(part: Variables) -> tuple[Cost, Order]:
-        if part not in known:
-            known[part] = min(
-                (rooted(name, part) for name in candidates(part)), key=lambda made: made[0]
+    def best_order(part: Variables) -> tuple[Cost, Order]:
+        if part not in results:
+            results[part] = min(
+                (rooted(name, part) for name in candidates(part)), key=lambda result: result[0]
             )
-        return known[part]
+        return results[part]
 
     def candidates(part: Variables) -> list[str]:
         names = part & graph.free if free_top and part & graph.free else part
@@ -108,11 +108,11 @@ def best(graph: Hypergraph, fds: tuple[Fd, ...] = (), free_top: bool = False) ->
         if len(part) <= _ALL:
             return ranked
         rests = {v: graph.components(part - {v}) for v in ranked}
-        # The most even divisions, as there are few of them below each other.
+        # Prefer the most even divisions: they need few levels.
         divides = sorted(
             (v for v in ranked if len(rests[v]) > 1), key=lambda v: max(map(len, rests[v]))
         )
-        # Of a path, next to what is joined already: the left-deep orders.
+        # In a path, prefer a variable next to the joined ones: this gives the left-deep orders.
         near = [v for v in ranked if graph.neighbours(frozenset({v})) - part]
         return list(dict.fromkeys([*divides[:_DIVISIONS], *near[:1]])) or ranked[:1]
 
@@ -124,9 +124,9 @@ def best(graph: Hypergraph, fds: tuple[Fd, ...] = (), free_top: bool = False) ->
         own = cost_of_join(frozenset(bag), atoms, wide) if len(atoms) > 1 else Cost()
         below = []
         for rest in graph.components(part - {name}):
-            more, order = found(rest)
-            own += more
+            cost_of_rest, order = best_order(rest)
+            own += cost_of_rest
             below.append(order)
         return own, Order(name, tuple(below))
 
-    return tuple(found(part)[1] for part in graph.components(graph.variables))
+    return tuple(best_order(part)[1] for part in graph.components(graph.variables))

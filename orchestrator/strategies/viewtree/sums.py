@@ -1,10 +1,10 @@
-"""Aggregates as sums of products over the ring of numbers, many of them sharing one view tree.
+"""Aggregates as sums of products over the ring of numbers; all aggregates share one view tree.
 
-An aggregate is kept as a few totals, each the sum over the joined rows of a product with one factor
-for each atom. A total over some of the atoms alone is the part of it that a view below holds, and
-equal parts are kept once. Beside the sum itself the totals count what addition cannot tell: rows
-whose product is not NULL, scales of numerics, values that are not finite. A float is added up as
-the decimal number that it is written as, which is exact: nothing drifts.
+An aggregate is stored as a few totals. Each total is the sum, over the joined rows, of a product with one
+factor for each atom. A view over some of the atoms holds the part of a total over these atoms, and equal
+parts are stored once. Besides the sum itself, totals count what addition cannot tell: rows whose product
+is not NULL, scales of numerics, and values that are not finite. A float is added as its decimal text
+representation, which is exact, so nothing drifts.
 """
 
 from __future__ import annotations
@@ -22,58 +22,58 @@ from orchestrator.strategies.viewtree.form import Product
 
 
 class Payload(Protocol):
-    """What a column of a view's payload holds: an element of a ring for each of its keys."""
+    """The content of a column of a view's payload: for each key an element of a ring."""
 
     @property
     def type(self) -> str:
-        """The column's type."""
+        """The type of the column."""
 
     def within(self, atoms: Collection[str]) -> Payload:
-        """What a view over some of the atoms holds of it."""
+        """Return the part of the payload that a view over some of the atoms holds."""
 
     def lifted(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
-        """The aggregate over joined rows of atoms, each counted as their signs say."""
+        """Return the aggregate over joined rows of atoms, each weighted by the product of the signs."""
 
     def of_row(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
-        """The same of one row of each."""
+        """Return the element for one row of each atom, without aggregation."""
 
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
-        """The aggregate over joined rows: the sum of products of what other columns hold."""
+        """Return the aggregate over joined rows: the sum of the products of other columns."""
 
     def multiplied(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
-        """The product of what columns of one row hold."""
+        """Return the product of columns of one row."""
 
     def added(self, stored: Column | Scalar, more: Column | Scalar) -> Scalar:
-        """The sum of two elements."""
+        """Return the sum of two elements."""
 
 
 @dataclass(frozen=True)
 class Total:
-    """The sum of a product: for some of the atoms a factor, never NULL; for the others 1."""
+    """The sum of a product: some atoms have a factor that is never NULL, the other atoms have 1."""
 
     factors: tuple[tuple[str, Scalar], ...] = ()
     type: str = "bigint"
 
     def within(self, atoms: Collection[str]) -> Total:
-        """The total over some of the atoms; without a factor it is their count.
+        """Return the total over some of the atoms; without a factor it is their count.
 
         >>> price = Total((("parts", Scalar.read("price")),), "numeric")
         >>> price.within(["parts", "devices"]) == price, price.within(["devices"]) == COUNT
         (True, True)
         """
-        kept = tuple((atom, scalar) for atom, scalar in self.factors if atom in atoms)
-        return Total(kept, self.type if kept else "bigint")
+        factors = tuple((atom, scalar) for atom, scalar in self.factors if atom in atoms)
+        return Total(factors, self.type if factors else "bigint")
 
     def at(self, atom: str) -> Scalar:
-        """The factor of an atom."""
+        """Return the factor of an atom."""
         return next((scalar for name, scalar in self.factors if name == atom), ONE)
 
     def lifted(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
-        """The sum of the product of the atoms' factors."""
+        """Return the sum of the product of the atoms' factors."""
         return self._summed(self._product(rows))
 
     def of_row(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
-        """The product of the factors of a row of each."""
+        """Return the product of the factors of one row of each atom."""
         return filled(f"x::{self.type}", x=self._product(rows))
 
     def _product(self, rows: Sequence[tuple[str, Scalar]]) -> Scalar:
@@ -81,17 +81,17 @@ class Total:
         return product_of((*signs, *(self.at(atom) for atom, _ in rows)))
 
     def joined(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
-        """The sum of the product of other totals."""
+        """Return the sum of the product of other totals."""
         return self._summed(product_of(Scalar.column(column) for _, column in factors))
 
     def multiplied(self, factors: Sequence[tuple[Payload, Column]]) -> Scalar:
-        """The product of other totals."""
+        """Return the product of other totals."""
         return filled(
             f"x::{self.type}", x=product_of(Scalar.column(column) for _, column in factors)
         )
 
     def added(self, stored: Column | Scalar, more: Column | Scalar) -> Scalar:
-        """The sum of two totals."""
+        """Return the sum of two totals."""
         return filled("x + y", x=stored, y=more)
 
     def _summed(self, product: Scalar) -> Scalar:
@@ -105,8 +105,8 @@ COUNT = Total()
 
 
 @dataclass(frozen=True)
-class Kept:
-    """An aggregate, its totals, and how its value follows from theirs."""
+class RingAggregate:
+    """An aggregate, its totals, and the expression for its value."""
 
     aggregate: Aggregate
     totals: tuple[Payload, ...]
@@ -114,19 +114,19 @@ class Kept:
     """`{0}`, `{1}`, ... stand for the totals."""
 
 
-def kept(
+def ring_aggregate(
     product: Product,
     type_name: str | None,
     result: str | None,
     never_null: Callable[[Scalar], bool],
-) -> Kept:
-    """How an aggregate is kept, given the types of its argument and of its value.
+) -> RingAggregate:
+    """Return the totals of an aggregate, given the types of its argument and of its value.
 
     >>> from orchestrator.algebra.operators.group import Aggregate
     >>> call = Aggregate(Column("s"), Scalar.read("sum(b * d)", [Column("b"), Column("d")]))
     >>> factors = tuple((r, Scalar.read(x, [Column(x)])) for r, x in [("R", "b"), ("T", "d")])
-    >>> made = kept(Product(call, factors), "integer", "bigint", lambda factor: "b" in factor.sql)
-    >>> for total in made.totals:
+    >>> sums = ring_aggregate(Product(call, factors), "integer", "bigint", lambda factor: "b" in factor.sql)
+    >>> for total in sums.totals:
     ...     print(*(f"{atom}: {factor}" for atom, factor in total.factors), sep="; ")
     T: CASE WHEN d IS NOT NULL THEN 1 ELSE 0 END
     R: coalesce(b::numeric, 0); T: coalesce(d::numeric, 0)
@@ -137,22 +137,22 @@ def kept(
 
     def total(lift: str, type_: str = "numeric") -> Total:
         lifted = [(atom, filled(lift, x=scalar)) for atom, scalar in factors]
-        return Total(_multiplied((*lifted, *holds)), type_)
+        return Total(_merge_factors((*lifted, *holds)), type_)
 
-    # A row counts as a value even if its fields are NULL.
+    # With `count`, a row value counts even if its fields are NULL.
     null = "DISTINCT FROM NULL" if function == "count" else "NOT NULL"
     present = f"CASE WHEN x IS {null} THEN 1 ELSE 0 END"
     counted = [(a, filled(present, x=scalar)) for a, scalar in factors if not never_null(scalar)]
-    rows = Total(_multiplied((*counted, *holds)))
+    rows = Total(_merge_factors((*counted, *holds)))
     if function == "count":
-        return Kept(product.aggregate, (rows,), "{0}")
+        return RingAggregate(product.aggregate, (rows,), "{0}")
     shape = (type_name or "").partition("(")[0]
     mean = function == "avg"
     if shape in INTEGERS:
         narrow = shape != "bigint" and len(factors) == 1
         type_ = "bigint" if narrow else "numeric"
         value = "{1}::numeric / {0}::numeric" if mean else f"{{1}}::{result or 'numeric'}"
-        return Kept(
+        return RingAggregate(
             product.aggregate,
             (rows, total(f"coalesce(x::{type_}, 0)", type_)),
             f"CASE WHEN {{0}} > 0 THEN {value} END",
@@ -175,11 +175,11 @@ def _numerics(
     total: Callable[..., Total],
     x: str,
     mean: bool,
-) -> Kept:
-    """Numbers with scales, NaN and infinities.
+) -> RingAggregate:
+    """Return the totals of a sum or average of numbers with scales, NaN and infinities.
 
-    Whether a product is finite, or not zero, or what its sign is, is the product of what its
-    factors are; from the sums of these it follows how many products are NaN, Infinity, -Infinity.
+    Whether a product is finite, whether it is zero, and its sign follow from the same facts about its
+    factors. The sums of these facts tell how many products are NaN, Infinity and -Infinity.
     """
     finite = f"{x} < 'Infinity'::numeric AND {x} > '-Infinity'::numeric"
     number = f"{x} <> 'NaN'::numeric"
@@ -187,8 +187,8 @@ def _numerics(
     totals = (
         rows,
         total(f"CASE WHEN {finite} THEN {x} ELSE 0 END"),
-        # How many products have which scale: a number to the base 10^12, whose digits these are.
-        # A float shows none.
+        # The number of products with each scale, as the digits of one number to the base 10^12.
+        # Floats have no scale.
         COUNT if floats else total(f"coalesce(('1e' || (12 * scale({x})))::numeric, 0)"),
         total(f"CASE WHEN {finite} THEN 1 ELSE 0 END", "bigint"),
         total(f"CASE WHEN {number} AND {x} <> 0 THEN 1 ELSE 0 END", "bigint"),
@@ -207,16 +207,16 @@ def _numerics(
         f" WHEN {{0}} - {{3}} > {infinite} OR abs({side}) < {infinite} THEN 'NaN'::{type_}"
         f" WHEN {side} > 0 THEN 'Infinity'::{type_} ELSE '-Infinity'::{type_} END"
     )
-    return Kept(aggregate, totals, value)
+    return RingAggregate(aggregate, totals, value)
 
 
 def parts(totals: Iterable[Payload], atoms: Collection[str]) -> tuple[Payload, ...]:
-    """What a view over some atoms holds: the count of rows, and each total's part of it."""
+    """Return the payload of a view over some atoms: the count of rows, and its part of each total."""
     return tuple(dict.fromkeys((COUNT, *(total.within(atoms) for total in totals))))
 
 
 def product_of(scalars: Iterable[Scalar]) -> Scalar:
-    """A product, without its ones."""
+    """Return a product without factors that are 1."""
     result = ONE
     for scalar in scalars:
         if result == ONE:
@@ -226,16 +226,16 @@ def product_of(scalars: Iterable[Scalar]) -> Scalar:
     return result
 
 
-def value(item: Kept, columns: Iterable[Column]) -> Scalar:
-    """An aggregate's value in terms of the columns that hold its totals."""
-    given = {f"p{number}": column for number, column in enumerate(columns)}
-    return filled(item.value.format(*given), **given)
+def value(aggregate: RingAggregate, columns: Iterable[Column]) -> Scalar:
+    """Return an aggregate's value as an expression over the columns that hold its totals."""
+    column_of = {f"p{number}": column for number, column in enumerate(columns)}
+    return filled(aggregate.value.format(*column_of), **column_of)
 
 
-def _multiplied(factors: Iterable[tuple[str, Scalar]]) -> tuple[tuple[str, Scalar], ...]:
-    """One factor for each atom; ones are left out."""
+def _merge_factors(factors: Iterable[tuple[str, Scalar]]) -> tuple[tuple[str, Scalar], ...]:
+    """Return one factor for each atom, and leave out factors that are 1."""
     by_atom: dict[str, list[Scalar]] = {}
     for atom, scalar in factors:
         by_atom.setdefault(atom, []).append(scalar)
-    made = ((atom, product_of(scalars)) for atom, scalars in sorted(by_atom.items()))
-    return tuple((atom, scalar) for atom, scalar in made if scalar != ONE)
+    products = ((atom, product_of(scalars)) for atom, scalars in sorted(by_atom.items()))
+    return tuple((atom, scalar) for atom, scalar in products if scalar != ONE)

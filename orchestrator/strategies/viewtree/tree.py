@@ -1,7 +1,7 @@
 """View trees over variable orders: τ, ν, μ and indicator projections (papers/fivm.txt).
 
-A view is a relation over its keys with payloads from a ring. That of an inner node joins its
-children and sums out what its keys lack.
+A view is a relation with keys, and with payloads from a ring. The view of an inner node joins its
+children and sums out the variables that are not among its keys.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ class View:
 
     keys: Variables
     atoms: tuple[str, ...]
-    """The atoms below, each once."""
+    """The atoms below, each of them once."""
     children: tuple[View, ...] = ()
-    """None of a view over one atom."""
+    """Empty for a view over one atom."""
     at: str | None = None
-    """The variable of the order that the view belongs to; of an indicator, that of its parent."""
+    """The variable of the order that the view belongs to; an indicator has its parent's variable."""
     indicator: bool = False
-    """Whether this is ∃ of an atom's projection (definition 29): its payloads are 1."""
+    """Whether this is ∃ of an atom's projection (definition 29), whose payloads are 1."""
     part: str = ""
-    """Of a view over a part of an atom's rows, or over those of some values, which one it is."""
+    """The name of the part, if the view is over a part of an atom's rows or over some values only."""
 
     @property
     def label(self) -> str:
-        """The view in the paper's words: where it is, what it is over, its keys."""
+        """The view in the paper's notation: its variable, its atoms and its keys."""
         keys = ", ".join(sorted(self.keys))
         if not self.children:
             return f"{'∃' if self.indicator else ''}{self.name}[{keys}]"
@@ -42,7 +42,7 @@ class View:
 
     @property
     def name(self) -> str:
-        """The atom of a leaf, or its part of it."""
+        """The name of a leaf: the atom, and its part of the atom."""
         return f"{self.atoms[0]}_{self.part}" if self.part else self.atoms[0]
 
     @cached_property
@@ -52,26 +52,26 @@ class View:
 
     @property
     def leaves(self) -> frozenset[str]:
-        """The atoms that it is over, also through indicators."""
+        """The atoms of all leaves below, including indicators."""
         return frozenset(view.atoms[0] for view in self.walk() if not view.children)
 
     def shown(self, depth: int = 0) -> str:
-        """The tree, a line for each view."""
+        """Return the tree as text, one line for each view."""
         return "\n".join(
             ["  " * depth + self.label, *(child.shown(depth + 1) for child in self.children)]
         )
 
     def walk(self) -> Iterator[View]:
-        """The view and all below it, upper ones first."""
+        """Yield the view and all views below it, upper views first."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 def tau(forest: Forest, graph: Hypergraph) -> View:
-    """Figure 4: one view for each variable, whose keys are dep(X) and the free variables below.
+    """Figure 4: return one view for each variable, whose keys are dep(X) and the free variables below.
 
-    The paper's figures 3 and 5, for Q[] and Q[A, C]:
+    The example shows the paper's figures 3 and 5, for Q[] and Q[A, C]:
 
     >>> from orchestrator.strategies.viewtree.orders import parsed
     >>> edges = {"R": "AB", "S": "ACE", "T": "CD"}
@@ -106,10 +106,10 @@ def tau(forest: Forest, graph: Hypergraph) -> View:
 
 
 def nu(forest: Forest, graph: Hypergraph) -> View:
-    """Figure 9: the tree of a free-top order that keeps the result factorized.
+    """Figure 9: return the tree of a free-top order that stores the result factorized.
 
-    At a free variable with several children there is a view H with X and dep(X) as keys; if X has
-    siblings, there is one above it that sums X out. The paper's figure 10, for Q[A, B, C]:
+    A free variable X with several children gets a view H with X and dep(X) as keys. If X has siblings, a
+    view above H sums X out. The example shows the paper's figure 10, for Q[A, B, C]:
 
     >>> from orchestrator.strategies.viewtree.orders import parsed
     >>> edges = {"R": "AB", "S": "ACE", "T": "CD"}
@@ -143,7 +143,7 @@ def nu(forest: Forest, graph: Hypergraph) -> View:
 
 
 def _leaves(order: Order, path: Variables, graph: Hypergraph) -> list[View]:
-    """The atoms whose lowest variable this is."""
+    """Return the atoms whose lowest variable is that of the order."""
     return [
         View(schema, (name,))
         for name, schema in graph.edges
@@ -158,7 +158,7 @@ def _joined(keys: Variables, below: list[View], at: str | None, graph: Hypergrap
 
 
 def _rooted(roots: list[View], graph: Hypergraph, keys: Variables | None = None) -> View:
-    """One tree of several, and of the atoms without a variable."""
+    """Return one tree for several roots and the atoms without a variable."""
     roots += [View(schema, (name,)) for name, schema in graph.edges if not schema]
     if len(roots) == 1:
         return roots[0]
@@ -166,9 +166,9 @@ def _rooted(roots: list[View], graph: Hypergraph, keys: Variables | None = None)
 
 
 def composed(view: View, kept: Variables = frozenset()) -> View:
-    """The tree with chains made one: a view over one child sums out what both do (section 4).
+    """Return the tree with chains merged: a view over one child sums out the variables of both (section 4).
 
-    A view that sums out a kept variable stays apart from the one that still has it.
+    A view that sums out a kept variable is not merged with the view that still has it.
 
     >>> from orchestrator.strategies.viewtree.orders import parsed
     >>> graph = Hypergraph.of({"R": "AB", "S": "ACE", "T": "CD"})
@@ -186,7 +186,7 @@ def composed(view: View, kept: Variables = frozenset()) -> View:
 
 
 def materialised(root: View, updatable: Collection[str]) -> frozenset[View]:
-    """μ (figure 8): the root, and every view with a sibling over an atom that may change.
+    """μ (figure 8): return the root, and each view with a sibling over an atom that may change.
 
     >>> from orchestrator.strategies.viewtree.orders import parsed
     >>> graph = Hypergraph.of({"R": "AB", "S": "ACE", "T": "CD"})
@@ -208,11 +208,11 @@ def materialised(root: View, updatable: Collection[str]) -> frozenset[View]:
 
 
 def enumerated(view: View, free: Variables, whole: bool = False) -> tuple[View, ...]:
-    """The views whose join is the result that a tree by ν holds, upper ones first (theorem 13).
+    """Return the views whose join is the result of a tree by ν, upper views first (theorem 13).
 
-    Down to where no free variable is left below. A view above such a part has no key that leads
-    nowhere, so that looking up one after the other finds every row at once. Views that add no
-    variable are met for their payloads alone, if the `whole` product is wanted.
+    The views reach down to where no free variable is left below. A view above such a part has only keys
+    with rows below, so looking up one view after the other finds each row at once. Views that add no
+    variable are only joined for their payloads, if the `whole` product is needed.
 
     >>> from orchestrator.strategies.viewtree.orders import parsed
     >>> edges = {"R": "AB", "S": "ACE", "T": "CD"}
@@ -221,23 +221,23 @@ def enumerated(view: View, free: Variables, whole: bool = False) -> tuple[View, 
     >>> [view.label for view in enumerated(tree, graph.free)]
     ['V@A(R, S, T)[A]', 'R[A, B]', 'V@C(S, T)[A, C]']
     """
-    inside = [operator.keys for operator in view.walk() if not operator.indicator]
+    inside = [inner.keys for inner in view.walk() if not inner.indicator]
     if frozenset[str]().union(*inside) & free <= view.keys:
         return (view,)
-    # Of a view over one child the keys are among the child's, and the root of several trees has none.
-    above = bool(view.keys) and len(view.children) > 1
-    found = [
-        item
+    # The keys of a view over one child are among the child's keys; the root of several trees has no keys.
+    joins_children = bool(view.keys) and len(view.children) > 1
+    views = [
+        below
         for child in view.children
         if not child.indicator
-        for item in enumerated(child, free, whole)
-        if whole or not above or not item.keys <= view.keys
+        for below in enumerated(child, free, whole)
+        if whole or not joins_children or not below.keys <= view.keys
     ]
-    return (view, *found) if above else tuple(found)
+    return (view, *views) if joins_children else tuple(views)
 
 
 def with_indicators(view: View, graph: Hypergraph) -> View:
-    """Figure 17: views over cyclic joins get indicator projections that keep them small.
+    """Figure 17: add indicator projections to views over cyclic joins, which keep the views small.
 
     >>> from orchestrator.strategies.viewtree.orders import parsed
     >>> triangle = Hypergraph.of({"R": "AB", "S": "BC", "T": "AC"})
@@ -259,10 +259,10 @@ def with_indicators(view: View, graph: Hypergraph) -> View:
         for name, schema in graph.edges
         if name not in view.atoms and schema & view.keys
     ]
-    left = reduced([*inside, *(schema for _, schema in outside)])[len(inside) :]
+    reductions = reduced([*inside, *(schema for _, schema in outside)])[len(inside) :]
     added = tuple(
         View(schema, (name,), at=view.at, indicator=True)
-        for (name, schema), rest in zip(outside, left, strict=True)
+        for (name, schema), rest in zip(outside, reductions, strict=True)
         if rest
     )
     return replace(view, children=(*below, *added))

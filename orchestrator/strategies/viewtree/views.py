@@ -1,8 +1,9 @@
-"""What carries deltas through views: leaves, joins, states, and their upkeep (papers/fivm.txt, section 5).
+"""Relations of a view tree: leaves, joins, states, deltas and their application (papers/fivm.txt, section 5).
 
-A relation has keys and, for each, elements of rings. A view sums up an atom's rows by its keys, or
-joins its children and sums out what its keys lack; the delta of a view is made in the same way from
-a child's delta and what is stored of the other children, and added to what is stored of the view.
+A relation has keys and, for each key, elements of rings. A view sums up an atom's rows by its keys, or
+joins its children and sums out the variables that are not among its keys. The delta of a view is computed
+in the same way from a child's delta and the stored states of the other children, and is then added to the
+view's own state.
 """
 
 from __future__ import annotations
@@ -51,21 +52,21 @@ from orchestrator.strategies.viewtree.form import Atom, NormalForm
 from orchestrator.strategies.viewtree.relation import (
     Content,
     Relation,
-    called,
     columns_of,
     indexed,
-    kept,
+    ring_aggregate,
+    state_name,
     summed_atoms,
 )
 from orchestrator.strategies.viewtree.sums import COUNT, Payload, Total
 from orchestrator.strategies.viewtree.tree import View
 
 FEW = 16
-"""Numbers of a payload that are looked at to see whether a delta adds anything."""
+"""The maximum number of payload columns that are compared with 0 to drop rows of a delta."""
 
 
 class Views:
-    """Views over the atoms of a query, being turned into states and steps."""
+    """Builds relations, states and steps for the views over a query's atoms."""
 
     def __init__(
         self,
@@ -74,9 +75,9 @@ class Views:
         counting: Collection[View] = (),
         statistics: Mapping[int, Statistics] | None = None,
     ) -> None:
-        """Start with no view; `counting` are the views that hold a count alone.
+        """Start without views; the `counting` views hold only a count.
 
-        Costs are those of the request's statistics, or of others.
+        Cost estimates use the request's statistics unless others are given.
         """
         assert request.plan is not None
         self.request = request
@@ -89,7 +90,7 @@ class Views:
         )
         for column, _ in form.groups:
             if column.symbol not in self.composer.types and column.type == "text":
-                # Made by the normal form, to tell rows apart by how their values look.
+                # The normal form added this column to distinguish values by their text.
                 self.composer.symbols.fresh(column.symbol)
                 self.composer.types[column.symbol] = ColumnType("text", comparable=True)
         self.static = {a.name for a in form.atoms if a.scan.table.oid in request.static}
@@ -98,27 +99,29 @@ class Views:
         self.probes: dict[str, list[frozenset[str]]] = {}
 
     def take_products(self, leaves: Sequence[str]) -> None:
-        """Says what is kept of the aggregates in a tree with these leaves."""
+        """Set the payloads of the query's aggregates for a tree with these leaves."""
         not_null = frozenset(
             column for atom in self.atoms.values() for column in atom.rows(atom.scan).not_null
         )
         always = partial(never_null, not_null=not_null)
-        self.kept = [kept(product, leaves, self.request, always) for product in self.form.products]
-        self.totals = tuple(dict.fromkeys(t for item in self.kept for t in item.totals))
+        self.aggregates = [
+            ring_aggregate(product, leaves, self.request, always) for product in self.form.products
+        ]
+        self.totals = tuple(dict.fromkeys(t for item in self.aggregates for t in item.totals))
 
     def require_comparable(self) -> None:
-        """Refuses views with keys that `=` of pg_catalog does not compare."""
+        """Refuse views with keys that `=` of pg_catalog does not compare."""
         self.composer.comparable(
             column for item in self.defined.values() for column in item.keys.values()
         )
 
     def plan(self, name: Strategy) -> MaintenancePlan:
-        """The plan of all that was made."""
+        """Return the maintenance plan of the collected states and steps."""
         states = [
             replace(
                 indexed(state, self.probes.get(state.role, ())),
-                arrays=self._of_type(state, TRIPLE, COVARIANCE_TYPE),
-                elements=self._of_type(state, MIXED.element, MIXED_TYPE),
+                arrays=self._columns_of_type(state, TRIPLE, COVARIANCE_TYPE),
+                elements=self._columns_of_type(state, MIXED.element, MIXED_TYPE),
             )
             if isinstance(state, StateTable)
             else state
@@ -137,34 +140,36 @@ class Views:
     # Rows of atoms
 
     def change_of(self, atom: Atom) -> Bag:
-        """The change of an atom's table as a bag."""
+        """Return the change of an atom's table as a bag."""
         bag = bag_of(atom.scan, self.composer)
         assert bag is not None
         return bag
 
-    def _of_type(self, state: StateTable, *types: str) -> tuple[str, ...]:
-        """The columns of a state that hold elements of such types, or what is shown of them."""
+    def _columns_of_type(self, state: StateTable, *types: str) -> tuple[str, ...]:
+        """Return the columns of a state that have one of these types."""
         scan = self.composer.scans[state.role]
         return tuple(name for column, name in scan.outputs if column.type in types)
 
     def leaf(self, view: View, atom: Atom, rows: Operator, sign: Column | None) -> Relation:
-        """An atom's rows, or those of its change with their signs, summed up by the keys."""
+        """Return an atom's rows, or the signed rows of its change, summed up by the view's keys."""
         rows, keys = self.keyed(view, atom, rows)
-        item = Scalar.read("1") if sign is None else Scalar.column(sign)
-        return self.grouped(view, rows, keys, lambda payload: payload.lifted([(atom.name, item)]))
+        sign_value = Scalar.read("1") if sign is None else Scalar.column(sign)
+        return self.grouped(
+            view, rows, keys, lambda payload: payload.lifted([(atom.name, sign_value)])
+        )
 
     def keyed(self, view: View, atom: Atom, rows: Operator) -> tuple[Operator, dict[str, Column]]:
-        """An atom's rows with the keys of its view."""
+        """Return an atom's rows with the columns of the view's keys, and these columns by variable."""
         known = self.defined.get(view)
         keys = dict(known.keys) if known else {}
         computed: list[Item] = []
-        called = {variable: column for column, variable in reversed(self.form.groups)}
+        group_columns = {variable: column for column, variable in reversed(self.form.groups)}
         for variable, scalar in atom.binds:
             if variable not in view.keys:
                 continue
             column = scalar.as_column
             if column is None:
-                column = keys.get(variable, called[variable])
+                column = keys.get(variable, group_columns[variable])
                 computed.append(Item(column, scalar))
             keys[variable] = column
         if computed:
@@ -176,25 +181,25 @@ class Views:
     def inner(
         self, view: View, children: Sequence[Relation], first: int = 0, *, as_listed: bool = False
     ) -> Relation:
-        """The join of a view's children, beginning with one of them, summed up by its keys.
+        """Return the join of a view's children, starting with one of them, summed up by the view's keys.
 
-        The others follow as they share most with those before, or `as_listed`. Then what was joined
-        before is one relation to the planner: it would look up rows by a part of what is known of
-        them, if values had few rows on average.
+        Next follows the child that shares most variables with those before it, or with `as_listed` the
+        next child. With `as_listed`, the planner must treat the rows joined so far as one relation.
+        Otherwise it would look up rows by only some of their columns if values had few rows on average.
         """
         rows, bound = self.joined(children, first, as_listed=as_listed)
         known = self.defined.get(view)
         keys = known.keys if known else {name: bound[name] for name in sorted(view.keys)}
 
-        if all(child.each for child in children):
-            plain = [child.each for child in children if child.each]
+        if all(child.unsummed for child in children):
+            plain = [child.unsummed for child in children if child.unsummed]
             return self.grouped(view, rows, keys, lambda payload: payload.lifted(plain))
         factors = [
             (summed_atoms(child), relation)
             for child, relation in zip(view.children, children, strict=True)
             if not relation.exists
         ]
-        rows, factors = self._at_once(view, rows, factors)
+        rows, factors = self._merge_unsummed(view, rows, factors)
 
         def joined(payload: Payload) -> Scalar:
             parts = [(payload.within(atoms), relation) for atoms, relation in factors]
@@ -202,36 +207,37 @@ class Views:
 
         return self.grouped(view, rows, keys, joined)
 
-    def _at_once(
+    def _merge_unsummed(
         self, view: View, rows: Operator, factors: Sequence[tuple[tuple[str, ...], Relation]]
     ) -> tuple[Operator, list[tuple[tuple[str, ...], Relation]]]:
-        """Factors of which those that are rows of neighbouring atoms, as they are, are one.
+        """Combine the factors of neighboring atoms whose rows are not summed up into one factor.
 
-        One product of the columns of all takes less than those of each, and the product of these.
+        One product over the columns of all atoms is cheaper than a product for each atom and the product
+        of these.
         """
-        made: list[tuple[tuple[str, ...], Relation]] = []
+        merged: list[tuple[tuple[str, ...], Relation]] = []
         computed: list[Item] = []
-        for plain, run in groupby(factors, lambda item: item[1].each is not None):
-            found = list(run)
-            if not plain or len(found) == 1:
-                made += found
+        for plain, run in groupby(factors, lambda item: item[1].unsummed is not None):
+            factors_of_run = list(run)
+            if not plain or len(factors_of_run) == 1:
+                merged += factors_of_run
                 continue
-            atoms = tuple(name for names, _ in found for name in names)
-            signs = [relation.each for _, relation in found if relation.each]
+            atoms = tuple(name for names, _ in factors_of_run for name in names)
+            signs = [relation.unsummed for _, relation in factors_of_run if relation.unsummed]
             payload = {
                 part: self.column(part)
                 for part in dict.fromkeys(entry.within(atoms) for entry in self.payload_of(view))
             }
             computed += [Item(column, part.of_row(signs)) for part, column in payload.items()]
-            made.append((atoms, Relation(rows, {}, payload)))
+            merged.append((atoms, Relation(rows, {}, payload)))
         if computed:
             rows = Projection(rows, (*map(Item.kept, rows.columns), *computed))
-        return rows, made
+        return rows, merged
 
     def joined(
         self, children: Sequence[Relation], first: int = 0, *, as_listed: bool = False
     ) -> tuple[Operator, dict[str, Column]]:
-        """The join of relations, in the order of `_inner`, and the columns of its variables."""
+        """Return the join of relations, in the order of `inner`, and the columns of its variables."""
         rows, bound = children[first].rows, dict(children[first].keys)
         rest = [child for number, child in enumerate(children) if number != first]
         while rest:
@@ -249,12 +255,12 @@ class Views:
         return rows, bound
 
     def note_probe(self, scan: StateScan, columns: Iterable[Column]) -> None:
-        """Notes that rows of a state are looked for by some columns."""
+        """Note that rows of a state are looked up by some columns."""
         names = frozenset(map(scan.called, columns))
         self.probes.setdefault(scan.role, []).append(names)
 
     def summed(self, root: View, relations: Sequence[Relation]) -> Relation:
-        """The sum of relations with the keys and payloads of a root."""
+        """Return the sum of relations, with the keys and payloads of a root."""
         known = self.defined.get(root)
         columns = tuple(self.composer.fresh(column) for column in columns_of(relations[0]))
         columns = columns_of(known) if known else columns
@@ -276,7 +282,7 @@ class Views:
         keys: Mapping[str, Column],
         call: Callable[[Payload], Scalar],
     ) -> Relation:
-        """Rows summed up by a view's keys, each part of the payload as its call says."""
+        """Return rows summed up by a view's keys; `call` gives the aggregate for each payload part."""
         known = self.defined.get(view)
         totals = self.payload_of(view)
         payload = known.payload if known else {total: self.column(total) for total in totals}
@@ -289,26 +295,26 @@ class Views:
         )
 
     def payload_of(self, view: View) -> tuple[Payload, ...]:
-        """What a view holds for each of its keys."""
+        """Return the payload parts that a view holds for each key."""
         return (COUNT,) if view in self.counting else sums.parts(self.totals, summed_atoms(view))
 
     def column(self, part: Payload) -> Column:
-        """A new column for a part of a payload."""
+        """Return a new column for a part of a payload."""
         name = "idivm_n" if part == COUNT else "idivm_sum"
         return Column(self.composer.symbols.fresh(name), part.type)
 
     # States
 
     def store(self, view: View) -> None:
-        """Stores a view below the root."""
-        made = self.defined[view]
-        role = self.composer.name(called(view))
+        """Store a view below the root."""
+        relation = self.defined[view]
+        role = self.composer.name(state_name(view))
         self.states[view] = store(
-            role, made.rows, tuple(made.keys.values()), self.composer, followed=False
+            role, relation.rows, tuple(relation.keys.values()), self.composer, followed=False
         )
 
     def copy(self, view: View) -> Relation:
-        """A stored view under names of its own."""
+        """Return a stored view with fresh column names."""
         known, state = self.defined[view], self.states[view]
         new = {column: self.composer.fresh(column) for column in state.columns}
         return Relation(
@@ -318,17 +324,17 @@ class Views:
         )
 
     def values(self, root: Relation) -> dict[Column, Scalar]:
-        """What the aggregates and grouping columns of the query are in terms of a root's columns."""
+        """Return the query's aggregates and grouping columns as expressions over a root's columns."""
         values = {
             item.aggregate.column: sums.value(item, [root.payload[total] for total in item.totals])
-            for item in self.kept
+            for item in self.aggregates
         }
         return values | {c: Scalar.column(root.keys[name]) for c, name in self.form.groups}
 
     def show(self, root: Relation, order: Sequence[str]) -> None:
-        """Has the view show what it computes from a root over states; nothing is stored of it.
+        """Let the view compute its rows from a root over states, without storing them.
 
-        Behind what users see there are the keys, in an order.
+        The keys follow the visible columns, in the given order.
         """
         values = self.values(root)
         having = self.form.having.substitute(values)
@@ -343,34 +349,36 @@ class Views:
         ]
         rows = Projection(root.rows, (*items, *keys))
         names = Symbols()
-        called = [
+        new_names = [
             (item.column, Column(names.fresh(column.name)))
             for item, column in zip(items, self.request.columns, strict=True)
         ]
-        called += [
+        new_names += [
             (item.column, Column(names.fresh(f"idivm_{name}")))
             for item, name in zip(keys, order, strict=True)
         ]
-        query = self.composer.query(terms.renamed(rows, called), [new for _, new in called])
-        hidden = tuple(new.symbol for _, new in called[len(items) :])
+        query = self.composer.query(terms.renamed(rows, new_names), [new for _, new in new_names])
+        hidden = tuple(new.symbol for _, new in new_names[len(items) :])
         self.composer.states.append(StateView(CONTENT, self.request.columns, hidden, query))
 
     def store_content(self, root: Relation) -> Content:
-        """Stores the root with what the view shows."""
+        """Store the root together with the columns that the view shows."""
         if self.form.having != TRUE:
             raise NotModelledError("HAVING is not kept with the rows", str(self.form.having))
         values = self.values(root)
         covariances = {
-            each.aggregate.column: {TRIPLE: COVARIANCE_TYPE, MIXED.element: MIXED_TYPE}[part.type]
-            for each in self.kept
-            for part in each.totals
+            aggregate.aggregate.column: {TRIPLE: COVARIANCE_TYPE, MIXED.element: MIXED_TYPE}[
+                part.type
+            ]
+            for aggregate in self.aggregates
+            for part in aggregate.totals
             if part.type in (TRIPLE, MIXED.element)
         }
         visible: list[tuple[str, Column]] = []
         computed: list[Item] = []
         for name, scalar in self.form.shown:
-            held = covariances.get(scalar.as_column) if scalar.as_column else None
-            column = Column(self.composer.symbols.fresh(name), held)
+            covariance_type = covariances.get(scalar.as_column) if scalar.as_column else None
+            column = Column(self.composer.symbols.fresh(name), covariance_type)
             item = Item(column, scalar.substitute(values))
             same = item.scalar.as_column
             if same is not None and same not in (column for _, column in visible):
@@ -379,34 +387,34 @@ class Views:
                 visible.append((name, item.column))
                 computed.append(item)
         self.composer.visible = tuple(visible)
-        kept = columns_of(root)
-        rows = Projection(root.rows, (*map(Item.kept, kept), *computed))
+        stored_columns = columns_of(root)
+        rows = Projection(root.rows, (*map(Item.kept, stored_columns), *computed))
         state = store(CONTENT, rows, tuple(root.keys.values()), self.composer)
-        return Content(state, kept, tuple(computed))
+        return Content(state, stored_columns, tuple(computed))
 
     # Deltas
 
     def united(self, view: View, terms: tuple[Relation, ...]) -> Relation:
-        """Several deltas of a view as one, in which a key may be more than once."""
-        made = self.defined[view]
-        columns = columns_of(made)
+        """Return several deltas of a view as one, in which a key may occur more than once."""
+        definition = self.defined[view]
+        columns = columns_of(definition)
         branches = tuple(Branch(term.rows, columns) for term in terms)
-        return replace(made, rows=UnionAll(branches, columns), terms=terms)
+        return replace(definition, rows=UnionAll(branches, columns), terms=terms)
 
     def assigned(
         self, view: View, relation: Relation, needs: Iterable[str] | None = None
     ) -> Relation:
-        """A delta computed once; `needs` is as in `Composer.assign`."""
-        rows, name = self.without_zeros(relation).rows, f"{called(view)}_change"
+        """Return a delta that is computed once; `needs` is as in `Composer.assign`."""
+        rows, name = self.without_zeros(relation).rows, f"{state_name(view)}_change"
         return relation.at(self.composer.assign(name, rows, columns_of(relation), needs))
 
     def without_zeros(self, relation: Relation) -> Relation:
-        """A delta without what adds nothing, where that is soon said."""
+        """Return a delta without rows that add nothing, if the payload has few columns to compare."""
         payload = relation.payload.values()
         if len(payload) > FEW or not all(isinstance(part, Total) for part in relation.payload):
             return relation
-        some = disjunction(filled("x <> 0", x=column) for column in payload)
-        return relation.at(Selection(relation.rows, some))
+        nonzero = disjunction(filled("x <> 0", x=column) for column in payload)
+        return relation.at(Selection(relation.rows, nonzero))
 
     def add(
         self,
@@ -415,19 +423,19 @@ class Views:
         content: Content | None = None,
         whole: bool = False,
     ) -> None:
-        """V := V + δV; keys whose count becomes 0 go, but not the one row of a `whole` result."""
+        """V := V + δV; delete keys whose count becomes 0, but not the single row of a `whole` result."""
         for term in delta.terms:
             self.add(state, term, content, whole)
         if delta.terms:
             return
         upkeep, ids = Upkeep(state, self.composer), tuple(delta.keys.values())
-        grown = {
+        sums_of = {
             column: part.added(upkeep.stored(column), column)
             for part, column in delta.payload.items()
         }
-        values = list(grown.items())
+        values = list(sums_of.items())
         if content is not None:
-            values += [(i.column, i.scalar.substitute(grown)) for i in content.computed]
+            values += [(i.column, i.scalar.substitute(sums_of)) for i in content.computed]
         if not ids and (whole or content is not None):
             upkeep.update(delta.rows, ids, values)
             return
@@ -436,7 +444,7 @@ class Views:
 
 
 def _scans(rows: Operator) -> Iterator[StateScan]:
-    """The states, if rows are those of a state, or of several with the same columns."""
+    """Yield the states that the rows scan: a state, or the branches of a union with the same columns."""
     if isinstance(rows, StateScan):
         yield rows
     elif isinstance(rows, UnionAll):

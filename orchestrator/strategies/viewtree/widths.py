@@ -10,7 +10,7 @@ from orchestrator.strategies.viewtree.hypergraph import Variables
 
 
 def cover(variables: Variables, schemas: Iterable[Variables]) -> Fraction:
-    """ρ*: the least total weight of atoms that covers each of some variables with at least one.
+    """ρ*: return the least total weight of atoms that covers each of some variables with at least 1.
 
     >>> edges = [frozenset("AB"), frozenset("BC"), frozenset("AC")]
     >>> cover(frozenset("ABC"), edges), cover(frozenset("AB"), edges), cover(frozenset(), edges)
@@ -30,16 +30,16 @@ def _cover(variables: Variables, schemas: frozenset[Variables]) -> Fraction:
     uncovered = variables - frozenset[str]().union(*schemas)
     if uncovered:
         raise ValueError(f"no atom has {', '.join(sorted(uncovered))}")
-    # The dual is in standard form: the most weight on variables with at most one in every atom.
+    # The dual is in standard form: the most weight on variables with at most 1 in each atom.
     order = sorted(variables)
     rows = [[Fraction(v in schema) for v in order] for schema in sorted(schemas, key=sorted)]
     return packing(rows)
 
 
 def packing(rows: Sequence[Sequence[Fraction]]) -> Fraction:
-    """The maximum of Σx where every row times x is at most 1 and x is not negative.
+    """Return the maximum of Σx such that each row times x is at most 1 and x is not negative.
 
-    The simplex method on exact fractions, by Bland's rule, which does not cycle.
+    The simplex method on exact fractions, with Bland's rule, which does not cycle.
     """
     height, width = len(rows), len(rows[0])
     table = [
