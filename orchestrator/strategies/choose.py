@@ -143,17 +143,17 @@ def _cheapest(
     for name, refused in variants.items():
         if isinstance(refused, Unsupported):
             reasons.append(Reason(name, False, str(refused)))
-    partitions = skew.weighed(request)
-    if partitions is not None:
-        pays = partitions.parted < estimates[best].accesses
+    triangle = skew.cost_of_triangle(request)
+    if triangle is not None:
+        pays = triangle.parted < estimates[best].accesses
         parted = skew.plan(request) if pays else None
         if isinstance(parted, MaintenancePlan):
             because = "; ".join(
-                [partitions.described, *(reason.because for reason in parted.evidence.reasons)]
+                [triangle.described, *(reason.because for reason in parted.evidence.reasons)]
             )
             others = [replace(reason, taken=False) for reason in reasons]
             return parted.because(Reason(Strategy.SKEW, True, because), *others, prices=prices)
-        refusal = str(parted) if isinstance(parted, Unsupported) else partitions.described
+        refusal = str(parted) if isinstance(parted, Unsupported) else triangle.described
         reasons.append(Reason(Strategy.SKEW, False, refusal))
     missing = plan_cost.missing(request, plan, list(planned.values()))
     return plan.because(*reasons, prices=prices, missing=missing)

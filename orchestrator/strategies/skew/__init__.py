@@ -1,1 +1,1 @@
-"""Heavy and light: view trees over parts of relations, so that skew in the data costs less."""
+"""Heavy and light: view trees over parts of relations, which make changes of skewed data cheaper."""

@@ -1,6 +1,6 @@
 """Counts without free variables over heavy and light parts (papers/ivm-eps-counting-triangles.txt).
 
-Each change fixes the values of all variables but one, and goes through those of it that it may have.
+Each change fixes the values of all variables but one, and iterates over the possible values of that one.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from orchestrator.strategies.viewtree.tree import View
 
 
 def loomis_whitney(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
-    """The plan of a Loomis-Whitney count (appendix F): each atom lacks one variable, which all others have.
+    """Return the plan of a Loomis-Whitney count (appendix F): each atom lacks one variable of all.
 
-    An atom is divided on the variable that the next one lacks. A change of R1 leaves open the one that
-    R1 lacks, on which the last atom is divided. If an atom in between is light, its rows that fit are
-    few; if all are heavy, so are the values of the last one's heavy part; and with the light part of the
-    last one the join is stored. (The paper defines that join twice; only the second one serves.)
+    An atom is divided on the variable that the next atom lacks. A change of R1 leaves open the variable
+    that R1 lacks, on which the last atom is divided. If an atom in between is light, few of its rows match.
+    If all atoms in between are heavy, there are two cases: the last atom's heavy part has few values, and
+    for its light part the join is stored. (The paper defines that join twice; only the second definition
+    works.)
 
     >>> from orchestrator.strategies.skew.show import shown
     >>> edges = {"R": "ABC", "S": "BCD", "T": "CDA", "U": "DAB"}
-    >>> made = loomis_whitney(Hypergraph.of(edges), Exponents(Fraction(1, 2)))
-    >>> for line in shown(made).splitlines()[:13]:
+    >>> count = loomis_whitney(Hypergraph.of(edges), Exponents(Fraction(1, 2)))
+    >>> for line in shown(count).splitlines()[:13]:
     ...     print(line)
     divided at N^1/2, the rows of heavy values and those of light ones:
       R by A: R_h[A, B, C] *, R_l[A, B, C] *
@@ -56,8 +57,8 @@ def loomis_whitney(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupp
     every = frozenset[str]().union(*schemas)
     everywhere = frozenset.intersection(*schemas) if schemas else every
     lacking = [every - schema for schema in schemas]
-    apart = sum(map(len, lacking)) == len(every - everywhere)
-    if many < 3 or not all(lacking) or not apart or graph.free - everywhere:
+    disjoint = sum(map(len, lacking)) == len(every - everywhere)
+    if many < 3 or not all(lacking) or not disjoint or graph.free - everywhere:
         return Unsupported("it is no Loomis-Whitney count", where(graph))
     divisions = [
         Division(name, schema, (lacking[(n + 1) % many] | everywhere,))
@@ -69,34 +70,34 @@ def loomis_whitney(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupp
     for n, division in enumerate(divisions):
         others = [divisions[(n + step) % many] for step in range(1, many)]
         *between, last = others
-        # First those through which the view's changes go.
-        met = (last.part(LIGHT), *(other.part(HEAVY) for other in reversed(between)))
-        view = joined(graph, division.schema, met, lacking[n])
+        # The parts come in the order in which the view's changes join them.
+        parts = (last.part(LIGHT), *(other.part(HEAVY) for other in reversed(between)))
+        view = joined(graph, division.schema, parts, lacking[n])
         views.append(view)
-        upkeep |= {(view, part): exponents.light(last.atom) for part in met}
-        upkeep[view, met[0]] = exponents.heavy(between[-1].atom)
-        found: list[Rule] = []
-        for place, other in enumerate(between):
-            light, before, after = other.part(LIGHT), between[:place], others[place + 1 :]
+        upkeep |= {(view, child): exponents.light(last.atom) for child in parts}
+        upkeep[view, parts[0]] = exponents.heavy(between[-1].atom)
+        rules_of_atom: list[Rule] = []
+        for position, other in enumerate(between):
+            light, before, after = other.part(LIGHT), between[:position], others[position + 1 :]
             looked_up = [b.part(HEAVY) for b in before] + [a.whole for a in after]
-            found.append(
+            rules_of_atom.append(
                 rule(divisions, division, (light, *looked_up), exponents.light(other.atom))
             )
         heavy = (last.part(HEAVY), *(other.part(HEAVY) for other in between))
-        found.append(rule(divisions, division, heavy, exponents.heavy(last.atom)))
-        found.append(through(divisions, division, met, view))
-        rules[division.atom] = tuple(found)
+        rules_of_atom.append(rule(divisions, division, heavy, exponents.heavy(last.atom)))
+        rules_of_atom.append(through(divisions, division, parts, view))
+        rules[division.atom] = tuple(rules_of_atom)
     kind = "a triangle" if many == 3 else f"a Loomis-Whitney count of degree {many}"
     return plan_of(graph, exponents, kind, divisions, rules, views, upkeep)
 
 
 def path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
-    """The plan of R(A), S(A, B), T(B): the one count over three atoms, beside the triangle, that is not
-    hierarchical (appendix H).
+    """Return the plan of R(A), S(A, B), T(B) (appendix H).
 
-    S is divided on A. A change of R meets few rows of S if its A is light; for heavy values what S and T
-    make is stored, as there are few of these for a change of T to go through. For light ones what R and S
-    make is stored.
+    Besides the triangle, it is the only count over three atoms that is not hierarchical. S is divided on
+    A. A change of R matches few rows of S if its A is light. For heavy values the join of S and T is
+    stored; a change of T iterates over the few heavy values. For light values the join of R and S is
+    stored.
 
     >>> from orchestrator.strategies.skew.show import shown
     >>> print(shown(path(Hypergraph.of({"R": "A", "S": "AB", "T": "B"}), Exponents(Fraction(1, 4)))))
@@ -116,47 +117,47 @@ def path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
       - h -: δT ⋈ S_h[A, B] ⋈ R[A] in O(N^3/4)
       - l -: δT ⋈ V@A(R, S_l)[B] in O(1)
     """
-    refused = Unsupported("it is no count over three tables in a row", where(graph))
+    refusal = Unsupported("it is no count over three tables in a row", where(graph))
     if len(graph.edges) != 3:
-        return refused
+        return refusal
     everywhere = frozenset.intersection(*(schema for _, schema in graph.edges))
-    places = [n for n, (_, schema) in enumerate(graph.edges) if schema == _around(graph, n)]
-    if len(places) != 1 or graph.free - everywhere:
-        return refused
-    [middle] = places
+    middles = [n for n, (_, schema) in enumerate(graph.edges) if schema == _around(graph, n)]
+    if len(middles) != 1 or graph.free - everywhere:
+        return refusal
+    [middle] = middles
     name, schema = graph.edges[middle]
     (first, start), (last, end) = (edge for n, edge in enumerate(graph.edges) if n != middle)
     if start & end != everywhere or start == everywhere or end == everywhere:
-        return refused
+        return refusal
     across = Division(name, schema, (start,))
-    item, other = Division(first, start, ()), Division(last, end, ())
+    at_start, at_end = Division(first, start, ()), Division(last, end, ())
     heavy, light = across.part(HEAVY), across.part(LIGHT)
-    above = joined(graph, start, (heavy, other.whole), end - everywhere)
-    below = joined(graph, end, (light, item.whole), start - everywhere)
+    heavy_view = joined(graph, start, (heavy, at_end.whole), end - everywhere)
+    light_view = joined(graph, end, (light, at_start.whole), start - everywhere)
     none = Fraction(0)
     divisions = [Division(n, s, (start,) if n == name else ()) for n, s in graph.edges]
 
     rules = {
         first: (
-            through(divisions, item, above.children, above),
-            rule(divisions, item, (light, other.whole), exponents.light(name)),
+            through(divisions, at_start, heavy_view.children, heavy_view),
+            rule(divisions, at_start, (light, at_end.whole), exponents.light(name)),
         ),
-        name: (rule(divisions, across, (item.whole, other.whole), none),),
+        name: (rule(divisions, across, (at_start.whole, at_end.whole), none),),
         last: (
-            rule(divisions, other, (heavy, item.whole), exponents.heavy(name)),
-            through(divisions, other, below.children, below),
+            rule(divisions, at_end, (heavy, at_start.whole), exponents.heavy(name)),
+            through(divisions, at_end, light_view.children, light_view),
         ),
     }
     upkeep = {
-        (above, heavy): none,
-        (above, other.whole): exponents.heavy(name),
-        (below, light): none,
-        (below, item.whole): exponents.light(name),
+        (heavy_view, heavy): none,
+        (heavy_view, at_end.whole): exponents.heavy(name),
+        (light_view, light): none,
+        (light_view, at_start.whole): exponents.light(name),
     }
     ordered = {division.atom: rules[division.atom] for division in divisions}
     linear = replace(exponents, linear=True)
     kind = "a count over three tables in a row"
-    return plan_of(graph, linear, kind, divisions, ordered, [above, below], upkeep)
+    return plan_of(graph, linear, kind, divisions, ordered, [heavy_view, light_view], upkeep)
 
 
 def _around(graph: Hypergraph, place: int) -> Variables:
@@ -170,7 +171,7 @@ def rule(
     exponent: Fraction,
     part: View | None = None,
 ) -> Rule:
-    """What a change of an atom, or of a part of it, meets: parts of others, and what is stored of them."""
+    """Return the rule for a change of an atom, or of its part: it joins parts of others and stored views."""
     changed = part or division.whole
     leaves = {leaf.atoms[0]: leaf for view in met for leaf in view.walk() if not leaf.children}
     return Rule(_case(divisions, {**leaves, division.atom: changed}), changed, tuple(met), exponent)
@@ -179,7 +180,7 @@ def rule(
 def through(
     divisions: Sequence[Division], division: Division, parts: Sequence[View], view: View
 ) -> Rule:
-    """What a change of an atom meets where the join of all others is stored."""
+    """Return the rule for a change of an atom if the join of all other atoms is stored."""
     leaves = {part.atoms[0]: part for part in parts}
     case = _case(divisions, {**leaves, division.atom: division.whole}, view)
     return Rule(case, division.whole, (view,), Fraction(0))
@@ -200,12 +201,12 @@ def plan_of(
     views: Sequence[View],
     upkeep: Mapping[tuple[View, View], Fraction],
 ) -> SkewPlan:
-    """The plan of a count, all of whose cases are listed."""
+    """Return the plan of a count, given the rules for all cases."""
     names = tuple(division.atom for division in divisions)
     root = View(graph.free, names, tuple(division.whole for division in divisions))
     return SkewPlan(kind, exponents, tuple(divisions), root, rules, tuple(views), upkeep, ())
 
 
 def where(graph: Hypergraph) -> str:
-    """A query's atoms, for people."""
+    """Return a query's atoms as text."""
     return ", ".join(f"{name}({', '.join(sorted(schema))})" for name, schema in graph.edges)

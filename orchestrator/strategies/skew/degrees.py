@@ -1,9 +1,9 @@
-"""The partition manager: degrees of values, the threshold, and which values are heavy.
+"""The partition manager: degrees of values, the threshold, and the heavy values.
 
-Relations are divided on some of their variables. The degree of a value is how many rows have
-it. At the threshold N^ε, heavy values have a degree of at least N^ε / 2 and light ones one below
-3 N^ε / 2; after a change of the threshold base N it is N^ε for both (definition 6 of
-papers/ivm-eps-counting-triangles.txt). Where ε is 0, every value is heavy.
+Relations are divided on some of their variables. The degree of a value is the number of rows with it. With
+the threshold N^ε, heavy values have a degree of at least N^ε / 2, light values a degree below 3 N^ε / 2.
+After a change of the threshold base N, the bound is N^ε for both (definition 6 of
+papers/ivm-eps-counting-triangles.txt). With ε = 0 every value is heavy.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from orchestrator.strategies.viewtree.relation import Relation, columns_of
 from orchestrator.strategies.viewtree.sums import COUNT
 
 RISES, FALLS = 1, -1
-"""What a value does that changes its part."""
+"""The direction in which a value moves: to the heavy part, or to the light part."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """What is divided by the values of some variables: an atom, or some together."""
+    """What is divided by the values of some variables: one atom, or several atoms together."""
 
     name: str
     atoms: tuple[str, ...]
@@ -54,7 +54,7 @@ class Split:
 
 
 def rows_of(split: Split, relations: Sequence[Relation], composer: Composer) -> Relation:
-    """The values of what is divided together, and how often each relation has them."""
+    """Return the values of atoms that are divided together, with the number of their rows in each."""
     names = sorted(split.on)
     columns = [composer.fresh(relations[0].keys[name]) for name in names]
     count = composer.column("rows")
@@ -68,7 +68,7 @@ def rows_of(split: Split, relations: Sequence[Relation], composer: Composer) -> 
 
 @dataclass(frozen=True)
 class _Values:
-    """The values that relations are divided by: their degrees, and those that are heavy."""
+    """The values by which relations are divided: the states of their degrees and of the heavy values."""
 
     columns: tuple[Column, ...]
     degree: Column
@@ -77,11 +77,11 @@ class _Values:
 
 
 class Degrees:
-    """Keeps the degrees of the values of some relations, and says which values change their part.
+    """Maintains the degrees of values, and finds the values that change their part.
 
-    The degrees of changed values are met by outer joins. There is one for each; but where there were few
-    degrees when an inner join was planned, PostgreSQL goes through all and looks for each among those
-    that have changed, however many there are by now.
+    Outer joins look up the degrees of changed values. Each value has one degree. For an inner join that was
+    planned when there were few degrees, PostgreSQL would scan all degrees and compare each with the
+    changed values, however many degrees there are by now.
     """
 
     def __init__(
@@ -91,12 +91,14 @@ class Degrees:
         relations: Mapping[Split, Relation],
         sized: Collection[Split],
     ) -> None:
-        """Stores degrees, threshold and heavy values as they are at first: strictly divided.
+        """Store the initial degrees, threshold and heavy values; the division is strict at first.
 
-        N is about as large as what is `sized`. Keys count as often as their payload says.
+        N is about the size of the `sized` splits. Each key counts as often as its payload says.
         """
         self.composer, self.epsilons, self.sized = composer, epsilons, sized
-        counted = {key: self._counted(key, relation) for key, relation in relations.items()}
+        stored_degrees = {
+            key: self._store_degrees(key, relation) for key, relation in relations.items()
+        }
         self.base, self.size, self.minor, self.major = (
             Column(composer.symbols.fresh(name), "bigint")
             for name in ("base", "size", "minor", "major")
@@ -105,34 +107,34 @@ class Degrees:
             epsilon: Column(composer.symbols.fresh("threshold"), "double precision")
             for epsilon in dict.fromkeys(epsilons.values())
         }
-        self.state = self._stored_base(
-            [(scan, degree) for key, (_, degree, scan) in counted.items() if key in sized]
+        self.state = self._store_base(
+            [(scan, degree) for key, (_, degree, scan) in stored_degrees.items() if key in sized]
         )
         self.values = {
-            key: _Values(columns, degree, scan, self._stored_heavy(key, columns, degree, scan))
-            for key, (columns, degree, scan) in counted.items()
+            key: _Values(columns, degree, scan, self._store_heavy(key, columns, degree, scan))
+            for key, (columns, degree, scan) in stored_degrees.items()
         }
         self.changes: dict[Split, DiffScan] = {}
-        """Of the degrees."""
+        """The changes of the degrees."""
         self.moving: dict[Split, Relation] = {}
-        """Values that change their part; their payload says how."""
+        """The values that change their part; the payload is the direction."""
 
     # States
 
-    def _counted(
+    def _store_degrees(
         self, split: Split, relation: Relation
     ) -> tuple[tuple[Column, ...], Column, StateScan]:
         columns = tuple(relation.keys[name] for name in sorted(split.on))
         degree = Column(self.composer.symbols.fresh("degree"), "bigint")
-        times = filled("sum(x)::bigint", x=relation.payload[COUNT])
-        rows = Grouping(relation.rows, columns, (Aggregate(degree, times),))
+        count = filled("sum(x)::bigint", x=relation.payload[COUNT])
+        rows = Grouping(relation.rows, columns, (Aggregate(degree, count),))
         role = self.composer.name(f"{split.name}_degrees")
         return columns, degree, store(role, rows, columns, self.composer, followed=False)
 
-    def _stored_base(self, counted: Iterable[tuple[StateScan, Column]]) -> StateScan:
+    def _store_base(self, stored_degrees: Iterable[tuple[StateScan, Column]]) -> StateScan:
         rows: Operator | None = None
         sizes: list[Column] = []
-        for scan, degree in counted:
+        for scan, degree in stored_degrees:
             size = self.composer.column("size")
             grouping = Grouping(
                 scan, (), (Aggregate(size, filled("coalesce(sum(x), 0)::bigint", x=degree)),)
@@ -153,11 +155,11 @@ class Degrees:
         )
         return store(self.composer.name("partition"), Projection(rows, items), (), self.composer)
 
-    def _stored_heavy(
+    def _store_heavy(
         self, split: Split, columns: tuple[Column, ...], degree: Column, scan: StateScan
     ) -> StateScan:
-        enough = filled("x >= y", x=degree, y=self._threshold(split))
-        rows = terms.shown(Selection(Join(scan, self.state), enough), columns)
+        is_heavy = filled("x >= y", x=degree, y=self._threshold(split))
+        rows = terms.shown(Selection(Join(scan, self.state), is_heavy), columns)
         role = self.composer.name(f"{split.name}_heavy_values")
         return store(role, rows, columns, self.composer, followed=False)
 
@@ -165,23 +167,23 @@ class Degrees:
         return self.thresholds[self.epsilons[split]]
 
     def divided(self, split: Split, relation: Relation, *, heavy: bool) -> Relation:
-        """The rows with heavy values, or those with light ones."""
+        """Return the rows with heavy values, or the rows with light values."""
         values = self.values[split]
         shared = [relation.keys[name] for name in sorted(split.on)]
-        stored, equal, _ = self._beside(values.heavy, values.columns, shared)
+        stored, equal, _ = self._renamed(values.heavy, values.columns, shared)
         return relation.at((Semijoin if heavy else Antisemijoin)(relation.rows, stored, equal))
 
-    def _beside(
+    def _renamed(
         self, scan: StateScan, columns: Sequence[Column], shared: Sequence[Column] | None = None
     ) -> tuple[Operator, Scalar, dict[Column, Column]]:
-        """A state under other names, to be met in some columns by those of other rows."""
+        """Return a state with fresh names, the condition that joins it, and the new names."""
         new = {column: self.composer.fresh(column) for column in scan.columns}
         pairs = zip(columns, columns if shared is None else shared, strict=True)
         equal = conjunction(filled("x = y", x=other, y=new[column]) for column, other in pairs)
         return terms.renamed(scan, new.items()), equal, new
 
     def heavy(self, split: Split) -> Relation:
-        """The heavy values."""
+        """Return the heavy values as a relation."""
         values = self.values[split]
         keys = dict(zip(sorted(split.on), values.columns, strict=True))
         return Relation(values.heavy, keys, {}, exists=True)
@@ -189,7 +191,7 @@ class Degrees:
     # Steps
 
     def add(self, split: Split, deltas: Sequence[Relation]) -> None:
-        """Follows the rows that come and go."""
+        """Add the steps that apply changes of relations to the degrees."""
         composer, values = self.composer, self.values[split]
         more = composer.column("more")
         names, columns = sorted(split.on), (*values.columns, more)
@@ -206,43 +208,44 @@ class Degrees:
             f"{split.name}_degree_change", changed, (*values.columns, values.degree)
         )
         upkeep = Upkeep(values.degrees, composer)
-        grown = filled("x + y", x=upkeep.stored(values.degree), y=values.degree)
-        upkeep.merge(self.changes[split], [(values.degree, grown)])
+        new_degree = filled("x + y", x=upkeep.stored(values.degree), y=values.degree)
+        upkeep.merge(self.changes[split], [(values.degree, new_degree)])
 
     def rebalance(self) -> str:
-        """Finds the values that change their part: all that must if N changes, else of those changed.
+        """Add the steps that find the values that change their part; return the variable of a new N.
 
-        Gives the variable that holds something if N does.
+        If N changes, all values are checked, otherwise the values whose degree changed. The returned
+        variable holds rows if and only if N changes.
         """
-        resized = self._resized()
-        was = self.composer.fresh(self.base)
+        size_change = self._update_size()
+        old_base = self.composer.fresh(self.base)
         thresholds = tuple(self.thresholds.values())
         outputs = [(c, f"new_{self.state.called(c)}") for c in (self.base, *thresholds)]
-        outputs.append((was, f"old_{self.state.called(self.base)}"))
-        changed = DiffScan(resized, self.composer.symbols.fresh("d"), tuple(outputs))
-        moves = Selection(changed, filled("x <> y", x=self.base, y=was))
-        stays = Selection(changed, filled("x = y", x=self.base, y=was))
-        major = self.composer.assign("rebalanced", moves, thresholds)
+        outputs.append((old_base, f"old_{self.state.called(self.base)}"))
+        changed = DiffScan(size_change, self.composer.symbols.fresh("d"), tuple(outputs))
+        resized = Selection(changed, filled("x <> y", x=self.base, y=old_base))
+        same_base = Selection(changed, filled("x = y", x=self.base, y=old_base))
+        major = self.composer.assign("rebalanced", resized, thresholds)
         self.composer.steps.append(Replan((major.variable,)))
         minor: list[DiffScan] = []
         for key, values in self.values.items():
-            found = [self._strictly(key, values, major)]
+            crossing = [self._crossing_after_resize(key, values, major)]
             if key in self.changes:
-                minor.append(self._loosely(key, values, stays))
-                found.append(minor[-1])
-            columns = found[0].columns
+                minor.append(self._crossing_after_change(key, values, same_base))
+                crossing.append(minor[-1])
+            columns = crossing[0].columns
             self.moving[key] = Relation(
-                UnionAll(tuple(Branch(scan, scan.columns) for scan in found), columns),
+                UnionAll(tuple(Branch(scan, scan.columns) for scan in crossing), columns),
                 dict(zip(sorted(key.on), columns, strict=False)),
                 {COUNT: columns[-1]},
             )
         self._count_minor(minor)
         return major.variable
 
-    def _resized(self) -> str:
-        """Follows the size: where it is N or more, or less than ⌊N/4⌋, N is doubled or halved.
+    def _update_size(self) -> str:
+        """Add the step that updates the size: N doubles at size N, and halves below ⌊N/4⌋.
 
-        Gives the variable that holds the change.
+        Return the variable with the change.
         """
         composer = self.composer
         branches = [
@@ -256,7 +259,7 @@ class Degrees:
         size = filled("x + y", x=upkeep.stored(self.size), y=by)
         now = upkeep.stored(self.base)
         base = filled("idivm.threshold_base(x, y)", x=now, y=size)
-        again = "x + CASE WHEN y <> z THEN 1 ELSE 0 END"
+        count = "x + CASE WHEN y <> z THEN 1 ELSE 0 END"
         upkeep.update(
             Grouping(UnionAll(tuple(branches), (more,)), (), (total,)),
             (),
@@ -264,91 +267,93 @@ class Degrees:
                 (self.size, size),
                 (self.base, base),
                 *((column, _power(base, key)) for key, column in self.thresholds.items()),
-                (self.major, filled(again, x=upkeep.stored(self.major), y=base, z=now)),
+                (self.major, filled(count, x=upkeep.stored(self.major), y=base, z=now)),
             ],
         )
         return composer.changes[self.state.role].updated
 
-    def _strictly(self, split: Split, values: _Values, major: DiffScan) -> DiffScan:
-        """The values that change their part where N has changed (StrictPartition in figure 4)."""
+    def _crossing_after_resize(self, split: Split, values: _Values, major: DiffScan) -> DiffScan:
+        """Return the values that change their part after a change of N (StrictPartition in figure 4)."""
         every = Join(major, values.degrees)
         moving = self._crossing(split, every, values.degree, Fraction(1), Fraction(1))
-        return self._assigned(split, moving, major)
+        return self._assign_moving(split, moving, major)
 
-    def _loosely(self, split: Split, values: _Values, stays: Operator) -> DiffScan:
-        """Of the values whose degree has changed, those for which it is too large or too small."""
-        few = Join(terms.shown(self.changes[split], values.columns), stays)
-        degrees, equal, new = self._beside(values.degrees, values.columns)
-        left_join = LeftJoin(few, degrees, equal)
+    def _crossing_after_change(
+        self, split: Split, values: _Values, same_base: Operator
+    ) -> DiffScan:
+        """Return the values whose degree changed and is too large or too small for their part."""
+        changed = Join(terms.shown(self.changes[split], values.columns), same_base)
+        degrees, equal, new = self._renamed(values.degrees, values.columns)
+        left_join = LeftJoin(changed, degrees, equal)
         rises = Fraction(3, 2) if self.epsilons[split] else Fraction(1)
         moving = self._crossing(split, left_join, new[values.degree], rises, Fraction(1, 2))
-        return self._assigned(split, moving, self.changes[split])
+        return self._assign_moving(split, moving, self.changes[split])
 
     def _crossing(
         self, split: Split, rows: Operator, degree: Column, rises: Fraction, falls: Fraction
     ) -> Operator:
-        """Light values with so many times the threshold or more, heavy ones with less than so many."""
+        """Return light values above, and heavy values below, the given multiples of the threshold."""
         values = self.values[split]
-        heavy, equal, new = self._beside(values.heavy, values.columns)
+        heavy, equal, new = self._renamed(values.heavy, values.columns)
         direction = self.composer.column("direction")
         text = (
             f"CASE WHEN h IS NULL THEN CASE WHEN n > 0 AND n >= {float(rises)} * t THEN {RISES} END"
             f" WHEN n < {float(falls)} * t THEN {FALLS} END"
         )
-        asked = filled(text, h=new[values.columns[0]], n=degree, t=self._threshold(split))
-        item = Item(direction, asked)
-        beside = LeftJoin(rows, heavy, equal)
-        projection = Projection(beside, (*map(Item.kept, values.columns), item))
+        value = filled(text, h=new[values.columns[0]], n=degree, t=self._threshold(split))
+        item = Item(direction, value)
+        joined = LeftJoin(rows, heavy, equal)
+        projection = Projection(joined, (*map(Item.kept, values.columns), item))
         return Selection(projection, filled("x IS NOT NULL", x=direction))
 
-    def _assigned(self, split: Split, moving: Operator, needs: DiffScan) -> DiffScan:
+    def _assign_moving(self, split: Split, moving: Operator, needs: DiffScan) -> DiffScan:
         return self.composer.assign(
             f"{split.name}_moving", moving, moving.columns, [needs.variable]
         )
 
     def _count_minor(self, moving: Iterable[DiffScan]) -> None:
-        """Counts the values that are rebalanced one by one."""
+        """Add the step that counts the values of minor rebalancing."""
         count = self.composer.column("count")
         every = tuple(Branch(scan, (scan.columns[-1],)) for scan in moving)
         rows = UnionAll(every, (self.composer.column("direction"),))
-        times = Grouping(rows, (), (Aggregate(count, Scalar.read("count(*)")),))
+        counts = Grouping(rows, (), (Aggregate(count, Scalar.read("count(*)")),))
         upkeep = Upkeep(self.state, self.composer)
         more = filled("x + y", x=upkeep.stored(self.minor), y=count)
-        upkeep.update(times, (), [(self.minor, more)])
+        upkeep.update(counts, (), [(self.minor, more)])
 
-    def moved(
+    def moves(
         self, split: Split, relation: Relation, parts: tuple[StateScan, StateScan]
     ) -> Operator:
-        """The change of the heavy part: the rows of values that rise, and, less, of those that fall."""
+        """Return the change of the heavy part: rows of rising values, and rows of falling values negated."""
         columns, shared = columns_of(relation), [relation.keys[name] for name in sorted(split.on)]
         branches = []
-        for way, part, sign in ((RISES, parts[1], "x"), (FALLS, parts[0], "-x")):
-            stored, equal, new = self._beside(part, shared, self.values[split].columns)
+        for direction, part, sign in ((RISES, parts[1], "x"), (FALLS, parts[0], "-x")):
+            stored, equal, new = self._renamed(part, shared, self.values[split].columns)
             keys = [Item(key, Scalar.column(new[key])) for key in relation.keys.values()]
             payload = [Item(p, filled(sign, x=new[p])) for p in relation.payload.values()]
-            rows = Join(self._moving(split, way), stored, equal)
+            rows = Join(self._values_moving(split, direction), stored, equal)
             branches.append(Branch(Projection(rows, (*keys, *payload)), columns))
         return UnionAll(tuple(branches), columns)
 
-    def _moving(self, split: Split, way: int) -> Operator:
+    def _values_moving(self, split: Split, direction: int) -> Operator:
         moving = self.moving[split]
-        return Selection(moving.rows, filled(f"x = {way}", x=moving.payload[COUNT]))
+        return Selection(moving.rows, filled(f"x = {direction}", x=moving.payload[COUNT]))
 
-    def settle(self, split: Split) -> None:
-        """The values that change their part do."""
+    def apply_moves(self, split: Split) -> None:
+        """Add the steps that move the values to their new part."""
         values = self.values[split]
         upkeep = Upkeep(values.heavy, self.composer)
-        upkeep.insert(terms.shown(self._moving(split, RISES), values.columns))
-        upkeep.delete(self._moving(split, FALLS), values.columns)
+        upkeep.insert(terms.shown(self._values_moving(split, RISES), values.columns))
+        upkeep.delete(self._values_moving(split, FALLS), values.columns)
 
     def end(self, major: str) -> None:
-        """Values that no row has any more go; and PostgreSQL plans again where `major` holds something."""
+        """Add the steps that delete values without rows, and that renew statistics if `major` has rows."""
         for change in self.changes:
-            self._forget(change)
-        # N has doubled or halved: what was planned for was another size.
+            self._delete_empty(change)
+        # N has doubled or halved, so the tables' statistics are out of date.
         self.composer.steps.append(Analyse((major,)))
 
-    def _forget(self, split: Split) -> None:
+    def _delete_empty(self, split: Split) -> None:
         values, composer = self.values[split], self.composer
         upkeep = Upkeep(values.degrees, composer)
         now = upkeep.stored(values.degree)
@@ -356,25 +361,28 @@ class Degrees:
         if not values.degrees.not_null.issuperset(values.columns):
             upkeep.delete(fewer, values.columns, filled("x = 0", x=now))
             return
-        degrees, equal, new = self._beside(values.degrees, values.columns)
+        degrees, equal, new = self._renamed(values.degrees, values.columns)
         left_join = LeftJoin(terms.shown(fewer, values.columns), degrees, equal)
-        none = Selection(left_join, filled("x IS NOT DISTINCT FROM 0", x=new[values.degree]))
-        nothing = Item(values.degree, Scalar.read("0::bigint"))
+        empty = Selection(left_join, filled("x IS NOT DISTINCT FROM 0", x=new[values.degree]))
+        zero = Item(values.degree, Scalar.read("0::bigint"))
         columns = (*values.columns, values.degree)
-        gone = composer.assign(
+        deleted = composer.assign(
             f"{split.name}_gone",
-            Projection(none, (*map(Item.kept, values.columns), nothing)),
+            Projection(empty, (*map(Item.kept, values.columns), zero)),
             columns,
         )
-        grown = filled("x + y", x=now, y=values.degree)
-        upkeep.merge(gone, [(values.degree, grown)], count=values.degree)
+        new_degree = filled("x + y", x=now, y=values.degree)
+        upkeep.merge(deleted, [(values.degree, new_degree)], count=values.degree)
 
-    def shown(
+    def with_partitioning(
         self, plan: MaintenancePlan, parts: Mapping[Split, tuple[StateScan, ...]]
     ) -> MaintenancePlan:
-        """A plan that says where all of this is kept, and that it follows from what was."""
-        known = self._described(parts)
-        historic = {known.state, *(partition.heavy_values for partition in known.partitions)}
+        """Return a plan that names these states, and marks the states that depend on earlier content."""
+        partitioning = self._partitioning(parts)
+        historic = {
+            partitioning.state,
+            *(partition.heavy_values for partition in partitioning.partitions),
+        }
         states = (
             replace(item, historic=True)
             if isinstance(item, StateTable) and item.role in historic
@@ -382,11 +390,11 @@ class Degrees:
             for item in plan.program.states
         )
         return replace(
-            plan, program=replace(plan.program, states=tuple(states)), partitioning=known
+            plan, program=replace(plan.program, states=tuple(states)), partitioning=partitioning
         )
 
-    def _described(self, parts: Mapping[Split, tuple[StateScan, ...]]) -> Partitioning:
-        """Where what is kept lies, and where the heavy and the light part if those are stored."""
+    def _partitioning(self, parts: Mapping[Split, tuple[StateScan, ...]]) -> Partitioning:
+        """Return the names of the states and their columns, and the stored heavy and light parts."""
         called = self.state.called
         return Partitioning(
             state=self.state.role,

@@ -1,4 +1,4 @@
-"""What the costs of plans over heavy and light parts grow with, as powers of N for a given ε."""
+"""The costs of plans over heavy and light parts, as exponents of N for a given ε."""
 
 from __future__ import annotations
 
@@ -10,52 +10,52 @@ from orchestrator.strategies.viewtree.classes import power
 
 @dataclass(frozen=True)
 class Exponents:
-    """Theorem 3 of papers/ivm-eps-triangle-queries.txt: the exponents that ε gives for triangles.
+    """Theorem 3 of papers/ivm-eps-triangle-queries.txt: exponents for triangles, as functions of ε.
 
     >>> at = [Exponents(Fraction(1, 4), free) for free in range(4)]
     >>> at[0].update, at[0].least
     (Fraction(3, 4), Fraction(1, 4))
-    >>> [str(one.space) for one in at], [str(one.delay) for one in at]
+    >>> [str(costs.space) for costs in at], [str(costs.delay) for costs in at]
     (['5/4', '5/4', '5/4', '3/2'], ['0', '1/2', '1/4', '0'])
-    >>> [str(Exponents(Fraction(one), double=True).space) for one in ("1/4", "1/3", "1/2")]
+    >>> [str(Exponents(Fraction(e), double=True).space) for e in ("1/4", "1/3", "1/2")]
     ['5/4', '4/3', '1']
     """
 
     epsilon: Fraction
     free: int = 0
-    """How many of the three variables are free."""
+    """The number of free variables among the three."""
     double: bool = False
     """Whether all relations are divided by both of their variables (proposition 4)."""
     linear: bool = False
-    """Whether no more rows are stored than the relations have."""
+    """Whether the stored rows are no more than the rows of the relations."""
     own: tuple[tuple[str, Fraction], ...] = ()
-    """Relations that have an ε of their own."""
+    """The relations with an ε of their own."""
 
     def of(self, atom: str) -> Fraction:
-        """The ε of a relation."""
+        """Return the ε of a relation."""
         return dict(self.own).get(atom, self.epsilon)
 
     def light(self, atom: str) -> Fraction:
-        """Of the rows that a light value of a relation has at most."""
+        """Return the exponent of the maximum of rows that a light value of a relation has."""
         return self.of(atom)
 
     def heavy(self, atom: str) -> Fraction:
-        """Of the number of its heavy values."""
+        """Return the exponent of the number of heavy values of a relation."""
         return 1 - self.of(atom)
 
     @property
     def least(self) -> Fraction:
-        """Where one may go through the rows of a light value or through the heavy values."""
+        """The exponent if a step may iterate over a light value's rows or over the heavy values."""
         return min(self.epsilon, 1 - self.epsilon)
 
     @property
     def update(self) -> Fraction:
-        """Of what a change of one row costs, averaged over many."""
+        """The exponent of the cost of a change of one row, averaged over many changes."""
         return max(self.epsilon, 1 - self.epsilon)
 
     @property
     def space(self) -> Fraction:
-        """Of the number of rows that are stored."""
+        """The exponent of the number of stored rows."""
         if self.linear:
             return Fraction(1)
         if self.double and not self.free:
@@ -64,7 +64,7 @@ class Exponents:
 
     @property
     def delay(self) -> Fraction:
-        """Of the time from one row of the result to the next."""
+        """The exponent of the time from a row of the result to the next row."""
         return {1: 2 * self.least, 2: self.least}.get(self.free, Fraction(0))
 
     @property
@@ -86,7 +86,7 @@ class Exponents:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Theorem 3 of papers/hierarchical-queries.txt: the exponents that w, δ and ε give.
+    """Theorem 3 of papers/hierarchical-queries.txt: exponents as functions of w, δ and ε.
 
     >>> pair = Guarantee(Fraction(1, 4), Fraction(2), Fraction(1), True)
     >>> pair.update, pair.first, pair.delay
@@ -99,23 +99,23 @@ class Guarantee:
     delta: Fraction
     """δ, the delta width."""
     divided: bool
-    """Whether any value may be heavy."""
+    """Whether any value can be heavy."""
     changes: bool = True
-    """Whether any table does."""
+    """Whether any table can change."""
 
     @property
     def update(self) -> Fraction:
-        """Of what a change of one row costs, averaged over many."""
+        """The exponent of the cost of a change of one row, averaged over many changes."""
         return self.delta * self.epsilon
 
     @property
     def first(self) -> Fraction:
-        """Of what the first content costs, and of the number of rows that are stored."""
+        """The exponent of the cost of the first content, and of the number of stored rows."""
         return 1 + (self.width - 1) * self.epsilon
 
     @property
     def delay(self) -> Fraction:
-        """Of the time from one row of the result to the next."""
+        """The exponent of the time from a row of the result to the next row."""
         return 1 - self.epsilon if self.divided else Fraction(0)
 
     @property
@@ -134,9 +134,9 @@ class Guarantee:
 
 
 def written(epsilon: Fraction) -> str:
-    """N^ε for people.
+    """Return N^ε as text.
 
-    >>> [written(Fraction(one)) for one in ("0", "1/2", "1")]
+    >>> [written(Fraction(e)) for e in ("0", "1/2", "1")]
     ['N^0', 'N^1/2', 'N^1']
     """
     return f"N^{epsilon}"

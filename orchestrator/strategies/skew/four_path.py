@@ -1,14 +1,14 @@
 """The 4-path count over heavy and light parts (papers/ivm-eps-counting-triangles.txt, appendix G).
 
-R(A), S(A, B), T(B, C) and U(C) are joined in a row. S is divided on A, T on C, and both together on B: a
-value of B is heavy if they have it often together, so that no heavy part of one meets a light part of the
-other. That leaves four cases, where the paper, which divides S and T on B each by itself, has sixteen:
+R(A), S(A, B), T(B, C) and U(C) are joined in a row. S is divided on A and T on C, and both together on B: a
+value of B is heavy if S and T together have many rows with it, so the heavy part of one never joins the
+light part of the other. The plan has four cases. The paper divides S and T on B separately and has sixteen.
 
-- B is heavy: it has few values, and what R and S make of each is stored, and what T and U make;
-- B is light and A heavy: S and T are joined for pairs (A, C), of which each C has few. With U, only the
-  few values of A remain for a change of R to look into;
-- B and A are light and C is heavy: the same from the other side;
-- all are light: what R and S make for a B is stored, and what T and U make.
+- B is heavy: there are few values of B. The join of R and S, and the join of T and U, are stored for each.
+- B is light and A heavy: S and T are joined for pairs (A, C), and each C has few pairs. After the join with
+  U, a change of R only looks up the few heavy values of A.
+- B and A are light and C is heavy: as before, from the other side.
+- All are light: the join of R and S, and the join of T and U, are stored for each B.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from orchestrator.strategies.viewtree.hypergraph import Hypergraph, Variables
 
 
 def four_path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
-    """The plan of R(A), S(A, B), T(B, C), U(C), or why a query is not of that form.
+    """Return the plan of R(A), S(A, B), T(B, C), U(C), or why a query does not have that form.
 
     >>> from orchestrator.strategies.skew.show import shown
     >>> edges = {"R": "A", "S": "AB", "T": "BC", "U": "C"}
@@ -73,19 +73,19 @@ def four_path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported
     (r, s, t, u), everywhere = row
     schemas = graph.schemas
     a, b, c = schemas[r], schemas[s] & schemas[t], schemas[u]
-    together = Split("_".join(sorted(b)), (s, t), b)
-    of = {
+    together_on_b = Split("_".join(sorted(b)), (s, t), b)
+    division_of = {
         r: Division(r, a, ()),
-        s: Division(s, schemas[s], (b, a), (together,)),
-        t: Division(t, schemas[t], (b, c), (together,)),
+        s: Division(s, schemas[s], (b, a), (together_on_b,)),
+        t: Division(t, schemas[t], (b, c), (together_on_b,)),
         u: Division(u, c, ()),
     }
-    divisions = [of[name] for name, _ in graph.edges]
-    first, second, third, last = of[r], of[s], of[t], of[u]
+    divisions = [division_of[name] for name, _ in graph.edges]
+    first, second, third, last = division_of[r], division_of[s], division_of[t], division_of[u]
     end, start = last.whole, first.whole
     s_h, s_lh, s_ll = map(second.part, (HEAVY, LIGHT + HEAVY, LIGHT + LIGHT))
     t_h, t_l, t_lh, t_ll = map(third.part, (HEAVY, LIGHT, LIGHT + HEAVY, LIGHT + LIGHT))
-    at_a, at_b, at_c = (item - everywhere for item in (a, b, c))
+    at_a, at_b, at_c = (variables - everywhere for variables in (a, b, c))
     before, after = joined(graph, b, (start, s_h), at_a), joined(graph, b, (t_h, end), at_c)
     from_a = joined(graph, a | c, (s_lh, t_l), at_b)
     to_a = joined(graph, a, (from_a, end), at_c)
@@ -149,7 +149,7 @@ def four_path(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported
 
 
 def _row(graph: Hypergraph) -> tuple[tuple[str, ...], Variables] | None:
-    """The atoms as they follow each other, and the variables that all have."""
+    """Return the atoms in the order of the path, and the variables that all atoms have."""
     if len(graph.edges) != 4:
         return None
     everywhere = frozenset.intersection(*(schema for _, schema in graph.edges))

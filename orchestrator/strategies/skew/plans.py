@@ -1,4 +1,4 @@
-"""Which plan over parts of atoms a query has, and the ε that the user wants of it."""
+"""Choose the plan of a query over parts of atoms, and read the ε that the user requests."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from orchestrator.strategies.viewtree.hypergraph import Hypergraph
 
 
 def parted(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
-    """The plan over parts of atoms of a query that is not hierarchical, or why it has none."""
-    for make in (path, four_path) if exponents.double else (path, four_path, loomis_whitney):
-        result = make(graph, exponents)
+    """Return the plan over parts of atoms for a query that is not hierarchical, or why it has none."""
+    for plan_function in (
+        (path, four_path) if exponents.double else (path, four_path, loomis_whitney)
+    ):
+        result = plan_function(graph, exponents)
         if isinstance(result, SkewPlan):
             break
     else:
@@ -32,27 +34,27 @@ def parted(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
 
 
 def uneven(what: str, exponents: Exponents) -> Unsupported:
-    """Why a query cannot have an ε for each relation."""
+    """Return why a query cannot have a separate ε for each relation."""
     names = ", ".join(name for name, _ in exponents.own)
     return Unsupported(f"{what} has one epsilon for all of its tables", names)
 
 
 def exponents_of(request: PlanningRequest, form: NormalForm) -> Exponents:
-    """What the user says of ε; of a table that is read more than once, each time has its ε."""
-    every = {atom.name: atom for atom in form.atoms}
+    """Return the requested ε; a table that the query reads several times has the ε for each of them."""
+    atoms = {atom.name: atom for atom in form.atoms}
     own: dict[str, Fraction] = {}
     for name, epsilon in request.epsilons:
-        named = [
+        by_table = [
             atom.name
             for atom in form.atoms
             for table in [atom.scan.table]
             if name in (table.name, f"{table.schema}.{table.name}")
         ]
-        found = [name] if name in every else named
-        if not found:
+        names = [name] if name in atoms else by_table
+        if not names:
             raise UsageError(
                 f"epsilon names {name!r}, which is no table of the query; it reads"
-                f" {', '.join(every)}."
+                f" {', '.join(atoms)}."
             )
-        own |= dict.fromkeys(found, epsilon)
+        own |= dict.fromkeys(names, epsilon)
     return Exponents(request.epsilon, double=request.double, own=tuple(own.items()))

@@ -1,16 +1,16 @@
 """The maintenance plan over heavy and light parts of relations.
 
-A batch is a set of changes of each relation, and goes through statements over sets:
+A batch is a set of changes of each relation. Statements over sets apply it:
 
-1. the change of each relation is summed up, and with it the degrees of values change;
-2. the threshold base N follows the size; if it changes, everything is partitioned again
-   (major rebalancing), else the values are whose degree has left the bounds (minor rebalancing);
-3. each relation's change is divided by the heavy values, and adds to what is listed, to the views
-   that are stored, and to its parts.
+1. The change of each relation is summed up, and the degrees of values are updated.
+2. The threshold base N follows the size. If N changes, everything is partitioned again (major
+   rebalancing), otherwise the values whose degree has left the bounds (minor rebalancing).
+3. The change of each relation is divided by the heavy values, and is added to the listed result, to the
+   stored views, and to the relation's parts.
 
-So values change their part before the change is applied, by the degrees that they have afterwards,
-and no row is put into one part to be moved to the other. Of a batch of one row that is the procedure
-of figure 17 in papers/ivm-eps-triangle-queries.txt, with its last two steps in turn.
+So values change their part before the change is applied, according to their new degrees, and no row is
+written to one part only to be moved to the other. For a batch of one row this is the procedure of figure 17
+in papers/ivm-eps-triangle-queries.txt with its last two steps exchanged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from orchestrator.strategies.skew.degrees import Degrees, Split, rows_of
 from orchestrator.strategies.skew.hierarchical import UnionPlan, union
 from orchestrator.strategies.skew.plans import exponents_of, parted, uneven
 from orchestrator.strategies.skew.show import shown
-from orchestrator.strategies.skew.skew_cost import Weight, weight
+from orchestrator.strategies.skew.skew_cost import TriangleCost, triangle_cost
 from orchestrator.strategies.skew.triangle import (
     HEAVY,
     LIGHT,
@@ -60,9 +60,9 @@ from orchestrator.strategies.viewtree.views import Views
 
 
 def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
-    """The maintenance plan over heavy and light parts, or why there is none."""
+    """Return the maintenance plan over heavy and light parts, or why the strategy does not apply."""
 
-    def made(form: NormalForm) -> MaintenancePlan | Unsupported:
+    def build(form: NormalForm) -> MaintenancePlan | Unsupported:
         for product in form.products:
             if product.aggregate.function not in NUMBERS:
                 raise NotModelledError(
@@ -70,52 +70,54 @@ def plan(request: PlanningRequest) -> MaintenancePlan | Unsupported:
                     str(product.aggregate.call),
                 )
         static = frozenset(a.name for a in form.atoms if a.scan.table.oid in request.static)
-        found = union(form.graph, request.epsilon, static)
+        union_plan = union(form.graph, request.epsilon, static)
         exponents = exponents_of(request, form)
-        if isinstance(found, UnionPlan):
+        if isinstance(union_plan, UnionPlan):
             if exponents.own:
                 return uneven("a hierarchical query", exponents)
-            return Unions(request, form, found).plan(Strategy.SKEW)
+            return Unions(request, form, union_plan).plan(Strategy.SKEW)
         parts = parted(form.graph, exponents)
         if isinstance(parts, Unsupported):
-            return found if form.graph.hierarchical else parts
+            return union_plan if form.graph.hierarchical else parts
         return _Program(request, form, parts).plan()
 
-    return plan_normal_form(request, made)
+    return plan_normal_form(request, build)
 
 
-def weighed(request: PlanningRequest) -> Weight | None:
-    """What a change costs with parts and without, if the query is a triangle that shows one row.
+def cost_of_triangle(request: PlanningRequest) -> TriangleCost | None:
+    """Return the cost of a change with and without parts, if the query is a triangle with one result row.
 
-    Where more rows are shown, parts make reading dearer too: who wants that has to ask for it.
+    For more result rows, parts also make reads more expensive, so the user must request them.
     """
     if request.plan is None:
         return None
-    scans = [operator for operator in walk(request.plan.root) if isinstance(operator, Scan)]
+    scans = [scan for scan in walk(request.plan.root) if isinstance(scan, Scan)]
     form = normal_form(request.plan, request.distinct, request.types) if len(scans) == 3 else None
     if not isinstance(form, NormalForm) or form.groups:
         return None
-    made = triangle(form.graph, exponents_of(request, form))
-    return weight(request, form, made) if isinstance(made, SkewPlan) else None
+    skew_plan = triangle(form.graph, exponents_of(request, form))
+    return triangle_cost(request, form, skew_plan) if isinstance(skew_plan, SkewPlan) else None
 
 
 class _Program:
-    """View trees over parts being turned into states and steps."""
+    """Builds the states and steps of view trees over parts."""
 
     def __init__(self, request: PlanningRequest, form: NormalForm, skew_plan: SkewPlan) -> None:
-        # Heavy values are handled apart. The degrees of the light ones differ little.
-        even = {oid: replace(known, common={}) for oid, known in request.statistics.items()}
-        self.views = Views(request, form, skew_plan.counting, even)
-        self.made = skew_plan
-        self.division = {item.atom: item for item in skew_plan.divisions}
-        self.views.take_products([item.atom for item in skew_plan.divisions])
+        # Heavy values are handled separately, and the degrees of light values differ little.
+        without_common_values = {
+            oid: replace(statistics, common={}) for oid, statistics in request.statistics.items()
+        }
+        self.views = Views(request, form, skew_plan.counting, without_common_values)
+        self.skew_plan = skew_plan
+        self.division = {division.atom: division for division in skew_plan.divisions}
+        self.views.take_products([division.atom for division in skew_plan.divisions])
         self.content: Content | None = None
-        """The root, where nothing has to be added to what it lists."""
+        """The root, if the view shows exactly what the root lists."""
 
     def plan(self) -> MaintenancePlan:
-        """The states, and the steps that keep them."""
-        made = self.made
-        for division in made.divisions:
+        """Return the plan: the states, and the steps that maintain them."""
+        skew_plan = self.skew_plan
+        for division in skew_plan.divisions:
             atom = self.views.atoms[division.atom]
             self.views.defined[division.whole] = self.views.leaf(
                 division.whole, atom, atom.rows(atom.scan), None
@@ -124,48 +126,56 @@ class _Program:
         self.degrees = Degrees(
             self.views.composer,
             {
-                split: made.exponents.of(item.atom)
-                for item in made.divisions
-                for split in item.splits
+                split: skew_plan.exponents.of(division.atom)
+                for division in skew_plan.divisions
+                for split in division.splits
             },
-            {split: self._divided(split) for item in made.divisions for split in item.splits},
-            [item.splits[0] for item in made.divisions if item.splits],
+            {
+                split: self._values_of(split)
+                for division in skew_plan.divisions
+                for split in division.splits
+            },
+            [division.splits[0] for division in skew_plan.divisions if division.splits],
         )
-        for division in made.divisions:
+        for division in skew_plan.divisions:
             self._divide(division)
-        for view in made.views:
-            self.views.defined[view] = self.views.inner(view, [*map(self._present, view.children)])
+        for view in skew_plan.views:
+            self.views.defined[view] = self.views.inner(view, [*map(self._current, view.children)])
             self.views.store(view)
-        listed = self._listed()
-        if made.factorized:
-            self.views.store(made.root)
-            self.views.show(self._sum(), sorted(made.root.keys))
-            self._look_by_keys()
+        listed = self._define_root()
+        if skew_plan.factorized:
+            self.views.store(skew_plan.root)
+            self.views.show(self._query(), sorted(skew_plan.root.keys))
+            self._note_lookups()
         else:
             self.content = self.views.store_content(listed)
-        self._follow()
-        planned = self._ordered(self.views.plan(Strategy.SKEW))
+        self._maintain()
+        planned = self._order_buckets(self.views.plan(Strategy.SKEW))
         parts = {
-            item.splits[0]: self._stored(item.parts) for item in made.divisions if len(item.on) == 1
+            division.splits[0]: self._states_of(division.parts)
+            for division in skew_plan.divisions
+            if len(division.on) == 1
         }
-        plan = self.degrees.shown(planned, parts)
+        plan = self.degrees.with_partitioning(planned, parts)
         plan = replace(
             plan,
             program=replace(plan.program, by_lookups=True),
-            enumeration=self._enumeration() if made.factorized else None,
+            enumeration=self._enumeration() if skew_plan.factorized else None,
         )
-        reason = Reason(Strategy.SKEW, True, f"it is {made.kind}: {made.described}")
-        return plan.drawn(shown(made)).because(reason)
+        reason = Reason(Strategy.SKEW, True, f"it is {skew_plan.kind}: {skew_plan.described}")
+        return plan.drawn(shown(skew_plan)).because(reason)
 
     # States
 
-    def _divided(self, split: Split) -> Relation:
-        """The values that atoms are divided by, alone or together."""
-        found = [self.views.defined[self.division[atom].whole] for atom in split.atoms]
-        return found[0] if len(found) == 1 else rows_of(split, found, self.views.composer)
+    def _values_of(self, split: Split) -> Relation:
+        """Return the relation by whose values one atom is divided, or several atoms together."""
+        relations = [self.views.defined[self.division[atom].whole] for atom in split.atoms]
+        return (
+            relations[0] if len(relations) == 1 else rows_of(split, relations, self.views.composer)
+        )
 
     def _divide(self, division: Division) -> None:
-        """Stores the parts of a relation."""
+        """Store the parts of a relation."""
         for part in division.parts:
             self.views.defined[part] = self._part(
                 division, part, self.views.defined[division.whole]
@@ -173,54 +183,56 @@ class _Program:
             self.views.store(part)
 
     def _part(self, division: Division, part: View, relation: Relation) -> Relation:
-        """The rows of a part."""
+        """Return the rows of a part."""
         for split, mark in zip(division.splits, part.part, strict=False):
             relation = self.degrees.divided(split, relation, heavy=mark == HEAVY)
         return relation
 
-    def _stored(self, views: Iterable[View]) -> tuple[StateScan, ...]:
+    def _states_of(self, views: Iterable[View]) -> tuple[StateScan, ...]:
         return tuple(self.views.states[view] for view in views)
 
-    def _present(self, view: View) -> Relation:
-        """A view as it is stored, or what is stored of it."""
+    def _current(self, view: View) -> Relation:
+        """Return a view over its state, or over the stored parts that it consists of."""
         if view in self.views.states:
             return self.views.defined[view].at(self.views.states[view])
-        item = self.division[view.atoms[0]]
-        whole = self.views.defined[item.whole]
-        return self._all(whole, [whole.at(scan) for scan in self._stored(item.within(view))])
+        division = self.division[view.atoms[0]]
+        whole = self.views.defined[division.whole]
+        return self._union(
+            whole, [whole.at(scan) for scan in self._states_of(division.within(view))]
+        )
 
-    def _all(self, like: Relation, relations: Sequence[Relation]) -> Relation:
-        """The rows of several relations with the same columns, no two of which have a key."""
+    def _union(self, like: Relation, relations: Sequence[Relation]) -> Relation:
+        """Return the union of relations with the same columns and disjoint keys."""
         if len(relations) == 1:
             return relations[0]
         columns = columns_of(like)
         return like.at(UnionAll(tuple(Branch(item.rows, columns) for item in relations), columns))
 
-    def _listed(self) -> Relation:
-        """What is listed; the parts are met as a change of the first atom's are."""
-        root = self.made.root
-        rules = self.made.rules[self.made.divisions[0].atom]
-        found = [self._met(rule, self._present(rule.part)) for rule in rules]
-        self.views.defined[root] = self.views.summed(root, found)
+    def _define_root(self) -> Relation:
+        """Define the listed result; the parts join as for a change of the first atom."""
+        root = self.skew_plan.root
+        rules = self.skew_plan.rules[self.skew_plan.divisions[0].atom]
+        relations = [self._joined(rule, self._current(rule.part)) for rule in rules]
+        self.views.defined[root] = self.views.summed(root, relations)
         return self.views.defined[root]
 
-    def _met(self, rule: Rule, delta: Relation) -> Relation:
-        """What rows of a part, with what they meet of the others, add to what is listed."""
-        root = self.made.root
+    def _joined(self, rule: Rule, delta: Relation) -> Relation:
+        """Return what rows of a part, joined with the other parts of a rule, add to the listed result."""
+        root = self.skew_plan.root
         view = View(root.keys, root.atoms, (rule.part, *rule.met))
-        return self.views.inner(view, [delta, *map(self._present, rule.met)], as_listed=True)
+        return self.views.inner(view, [delta, *map(self._current, rule.met)], as_listed=True)
 
     # Content
 
-    def _sum(self) -> Relation:
-        """The query: what is listed, and the joins of what is not."""
-        made, listed = self.made, self._present(self.made.root)
-        found = [listed, *map(self._product, made.factorized)]
-        if made.exponents.free < 3:
-            return self.views.summed(made.root, found)
-        # No row is in two of them.
+    def _query(self) -> Relation:
+        """Return the query: the listed result plus the joins of the factorized cases."""
+        skew_plan, listed = self.skew_plan, self._current(self.skew_plan.root)
+        relations = [listed, *map(self._product, skew_plan.factorized)]
+        if skew_plan.exponents.free < 3:
+            return self.views.summed(skew_plan.root, relations)
+        # No row occurs in two of the relations.
         columns = tuple(self.views.composer.fresh(column) for column in columns_of(listed))
-        rows = UnionAll(tuple(Branch(item.rows, columns_of(item)) for item in found), columns)
+        rows = UnionAll(tuple(Branch(item.rows, columns_of(item)) for item in relations), columns)
         count = len(listed.keys)
         return Relation(
             rows,
@@ -229,11 +241,13 @@ class _Program:
         )
 
     def _product(self, factorized: Factorized) -> Relation:
-        """The rows of a case that is not listed, each for a way in which it comes about."""
-        joined, whole = self._present(factorized.joined), self._present(factorized.whole)
+        """Return the rows of a factorized case; a row occurs once for each of its derivations."""
+        joined, whole = self._current(factorized.joined), self._current(factorized.whole)
         rows, bound = self.views.joined([self.views.copy(factorized.known), joined, whole])
-        keys = {name: bound[name] for name in sorted(self.made.root.keys)}
-        payload = {part: self.views.column(part) for part in self.views.payload_of(self.made.root)}
+        keys = {name: bound[name] for name in sorted(self.skew_plan.root.keys)}
+        payload = {
+            part: self.views.column(part) for part in self.views.payload_of(self.skew_plan.root)
+        }
         both = ((factorized.joined, joined), (factorized.whole, whole))
         products = []
         for part, column in payload.items():
@@ -244,31 +258,28 @@ class _Program:
             Projection(rows, (*map(Item.kept, keys.values()), *products)), keys, payload
         )
 
-    def _look_by_keys(self) -> None:
-        """Has rows of the joins found by what a row of the result has of them, and as they are streamed.
-
-        That is, the values that go with what is shown of them, in order.
-        """
-        free = self.made.root.keys
-        for item in self.made.factorized:
+    def _note_lookups(self) -> None:
+        """Note the lookups on the views of factorized cases: by their free variables, in order."""
+        free = self.skew_plan.root.keys
+        for item in self.skew_plan.factorized:
             for view in (item.joined, item.known):
                 keys = self.views.defined[view].keys
                 self.views.note_probe(
                     self.views.states[view], (keys[name] for name in sorted(free & keys.keys()))
                 )
 
-    def _ordered(self, planned: MaintenancePlan) -> MaintenancePlan:
-        """Has what is looked up by the values of a bucket lie in order there."""
+    def _order_buckets(self, planned: MaintenancePlan) -> MaintenancePlan:
+        """Return a plan whose indexes also sort the rows of a bucket."""
         buckets = {
             self.views.states[item.joined].role: (
                 {self.views.states[item.joined].called(keys[name]) for name in item.known.keys},
                 [self.views.states[item.joined].called(keys[name]) for name in sorted(keys)],
             )
-            for item in self.made.factorized
+            for item in self.skew_plan.factorized
             for keys in [self.views.defined[item.joined].keys]
         }
 
-        def ordered(state: StateTable) -> StateTable:
+        def with_order(state: StateTable) -> StateTable:
             bucket, every = buckets[state.role]
             rest = tuple(name for name in every if name not in bucket)
             return replace(
@@ -279,23 +290,23 @@ class _Program:
             )
 
         states = (
-            ordered(item) if isinstance(item, StateTable) and item.role in buckets else item
+            with_order(item) if isinstance(item, StateTable) and item.role in buckets else item
             for item in planned.program.states
         )
         return replace(planned, program=replace(planned.program, states=tuple(states)))
 
     def _enumeration(self) -> Enumeration:
-        """How the rows are found: those that are listed, then those of each other case."""
+        """Return how rows are enumerated: first the listed rows, then the rows of each factorized case."""
         by_column = dict(reversed(self.views.form.groups))
         columns = ((name, scalar.as_column) for name, scalar in self.views.form.shown)
         return Enumeration(
-            tuple(sorted(self.made.root.keys)),
+            tuple(sorted(self.skew_plan.root.keys)),
             tuple((name, by_column[c]) for name, c in columns if c is not None and c in by_column),
             (
-                (self._walk(self.made.root),),
+                (self._walk(self.skew_plan.root),),
                 *(
                     (self._walk(item.known), self._walk(item.joined))
-                    for item in self.made.factorized
+                    for item in self.skew_plan.factorized
                 ),
             ),
             streamed=True,
@@ -310,47 +321,51 @@ class _Program:
 
     # Deltas
 
-    def _follow(self) -> None:
-        """The steps that bring all states up."""
+    def _maintain(self) -> None:
+        """Add the steps that maintain all states."""
         changing = [
-            division for division in self.made.divisions if division.atom not in self.views.static
+            division
+            for division in self.skew_plan.divisions
+            if division.atom not in self.views.static
         ]
         deltas: dict[Division, Relation] = {}
-        for item in changing:
-            atom = self.views.atoms[item.atom]
+        for division in changing:
+            atom = self.views.atoms[division.atom]
             bag = self.views.change_of(atom)
-            changed = self.views.leaf(item.whole, atom, atom.rows(bag.plan), bag.sign)
-            deltas[item] = self.views.assigned(item.whole, changed)
+            changed = self.views.leaf(division.whole, atom, atom.rows(bag.plan), bag.sign)
+            deltas[division] = self.views.assigned(division.whole, changed)
         if not deltas:
             return
-        splits = dict.fromkeys(split for each in changing for split in each.splits)
+        splits = dict.fromkeys(split for division in changing for split in division.splits)
         for split in splits:
             self.degrees.add(split, [d for key, d in deltas.items() if key.atom in split.atoms])
-        # Where nothing that is divided changes, none of its parts does.
+        # Without a change of a divided relation no part changes.
         major = self.degrees.rebalance() if self.degrees.changes else None
         if major is not None:
             self._move_together()
-        for item in self.made.divisions:
+        for division in self.skew_plan.divisions:
             moves = []
-            for split in () if item.together or major is None else item.splits:
-                moves.append(self._move(item, split))
-                self.degrees.settle(split)
-            self._bring_up(item, deltas.get(item), moves)
+            for split in () if division.together or major is None else division.splits:
+                moves.append(self._move(division, split))
+                self.degrees.apply_moves(split)
+            self._apply_change(division, deltas.get(division), moves)
         if major is not None:
             self.degrees.end(major)
 
     def _move_together(self) -> None:
-        """What is divided together moves before any of it changes."""
-        together = [division for division in self.made.divisions if division.together]
-        for item in together:
-            self._bring_up(item, None, [self._move(item, split) for split in item.splits])
-        for split in dict.fromkeys(split for each in together for split in each.splits):
-            self.degrees.settle(split)
+        """Move values of atoms that are divided together, before any of these atoms changes."""
+        together = [division for division in self.skew_plan.divisions if division.together]
+        for division in together:
+            self._apply_change(
+                division, None, [self._move(division, split) for split in division.splits]
+            )
+        for split in dict.fromkeys(split for division in together for split in division.splits):
+            self.degrees.apply_moves(split)
 
-    def _bring_up(
+    def _apply_change(
         self, division: Division, delta: Relation | None, moves: Sequence[Mapping[View, Relation]]
     ) -> None:
-        """The parts of a relation change, and then what joins them; all else stands still."""
+        """Add the steps that change the parts of a relation, and then the views over them."""
         changes: dict[View, Relation] = {}
         if delta is not None:
             for part in division.parts:
@@ -358,86 +373,89 @@ class _Program:
                 changes[part] = delta if part == division.whole else self.views.assigned(part, rows)
                 self.views.add(self.views.states[part], changes[part])
 
-        def changing(part: View) -> Relation | None:
-            """What comes and goes, but does not move."""
+        def change_of(part: View) -> Relation | None:
+            """Return the change of a part, without values that move between parts."""
             if delta is None or part == division.whole:
                 return delta
-            return self._all(delta, [changes[some] for some in division.within(part)])
+            return self._union(delta, [changes[inner] for inner in division.within(part)])
 
         @cache
-        def every(part: View) -> Relation | None:
-            # What moves between the parts of one moves within it.
-            found = [
-                moved[some]
-                for place, moved in enumerate(moves)
-                if len(part.part) > place
-                for some in division.within(part)
+        def change_and_moves(part: View) -> Relation | None:
+            # Moves between inner parts of a part are moves within it.
+            moves_within = [
+                moved_rows[inner]
+                for position, moved_rows in enumerate(moves)
+                if len(part.part) > position
+                for inner in division.within(part)
             ]
-            own = changing(part)
-            if not found:
+            own = change_of(part)
+            if not moves_within:
                 return own
-            both = self._all(self.views.defined[division.whole], [*found, *([own] if own else [])])
+            both = self._union(
+                self.views.defined[division.whole], [*moves_within, *([own] if own else [])]
+            )
             return self.views.assigned(part, both)
 
-        # Where all cases are listed, their sum stays as it is when rows move.
-        self._list(division, every if self.made.factorized else changing)
-        self._join(division, every)
+        # If all cases are listed, moving rows does not change their sum.
+        self._add_to_root(division, change_and_moves if self.skew_plan.factorized else change_of)
+        self._add_to_views(division, change_and_moves)
 
-    def _list(self, division: Division, of: Callable[[View], Relation | None]) -> None:
-        """Adds the change of an atom's parts to what is listed."""
-        made = self.made
-        deltas = [(rule, of(rule.part)) for rule in made.rules[division.atom]]
+    def _add_to_root(self, division: Division, of: Callable[[View], Relation | None]) -> None:
+        """Add the step that adds the change of an atom's parts to the listed result."""
+        skew_plan = self.skew_plan
+        deltas = [(rule, of(rule.part)) for rule in skew_plan.rules[division.atom]]
         rules = [(rule, delta) for rule, delta in deltas if delta is not None]
         if not rules:
             return
-        found = [self._met(rule, delta) for rule, delta in rules]
-        looked_up = [rule.by_key for rule, _ in rules]
-        if not all(looked_up):
-            # Those are not to be hashed.
-            found = [
-                self.views.assigned(made.root, rows) if by_key else rows
-                for rows, by_key in zip(found, looked_up, strict=True)
+        relations = [self._joined(rule, delta) for rule, delta in rules]
+        by_keys = [rule.by_key for rule, _ in rules]
+        if not all(by_keys):
+            # A step of its own, so that these lookups are not hashed.
+            relations = [
+                self.views.assigned(skew_plan.root, rows) if by_key else rows
+                for rows, by_key in zip(relations, by_keys, strict=True)
             ]
-        delta = self.views.assigned(made.root, self.views.summed(made.root, found))
-        if not all(looked_up):
-            # Values that change often are those that many rows have.
+        delta = self.views.assigned(skew_plan.root, self.views.summed(skew_plan.root, relations))
+        if not all(by_keys):
+            # Values that change often tend to have many rows.
             step = self.views.composer.steps[-1]
             assert isinstance(step, Assign)
             self.views.composer.steps[-1] = replace(step, hashed=True)
-        state = self.content.state if self.content else self.views.states[made.root]
+        state = self.content.state if self.content else self.views.states[skew_plan.root]
         self.views.add(state, delta, self.content)
 
-    def _join(self, division: Division, of: Callable[[View], Relation | None]) -> None:
-        """Adds it to the views that join them."""
+    def _add_to_views(self, division: Division, of: Callable[[View], Relation | None]) -> None:
+        """Add the steps that add the change of an atom's parts to the views over them."""
         changed: dict[View, Relation] = {}
-        for view in self.made.views:
-            for place, child in enumerate(view.children):
-                known = of(child) if child.atoms == (division.atom,) else changed.get(child)
-                if known is None:
+        for view in self.skew_plan.views:
+            for position, child in enumerate(view.children):
+                delta = of(child) if child.atoms == (division.atom,) else changed.get(child)
+                if delta is None:
                     continue
-                met = [
-                    known if n == place else self._present(v) for n, v in enumerate(view.children)
+                children = [
+                    delta if n == position else self._current(v)
+                    for n, v in enumerate(view.children)
                 ]
-                rows = self.views.inner(view, met, place, as_listed=True)
+                rows = self.views.inner(view, children, position, as_listed=True)
                 changed[view] = self.views.assigned(view, rows)
                 self.views.add(self.views.states[view], changed[view])
 
     def _move(self, division: Division, split: Split) -> dict[View, Relation]:
-        """Moves the rows of values that change their part by some variables: the changes of parts."""
-        place, whole = division.splits.index(split), self.views.defined[division.whole]
-        moved: dict[View, Relation] = {}
+        """Move the rows of values that change their part by one split; return the changes of the parts."""
+        position, whole = division.splits.index(split), self.views.defined[division.whole]
+        changes: dict[View, Relation] = {}
         for heavy in division.parts:
-            if heavy.part[place] != HEAVY:
+            if heavy.part[position] != HEAVY:
                 continue
-            light = division.part(f"{heavy.part[:place]}{LIGHT}{heavy.part[place + 1 :]}")
-            rows = self.degrees.moved(
+            light = division.part(f"{heavy.part[:position]}{LIGHT}{heavy.part[position + 1 :]}")
+            rows = self.degrees.moves(
                 split, whole, (self.views.states[heavy], self.views.states[light])
             )
-            moved[heavy] = self.views.assigned(heavy, whole.at(rows))
-            back = [Item(column, filled("-x", x=column)) for column in whole.payload.values()]
+            changes[heavy] = self.views.assigned(heavy, whole.at(rows))
+            negated = [Item(column, filled("-x", x=column)) for column in whole.payload.values()]
             keys = map(Item.kept, whole.keys.values())
-            rows = Projection(moved[heavy].rows, (*keys, *back))
-            moved[light] = self.views.assigned(light, whole.at(rows))
-        for part, delta in moved.items():
+            rows = Projection(changes[heavy].rows, (*keys, *negated))
+            changes[light] = self.views.assigned(light, whole.at(rows))
+        for part, delta in changes.items():
             self.views.add(self.views.states[part], delta)
-        return moved
+        return changes

@@ -1,4 +1,4 @@
-"""Plans over heavy and light parts, for people."""
+"""Text representations of plans over heavy and light parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.strategies.viewtree.tree import View
 
 
 def shown(plan: SkewPlan) -> str:
-    """The parts, the stored views, and the rules for the changes of each atom.
+    """Return the parts, the stored views, and the rules for changes of each atom, as text.
 
     A star marks what is stored.
     """
@@ -20,7 +20,7 @@ def shown(plan: SkewPlan) -> str:
 
 
 def drawn(plan: UnionPlan) -> str:
-    """The summands of a union, and the views from which they are joined.
+    """Return the summands of a union, and the views that they join, as text.
 
     A star marks what is stored.
     """
@@ -41,32 +41,32 @@ def _drawn(plan: UnionPlan) -> Iterator[str]:
     for view in plan.views:
         if view in plan.stored and not view.indicator:
             yield f"  {view.label} *"
-            yield from (f"    {item}" for child in view.children for item in _below(child, plan))
+            yield from (f"    {line}" for child in view.children for line in _below(child, plan))
 
 
 def _below(view: View, plan: UnionPlan) -> Iterator[str]:
-    """What a view is joined from, down to what is stored."""
+    """Yield the views that a view joins, down to stored views."""
     yield view.label
     if view not in plan.stored:
-        yield from (f"  {item}" for child in view.children for item in _below(child, plan))
+        yield from (f"  {line}" for child in view.children for line in _below(child, plan))
 
 
 def _lines(plan: SkewPlan) -> Iterator[str]:
-    divided = [each.atom for each in plan.divisions if each.on]
+    divided = [division.atom for division in plan.divisions if division.on]
     at = written(plan.exponents.epsilon)
     if plan.exponents.own:
         at = ", ".join(f"{written(plan.exponents.of(atom))} ({atom})" for atom in divided)
     yield f"divided at {at}, the rows of heavy values and those of light ones:"
-    for split in dict.fromkeys(split for each in plan.divisions for split in each.together):
+    for split in dict.fromkeys(split for division in plan.divisions for split in division.together):
         yield f"  {', '.join(split.atoms)} by {', '.join(sorted(split.on))}"
-    for division in sorted(plan.divisions, key=lambda item: not item.on):
+    for division in sorted(plan.divisions, key=lambda division: not division.on):
         by = ", ".join(dict.fromkeys(name for on in division.on for name in sorted(on)))
         how = f"by {by}" if by else "whole"
         yield f"  {division.atom} {how}: {', '.join(f'{part.label} *' for part in division.parts)}"
     yield "stored besides:"
     for view in plan.views:
         costs = [(child, power(plan.upkeep[view, child])) for child in view.children]
-        kept = ", of ".join(f"{_short(each)} in {cost}" for each, cost in costs)
+        kept = ", of ".join(f"{_short(child)} in {cost}" for child, cost in costs)
         yield f"  {view.label} *, kept after a change of {kept}"
     for atom, rules in plan.rules.items():
         yield f"a change of {atom} adds to {plan.root.label} *:"

@@ -1,23 +1,25 @@
 """Triangle queries over heavy and light parts (papers/ivm-eps-triangle-queries.txt, sections 3 to 6).
 
-R(A, B), S(B, C) and T(C, A) are divided on A, B and C, and the query with them. Where all three parts
-are heavy, or all light, and in three mixed cases of a heavy part, the light part that follows, and all
-of the third:
+R(A, B), S(B, C) and T(C, A) are divided on A, B and C, and so is the query. Two cases join three heavy or
+three light parts. Three mixed cases join a heavy part, the light part of the next relation, and the whole
+third relation:
 
     R_h S_l T      S_h T_l R      T_h R_l S
 
-The join of the two parts is stored for the third's changes to look into. Whatever is free, the cost of
-a change and the space follow one rule: the variable between the two parts (B of the first case) is
+The join of the two parts is stored, so that changes of the third relation look it up. The cost of a change
+and the space follow one rule for all sets of free variables. It depends on the variable between the two
+parts (B in the first case):
 
-- bound: the stored join sums it out, and the case is listed, that is added to one table with the
-  free variables as its key;
-- free: the stored join keeps it. The values around it (A and C) for which there are rows are kept
-  beside it, and the case is found from these and the join (figures 10, 12 and 14). Of values around it
-  that are bound there may be many for a row. So the parts are divided once more (definition 8) and
-  what can be listed is: the rows of S_l where C is light, if C is bound; and those of R_h where B is
-  heavy, if A is bound. In what remains, a row has O(N^min(ε, 1-ε)) of these values.
+- If it is bound, the stored join sums it out. The case is listed: it is added to one table whose key is the
+  free variables.
+- If it is free, the stored join keeps it. A further view stores the values around it (A and C) that have
+  rows, and the case is enumerated from this view and the join (figures 10, 12 and 14). If values around it
+  are bound, a result row may have many of them. So the parts are divided once more (definition 8), and
+  what can be listed is listed: the rows of S_l with light C if C is bound, and the rows of R_h with heavy B
+  if A is bound. In the rest, a row has O(N^min(ε, 1-ε)) of these values.
 
-Variables that are in the same two atoms count as one, and one that is in all three belongs to each.
+Variables that occur in the same two atoms count as one. A variable of all three atoms belongs to each of A,
+B and C.
 """
 
 from __future__ import annotations
@@ -38,18 +40,18 @@ HEAVY, LIGHT = "h", "l"
 
 @dataclass(frozen=True)
 class Division:
-    """An atom in parts, by how many of its rows share the values of some of its variables."""
+    """An atom and its parts, by the degrees of the values of some of its variables."""
 
     atom: str
     schema: Variables
     on: tuple[Variables, ...]
-    """None, one, or both of those that it shares with others; a part says of each what its values are."""
+    """No, one or both of the variables that it shares with others; a part has a mark for each."""
     together: tuple[Split, ...] = ()
-    """What it is divided with, where its rows and those of another atom count together."""
+    """The splits in which its rows and the rows of another atom count together."""
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        """What is divided."""
+        """The splits by which the atom is divided."""
         together = {split.on: split for split in self.together}
         return tuple(together.get(on) or self._alone(on) for on in self.on)
 
@@ -59,110 +61,110 @@ class Division:
 
     @property
     def parts(self) -> tuple[View, ...]:
-        """All parts, which are stored."""
+        """All stored parts."""
         marks = [""]
         for _ in self.on:
             marks = [mark + own for mark in marks for own in (HEAVY, LIGHT)]
         return tuple(map(self.part, marks))
 
     def part(self, marks: str) -> View:
-        """The rows that are heavy or light by the first variables, whatever they are by the others."""
+        """Return the rows that are heavy or light by the first variables; other variables do not matter."""
         return View(self.schema, (self.atom,), part=marks)
 
     @property
     def whole(self) -> View:
-        """The atom."""
+        """The view of the undivided atom."""
         return self.part("")
 
     def within(self, part: View) -> tuple[View, ...]:
-        """The stored parts that make up one."""
-        return tuple(item for item in self.parts if item.part.startswith(part.part))
+        """Return the stored parts that a part consists of."""
+        return tuple(inner for inner in self.parts if inner.part.startswith(part.part))
 
 
 @dataclass(frozen=True)
 class Case:
-    """Parts of all atoms whose join is listed."""
+    """Parts of all atoms whose join is added to the listed result."""
 
     parts: tuple[View, ...]
-    """In the order of the atoms."""
+    """One part of each atom, in the order of the atoms."""
     through: View | None = None
-    """The stored join of all but one of them, without the variables that this one lacks."""
+    """The stored join of all parts but one, without the variables that this part lacks."""
 
     @property
     def name(self) -> str:
-        """The marks of its parts; a dash stands for the whole."""
+        """The marks of the parts; a dash stands for an undivided atom."""
         return " ".join(part.part or "-" for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a change of an atom's part meets in one case, in the order in which it is joined."""
+    """The parts and views that a change of a part joins in one case, in the order of the join."""
 
     case: Case
     part: View
     met: tuple[View, ...]
     exponent: Fraction
-    """Of what that costs."""
+    """The exponent of the cost."""
 
     @property
     def by_key(self) -> bool:
-        """Whether a row of the part meets one row at most."""
+        """Whether a row of the part matches at most one row."""
         return len(self.met) == 1 and self.met[0].keys <= self.part.keys
 
 
 @dataclass(frozen=True)
 class Factorized:
-    """A case that is not listed: it is the join of a view with the whole of an atom."""
+    """A case that is not listed: the join of a view with a whole atom."""
 
     joined: View
-    """The join of the parts of the two others."""
+    """The join of the parts of the other two atoms."""
     known: View
-    """What that has in common with the third, if there are rows."""
+    """The values that the join shares with the whole atom and that have rows."""
     whole: View
 
 
 @dataclass(frozen=True)
 class SkewPlan:
-    """A query over parts of atoms: what is divided, listed, stored, and done for changes."""
+    """A query over parts of atoms: the divisions, the listed result, the stored views, and the rules."""
 
     kind: str
-    """What the query is."""
+    """The kind of the query, for users."""
     exponents: Exponents
     divisions: tuple[Division, ...]
     root: View
-    """What is listed."""
+    """The listed result."""
     rules: Mapping[str, tuple[Rule, ...]]
-    """For each atom, how its change adds to that."""
+    """For each atom, the rules by which its change is added to the listed result."""
     views: tuple[View, ...]
-    """The views that are stored beside the parts and the root, lower ones first."""
+    """The stored views besides the parts and the root, lower views first."""
     upkeep: Mapping[tuple[View, View], Fraction]
-    """For a view and one that it joins: the exponent of what a change of the latter costs it."""
+    """For a view and a child: the exponent of the cost of a change of the child."""
     factorized: tuple[Factorized, ...]
 
     def update(self, atom: str) -> Fraction:
-        """The exponent of what a change of an atom's row costs, averaged over many."""
-        kept = (cost for (_, child), cost in self.upkeep.items() if atom in child.atoms)
-        return max(*(rule.exponent for rule in self.rules[atom]), *kept)
+        """Return the exponent of the cost of a change of an atom's row, averaged over many changes."""
+        costs = (cost for (_, child), cost in self.upkeep.items() if atom in child.atoms)
+        return max(*(rule.exponent for rule in self.rules[atom]), *costs)
 
     @property
     def space(self) -> Fraction:
-        """The exponent of the number of rows that are stored: those that rows of parts meet.
+        """The exponent of the number of stored rows.
 
         Factorized maintenance (appendix A.2 of the paper on counts) is a choice of ε:
 
         >>> edges = Hypergraph.of({"R": "AB", "S": "BC", "T": "CA"})
         >>> ends = (("R", Fraction(0)), ("S", Fraction(0)), ("T", Fraction(1)))
-        >>> made = triangle(edges, Exponents(Fraction(1, 2), own=ends))
-        >>> str(made.space), [str(made.update(atom)) for atom in "RST"]
+        >>> plan = triangle(edges, Exponents(Fraction(1, 2), own=ends))
+        >>> str(plan.space), [str(plan.update(atom)) for atom in "RST"]
         ('2', ['0', '1', '1'])
-        >>> made = triangle(edges, Exponents(Fraction(1, 4)))
-        >>> str(made.space), {str(made.update(atom)) for atom in "RST"}
+        >>> plan = triangle(edges, Exponents(Fraction(1, 4)))
+        >>> str(plan.space), {str(plan.update(atom)) for atom in "RST"}
         ('5/4', {'3/4'})
         """
-        met: dict[View, list[Fraction]] = {}
-        for (view, _), cost in self.upkeep.items():
-            met.setdefault(view, []).append(cost)
-        return 1 + max(map(min, met.values()))
+        costs: dict[View, list[Fraction]] = {}
+        for (view, _), exponent in self.upkeep.items():
+            costs.setdefault(view, []).append(exponent)
+        return 1 + max(map(min, costs.values()))
 
     @property
     def described(self) -> str:
@@ -179,7 +181,7 @@ class SkewPlan:
 
     @property
     def counting(self) -> frozenset[View]:
-        """The views of which it only matters whether they have rows."""
+        """The views that only need to tell whether they have rows."""
         return frozenset(
             view
             for item in self.factorized
@@ -189,7 +191,7 @@ class SkewPlan:
 
 
 def triangle(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
-    """The plan of a triangle query, or why a query is none.
+    """Return the plan of a triangle query, or why a query is not a triangle.
 
     >>> from orchestrator.strategies.skew.show import shown
     >>> edges = {"R": "AB", "S": "BC", "T": "CA"}
@@ -221,12 +223,12 @@ def triangle(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
       - h l: δT_l ⋈ S_h[B, C] ⋈ R[A, B] in O(N^1/2)
       l - h: δT_h ⋈ R_l[A, B] ⋈ S[B, C] in O(N^1/2)
 
-    With free variables, here in the paper's figures 10, 12 and 14, some cases are not listed:
+    With free variables, as in the paper's figures 10, 12 and 14, some cases are not listed:
 
     >>> for free in ("ABC", "AB", "A"):
-    ...     made = triangle(Hypergraph.of(edges, free), Exponents(Fraction(1, 2)))
-    ...     listed = dict.fromkeys(rule.case.name for rule in made.rules["R"])
-    ...     print(", ".join(listed), *(one.known.label for one in made.factorized), sep="; ")
+    ...     plan = triangle(Hypergraph.of(edges, free), Exponents(Fraction(1, 2)))
+    ...     listed = dict.fromkeys(rule.case.name for rule in plan.rules["R"])
+    ...     print(", ".join(listed), *(case.known.label for case in plan.factorized), sep="; ")
     h h h, l l l; V@B_all(R_h, S_l, T)[A, C]; V@C_all(R, S_h, T_l)[A, B]; V@A_all(R_l, S, T_h)[B, C]
     h h h, l l l, h ll -, - h l, l - hh; V@B_all(R_h, S_lh, T)[A, C]; V@A_all(R_l, S, T_hl)[B, C]
     h h h, l l l, h l -, - h l, ll - h, lh - hh; V@A_all(R_lh, S, T_hl)[B, C]
@@ -240,51 +242,51 @@ def triangle(graph: Hypergraph, exponents: Exponents) -> SkewPlan | Unsupported:
 
 
 def _ring(graph: Hypergraph) -> tuple[Variables, ...] | Unsupported:
-    """For each atom the variables that it shares with the one before; or why that is no triangle.
+    """Return for each atom the variables that it shares with the previous atom, or why this is no triangle.
 
-    So each two that follow each other share the second's.
+    So two atoms in sequence share the variables of the second.
     """
     schemas = [schema for _, schema in graph.edges]
-    where = ", ".join(f"{name}({', '.join(sorted(schema))})" for name, schema in graph.edges)
+    atoms = ", ".join(f"{name}({', '.join(sorted(schema))})" for name, schema in graph.edges)
     if len(schemas) != 3:
-        return _refused(where)
+        return _no_triangle(atoms)
     everywhere = frozenset.intersection(*schemas)
     ring = tuple(schema & schemas[number - 1] for number, schema in enumerate(schemas))
-    if any(not item - everywhere for item in ring):
-        return _refused(where)
+    if any(not shared - everywhere for shared in ring):
+        return _no_triangle(atoms)
     for (name, schema), before, after in zip(graph.edges, ring, (*ring[1:], ring[0]), strict=True):
         if schema - before - after:
             only = ", ".join(sorted(schema - before - after))
-            return Unsupported(f"a triangle is grouped by {only}, which only {name} has", where)
-    for some in (everywhere, *(item - everywhere for item in ring)):
-        if some & graph.free and some - graph.free:
-            names = ", ".join(sorted(some))
+            return Unsupported(f"a triangle is grouped by {only}, which only {name} has", atoms)
+    for group in (everywhere, *(shared - everywhere for shared in ring)):
+        if group & graph.free and group - graph.free:
+            names = ", ".join(sorted(group))
             return Unsupported(
                 f"{names} join the same tables, and a triangle is grouped by some of them alone",
-                where,
+                atoms,
             )
     if graph.free and everywhere - graph.free:
         names = ", ".join(sorted(everywhere))
         return Unsupported(
             f"a triangle with GROUP BY is not grouped by {names}, which all three tables have",
-            where,
+            atoms,
         )
     return ring
 
 
-def _refused(where: str) -> Unsupported:
+def _no_triangle(where: str) -> Unsupported:
     return Unsupported("heavy and light parts are for triangles R(A, B), S(B, C), T(C, A)", where)
 
 
 def joined(graph: Hypergraph, keys: Variables, children: tuple[View, ...], at: Variables) -> View:
-    """A stored join of parts."""
+    """Return a stored join of parts."""
     under = {name for child in children for name in child.atoms}
     over = tuple(name for name, _ in graph.edges if name in under)
     return View(keys, over, children, "_".join(sorted(at)))
 
 
 class _Builder:
-    """Builds the plan for one way in which three atoms follow each other."""
+    """Builds the plan of a triangle, given the order of its atoms."""
 
     def __init__(
         self, graph: Hypergraph, exponents: Exponents, ring: tuple[Variables, ...]
@@ -292,9 +294,9 @@ class _Builder:
         self.graph, self.ring = graph, ring
         self.everywhere = frozenset.intersection(*ring)
         self.exponents = replace(exponents, free=sum(map(self._is_free, range(3))))
-        twice = {place for number in range(3) for place in self._refined(number)}
+        divided_twice = {place for number in range(3) for place in self._refined(number)}
         self.divisions = tuple(
-            Division(name, schema, (ring[n], ring[n - 2]) if n in twice else (ring[n],))
+            Division(name, schema, (ring[n], ring[n - 2]) if n in divided_twice else (ring[n],))
             for n, (name, schema) in enumerate(graph.edges)
         )
         self.views: list[View] = []
@@ -302,7 +304,7 @@ class _Builder:
         self.factorized: list[Factorized] = []
 
     def plan(self) -> SkewPlan:
-        """The plan."""
+        """Return the plan."""
         cases = [
             Case(tuple(division.part(mark) for division in self.divisions))
             for mark in (HEAVY, LIGHT)
@@ -325,11 +327,11 @@ class _Builder:
         )
 
     def _is_free(self, number: int) -> bool:
-        """Whether the variables on which an atom is divided first are."""
+        """Return whether the variables on which an atom is divided first are free."""
         return self.ring[number % 3] - self.everywhere <= self.graph.free
 
     def _refined(self, number: int) -> tuple[int, ...]:
-        """The atoms that are divided twice for the case in which one is heavy and the next light."""
+        """Return the atoms that are divided twice for the case of a heavy atom and a light next atom."""
         first, second = number, (number + 1) % 3
         if self.exponents.double:
             return first, second
@@ -342,7 +344,7 @@ class _Builder:
         )
 
     def _mixed(self, number: int) -> list[Case]:
-        """The cases that are listed of those in which an atom is heavy and the next one light."""
+        """Return the listed cases in which an atom is heavy and the next atom light; note the factorized one."""
         first, second = number, (number + 1) % 3
         refined, result = self._refined(number), []
         heavy, light = HEAVY, LIGHT
@@ -372,37 +374,37 @@ class _Builder:
         return Case(tuple(parts), through)
 
     def _joined(self, number: int, heavy: str, light: str) -> View:
-        """The stored join of a heavy part with a light one."""
+        """Return the stored join of a heavy part with a light part."""
         first, second = self.divisions[number], self.divisions[(number + 1) % 3]
         between = self.ring[(number + 1) % 3] - self.everywhere
         keys = (first.schema | second.schema) - (between - self.graph.free)
         children = (first.part(heavy), second.part(light))
         view = joined(self.graph, keys, children, between)
         self.views.append(view)
-        # A row of the heavy part meets the rows of a light value, one of the light part heavy values.
+        # A row of the heavy part joins the rows of a light value, a row of the light part joins heavy values.
         self.upkeep[view, children[0]] = self.exponents.light(second.atom)
         self.upkeep[view, children[1]] = self.exponents.heavy(first.atom)
         return view
 
     def _rule(self, case: Case, number: int) -> Rule:
-        """What is cheapest to meet first: the next atom by its first variable, or the one before."""
+        """Return the cheaper rule: join the next atom first, or the previous atom."""
         part, after, before = (case.parts[(number + n) % 3] for n in range(3))
         if case.through is not None and part not in case.through.children:
             return Rule(case, part, (case.through,), Fraction(0))
-        ways = [
+        join_orders = [
             (self._cost(after, after.part[:1] == LIGHT, after.part[1:] == HEAVY), (after, before)),
             (
                 self._cost(before, before.part[1:] == LIGHT, before.part[:1] == HEAVY),
                 (before, after),
             ),
         ]
-        exponent, met = min(ways, key=lambda way: way[0])
-        return Rule(case, part, met, exponent)
+        exponent, joined_parts = min(join_orders, key=lambda order: order[0])
+        return Rule(case, part, joined_parts, exponent)
 
     def _cost(self, part: View, few_rows: bool, few_values: bool) -> Fraction:
-        """Of looking up a part's rows of a value, which is light or whose partners are heavy."""
-        known: Sequence[Fraction] = (
+        """Return the exponent of looking up the rows of a value that is light or has only heavy partners."""
+        bounds: Sequence[Fraction] = (
             *((self.exponents.light(part.atoms[0]),) if few_rows else ()),
             *((self.exponents.heavy(part.atoms[0]),) if few_values else ()),
         )
-        return min(known, default=Fraction(1))
+        return min(bounds, default=Fraction(1))

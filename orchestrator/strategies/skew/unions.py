@@ -1,14 +1,14 @@
 """The maintenance plan of a hierarchical query (papers/hierarchical-queries.txt, section 5).
 
-The leaves of the trees, atoms and heavy indicators, change one after the other, and each change is
-carried up while all other leaves stand still:
+The leaves of the trees, atoms and heavy indicators, change in sequence. Each change is carried up while all
+other leaves stay as they are:
 
-1. the change of each atom is summed up, and with it the degrees change; then N follows the size;
-2. values that become heavy or light do so (figure 15): the light view loses or gains what is joined
-   for them, and views over the indicator gain or lose it;
-3. each atom's change is carried up (figure 14), into the light views for light values alone.
+1. The change of each atom is summed up, and the degrees are updated; then N follows the size.
+2. Values become heavy or light (figure 15): the light view loses or gains the join for these values, and
+   views over the indicator gain or lose it.
+3. The change of each atom is carried up (figure 14), into the light views for light values only.
 
-So a value changes its part before the change that makes it do so is applied.
+So a value changes its part before the change that causes this is applied.
 """
 
 from __future__ import annotations
@@ -40,64 +40,64 @@ from orchestrator.strategies.viewtree.views import Views
 
 
 class Unions:
-    """A union of view trees being turned into states and steps."""
+    """Builds the states and steps of a union of view trees."""
 
     def __init__(self, request: PlanningRequest, form: NormalForm, plan: UnionPlan) -> None:
-        """Starts with no view."""
+        """Start without states and steps."""
         self.views = Views(request, form, plan.counting)
-        self.made = plan
+        self.union = plan
         self.parents = parents(plan.views)
         self.leaves = [view for view in plan.views if not view.children and not view.indicator]
         self.light = {division.light: division for division in plan.divisions}
         self.degrees: Degrees
-        """Where anything is divided."""
+        """Set only if the query is divided."""
         self.views.take_products([leaf.atoms[0] for leaf in self.leaves])
 
     def plan(self, name: Strategy) -> MaintenancePlan:
-        """The states, and the steps that keep them."""
-        made = self.made
+        """Return the plan: the states, and the steps that maintain them."""
+        union = self.union
         for leaf in self.leaves:
             atom = self.views.atoms[leaf.atoms[0]]
-            self.views.defined[leaf] = _some(
+            self.views.defined[leaf] = _without_empty_total(
                 self.views.leaf(leaf, atom, atom.rows(atom.scan), None)
             )
         self.views.require_comparable()
         for leaf in self.leaves:
-            if leaf in made.stored:
+            if leaf in union.stored:
                 self.views.store(leaf)
-        if made.divisions:
-            self.degrees = self._divided()
-        for view in made.views:
+        if union.divisions:
+            self.degrees = self._store_heavy_values()
+        for view in union.views:
             if view.children:
                 self.views.defined[view] = self._definition(view)
-                if view in made.stored:
+                if view in union.stored:
                     self.views.store(view)
-        self.views.show(self._sum(), made.variables)
-        self._follow()
+        self.views.show(self._query(), union.variables)
+        self._maintain()
         plan = self.views.plan(name)
-        if made.divisions:
-            plan = self.degrees.shown(plan, {})
+        if union.divisions:
+            plan = self.degrees.with_partitioning(plan, {})
         plan = replace(
             plan,
             program=replace(plan.program, by_lookups=True),
             enumeration=self._enumeration(),
         )
-        reason = Reason(name, True, f"it is hierarchical: {made.guarantee.described}")
-        return plan.drawn(drawn(made)).because(reason)
+        reason = Reason(name, True, f"it is hierarchical: {union.guarantee.described}")
+        return plan.drawn(drawn(union)).because(reason)
 
     # States
 
-    def _divided(self) -> Degrees:
-        """Stores which values are heavy."""
-        divisions = self.made.divisions
+    def _store_heavy_values(self) -> Degrees:
+        """Store the degrees and the heavy values."""
+        divisions = self.union.divisions
         degrees = Degrees(
             self.views.composer,
-            {item.split: self.made.guarantee.epsilon for item in divisions},
-            {item.split: self._rows_of(item) for item in divisions},
+            {division.split: self.union.guarantee.epsilon for division in divisions},
+            {division.split: self._rows_of(division) for division in divisions},
             [
-                item.split
-                for item in divisions
-                if not any(other.split.on < item.split.on for other in divisions)
+                division.split
+                for division in divisions
+                if not any(other.split.on < division.split.on for other in divisions)
             ],
         )
         for division in divisions:
@@ -105,74 +105,74 @@ class Unions:
         return degrees
 
     def _rows_of(self, division: Division) -> Relation:
-        """The values of a division, and how many rows have them."""
-        found = [
-            self._present(leaf) for leaf in self.leaves if leaf.atoms[0] in division.split.atoms
+        """Return the values of a division with the number of their rows in each atom."""
+        relations = [
+            self._current(leaf) for leaf in self.leaves if leaf.atoms[0] in division.split.atoms
         ]
-        return rows_of(division.split, found, self.views.composer)
+        return rows_of(division.split, relations, self.views.composer)
 
     def _definition(self, view: View) -> Relation:
-        """A view over what is below it."""
-        below = [self._met(child, view) for child in view.children]
-        return _some(self.views.inner(view, below))
+        """Return the definition of a view over its children."""
+        below = [self._as_child(child, view) for child in view.children]
+        return _without_empty_total(self.views.inner(view, below))
 
-    def _met(self, view: View, parent: View) -> Relation:
-        """A view as it is, where its parent is first computed."""
-        present = self._present(view)
-        item = self.light.get(parent)
-        return self.degrees.divided(item.split, present, heavy=False) if item else present
+    def _as_child(self, view: View, parent: View) -> Relation:
+        """Return a child for the first computation of its parent: light views only join light values."""
+        present = self._current(view)
+        division = self.light.get(parent)
+        return self.degrees.divided(division.split, present, heavy=False) if division else present
 
-    def _present(self, view: View) -> Relation:
-        """A view as it is."""
+    def _current(self, view: View) -> Relation:
+        """Return a view over its state, or else its definition."""
         known = self.views.defined[view]
         return known.at(self.views.states[view]) if view in self.views.states else known
 
     # Content
 
-    def _sum(self) -> Relation:
-        """The query: the sum of the joins of what the trees keep."""
-        found = [self._product(trees) for trees in self.made.unions]
-        if len(found) == 1 and not self.made.divisions:
-            return found[0]
-        return self.views.summed(self._root(found), found)
+    def _query(self) -> Relation:
+        """Return the query: the sum of the joins of the views in the trees."""
+        summands = [self._product(trees) for trees in self.union.unions]
+        if len(summands) == 1 and not self.union.divisions:
+            return summands[0]
+        return self.views.summed(self._root(summands), summands)
 
     def _root(self, relations: list[Relation]) -> View:
         return View(frozenset(relations[0].keys), tuple(self.views.atoms))
 
     def _product(self, trees: tuple[Tree, ...]) -> Relation:
-        """The rows of a summand, each for a way in which it comes about."""
+        """Return the rows of a summand; a row occurs once for each of its derivations."""
         views = [view for tree in trees for view in tree.frontier]
-        relations = [self._present(view) for view in views]
+        relations = [self._current(view) for view in views]
         rows, bound = self.views.joined(relations)
         keys = {name: bound[name] for name in sorted({name for _, name in self.views.form.groups})}
         payload: dict[Payload, Column] = {}
         items = [Item.kept(column) for column in keys.values()]
         for part in self.views.payload_of(View(frozenset(keys), tuple(self.views.atoms))):
-            held = (
+            parts = (
                 (part.within(view.atoms), relation)
                 for view, relation in zip(views, relations, strict=True)
             )
-            factors = [(own, item.payload[own]) for own, item in held if not item.exists]
+            factors = [(own, item.payload[own]) for own, item in parts if not item.exists]
             payload[part] = self.views.column(part)
             items.append(Item(payload[part], part.multiplied(factors)))
         return Relation(Projection(rows, tuple(dict.fromkeys(items))), keys, payload)
 
     def _enumeration(self) -> Enumeration:
-        """How the rows are found one after the other."""
+        """Return how the rows are enumerated in sequence."""
         by_column = dict(reversed(self.views.form.groups))
         shown = ((name, scalar.as_column) for name, scalar in self.views.form.shown)
         return Enumeration(
-            self.made.variables,
+            self.union.variables,
             tuple((name, by_column[c]) for name, c in shown if c is not None and c in by_column),
-            tuple(tuple(map(self._walk, trees)) for trees in self.made.unions),
+            tuple(tuple(map(self._walk, trees)) for trees in self.union.unions),
         )
 
     def _walk(self, tree: Tree) -> Walk:
-        """A tree as what is walked: of a heavy one the heavy values, and what is below them."""
+        """Return a tree as a part of an enumeration; a heavy tree starts with the heavy values."""
         view, below = tree.root, tree.below
         if tree.is_heavy:
             view, below = below[0].root, below[1:]
-        relation = self._present(view)
+        relation = self._current(view)
         scan = relation.rows
         assert isinstance(scan, StateScan)
         columns = {name: relation.keys[name] for name in sorted(view.keys)}
@@ -185,8 +185,8 @@ class Unions:
 
     # Deltas
 
-    def _follow(self) -> None:
-        """The steps that bring all states up."""
+    def _maintain(self) -> None:
+        """Add the steps that maintain all states."""
         deltas: dict[View, Relation] = {}
         for leaf in self.leaves:
             atom = self.views.atoms[leaf.atoms[0]]
@@ -195,63 +195,67 @@ class Unions:
             bag = self.views.change_of(atom)
             changed = self.views.leaf(leaf, atom, atom.rows(bag.plan), bag.sign)
             deltas[leaf] = self.views.assigned(leaf, changed)
-        major = self._rebalance(deltas) if self.made.divisions else None
+        major = self._rebalance(deltas) if self.union.divisions else None
         for leaf, delta in deltas.items():
             self._carry(leaf, delta)
         if major is not None:
             self.degrees.end(major)
 
     def _rebalance(self, deltas: Mapping[View, Relation]) -> str | None:
-        """Values become heavy or light; gives the variable that holds something if N changes."""
-        for division in self.made.divisions:
+        """Move values between heavy and light; return the variable that has rows if N changes."""
+        for division in self.union.divisions:
             changing = [d for leaf, d in deltas.items() if leaf.atoms[0] in division.split.atoms]
             if changing:
                 self.degrees.add(division.split, changing)
         if not self.degrees.changes:
             return None
         major = self.degrees.rebalance()
-        for division in self.made.divisions:
+        for division in self.union.divisions:
             self._move(division)
         return major
 
     def _move(self, division: Division) -> None:
-        """Values become heavy or light, and the views follow."""
+        """Add the steps that move the values of a division, and that update the views."""
         rising = self.degrees.moving[division.split]
         direction = rising.payload[COUNT]
         falling = replace(rising, payload={COUNT: self.views.composer.column("falls")})
         opposite = Item(falling.payload[COUNT], filled("-x", x=direction))
         keys = map(Item.kept, rising.keys.values())
         falling = falling.at(Projection(rising.rows, (*keys, opposite)))
-        # The light view, with the indicator as one more child.
+        # Join the light view's children with the change of the indicator.
         view = division.light
         wide = replace(view, children=(division.heavy, *view.children))
         self.views.defined[wide] = self.views.defined[view]
-        made = self.views.inner(wide, [falling, *map(self._present, view.children)])
-        self._carry(view, self.views.assigned(view, made))
+        change = self.views.inner(wide, [falling, *map(self._current, view.children)])
+        self._carry(view, self.views.assigned(view, change))
         self._pass_on(division.heavy, rising)
-        self.degrees.settle(division.split)
+        self.degrees.apply_moves(division.split)
 
     def _carry(self, view: View, delta: Relation) -> None:
-        """Adds the change of a view to it, and carries it to the views above."""
+        """Add the steps that apply the change of a view and carry it to the views above."""
         self._pass_on(view, delta)
         if view in self.views.states:
             self.views.add(self.views.states[view], delta)
 
     def _pass_on(self, view: View, delta: Relation) -> None:
         for parent in self.parents.get(view, ()):
-            met = [delta if child == view else self._present(child) for child in parent.children]
-            place = parent.children.index(view)
+            children = [
+                delta if child == view else self._current(child) for child in parent.children
+            ]
+            position = parent.children.index(view)
             if parent in self.light:
-                # Apart, so that no heavy value is joined before it is left out.
+                # A step of its own, so that heavy values are removed before the join.
                 split = self.light[parent].split
-                met[place] = self.views.assigned(
+                children[position] = self.views.assigned(
                     view, self.degrees.divided(split, delta, heavy=False)
                 )
-            self._carry(parent, self.views.assigned(parent, self.views.inner(parent, met, place)))
+            self._carry(
+                parent, self.views.assigned(parent, self.views.inner(parent, children, position))
+            )
 
 
-def _some(relation: Relation) -> Relation:
-    """Without groups there is a row even of nothing, which no join may meet."""
+def _without_empty_total(relation: Relation) -> Relation:
+    """Remove the row that a relation without groups has even for no input, because it must not join."""
     if relation.keys:
         return relation
     return relation.at(Selection(relation.rows, filled("x > 0", x=relation.payload[COUNT])))
