@@ -1,4 +1,4 @@
-"""What can go wrong with Spark as a whole, and with a load."""
+"""Errors of Spark as a whole, and of a load."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ class SparkError(IdivmError):
 
 
 class LoadError(IdivmError):
-    """A load cannot be begun or ended; the table is as it was."""
+    """A load cannot start or finish; the table is unchanged."""

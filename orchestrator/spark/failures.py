@@ -1,4 +1,4 @@
-"""Spark's failures as one sentence, in place of the traces of two languages."""
+"""Report Spark's failures in one sentence instead of the traces of two languages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Keeps PySpark from logging to the terminal what it raises as well."""
+    """Keep PySpark from logging errors to the terminal that it also raises."""
     from pyspark.logger import PySparkLogger
 
     def foreign(record: logging.LogRecord) -> bool:
@@ -39,7 +39,7 @@ def unlogged() -> Iterator[None]:
 
 
 def not_started(error: Exception, log: Path, java: Java, master: str) -> SparkError:
-    """The sentence for a session that did not come up."""
+    """Return the error for a session that did not start."""
     return SparkError(
         f"Spark does not start with master {master} on Java {java.version} ({java.program}): "
         f"{_last_words(log) or _reason(error)}"
@@ -47,7 +47,7 @@ def not_started(error: Exception, log: Path, java: Java, master: str) -> SparkEr
 
 
 def ended(status: int, log: Path) -> SparkError:
-    """The sentence for a JVM that ended before its session."""
+    """Return the error for a JVM that ended before its session."""
     words = _last_words(log)
     return SparkError(
         f"Spark's Java process ended before its work was done (status {status}"
@@ -57,19 +57,19 @@ def ended(status: int, log: Path) -> SparkError:
 
 
 def failed(error: Exception) -> SparkError | None:
-    """The sentence for what Spark raised; None if it is not Spark's.
+    """Return the error for an exception of Spark; None if the exception is not Spark's.
 
-    It is made while the session lives: Spark's exceptions ask the JVM for their own words.
+    Call it while the session lives, because Spark's exceptions ask the JVM for their text.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    known = isinstance(error, (PySparkException, Py4JError))
-    return SparkError(f"Spark failed: {_reason(error)}") if known else None
+    is_from_spark = isinstance(error, (PySparkException, Py4JError))
+    return SparkError(f"Spark failed: {_reason(error)}") if is_from_spark else None
 
 
 def reason_of(error: Exception) -> str | None:
-    """Return why Spark could not do something; None if its JVM has died, or if the error is not Spark's."""
+    """Return why Spark could not do something; None if its JVM has died or the error is not Spark's."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -96,7 +96,7 @@ def _reason(error: Exception) -> str:
 
 
 def _last_words(log: Path) -> str:
-    """The end of Spark's log without warnings and traces, as a part of a sentence.
+    """Return the end of Spark's log without warnings and traces, as a part of a sentence.
 
     >>> from tempfile import NamedTemporaryFile
     >>> with NamedTemporaryFile("w+") as log:

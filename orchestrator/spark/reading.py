@@ -1,8 +1,7 @@
-"""Reading PostgreSQL into Arrow batches: COPY's CSV, which Arrow parses, a chunk at a time.
+"""Read PostgreSQL into Arrow batches: COPY sends CSV, which Arrow parses in chunks.
 
-What Spark has no type for comes as text (uuid, json, enums, arrays, numeric without a precision),
-so that nothing is lost. Parts are ranges of pages; without a snapshot given each part is read as of
-its own beginning.
+Types that Spark lacks (uuid, json, enums, arrays, numeric without a precision) are read as text, so nothing
+is lost. Parts are ranges of pages. Without a snapshot, each part is read as of its own start.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from orchestrator.spark.errors import LoadError
 from orchestrator.spark.formats.arrow import arrow_csv, pa
 
 _BLOCK = 4 << 20
-"""Bytes of text that become one batch."""
+"""The bytes of text that become one batch."""
 
 
 @dataclass(frozen=True)
 class TablePart:
-    """Pages of a table, from the first up to before the last; all of them where there is none."""
+    """A range of a table's pages: from `first` up to, and without, `last`; None is an open end."""
 
     first: int | None = None
     last: int | None = None
@@ -34,24 +33,24 @@ class TablePart:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """What to read, and as which types."""
+    """What to read, and with which types."""
 
     dsn: str
     source: str
-    """The table or the query, as the FROM clause has it."""
+    """The table or the query, as text for the FROM clause."""
     columns: tuple[tuple[str, str], ...]
-    """Names and Spark's types."""
+    """The names, and their types in Spark."""
     parts: tuple[TablePart, ...]
     snapshot: str | None
     whole: bool = False
-    """Whether a policy that would hide rows is an error."""
+    """Whether a policy that hides rows is an error."""
     lock_timeout: str = "0"
     state: bool = False
-    """Whether `source` is the query of a maintained view over its state, and ends in a condition."""
+    """Whether `source` is the query of a maintained view over its state, and ends with a condition."""
 
     @property
     def schema(self) -> str:
-        """The columns in Spark's types, as its DDL has them."""
+        """The columns with Spark's types, in Spark's DDL syntax."""
         quoted = ((name.replace("`", "``"), kind) for name, kind in self.columns)
         return ", ".join(f"`{name}` {kind}" for name, kind in quoted)
 
@@ -69,12 +68,12 @@ def plan_read(
     whole: bool = False,
     lock_timeout: str = "0",
 ) -> ReadPlan:
-    """Looks at a table or a query and cuts it into parts; a query is always one part.
+    """Return how to read a table or a query; a table may be divided into parts.
 
-    Without `columns` all are read; those in `as_text` as PostgreSQL writes them. With `pages`, each
-    part of a table has so many.
+    Without `columns` all columns are read. The columns in `as_text` are read as PostgreSQL writes them.
+    With `pages`, each part of a table has this number of pages.
     """
-    # Tasks, which are many processes, read without these.
+    # Imported here, because Spark's tasks run in many processes and do not need these modules.
     from orchestrator.catalog import relation_oid
     from orchestrator.catalog.search_path import pinned
     from orchestrator.frontend import catalog, statistics
@@ -83,7 +82,7 @@ def plan_read(
     if (table is None) == (query is None):
         raise LoadError("The data source needs either the option table or the option query.")
     with open_session(dsn) as connection, pinned(connection):
-        _wait(connection, lock_timeout)
+        _set_lock_timeout(connection, lock_timeout)
         parts: tuple[TablePart, ...] = (TablePart(),)
         if table is not None:
             name = parse_name(table).identifier
@@ -94,26 +93,26 @@ def plan_read(
             source = Identifier(relation.schema, relation.name)
             stored: tuple[str, int] | None = None
             if relation.relkind in ("r", "m") and not relation.children:
-                parts = _cut(statistics.pages(connection, oid), partitions, pages)
+                parts = _divide_pages(statistics.pages(connection, oid), partitions, pages)
             elif relation.maintained is not None and (partitions > 1 or pages):
-                stored = _state(connection, oid)
+                stored = _query_over_state(connection, oid)
             text = source.as_string(connection)
             if stored is not None:
                 text, state = stored
-                parts = _cut(statistics.pages(connection, state), partitions, pages)
+                parts = _divide_pages(statistics.pages(connection, state), partitions, pages)
         else:
             text = f"({query})"
             stored = None
-        shown = text if stored is None else f"({text})"
-        kinds = dict(_described(connection, shown)) | dict.fromkeys(as_text, "string")
+        from_clause = text if stored is None else f"({text})"
+        kinds = dict(_result_columns(connection, from_clause)) | dict.fromkeys(as_text, "string")
     read = tuple((name, kinds[name]) for name in (kinds if columns is None else columns))
     return ReadPlan(dsn, text, read, parts, snapshot, whole, lock_timeout, stored is not None)
 
 
-def _state(connection: Connection[Any], view: int) -> tuple[str, int] | None:
-    """The query of a maintained view over its state, whose pages divide the rows, and the state.
+def _query_over_state(connection: Connection[Any], view: int) -> tuple[str, int] | None:
+    """Return the query of a maintained view over its state, and the state, whose pages divide the rows.
 
-    None if the view does more than read its state, or if only its owner may read that.
+    Return None if the view does more than read its state, or if only its owner may read the state.
     """
     row = connection.execute(
         "SELECT rtrim(pg_get_viewdef(v.relation), '; '), v.state::oid::bigint FROM idivm.views AS v"
@@ -128,37 +127,37 @@ def _state(connection: Connection[Any], view: int) -> tuple[str, int] | None:
 
 
 def read_part(plan: ReadPlan, part: TablePart) -> Iterator[Any]:
-    """The rows of a part, batch by batch."""
+    """Yield the rows of a part in batches."""
     with open_session(plan.dsn) as connection:
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if plan.snapshot:
             connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(plan.snapshot)))
         connection.execute("SET DateStyle = ISO; SET bytea_output = hex; SET TimeZone = 'UTC'")
         connection.execute("SET extra_float_digits = 1; SET statement_timeout = 0")
-        _wait(connection, plan.lock_timeout)
+        _set_lock_timeout(connection, plan.lock_timeout)
         if plan.whole:
             connection.execute("SET row_security = off")
         with connection.cursor().copy(_statement(plan, part)) as copy:
             yield from _batches(plan, io.BufferedReader(_Stream(copy), _BLOCK))
 
 
-def _wait(connection: Connection[Any], most: str) -> None:
-    connection.execute("SELECT pg_catalog.set_config('lock_timeout', %s, false)", [most])
+def _set_lock_timeout(connection: Connection[Any], timeout: str) -> None:
+    connection.execute("SELECT pg_catalog.set_config('lock_timeout', %s, false)", [timeout])
 
 
-def _cut(pages: int, partitions: int, at_once: int) -> tuple[TablePart, ...]:
-    if at_once:
-        partitions = -(-pages // at_once)
+def _divide_pages(pages: int, partitions: int, pages_each: int) -> tuple[TablePart, ...]:
+    if pages_each:
+        partitions = -(-pages // pages_each)
     if partitions < 2 or pages < partitions:
         return (TablePart(),)
     bounds = [pages * number // partitions for number in range(partitions)]
-    # The last part is open: the table may grow.
+    # The last part has an open end, because the table may grow.
     return tuple(
         TablePart(first, last) for first, last in zip(bounds, [*bounds[1:], None], strict=True)
     )
 
 
-_SPARKS = {
+_SPARK_TYPES = {
     "smallint": "smallint",
     "integer": "int",
     "bigint": "bigint",
@@ -172,18 +171,18 @@ _SPARKS = {
 }
 
 
-def _described(connection: Connection[Any], source: str) -> tuple[tuple[str, str], ...]:
+def _result_columns(connection: Connection[Any], source: str) -> tuple[tuple[str, str], ...]:
     from orchestrator.catalog.search_path import users_path
     from orchestrator.frontend.catalog import type_names
 
     with users_path(connection):
         cursor = connection.execute(f"SELECT * FROM {source} AS t LIMIT 0".encode())  # noqa: S608
-    described = cursor.description or ()
-    types = type_names(connection, {column.type_code for column in described})
+    description = cursor.description or ()
+    types = type_names(connection, {column.type_code for column in description})
     columns = []
-    for column in described:
+    for column in description:
         name = re.sub(r"\(\d+\)", "", types.get(column.type_code, ""))
-        kind = _SPARKS.get(name, "string")
+        kind = _SPARK_TYPES.get(name, "string")
         if name == "numeric" and column.precision is not None:
             precision, scale = column.precision, column.scale or 0
             kind = f"decimal({precision},{scale})" if 0 <= scale <= precision <= 38 else "string"
@@ -198,7 +197,7 @@ def _statement(plan: ReadPlan, part: TablePart) -> Composed:
         else SQL("t.{}").format(Identifier(name))
         for name, kind in plan.columns
     )
-    # The caller's own query, a name that was quoted when the plan was made, or PostgreSQL's text of a view.
+    # The source is the caller's own query, a name quoted by plan_read, or PostgreSQL's text of a view.
     source = SQL(plan.source)
     alias = Identifier("s" if plan.state else "t")
     condition: Composed = SQL("").format()
@@ -217,7 +216,7 @@ def _statement(plan: ReadPlan, part: TablePart) -> Composed:
 
 
 class _Stream(io.RawIOBase):
-    """What a COPY sends, as a file."""
+    """The bytes that a COPY sends, as a readable file."""
 
     def __init__(self, copy: Any) -> None:
         self.copy = copy
@@ -235,7 +234,7 @@ class _Stream(io.RawIOBase):
         return size
 
 
-_ARROW = {
+_ARROW_TYPES = {
     "smallint": pa.int16(),
     "int": pa.int32(),
     "bigint": pa.int64(),
@@ -252,13 +251,15 @@ _ARROW = {
 
 def _batches(plan: ReadPlan, stream: Any) -> Iterator[Any]:
     names = [name for name, _ in plan.columns]
-    places = [str(number) for number in range(len(names))]
-    types = {place: _arrow(kind) for place, (_, kind) in zip(places, plan.columns, strict=True)}
+    names_in_csv = [str(number) for number in range(len(names))]
+    types = {
+        name: _arrow_type(kind) for name, (_, kind) in zip(names_in_csv, plan.columns, strict=True)
+    }
     try:
         reader = arrow_csv.open_csv(
             stream,
             read_options=arrow_csv.ReadOptions(
-                column_names=places, block_size=_BLOCK, use_threads=False
+                column_names=names_in_csv, block_size=_BLOCK, use_threads=False
             ),
             parse_options=arrow_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
             convert_options=arrow_csv.ConvertOptions(
@@ -283,10 +284,10 @@ def _batches(plan: ReadPlan, stream: Any) -> Iterator[Any]:
         yield pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def _arrow(kind: str) -> Any:
+def _arrow_type(kind: str) -> Any:
     if match := re.fullmatch(r"decimal\((\d+),(\d+)\)", kind):
         return pa.decimal128(int(match[1]), int(match[2]))
-    return _ARROW[kind]
+    return _ARROW_TYPES[kind]
 
 
 def _bytes(column: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Spark sessions that start anywhere, print nothing, and leave nothing behind."""
+"""Spark sessions that start from any environment, print nothing, and leave no files behind."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FOLDER, _LOCK = "idivm-spark-", "lock"
-_ANSWER = 5
-"""Seconds in which a master has to answer."""
-_FAREWELL = 60
-"""Seconds that a JVM may take over its end before it is killed."""
+_CONNECT_SECONDS = 5
+"""The seconds within which a master must accept a connection."""
+_EXIT_SECONDS = 60
+"""The seconds that a JVM may take to exit before it is killed."""
 
 
 def default_master() -> str:
-    """Where Spark runs when nothing is said: IDIVM_SPARK_MASTER, or all cores of this machine."""
+    """Return the default master: IDIVM_SPARK_MASTER, or all cores of this machine."""
     return os.environ.get("IDIVM_SPARK_MASTER") or "local[*]"
 
 
@@ -42,9 +42,9 @@ def default_master() -> str:
 def spark_session(
     master: str = "local[*]", app: str = "idivm", **config: object
 ) -> Iterator[SparkSession]:
-    """Runs Spark for a block, in a JVM of its own; `config` overrides any of Spark's settings.
+    """Run Spark for a block, in a JVM of its own; `config` overrides any of Spark's settings.
 
-    What Spark raises leaves the block as a `SparkError`.
+    Spark's exceptions leave the block as a `SparkError`.
     """
     try:
         import pyspark
@@ -63,7 +63,7 @@ def spark_session(
     with ExitStack() as stack:
         require_master(master)
         folder = stack.enter_context(_own_folder())
-        stack.enter_context(_unchanged(folder))
+        stack.enter_context(_restored_process(folder))
         stack.enter_context(unlogged())
         log = folder / "spark.log"
         conf = pyspark.SparkConf(loadDefaults=False)
@@ -92,7 +92,7 @@ def spark_session(
 
 
 def ship_package(session: SparkSession, folder: Path) -> None:
-    """Give the workers of a cluster this version of the package; they need only what it depends on."""
+    """Send this version of the package to the workers of a cluster; its dependencies must be installed."""
     package = Path(__file__).parent.parent
     archive = folder / f"{package.name}.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
@@ -103,23 +103,23 @@ def ship_package(session: SparkSession, folder: Path) -> None:
 
 @contextmanager
 def set_for_a_block(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Changes settings of a session for a block, and takes back those that were not set."""
+    """Change settings of a session for a block, and restore them afterwards."""
     before = {name: session.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         session.conf.set(name, value)
     try:
         yield
     finally:
-        for name, was in before.items():
-            if was is None:
+        for name, previous in before.items():
+            if previous is None:
                 session.conf.unset(name)
             else:
-                session.conf.set(name, was)
+                session.conf.set(name, previous)
 
 
 @contextmanager
 def derived(session: SparkSession, settings: Mapping[str, object]) -> Iterator[SparkSession]:
-    """Has a session beside a caller's for a block: with its views and functions, and settings of its own."""
+    """Yield a clone of a caller's session, with its views and functions and with other settings."""
     from pyspark.sql import SparkSession
 
     java: Any = session._jsparkSession
@@ -132,7 +132,7 @@ def derived(session: SparkSession, settings: Mapping[str, object]) -> Iterator[S
 
 @contextmanager
 def active(session: SparkSession) -> Iterator[SparkSession]:
-    """Make a session the active one for a block: Spark looks data sources up in that."""
+    """Make a session the active session for a block; Spark looks up data sources in the active session."""
     sessions: Any = session._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
     before = sessions.getActiveSession()
     sessions.setActiveSession(session._jsparkSession)
@@ -146,14 +146,14 @@ def active(session: SparkSession) -> Iterator[SparkSession]:
 
 
 def require_master(master: str) -> None:
-    """Refuse a standalone master that nobody answers for; Spark itself would try for more than a minute."""
+    """Refuse a standalone master that does not answer; Spark itself would retry for over a minute."""
     if not master.startswith("spark://"):
         return
     reason = "no host and port"
     for address in master.removeprefix("spark://").split(","):
         host, _, port = address.rpartition(":")
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), _ANSWER):
+            with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS):
                 return
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
@@ -164,13 +164,13 @@ def require_master(master: str) -> None:
 
 @contextmanager
 def _own_folder() -> Iterator[Path]:
-    """Keep a folder for a session, after removing the folders of sessions whose process was killed."""
+    """Create a folder for a session, and remove the folders of sessions whose process was killed."""
     temporary = Path(tempfile.gettempdir())
-    for left in temporary.glob(f"{_FOLDER}*"):
-        with suppress(OSError), (left / _LOCK).open("rb") as lock:
-            # The process of a session holds the lock as long as it lives.
+    for folder_left in temporary.glob(f"{_FOLDER}*"):
+        with suppress(OSError), (folder_left / _LOCK).open("rb") as lock:
+            # The process of a live session holds the lock.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(folder_left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_FOLDER, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with (folder / _LOCK).open("wb") as lock:
@@ -180,7 +180,7 @@ def _own_folder() -> Iterator[Path]:
 
 @contextmanager
 def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
-    """Changes this process's environment for a block, since PySpark reads and hands on no other."""
+    """Change this process's environment for a block, because PySpark reads and passes on only this one."""
 
     def apply(values: Mapping[str, str | None]) -> None:
         for name, value in values.items():
@@ -198,8 +198,8 @@ def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
 
 
 @contextmanager
-def _unchanged(folder: Path) -> Iterator[None]:
-    """Takes back what PySpark changes in this process: what Ctrl-C does, and the module path."""
+def _restored_process(folder: Path) -> Iterator[None]:
+    """Restore what PySpark changes in this process: the handling of Ctrl-C, and the module path."""
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT)
     try:
@@ -211,14 +211,14 @@ def _unchanged(folder: Path) -> Iterator[None]:
 
 
 def _stop(session: SparkSession) -> None:
-    # A JVM that has died cannot be stopped, and PySpark says so in several ways.
+    # Stopping a JVM that has died fails in several ways.
     with suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session.stop()
 
 
 def _end(gateway: Any) -> None:
-    """Ends the JVM and makes PySpark forget it, so that another may start."""
+    """End the JVM and reset PySpark, so that another JVM can start."""
     from pyspark import SparkContext
 
     with SparkContext._lock:
@@ -229,14 +229,14 @@ def _end(gateway: Any) -> None:
     if process.stdin:
         process.stdin.close()  # at which the JVM ends
     try:
-        process.wait(_FAREWELL)
+        process.wait(_EXIT_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
 
 
 def _status(process: subprocess.Popen[bytes], error: Exception) -> int | None:
-    """The exit status of the JVM if it has ended; an error of the connection foretells its end."""
+    """Return the exit status of the JVM if it has ended; a broken connection means that it soon will."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     broken = isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError)

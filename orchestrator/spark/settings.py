@@ -1,4 +1,4 @@
-"""What a Spark session is told: Spark's settings and the environment of its processes."""
+"""The settings of a Spark session, and the environment of its processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MIB = 2**20
 def settings(
     master: str, app: str, folder: Path, config: Mapping[str, object] | None = None
 ) -> dict[str, str]:
-    """Spark's settings for a session whose files all lie in `folder`; `config` overrides them.
+    """Return Spark's settings for a session with all files in `folder`; `config` overrides them.
 
     >>> settings("local[2]", "doc", Path("/tmp/doc"), {"spark.ui.enabled": True})["spark.ui.enabled"]
     'true'
@@ -42,7 +42,7 @@ def settings(
         "spark.local.dir": folder,
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
-        # Without its packages Spark would warn and go on without Arrow.
+        # Without these packages, Spark would warn and continue without Arrow.
         "spark.sql.execution.arrow.pyspark.enabled": arrow,
         "spark.sql.execution.pythonUDF.arrow.enabled": arrow,
     }
@@ -60,12 +60,12 @@ def settings(
 
 
 def environment(master: str, java_home: Path, package: Path) -> dict[str, str | None]:
-    """What differs in the environment of Spark's JVM and its Python workers; None is unset."""
+    """Return the changes to the environment of Spark's JVM and Python workers; None unsets a variable."""
     changes: dict[str, str | None] = {
         "JAVA_HOME": str(java_home),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        # These would bring in another Spark of the caller's than the one started here.
+        # These variables could connect the caller's other Spark instead of the Spark started here.
         "PYSPARK_GATEWAY_PORT": None,
         "PYSPARK_SUBMIT_ARGS": None,
         "SPARK_REMOTE": None,
@@ -75,7 +75,7 @@ def environment(master: str, java_home: Path, package: Path) -> dict[str, str | 
     if (package / "jars").is_dir():
         changes["SPARK_HOME"] = str(package)
     if is_local(master):
-        # The name of this machine may not resolve, or mean an address on a network.
+        # The name of this machine may not resolve, or may resolve to an address on a network.
         changes["SPARK_LOCAL_IP"] = _LOOPBACK
         changes["SPARK_LOCAL_HOSTNAME"] = None
     elif python := os.environ.get("PYSPARK_PYTHON"):
@@ -84,7 +84,7 @@ def environment(master: str, java_home: Path, package: Path) -> dict[str, str | 
 
 
 def is_local(master: str) -> bool:
-    """Whether all of Spark runs on this machine.
+    """Return whether all of Spark runs on this machine.
 
     >>> is_local("local[*]"), is_local("spark://elsewhere:7077")
     (True, False)
@@ -100,7 +100,7 @@ def _driver_memory() -> int:
 
 
 def _nameless() -> bool:
-    """Whether the user is a mere number, as in some containers; Java then lacks name and home."""
+    """Return whether the user has no name, as in some containers; Java then lacks name and home."""
     try:
         pwd.getpwuid(os.geteuid())
     except KeyError:
@@ -109,7 +109,7 @@ def _nameless() -> bool:
 
 
 def _quoted(option: str) -> str:
-    """An option in the way that Spark reads a list of them: split at spaces, with double quotes.
+    """Return an option quoted for Spark's lists of options, which it splits at spaces.
 
     >>> print(_quoted('-Da=b "c"'))
     "-Da=b \\"c\\""

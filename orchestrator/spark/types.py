@@ -1,4 +1,4 @@
-"""Which of Spark's types go into which of PostgreSQL's, and what a table made for a source holds."""
+"""How Spark's types map to PostgreSQL's types, for existing tables and for tables that a load creates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 _INTEGERS = {"smallint": 2, "integer": 4, "bigint": 8}
-_OURS = {
+_POSTGRES_TYPES = {
     "tinyint": "smallint",
     "smallint": "smallint",
     "int": "integer",
@@ -38,21 +38,21 @@ _JSON = ("json", "jsonb")
 
 @dataclass(frozen=True)
 class Column:
-    """A column that a load fills, under the names that source and table have for it."""
+    """A column that a load fills, with its names in the source and in the table."""
 
     source: str
     name: str
     type: str
     as_json: bool = False
-    """Whether it holds JSON that is made of other values."""
+    """Whether it holds JSON that is built from other values."""
     places: int | None = None
-    """How many decimal places the seconds have, where the source may have more."""
+    """The number of decimal places of its seconds, if the source may have more."""
     added: bool = False
-    """Whether the load adds it to the table."""
+    """Whether the load adds the column to the table."""
 
 
 def made_type(kind: DataType, exact: bool = False) -> str:
-    """The PostgreSQL type of a column made for a Spark type; `exact` takes numeric for floats.
+    """Return the PostgreSQL type of a new column for a Spark type; `exact` uses numeric for floats.
 
     >>> from pyspark.sql.types import ArrayType, DecimalType, DoubleType, IntegerType
     >>> made_type(DecimalType(10, 2)), made_type(ArrayType(IntegerType()))
@@ -71,8 +71,8 @@ def made_type(kind: DataType, exact: bool = False) -> str:
         return "jsonb" if inner == "jsonb" else f"{inner.removesuffix('[]')}[]"
     if name in ("struct", "map", "variant"):
         return "jsonb"
-    if simple in _OURS:
-        return _OURS[simple]
+    if simple in _POSTGRES_TYPES:
+        return _POSTGRES_TYPES[simple]
     if re.match(r"(var)?char\(", simple):
         return "text"
     raise LoadError(f"Spark's type {simple} has no counterpart in PostgreSQL: cast it (--select).")
@@ -87,31 +87,31 @@ def pair(
     positional: bool = False,
     exact: Mapping[str, Exact] = NOTHING,
 ) -> tuple[Column, ...]:
-    """The columns to fill, by name, or by place where the source has no names of its own.
+    """Return the columns to fill, matched by name, or by position if the source has no names of its own.
 
-    With `text`, PostgreSQL reads the values, and only the names have to fit; `exact` are columns that
-    are read as text; `defaults` are the columns that may stay away. All that does not fit is listed at once.
+    With `text`, PostgreSQL reads the values, and only the names must match. The `exact` columns are read as
+    text. The columns in `defaults` may be missing. The error lists everything that does not fit.
     """
-    wrong: list[str] = []
+    mismatches: list[str] = []
     columns: list[Column] = []
-    free = [item for item in table.columns if not item.generated]
+    writable = [column for column in table.columns if not column.generated]
     for number, field in enumerate(schema.fields):
-        column = free[number] if positional and number < len(free) else None
+        column = writable[number] if positional and number < len(writable) else None
         column = column or named(field.name, table.columns)
         if column is None:
-            wrong.append(f"column {field.name} is not in the table")
+            mismatches.append(f"column {field.name} is not in the table")
             continue
         if column.generated:
-            wrong.append(f"column {column.name} is generated, leave it out")
+            mismatches.append(f"column {column.name} is generated, leave it out")
             continue
         if any(column.name == other.name for other in columns):
-            wrong.append(f"column {column.name} is there more than once")
+            mismatches.append(f"column {column.name} is there more than once")
         if field.name in exact:
             reason = unfit_exact(exact[field.name], field.dataType, column.plain_type)
         else:
             reason = unfit(field.dataType, column.plain_type, text)
         if reason:
-            wrong.append(f"column {column.name}: {reason}")
+            mismatches.append(f"column {column.name}: {reason}")
         nested = field.dataType.typeName() in ("struct", "map", "variant", "array")
         as_json = nested and column.plain_type in _JSON
         places = None if text else _places(column.plain_type, exact.get(field.name))
@@ -120,16 +120,16 @@ def pair(
     for column in table.columns:
         needed = column.not_null and not column.generated and column.attnum not in defaults
         if needed and column.name not in filled and not column.identity:
-            wrong.append(f"column {column.name} is not in the source, and must not be NULL")
-    if wrong:
-        raise LoadError(f"The source does not fit {table.qualified}: {'; '.join(wrong)}.")
+            mismatches.append(f"column {column.name} is not in the source, and must not be NULL")
+    if mismatches:
+        raise LoadError(f"The source does not fit {table.qualified}: {'; '.join(mismatches)}.")
     return tuple(columns)
 
 
 def made_columns(
     names: Sequence[str], made: Mapping[str, str], exact: Mapping[str, Exact]
 ) -> tuple[Column, ...]:
-    """The columns of a table that is made for a source."""
+    """Return the columns of a table that is created for a source."""
     return tuple(
         Column(name, name, made[name], made[name] == "jsonb" and name not in exact, places)
         for name in names
@@ -143,7 +143,7 @@ def added_names(schema: StructType, table: Relation) -> list[str]:
 
 
 def _places(wanted: str, exact: Exact | None) -> int | None:
-    """How many decimal places the seconds of a column have, if the source may have more."""
+    """Return the number of decimal places of a column's seconds, if the source may have more."""
     if exact is not None:
         return None if exact.free else scale_of(wanted)
     places = scale_of(wanted)
@@ -151,7 +151,7 @@ def _places(wanted: str, exact: Exact | None) -> int | None:
 
 
 def handling(columns: Sequence[Column]) -> dict[str, Any]:
-    """What tasks have to know of the columns, by the names that the source has for them."""
+    """Return what tasks must know about the columns, by the columns' names in the source."""
     return {
         "as_json": tuple(column.source for column in columns if column.as_json),
         "as_double": tuple(
@@ -162,12 +162,12 @@ def handling(columns: Sequence[Column]) -> dict[str, Any]:
 
 
 def is_json_type(name: str) -> bool:
-    """Whether a type of PostgreSQL holds JSON."""
+    """Return whether a PostgreSQL type holds JSON."""
     return name in _JSON
 
 
 def unfit_exact(column: Exact, kind: DataType, wanted: str) -> str | None:
-    """Why the text of a column does not go into a column of a type; None if it does.
+    """Return why the text of a column does not fit a column type; None if it fits.
 
     >>> from pyspark.sql.types import DecimalType
     >>> unfit_exact(Exact("n", "decimal(38,18)", "numeric(50,25)"), DecimalType(38, 18), "numeric(45,18)")
@@ -195,7 +195,7 @@ def unfit_exact(column: Exact, kind: DataType, wanted: str) -> str | None:
 
 
 def unfit(kind: DataType, wanted: str, text: bool = False) -> str | None:
-    """Why values of a Spark type do not go into a column of a type; None if they do.
+    """Return why values of a Spark type do not fit a column type; None if they fit.
 
     >>> from pyspark.sql.types import LongType, TimestampType, StringType
     >>> unfit(LongType(), "integer")
@@ -251,7 +251,7 @@ _DOCUMENTED = (
 
 
 def _undocumented(kind: Any, within: bool = False) -> str | None:
-    """Why values of a type do not go into a JSON document; None if they do.
+    """Return why values of a type do not fit a JSON document; None if they fit.
 
     >>> from pyspark.sql.types import IntegerType, StructType, VariantType
     >>> _undocumented(StructType().add("a", IntegerType()).add("a", IntegerType()))
@@ -261,9 +261,9 @@ def _undocumented(kind: Any, within: bool = False) -> str | None:
     """
     name = kind.typeName()
     if name == "struct":
-        twice = [item for item in kind.names if kind.names.count(item) > 1]
-        if twice:
-            return f"{kind.simpleString()} has two fields {twice[0]}, cast it (--select)"
+        repeated = [item for item in kind.names if kind.names.count(item) > 1]
+        if repeated:
+            return f"{kind.simpleString()} has two fields {repeated[0]}, cast it (--select)"
         below = [field.dataType for field in kind.fields]
     elif name == "map":
         if kind.keyType.typeName() in ("struct", "map", "array"):
@@ -299,10 +299,10 @@ def _fits(kind: DataType, wanted: str, base: str) -> bool:
     name = kind.typeName()
     sizes = {"byte": 1, "short": 2, "integer": 4, "long": 8}
     if name in sizes:
-        room = _INTEGERS.get(base, 0) or {"real": 3, "double precision": 7}.get(base, 0)
+        digits = _INTEGERS.get(base, 0) or {"real": 3, "double precision": 7}.get(base, 0)
         if base == "numeric" and wanted != base:
             return _decimal(wanted)[1] >= 0
-        return room >= sizes[name] or base == "numeric"
+        return digits >= sizes[name] or base == "numeric"
     if name == "decimal":
         precision, scale = _decimal(kind.simpleString())
         if base == "numeric":
@@ -313,8 +313,11 @@ def _fits(kind: DataType, wanted: str, base: str) -> bool:
         return scale == 0 and precision <= {2: 4, 4: 9, 8: 18}.get(_INTEGERS.get(base, 0), 0)
     if name in ("float", "double"):
         return base in ("double precision", "numeric") or (name == "float" and base == "real")
-    made = {"timestamp_ntz": "timestamp without time zone", "timestamp": "timestamp with time zone"}
-    return base == made.get(name, {"binary": "bytea"}.get(name, name))
+    times = {
+        "timestamp_ntz": "timestamp without time zone",
+        "timestamp": "timestamp with time zone",
+    }
+    return base == times.get(name, {"binary": "bytea"}.get(name, name))
 
 
 def _unfitting(kind: DataType, wanted: str, base: str, cast: str) -> str:
@@ -336,7 +339,7 @@ def _element(kind: Any) -> DataType:
 
 
 def named(name: str, columns: Sequence[RelationColumn]) -> RelationColumn | None:
-    """The column of this name, or the only one of this name but for upper and lower case."""
+    """Return the column of this name, or the only column whose name differs just in case."""
     for column in columns:
         if column.name == name:
             return column

@@ -1,8 +1,8 @@
-"""The end of a load: one transaction that moves the rows of all its tables where they belong.
+"""Finish a load: one transaction that moves the rows of all its tables into place.
 
-The statements are ordinary DML, so that change capture, triggers and constraints see the rows as
-they see any others. `replace` writes only what differs, where there is a key to compare by: readers
-and older snapshots see the old content until the commit, and maintained views get small changes.
+The statements are ordinary DML, so change capture, triggers and constraints see the rows like any others.
+With a key to compare by, `replace` writes only rows that differ. Readers and older snapshots see the old
+content until the commit, and maintained views get small changes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from orchestrator.spark.loading.ledger import Load, added, plain
 
 @dataclass(frozen=True)
 class Moved:
-    """What the end of a load did to its table."""
+    """How many rows a load read, wrote, removed and rejected."""
 
     read: int
     loaded: int
@@ -36,15 +36,15 @@ class Moved:
 
 
 class IncompleteError(LoadError):
-    """Partitions are missing in the ledger: the server has crashed meanwhile."""
+    """Partitions are missing in the ledger, because the server crashed during the load."""
 
 
 class GoneError(LoadError):
-    """The table of a load is not there any more."""
+    """The table of a load no longer exists."""
 
 
 def in_order(loads: Sequence[Load]) -> list[Load]:
-    """The loads with referenced tables before those that reference them."""
+    """Return the loads with referenced tables before tables that reference them."""
     waiting = {load.target.relation.oid: load for load in loads if load.target.relation is not None}
     ordered = [load for load in loads if load.target.relation is None]
     while waiting:
@@ -53,22 +53,22 @@ def in_order(loads: Sequence[Load]) -> list[Load]:
             for oid, load in waiting.items()
             if not {key.target for key in _references(load)} & (set(waiting) - {oid})
         ]
-        # Tables that reference each other in a circle go in any order: deferred checks may do.
+        # Tables that reference each other in a cycle go in any order: deferred checks may accept it.
         for oid in free or list(waiting)[:1]:
             ordered.append(waiting.pop(oid))
     return ordered
 
 
 def finish(connection: Connection[Any], loads: Sequence[tuple[Load, int]]) -> dict[int, Moved]:
-    """Moves the rows of loads, given with their numbers of partitions, in the open transaction."""
+    """Move the rows of loads, given with their numbers of partitions, in the open transaction."""
     parts = {load.id: number for load, number in loads}
     ordered = in_order([load for load, _ in loads])
     connection.execute("SET CONSTRAINTS ALL DEFERRED")
     for load in ordered:
         lock_and_verify(connection, load, parts[load.id])
     rejects = any(load.quarantine for load in ordered)
-    if rejects and all(map(_refused_at_once, ordered)):
-        # Most loads have no row that violates a key, and a look for such rows reads and sorts all of them.
+    if rejects and all(map(_refused_on_insert, ordered)):
+        # Most loads have no row that violates a key, and searching for such rows reads and sorts all rows.
         try:
             with connection.transaction():
                 return _move_all(connection, ordered, rejects=False)
@@ -77,14 +77,14 @@ def finish(connection: Connection[Any], loads: Sequence[tuple[Load, int]]) -> di
     return _move_all(connection, ordered, rejects)
 
 
-def _refused_at_once(load: Load) -> bool:
-    """Return whether PostgreSQL refuses each row that a quarantine would take, when it is inserted."""
+def _refused_on_insert(load: Load) -> bool:
+    """Return whether PostgreSQL refuses on insert each row that a quarantine would reject."""
     deferred = any(key.deferrable for key in _references(load))
-    return not deferred and not _updates(load)
+    return not deferred and not _updates_rows(load)
 
 
-def _updates(load: Load) -> bool:
-    """Return whether rows with keys of existing rows update them."""
+def _updates_rows(load: Load) -> bool:
+    """Return whether rows with the keys of existing rows update these rows."""
     if load.target.relation is None:
         return False
     return load.mode == "upsert" or (load.mode == "replace" and compares(load))
@@ -93,23 +93,23 @@ def _updates(load: Load) -> bool:
 def _move_all(connection: Connection[Any], ordered: list[Load], rejects: bool) -> dict[int, Moved]:
     for load in ordered:
         for column in load.columns:
-            # A table with pending events of triggers cannot be altered, so it happens first.
+            # First, because a table with pending trigger events cannot be altered.
             if column.added and load.target.relation is not None:
                 connection.execute(added(_name(connection, load), column))
-        # These are the staging tables that are joined with other tables.
+        # These staging tables are joined with other tables.
         if load.mode != "append" or (load.quarantine and rejects):
             connection.execute(SQL("ANALYZE {}").format(staging_table(load.id)))
-    # Children leave before their parents, and parents come before their children.
+    # Rows of referencing tables are removed first, rows of referenced tables are inserted first.
     removed = {load.id: _remove(connection, load) for load in reversed(ordered)}
     moved = {load.id: _move(connection, load, removed[load.id], rejects) for load in ordered}
     for load in ordered:
-        # The tables are locked now, so that their names cannot change any more.
+        # The tables are locked, so their names cannot change any more.
         require_present(connection, load)
     return moved
 
 
 def require_present(connection: Connection[Any], load: Load) -> None:
-    """Refuse to go on with a load whose table was dropped, renamed or replaced meanwhile."""
+    """Refuse to continue a load whose table was dropped, renamed or replaced during the load."""
     table = load.target.relation
     if table is None:
         return
@@ -121,20 +121,20 @@ def require_present(connection: Connection[Any], load: Load) -> None:
 
 
 def lock_and_verify(connection: Connection[Any], load: Load, parts: int) -> None:
-    """Refuses a load of which partitions are missing, and keeps others from it."""
+    """Lock a load against other sessions, and refuse it if partitions are missing."""
     require_present(connection, load)
-    there = catalog_loads.parts_in_place(connection, load.id)
-    if there is None:
+    count = catalog_loads.parts_in_place(connection, load.id)
+    if count is None:
         raise LoadError(f"Load {load.id} was given up meanwhile.")
-    if there != parts:
+    if count != parts:
         raise IncompleteError(
-            f"Of {parts} partitions for {plain(load.target.name)} only {there} are in the database, "
+            f"Of {parts} partitions for {plain(load.target.name)} only {count} are in the database, "
             "which must have crashed meanwhile: run the load again with --resume."
         )
 
 
 def _remove(connection: Connection[Any], load: Load) -> int:
-    """For `replace`, takes away the rows that the source does not have."""
+    """For `replace`, delete the rows that the source does not have; return how many."""
     table = load.target.relation
     if load.mode != "replace" or table is None:
         return 0
@@ -148,9 +148,9 @@ def _remove(connection: Connection[Any], load: Load) -> int:
 
 
 def compares(load: Load) -> bool:
-    """Whether `replace` can compare rows: by a key, and by all that there is in them."""
+    """Return whether `replace` can compare rows: there is a key, and the load fills all columns."""
     table = load.target.relation
-    if table is None or not load.key or set(load.key) - {item.name for item in load.columns}:
+    if table is None or not load.key or set(load.key) - {column.name for column in load.columns}:
         return False
     own = {column.name for column in table.columns if not column.generated}
     return own == {column.name for column in load.columns}
@@ -159,14 +159,14 @@ def compares(load: Load) -> bool:
 def _move(connection: Connection[Any], load: Load, removed: int, rejects: bool) -> Moved:
     table = load.target.relation
     if load.quarantine and rejects:
-        _reject_clashes(connection, load)
+        _reject_conflicting(connection, load)
     if table is None:
         _create(connection, load)
     names = SQL(", ").join(Identifier(column.name) for column in load.columns)
     statement = SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
         _name(connection, load), names, names, staging_table(load.id)
     )
-    if table is not None and _updates(load):
+    if table is not None and _updates_rows(load):
         statement += _on_conflict(load, table)
     loaded = _write(connection, statement)
     if table is None and load.key:
@@ -182,7 +182,7 @@ def _move(connection: Connection[Any], load: Load, removed: int, rejects: bool) 
 
 
 def _write(connection: Connection[Any], statement: Composed) -> int:
-    """Changes a user's table, whose triggers find names as they do for the user's own statements."""
+    """Change a user's table with the user's search path, so that triggers find names as usual."""
     with users_path(connection):
         return connection.execute(statement).rowcount
 
@@ -216,17 +216,17 @@ def _on_conflict(load: Load, table: Relation) -> Composed:
     exact = {column.name for column in table.columns if column.exact}
     return SQL(" ON CONFLICT ({}) DO UPDATE SET {} WHERE {}").format(
         key,
-        SQL(", ").join(SQL("{0} = excluded.{0}").format(Identifier(item)) for item in changing),
-        # A row that stays as it is costs nothing, neither here nor in the views that read it.
+        SQL(", ").join(SQL("{0} = excluded.{0}").format(Identifier(column)) for column in changing),
+        # Rows that stay the same are not written, which also saves work in the views that read them.
         SQL(" OR ").join(
             SQL(
                 # Without the cast PostgreSQL would compare the fields one by one.
                 "ROW({1}.{0})::pg_catalog.record OPERATOR(pg_catalog.*<>) ROW(excluded.{0})"
-                if item in exact
+                if column in exact
                 else "ROW({1}.{0}::pg_catalog.text)::pg_catalog.record OPERATOR(pg_catalog.*<>)"
                 " ROW(excluded.{0}::pg_catalog.text)"
-            ).format(Identifier(item), Identifier(table.name))
-            for item in changing
+            ).format(Identifier(column), Identifier(table.name))
+            for column in changing
         ),
     )
 
@@ -237,7 +237,7 @@ def _same(
     columns: Sequence[str],
     staged: Sequence[str] | None = None,
 ) -> Composed:
-    """Whether a row t of a table has the key of a row s, by the equality that keys of its types use."""
+    """Return the condition that a row t of a table has the key of a row s, with the equality of its type."""
     types = {column.name: column.type_oid for column in table.columns}
     equal = catalog.equality_operators(connection, [types[column] for column in columns])
     return SQL(" AND ").join(
@@ -252,26 +252,32 @@ def _references(load: Load) -> tuple[ForeignKey, ...]:
     return load.target.relation.foreign_keys if load.target.relation else ()
 
 
-def _reject_clashes(connection: Connection[Any], load: Load) -> None:
-    """Puts aside rows that are fine by themselves but not beside the others."""
+def _reject_conflicting(connection: Connection[Any], load: Load) -> None:
+    """Reject rows that are valid but conflict with other rows."""
     table = load.target.relation
     if table is None:
         _reject_nulls(connection, load)
-        _reject_twice(connection, load, load.key)
+        _reject_repeated(connection, load, load.key)
         return
     loaded = {column.name for column in load.columns}
     for key in table.usable_keys:
         names = [table.column(attnum).name for attnum in key.columns]
         if not set(names) <= loaded:
             continue
-        _reject_twice(connection, load, names)
-        meets = load.mode == "append" or (load.mode == "upsert" and set(names) != set(load.key))
-        if meets:
-            there = SQL("SELECT s.ctid FROM {} AS s WHERE EXISTS (SELECT FROM {} AS t WHERE {})")
-            taken = there.format(
+        _reject_repeated(connection, load, names)
+        may_conflict = load.mode == "append" or (
+            load.mode == "upsert" and set(names) != set(load.key)
+        )
+        if may_conflict:
+            conflicting = SQL(
+                "SELECT s.ctid FROM {} AS s WHERE EXISTS (SELECT FROM {} AS t WHERE {})"
+            )
+            conflicting_rows = conflicting.format(
                 staging_table(load.id), _name(connection, load), _same(connection, table, names)
             )
-            _reject(connection, load, names, taken, "the table has a row with the same key")
+            _reject(
+                connection, load, names, conflicting_rows, "the table has a row with the same key"
+            )
     for reference in table.foreign_keys:
         names = [table.column(attnum).name for attnum in reference.columns]
         if set(names) <= loaded:
@@ -285,7 +291,7 @@ def _reject_clashes(connection: Connection[Any], load: Load) -> None:
 
 
 def _reject_nulls(connection: Connection[Any], load: Load) -> None:
-    """Puts aside rows without a key, of a table that is made with one."""
+    """Reject rows without a key, for a table that is created with a key."""
     for name in load.key:
         missing = SQL("SELECT ctid FROM {} WHERE {} IS NULL").format(
             staging_table(load.id), Identifier(name)
@@ -293,13 +299,13 @@ def _reject_nulls(connection: Connection[Any], load: Load) -> None:
         _reject(connection, load, [name], missing, "the column of a key must not be NULL")
 
 
-def _reject_twice(connection: Connection[Any], load: Load, names: Sequence[str]) -> None:
+def _reject_repeated(connection: Connection[Any], load: Load, names: Sequence[str]) -> None:
     if names:
         reason = "the source has a row before it with the same key"
-        _reject(connection, load, names, _twice(load, names), reason)
+        _reject(connection, load, names, _repeated(load, names), reason)
 
 
-def _twice(load: Load, names: Sequence[str]) -> Composed:
+def _repeated(load: Load, names: Sequence[str]) -> Composed:
     return SQL(
         "SELECT ctid FROM (SELECT ctid, row_number() OVER (PARTITION BY {} ORDER BY {}, {}) AS n"
         " FROM {}) AS s WHERE n > 1"
@@ -316,17 +322,17 @@ def _dangling(
 ) -> Composed:
     other = catalog.relations(connection, [reference.target])[reference.target]
     targets = [other.column(attnum).name for attnum in reference.target_columns]
-    found = SQL("EXISTS (SELECT FROM {} AS t WHERE {})").format(
+    referenced = SQL("EXISTS (SELECT FROM {} AS t WHERE {})").format(
         Identifier(other.schema, other.name), _same(connection, other, targets, names)
     )
     if load.target.relation is not None and other.oid == load.target.relation.oid:
-        found += SQL(" OR EXISTS (SELECT FROM {} AS t WHERE {})").format(
+        referenced += SQL(" OR EXISTS (SELECT FROM {} AS t WHERE {})").format(
             staging_table(load.id), _same(connection, other, targets, names)
         )
     return SQL("SELECT s.ctid FROM {} AS s WHERE {} AND NOT ({})").format(
         staging_table(load.id),
         SQL(" AND ").join(SQL("s.{} IS NOT NULL").format(Identifier(name)) for name in names),
-        found,
+        referenced,
     )
 
 

@@ -1,8 +1,8 @@
-"""A task's part of a load: its partition into the staging table, once, whatever happens to the task.
+"""A task's part of a load: write a partition into the staging table exactly once, whatever happens to the task.
 
-The rows and the partition's line in the ledger are one transaction. Of several attempts at a
-partition one gets its line in; the others violate the ledger's key and leave nothing. A task needs
-memory for one batch and its text, not for its partition.
+The rows and the partition's ledger entry are one transaction. Of several attempts at a partition, only one
+can insert the entry. The others violate the ledger's key and leave nothing. A task needs memory for one
+batch and its text, not for its partition.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from orchestrator.spark.formats.csv_rows import CsvReader
 from orchestrator.spark.loading.encode import Lines, encode, numbered
 
 CORRUPT = "idivm: corrupt"
-"""The column that has why a row could not be taken apart; NULL for others."""
+"""The column with the reason why a row could not be parsed; NULL for other rows."""
 
 _CHUNK = 1 << 18
 _FEW = 64
@@ -52,7 +52,7 @@ _SETTINGS = (
 
 @dataclass(frozen=True)
 class CopyTask:
-    """What every task of a load is told."""
+    """The description of a load that each of its tasks gets."""
 
     dsn: str
     load: int
@@ -60,20 +60,20 @@ class CopyTask:
     quarantine: bool = False
     most_rejected: int = 10_000
     as_json: tuple[str, ...] = ()
-    """The columns whose arrays become JSON, by the names that the source has for them."""
+    """The columns whose arrays become JSON, by their names in the source."""
     as_double: tuple[str, ...] = ()
-    """The columns that hold numbers of double precision, by the same names."""
+    """The columns with numbers of double precision, by their names in the source."""
     places: Mapping[str, int] = field(default_factory=dict)
-    """For columns of times that may be finer than their type, how many decimal places it has."""
+    """The decimal places of columns of times, if the values may have more places than the type."""
     table: str = ""
-    """The table's name for messages."""
+    """The table's name in messages."""
     attended: bool = True
-    """Whether the session of a driver holds the load."""
+    """Whether a driver's session holds the load's lock."""
 
 
 @dataclass(frozen=True)
 class PartResult:
-    """What became of a partition."""
+    """The result of a partition."""
 
     part: int
     rows_read: int
@@ -81,25 +81,25 @@ class PartResult:
 
 
 class BadRowError(LoadError):
-    """A row that cannot be loaded, in a load that stops at it."""
+    """A row cannot be loaded, and the load stops at such rows."""
 
 
 def copy_partition(task: CopyTask, part: int, attempt: int, batches: Iterable[Any]) -> PartResult:
-    """Writes a partition into the staging table and the ledger, unless another attempt has."""
-    return _once(task, part, attempt, lambda writer: writer.write(batches))
+    """Write a partition into the staging table and the ledger, unless another attempt has done so."""
+    return _write_once(task, part, attempt, lambda writer: writer.write(batches))
 
 
 def copy_ranges(
     task: CopyTask, reader: Reader, part: int, attempt: int, ranges: Sequence[Range]
 ) -> PartResult:
-    """Does the same with ranges of files of text."""
-    return _once(task, part, attempt, lambda writer: writer.write_ranges(reader, ranges))
+    """Write a partition that consists of ranges of text files, like `copy_partition`."""
+    return _write_once(task, part, attempt, lambda writer: writer.write_ranges(reader, ranges))
 
 
 def copy_slice(
     task: CopyTask, reader: Reader, part: int, ranges: Iterable[Sequence[Range]]
 ) -> Iterator[PartResult]:
-    """What a task of Spark does with its slice of the ranges."""
+    """Copy a slice of the ranges in a Spark task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -108,7 +108,9 @@ def copy_slice(
     yield copy_ranges(task, reader, part, context.taskAttemptId(), listed)
 
 
-def _once(task: CopyTask, part: int, attempt: int, write: Callable[[_Writer], None]) -> PartResult:
+def _write_once(
+    task: CopyTask, part: int, attempt: int, write: Callable[[_Writer], None]
+) -> PartResult:
     with open_session(
         task.dsn, autocommit=False, application_name=f"idivm load {task.load}"
     ) as connection:
@@ -156,7 +158,7 @@ class _StoppedError(Exception):
 
 
 class _Writer:
-    """Streams one partition; counts what it reads and keeps what it leaves out."""
+    """Streams one partition, counts the rows that it reads, and collects the rejected rows."""
 
     def __init__(self, connection: Connection[Any], task: CopyTask, part: int) -> None:
         self.connection = connection
@@ -168,32 +170,32 @@ class _Writer:
         self.reader: Reader | None = None
         self.raw = False
         self.sent: list[tuple[int, Block, int]] = []
-        """Of each block that was copied: how many rows are before it, where it begins, its size."""
+        """For each copied block: the number of rows before it, the block without its data, and its size."""
         names = [*((PART, POSITION) if task.quarantine else ()), *task.columns]
         self.statement: Composed = SQL("COPY {} ({}) FROM STDIN").format(
             staging_table(task.load), SQL(", ").join(map(Identifier, names))
         )
 
     def write(self, batches: Iterable[Any]) -> None:
-        """Writes batches of Arrow, whose rows are told by their places in the partition."""
-        self._write(self._numbered(batches))
+        """Write Arrow batches; a row's position is its number in the partition."""
+        self._write(self._with_positions(batches))
 
     def write_ranges(self, reader: Reader, ranges: Iterable[Range]) -> None:
-        """Writes the rows of files, which are told by their places among the ranges' bytes."""
+        """Write the rows of files; a row's position is its byte offset in the ranges."""
         self.reader = reader
-        # PostgreSQL takes lines of CSV apart faster than anyone.
+        # PostgreSQL parses lines of CSV fastest.
         if not isinstance(reader, CsvReader) or reader.spans_lines:
-            self._write(self._taken_apart(reader, ranges))
+            self._write(self._parsed(reader, ranges))
         elif not self.task.quarantine:
             self.raw = True
-            self.statement += self._csv(reader)
+            self.statement += self._csv_options(reader)
             self._copy_all(self._lines(reader, ranges))
         elif not reader.takes_numbers:
-            self._write(self._taken_apart(reader, ranges))
+            self._write(self._parsed(reader, ranges))
         else:
             self._copy_lines(reader, ranges)
 
-    def _csv(self, reader: CsvReader) -> Composed:
+    def _csv_options(self, reader: CsvReader) -> Composed:
         numbers = SQL(", FORCE_NOT_NULL ({}, {})").format(Identifier(PART), Identifier(POSITION))
         return SQL(" (FORMAT csv, DELIMITER {}, QUOTE {}, NULL {}{})").format(
             *(Literal(item.decode()) for item in (reader.separator, reader.quote, reader.null)),
@@ -201,23 +203,23 @@ class _Writer:
         )
 
     def _copy_lines(self, reader: CsvReader, ranges: Iterable[Range]) -> None:
-        """Copy lines as they are, and take only those blocks apart of which PostgreSQL refuses a line."""
-        statement = self.statement + self._csv(reader)
+        """Copy lines unparsed; parse only those blocks in which PostgreSQL refuses a line."""
+        statement = self.statement + self._csv_options(reader)
         before = 0
         for range_ in ranges:
             for block in blocks(range_):
                 start = before + block.start - range_.start
-                sound = self._copied(statement, reader, block, start)
+                sound = self._copy_block(statement, reader, block, start)
                 if sound is not None:
                     for batch, positions in self._rows(reader, block, start):
                         encoded = self._encoded(batch, (self.part, positions))
                         self._copy_sound(encoded, positions, sound)
             before += range_.end - range_.start
 
-    def _copied(
+    def _copy_block(
         self, statement: Composed, reader: CsvReader, block: Block, start: int
     ) -> int | None:
-        """Copy the lines of a block; return how many are before the first bad line if there is one."""
+        """Copy the lines of a block; return the number of lines before the first bad line, if any."""
         lines = reader.lines(block)
         if isinstance(lines, Torn):
             return 0
@@ -252,13 +254,13 @@ class _Writer:
             lines = reader.lines(block)
             if isinstance(lines, Torn):
                 raise _StoppedError(
-                    self._at(Rejected(0, None, lines.reason, lines.content), block, lines.at)
+                    self._located(Rejected(0, None, lines.reason, lines.content), block, lines.at)
                 )
             data, number = lines
             self.read += number
             yield data
 
-    def _taken_apart(self, reader: Reader, ranges: Iterable[Range]) -> Iterator[tuple[Any, Any]]:
+    def _parsed(self, reader: Reader, ranges: Iterable[Range]) -> Iterator[tuple[Any, Any]]:
         before = 0
         for range_ in ranges:
             for block in in_rows(blocks(range_), reader):
@@ -272,21 +274,21 @@ class _Writer:
         for torn in rows.torn:
             row = Rejected(start + torn.at, None, torn.reason, torn.content)
             stops = torn.ends or not self.task.quarantine
-            self._leave_out(self._at(row, block, torn.at) if stops else row, torn.ends)
+            self._leave_out(self._located(row, block, torn.at) if stops else row, torn.ends)
         self.read += len(rows.starts) + len(rows.torn)
         if len(rows.starts):
             batch = pa.RecordBatch.from_arrays(list(rows.columns), self.task.columns)
             yield batch, start + np.asarray(rows.starts)
 
-    def _at(self, row: Rejected, block: Block, start: int) -> Rejected:
-        """Adds the place of a row that begins at a byte of a block."""
+    def _located(self, row: Rejected, block: Block, start: int) -> Rejected:
+        """Add the file, row number and line of a row that begins at this byte of a block."""
         assert self.reader is not None
-        place = block.start + start
-        number, line = places(block.path, [place], self.reader)[place]
+        offset = block.start + start
+        number, line = places(block.path, [offset], self.reader)[offset]
         return replace(row, file=block.path, row=number, line=line)
 
-    def _numbered(self, batches: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        """Each batch without rows that are torn, and the place in the partition of every row."""
+    def _with_positions(self, batches: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Yield each batch without malformed rows, and the position of each row in the partition."""
         for batch in batches:
             first = self.read + 1
             self.read += batch.num_rows
@@ -296,16 +298,16 @@ class _Writer:
                 batch = batch.drop_columns([CORRUPT])
                 if torn.null_count < len(torn):
                     sound = torn.is_null().to_numpy(zero_copy_only=False)
-                    for place in np.flatnonzero(~sound).tolist():
-                        ends, reason, content = torn[place].as_py().split("\n", 2)
-                        row = Rejected(first + place, None, reason, content)
+                    for index in np.flatnonzero(~sound).tolist():
+                        ends, reason, content = torn[index].as_py().split("\n", 2)
+                        row = Rejected(first + index, None, reason, content)
                         self._leave_out(row, bool(ends))
                     batch, positions = batch.filter(torn.is_null()), positions[sound]
             if batch.num_rows:
                 yield batch, positions
 
     def _copy_all(self, texts: Iterable[Any]) -> None:
-        """One COPY for the whole partition, which ends at the first row that is no good."""
+        """Copy the whole partition by one COPY, which ends at the first bad row."""
         try:
             with self.connection.cursor().copy(self.statement) as copy:
                 for text in texts:
@@ -314,27 +316,27 @@ class _Writer:
             line = _line(error, self.task.load)
             if line is None:
                 raise
-            # Nothing was left out before it, so that lines are rows.
+            # No row was left out before it, so lines are rows.
             raise _StoppedError(
-                self._placed(_rejected(error, line, _quoted(error), self.task), line - 1)
+                self._with_place(_rejected(error, line, _quoted(error), self.task), line - 1)
             ) from error
 
-    def _placed(self, rejected: Rejected, row: int) -> Rejected:
-        """Adds the place in the file of a row that was copied, if this task has read the file."""
+    def _with_place(self, rejected: Rejected, row: int) -> Rejected:
+        """Add the place in the file to a copied row, if this task has read the file."""
         if self.reader is None:
             return rejected
         after = bisect_left(self.sent, row + 1, key=lambda item: item[0])
         before, block, size = self.sent[after - 1]
         rows = self.reader.take_apart(read_again(block, size))
-        torn = {each.at: each.reason for each in rows.torn} if self.raw else {}
+        torn = {row_torn.at: row_torn.reason for row_torn in rows.torn} if self.raw else {}
         start = sorted([*map(int, rows.starts), *torn])[row - before]
         reason = torn.get(start, rejected.reason)
-        return self._at(replace(rejected, reason=reason), block, start)
+        return self._located(replace(rejected, reason=reason), block, start)
 
     def _copy_sound(self, lines: Lines, positions: Any, sound: int | None = None) -> None:
-        """Copy the rows of a batch that PostgreSQL takes, and leave out the others.
+        """Copy the rows of a batch that PostgreSQL accepts, and reject the others.
 
-        `sound` is how many rows at the beginning are known to be sound.
+        `sound` is the number of rows at the beginning that are known to be accepted.
         """
         start, step = 0, len(lines) if sound is None else sound or _FEW
         after = 0
@@ -375,8 +377,8 @@ class _Writer:
 
 
 def _line(error: psycopg.Error, load: int) -> int | None:
-    """The line that a COPY broke off at, in whatever language the server speaks."""
-    # Where the value is JSON, lines about that come before.
+    """Return the line at which a COPY failed, independent of the server's language."""
+    # Errors in JSON values put other lines before it.
     match = re.search(rf"^COPY l{load}\D+(\d+)", error.diag.context or "", re.MULTILINE)
     return int(match[1]) if match else None
 
@@ -395,16 +397,16 @@ def _rejected(error: psycopg.Error, position: int, content: str, task: CopyTask)
 
 
 def _in_users_words(reason: str, task: CopyTask) -> str:
-    """A message of the server's with the name of the table in place of the staging table's."""
+    """Return a server message with the name of the table instead of the staging table's name."""
     return reason.replace(f'"l{task.load}"', f'"{task.table}"') if task.table else reason
 
 
 def _quoted(error: psycopg.Error) -> str:
-    """What the message shows of the row: the value, or the line."""
+    """Return the part of the row that the message shows: the value, or the line."""
     match = re.search(r': "(.*)"$', error.diag.context or "", re.MULTILINE)
     return match[1] if match else ""
 
 
 def corrupt(torn: Torn) -> str:
-    """What the column of rows that could not be taken apart holds."""
+    """Return the content of the column CORRUPT for a row that could not be parsed."""
     return f"{'ends' if torn.ends else ''}\n{torn.reason}\n{torn.content}"

@@ -1,4 +1,4 @@
-"""What a load does to the maintained views that read its tables: refresh, rebuild, or leave."""
+"""The effect of a load on the maintained views that read its tables: refresh, rebuild, or leave."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from orchestrator.frontend.statistics import statistics
 CHOICES = ("auto", "refresh", "rebuild", "leave")
 
 _ACCESSES = 3.0
-"""What a new row is taken to cost where a plan does not say: then a load of a quarter of the rows, or
-more, is cheaper recomputed."""
+"""The cost of a new row if a plan does not state it; with it, a load of a quarter of the rows or more is
+cheaper recomputed."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A table that a load is about to change, and in about how many rows."""
+    """A table that a load is about to change, and the approximate number of changed rows."""
 
     load: int
     table: int
@@ -36,22 +36,22 @@ class Change:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be done about the views, and why."""
+    """What happens to the views, and why."""
 
     action: str
     why: str
     readers: tuple[Reader, ...] = ()
     names: tuple[str, ...] = ()
-    """The views to refresh afterwards, with those that read them in turn."""
+    """The views to refresh afterwards, with the views above them."""
 
     def __str__(self) -> str:
-        """A sentence for the output."""
+        """Return a sentence for the output."""
         names = ", ".join(reader.name for reader in self.readers)
         return f"views: {self.action} of {names} ({self.why})" if names else "views: none"
 
 
 def with_those_above(connection: Connection[Any], readers: Sequence[Reader]) -> tuple[str, ...]:
-    """The names of views and of all maintained views that read them."""
+    """Return the names of views and of all maintained views above them."""
     names = {reader.id: reader.name for reader in readers}
     for reader in readers:
         names |= dict(catalog.readers_of(connection, reader.id))
@@ -61,14 +61,14 @@ def with_those_above(connection: Connection[Any], readers: Sequence[Reader]) -> 
 def changed_rows(
     connection: Connection[Any], table: int, mode: str, staged: int, keyed: bool
 ) -> float:
-    """About how many rows of a table a load changes, as far as can be told before it does.
+    """Return about how many rows of a table a load will change.
 
-    Where a key tells which rows stay as they are, they are taken to be as many as can be: in doubt the
-    changes are applied.
+    If a key tells which rows stay the same, the estimate assumes as many such rows as possible, which favors
+    applying the changes.
     """
     if mode == "append":
         return staged
-    before = sum(statistic.rows for statistic in statistics(connection, [table]))
+    before = sum(table_statistics.rows for table_statistics in statistics(connection, [table]))
     if mode == "upsert":
         return max(staged - before, 0)
     return abs(staged - before) if keyed else staged + before
@@ -76,11 +76,11 @@ def changed_rows(
 
 def decide(
     wanted: str,
-    found: Sequence[Reader],
+    readers_found: Sequence[Reader],
     changes: Sequence[Change],
     recompute_is_cheaper: Callable[[int, float], bool],
 ) -> Decision:
-    """The way to bring views up to date after tables have changed.
+    """Return how to update the views after their tables have changed.
 
     >>> view, load = Reader(1, "v", "id", "deferred", {"t": 2.0}), Change(1, 16384, "t", 1000, 1000)
     >>> decide("auto", [view], [load], lambda view, accesses: accesses > 5000).action
@@ -90,7 +90,7 @@ def decide(
     >>> decide("rebuild", [Reader(1, "v", "id", "eager")], [load], lambda *_: True).action
     'refresh'
     """
-    readers = tuple(found)
+    readers = tuple(readers_found)
     if not readers:
         return Decision("leave", "no maintained view reads the loaded tables")
     if any(reader.maintain != "deferred" for reader in readers):
@@ -102,7 +102,7 @@ def decide(
     if not incremental:
         return Decision("rebuild", "they are recomputed in any case", readers)
     for reader in incremental:
-        # A table that it does not read costs nothing; that is rare, and the estimate a rough one.
+        # A table that the view does not read should cost nothing, but that is rare and the estimate rough.
         costs = (change.rows * reader.accesses.get(change.name, _ACCESSES) for change in changes)
         if not recompute_is_cheaper(reader.id, sum(costs)):
             return Decision(
@@ -115,10 +115,10 @@ def decide(
 def uncaptured(
     connection: Connection[Any], decision: Decision, tables: Collection[int]
 ) -> Iterator[None]:
-    """For a rebuild, has the block's changes not logged, and the views recomputed instead.
+    """For a rebuild, do not log the block's changes, and mark the views to be recomputed.
 
-    All of it is one transaction: nobody else writes the tables meanwhile, and whoever refreshes the
-    views next, recomputes them.
+    All of this is one transaction: nobody else can write the tables meanwhile, and the next refresh of the
+    views recomputes them.
     """
     if decision.action != "rebuild":
         yield
@@ -127,18 +127,18 @@ def uncaptured(
     catalog_readers.invalidate(connection, [reader.id for reader in decision.readers])
     try:
         with connection.transaction():
-            _switch(connection, [replace(trigger, fires="D") for trigger in triggers])
+            _set_triggers(connection, [replace(trigger, fires="D") for trigger in triggers])
     except InsufficientPrivilege:
-        triggers = []  # not the owner: then the changes are logged for nothing
+        triggers = []  # only the owner may do so; the changes are logged although nothing needs them
     yield
-    _switch(connection, triggers)
+    _set_triggers(connection, triggers)
 
 
 _FIRES = {"D": "DISABLE", "O": "ENABLE", "R": "ENABLE REPLICA", "A": "ENABLE ALWAYS"}
 
 
-def _switch(connection: Connection[Any], triggers: Sequence[Trigger]) -> None:
-    """Has each trigger fire as it says."""
+def _set_triggers(connection: Connection[Any], triggers: Sequence[Trigger]) -> None:
+    """Set when each trigger fires."""
     for trigger in triggers:
         connection.execute(
             SQL("ALTER TABLE {} {} TRIGGER {}").format(

@@ -1,8 +1,7 @@
-r"""Arrow batches as COPY's text format, column by column.
+r"""Arrow batches in COPY's text format, encoded column by column.
 
-Text is what PostgreSQL's own input functions read, so that every type it has can be loaded and
-nothing is lost on the way. A row is one line, since a newline within a value is written as `\n`:
-the line that an error names is the row.
+PostgreSQL's own input functions read text, so every type can be loaded and nothing is lost. A row is one
+line, because a newline within a value is written as `\n`. So the line that an error names is the row.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ _ODD_YEAR = re.compile(r"(-?\d+)(-.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Lines:
-    """Encoded rows, each with its newline, of which any run can be had without a copy."""
+    """Encoded rows, each with its newline; any range of rows is available without a copy."""
 
     array: Any
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return len(self.array)
 
     def data(self, start: int, end: int) -> memoryview:
-        """The bytes of the rows from `start` up to before `end`."""
+        """Return the bytes of the rows from `start` up to, and without, `end`."""
         _, offsets, values = self.array.buffers()
         bounds = np.frombuffer(offsets, dtype=np.int64)[self.array.offset :]
         return memoryview(values)[bounds[start] : bounds[end]] if end > start else memoryview(b"")
 
     def text(self, row: int) -> str:
-        """A row without its newline."""
+        """Return a row without its newline."""
         return bytes(self.data(row, row + 1)[:-1]).decode()
 
 
@@ -54,11 +53,10 @@ def encode(
     as_double: Collection[str] = (),
     places: Mapping[str, int] = NONE,
 ) -> Lines:
-    r"""A batch in COPY's text format; `numbering` puts a part and a position before each row.
+    r"""Return a batch in COPY's text format; `numbering` puts a part and a position before each row.
 
     Arrays of the columns in `as_json` become JSON; structs and maps always do. Single precision numbers of
-    the columns in `as_double` get all digits. `places` says how many decimal places the seconds of a column may
-    have.
+    the columns in `as_double` get all digits. `places` limits the decimal places of the seconds of a column.
 
     >>> batch = pa.record_batch({"a": [1, None], "b": ["x\ty", ""], "c": [[1, None], []]})
     >>> lines = encode(batch, numbering=(7, np.array([1, 2])))
@@ -91,20 +89,20 @@ def numbered(data: bytes, part: int, positions: Any, separator: bytes) -> memory
     width = len(str(int(positions[-1])))
     head = np.frombuffer(b"%d%b%b%b" % (part, separator, b"0" * width, separator), np.uint8)
     heads = np.tile(head, (len(ends), 1))
-    for place in range(width):
-        heads[:, -2 - place] += (positions // 10**place % 10).astype(np.uint8)
+    for digit in range(width):
+        heads[:, -2 - digit] += (positions // 10**digit % 10).astype(np.uint8)
     starts = np.concatenate([[0], ends[:-1] + 1]) + np.arange(len(ends)) * len(head)
-    places = (starts[:, None] + np.arange(len(head))).ravel()
+    head_positions = (starts[:, None] + np.arange(len(head))).ravel()
     joined = np.empty(len(lines) + heads.size, np.uint8)
     own = np.ones(len(joined), bool)
-    own[places] = False
-    joined[places] = heads.ravel()
+    own[head_positions] = False
+    joined[head_positions] = heads.ravel()
     joined[own] = lines
     return joined.data
 
 
 def texts(column: Any) -> Any:
-    r"""The values of a column as PostgreSQL's input functions read them; NULL stays NULL.
+    r"""Return the values of a column as PostgreSQL's input functions read them; NULL stays NULL.
 
     >>> texts(pa.array([b"\x00\xff", None])).to_pylist()
     ['\\x00ff', None]
@@ -138,7 +136,7 @@ def _as_double(kind: Any) -> Any:
 
 
 def _at_most(column: Any, places: int) -> Any:
-    """Times; one with more decimal places than that in a way that PostgreSQL refuses, not rounds."""
+    """Return times; a time with more decimal places is changed so that PostgreSQL refuses it."""
     finer = pc.match_substring_regex(column, rf"[.][0-9]{{{places}}}[0-9]*[1-9]")
     if not pc.any(finer).as_py():
         return column
@@ -164,7 +162,7 @@ def _escaped(column: Any) -> Any:
 
 
 def _data(column: Any) -> bytes:
-    """The characters of a column of text, from first to last."""
+    """Return the characters of a text column as one piece."""
     _, offsets, values = column.buffers()
     if values is None or len(column) == 0:
         return b""
@@ -173,17 +171,17 @@ def _data(column: Any) -> bytes:
 
 
 def _calendar(column: Any, zone: str) -> Any:
-    """Dates as PostgreSQL writes them: it counts years before 1 as BC, and has no year 0."""
+    """Return dates in PostgreSQL's form, which writes years before 1 as BC and has no year 0."""
     odd = pc.or_kleene(pc.starts_with(column, "-"), pc.starts_with(column, "0000"))
     if zone:
         column = _joined(column, _text(zone))
     if not pc.any(odd).as_py():
         return column
     values = column.to_pylist()
-    for place in np.flatnonzero(odd.fill_null(False).to_numpy(zero_copy_only=False)):
-        match = _ODD_YEAR.fullmatch(values[place])
+    for index in np.flatnonzero(odd.fill_null(False).to_numpy(zero_copy_only=False)):
+        match = _ODD_YEAR.fullmatch(values[index])
         assert match is not None
-        values[place] = f"{1 - int(match[1]):04}{match[2]} BC"
+        values[index] = f"{1 - int(match[1]):04}{match[2]} BC"
     return pa.array(values, pa.large_string())
 
 
@@ -203,7 +201,7 @@ def _array_literals(column: Any) -> Any:
     values = texts(elements)
     kind = elements.type
     is_bare = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_list, pa.types.is_large_list)
-    if not any(is_one(kind) for is_one in is_bare):
+    if not any(is_kind(kind) for is_kind in is_bare):
         for character in ("\\", '"'):
             values = pc.replace_substring(values, character, "\\" + character)
         values = _joined(_text('"'), values, _text('"'))

@@ -1,7 +1,7 @@
-"""Plain CSV on this machine: this process copies the files, and no Java has to start.
+"""Copy plain CSV files of this machine in this process, without starting Java.
 
 Spark would only start tasks that read ranges of bytes and send them to PostgreSQL, as threads do here. Names,
-sizes, times and ranges are what Spark would see, so either can continue what the other has begun.
+sizes, times and ranges equal what Spark would see, so either method can continue a load of the other.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from orchestrator.spark.loading.copying import CopyTask, copy_ranges
 from orchestrator.spark.loading.sources import Frame, Source, format_of, located, split_of
 
 _PLAIN = re.compile(r"[\w./-]+", re.ASCII)
-"""Names that have the same form as paths and as URIs."""
+"""Names that are the same as a path and as a URI."""
 
 
 def threads_of(master: str) -> int | None:
-    """Return how many tasks a master on this machine runs at once.
+    """Return how many tasks a local master runs at once; None for other masters.
 
     >>> threads_of("local[3]"), threads_of("local"), threads_of("spark://host:7077")
     (3, 1, None)
@@ -42,7 +42,7 @@ def threads_of(master: str) -> int | None:
 
 
 def open_here(source: Source, table: Relation | None) -> Frame | None:
-    """Return a source that this process can copy; None if that takes Spark."""
+    """Return a source that this process can copy; None if Spark is needed."""
     if table is None or source.where or source.select or format_of(source) != "csv":
         return None
     options = checked("csv", source.options)
@@ -62,15 +62,15 @@ def open_here(source: Source, table: Relation | None) -> Frame | None:
                 "time": status.st_mtime_ns // 1_000_000,
             }
         )
-    names = [item["file"] for item in listed]
+    names = [listed_file["file"] for listed_file in listed]
     text = with_columns(reader, header, names, openings_of(names))
     split = split_of(source, listed)
     return Frame(None, None, source, "csv", files=tuple(listed), text=text, split=split)
 
 
 def _files(names: Sequence[str]) -> list[Path]:
-    """Return the files of sources, none if Spark might read others or read them otherwise."""
-    found: list[Path] = []
+    """Return the files of sources; none if Spark might read other files, or read them differently."""
+    files: list[Path] = []
     for name in names:
         path = Path(located(name))
         if (
@@ -82,11 +82,11 @@ def _files(names: Sequence[str]) -> list[Path]:
         if "*" in path.name:
             folder = path.parent
             inside = sorted(folder.iterdir()) if folder.is_dir() else []
-            found += [item for item in inside if fnmatch(item.name, path.name)]
+            files += [file for file in inside if fnmatch(file.name, path.name)]
         elif path.is_dir():
-            found += path.iterdir()
+            files += path.iterdir()
         else:
-            found.append(path)
+            files.append(path)
     unusual = (
         not _PLAIN.fullmatch(str(path))
         or path.name.startswith((".", "_"))
@@ -94,15 +94,15 @@ def _files(names: Sequence[str]) -> list[Path]:
         or path.is_symlink()
         or not path.is_file()
         or not path.stat().st_size
-        for path in found
+        for path in files
     )
-    return [] if any(unusual) or len(set(found)) < len(found) else sorted(found)
+    return [] if any(unusual) or len(set(files)) < len(files) else sorted(files)
 
 
 def copy_here(
     task: CopyTask, reader: Reader, parts: Sequence[Sequence[Range]], threads: int
 ) -> int:
-    """Copy partitions by threads of this process; return how many there are."""
+    """Copy partitions by threads of this process; return the number of partitions."""
     attempt = secrets.randbits(62)
     pool = ThreadPoolExecutor(min(threads, len(parts)))
     try:

@@ -32,21 +32,21 @@ _TABLE = {"mode": str, "create": bool, "add_columns": bool, "on_bad_row": str, "
 _KNOWN = {*_SOURCE, *_TABLE, "into", "source", "options", "key"}
 
 
-def tables_of(source: Any, into: str | None, said: Mapping[str, Any]) -> list[TableLoad]:
-    """What a call of `Orchestrator.load` asks for: a load file, a DataFrame, or paths."""
+def tables_of(source: Any, into: str | None, settings: Mapping[str, Any]) -> list[TableLoad]:
+    """Return the table loads that a call of `Orchestrator.load` requests."""
     if into is None:
         if isinstance(source, (str, Path)) and Path(source).suffix == ".toml":
-            return read_job(Path(source), said)
+            return read_job(Path(source), settings)
         raise UsageError("Name the table to load, or give a load file (.toml).")
     here = Path()
     if hasattr(source, "sparkSession"):
-        return [replace(_table(here, {**said, "into": into, "source": "frame:"}), frame=source)]
+        return [replace(_table(here, {**settings, "into": into, "source": "frame:"}), frame=source)]
     paths = [source] if isinstance(source, (str, Path)) else list(source)
-    return [_table(here, {**said, "into": into, "source": [str(path) for path in paths]})]
+    return [_table(here, {**settings, "into": into, "source": [str(path) for path in paths]})]
 
 
 def read_job(path: Path, defaults: Mapping[str, Any] | None = None) -> list[TableLoad]:
-    """The tables of a load file; `defaults` hold where the file says nothing."""
+    """Return the table loads of a load file; `defaults` apply where the file sets nothing."""
     try:
         parsed = _toml().loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -60,27 +60,27 @@ def read_job(path: Path, defaults: Mapping[str, Any] | None = None) -> list[Tabl
     return [_table(path, {**shared, **table}) for table in tables]
 
 
-def _table(path: Path, said: Mapping[str, Any]) -> TableLoad:
-    for name in said:
+def _table(path: Path, settings: Mapping[str, Any]) -> TableLoad:
+    for name in settings:
         if name not in _KNOWN:
             raise UsageError(
                 f"The load has an unknown entry {name}; take {', '.join(sorted(_KNOWN))}."
             )
     for name, kind in {**_SOURCE, **_TABLE, "into": str}.items():
-        if name in said and not isinstance(said[name], kind):
+        if name in settings and not isinstance(settings[name], kind):
             raise UsageError(f"The value of {name} must be a {kind.__name__}.")
-    if "into" not in said or "source" not in said:
+    if "into" not in settings or "source" not in settings:
         raise UsageError("Each table of a load needs both into and source.")
     source = Source(
-        paths=tuple(_beside(path, item) for item in _listed("source", said["source"])),
-        options={name: _option(value) for name, value in said.get("options", {}).items()},
-        **{name: said[name] for name in _SOURCE if name in said},
+        paths=tuple(_beside(path, item) for item in _listed("source", settings["source"])),
+        options={name: _option(value) for name, value in settings.get("options", {}).items()},
+        **{name: settings[name] for name in _SOURCE if name in settings},
     )
     return TableLoad(
-        into=said["into"],
+        into=settings["into"],
         source=source,
-        key=tuple(_listed("key", said.get("key", []))),
-        **{name: said[name] for name in _TABLE if name in said},
+        key=tuple(_listed("key", settings.get("key", []))),
+        **{name: settings[name] for name in _TABLE if name in settings},
     )
 
 

@@ -1,4 +1,4 @@
-"""The driver's part of a load in the database: what it is to load, and its beginning."""
+"""The driver's part of a load in the database: its tables, and the start of the load."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orchestrator.spark.types import Column
 
 @dataclass(frozen=True)
 class Target:
-    """A table to load, and which of its columns have defaults; no relation yet if it is to be made."""
+    """A table to load, and the columns with defaults; no relation if the load will create the table."""
 
     name: QualifiedName
     relation: Relation | None
@@ -32,20 +32,20 @@ class Target:
 
 @dataclass(frozen=True)
 class Load:
-    """A load into one table that has begun."""
+    """A load into one table that has started."""
 
     id: int
     target: Target
     mode: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
-    """The columns that tell rows apart, where there is a key."""
+    """The columns that identify rows, if there is a key."""
     quarantine: bool
     layout: str | None
 
 
 def target_named(connection: Connection[Any], name: QualifiedName) -> Target:
-    """The table of this name, if there is one; refuses what cannot be loaded."""
+    """Return the table of this name, if it exists; refuse relations that cannot be loaded."""
     oid = relation_oid(connection, name.identifier)
     if oid is None:
         return Target(name, None)
@@ -58,7 +58,7 @@ def target_named(connection: Connection[Any], name: QualifiedName) -> Target:
 
 
 def key_columns(target: Target, wanted: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns that tell the rows of a table apart: those asked for, or those of its best key."""
+    """Return the columns that identify a table's rows: the wanted columns, or its best key."""
     table = target.relation
     if table is None:
         return tuple(wanted or ())
@@ -75,14 +75,14 @@ def key_columns(target: Target, wanted: Sequence[str] | None) -> tuple[str, ...]
 
 
 def unfinished(connection: Connection[Any], command: str) -> tuple[int, str | None] | None:
-    """The same load as it was left by a driver that has ended, with its layout.
+    """Return the unfinished load of a command whose driver has ended, with its layout.
 
-    It is locked for this session; refuses one that another session is at.
+    The load is locked for this session. If another session is running it, raise an error.
     """
-    found = catalog_loads.unfinished(connection, command)
-    if found is None:
+    unfinished_load = catalog_loads.unfinished(connection, command)
+    if unfinished_load is None:
         return None
-    load, layout, locked = found
+    load, layout, locked = unfinished_load
     if not locked:
         raise LoadError(
             f"The same load is running in another session (load {load}): wait for it to end."
@@ -102,7 +102,7 @@ def begin(
     sources: Sequence[Any] = (),
     layout: str | None = None,
 ) -> Load:
-    """Notes a load and makes its staging table; the session holds the load's lock from then on."""
+    """Record a load and create its staging table; the session holds the load's lock from then on."""
     relation = target.relation
     with connection.transaction():
         try:
@@ -128,21 +128,21 @@ def _create_staging(connection: Connection[Any], load: Load) -> None:
     staging, table = staging_table(load.id), load.target.relation
     if table is None:
         listed = SQL(", ").join(
-            # The types are of our own making: see made_type.
-            SQL("{} {}").format(Identifier(each.name), SQL(each.type))
-            for each in load.columns
+            # The types come from made_type, not from the user.
+            SQL("{} {}").format(Identifier(column.name), SQL(column.type))
+            for column in load.columns
         )
         connection.execute(SQL("CREATE UNLOGGED TABLE {} ({})").format(staging, listed))
     else:
-        # Its constraints let COPY name the line of a row that violates one.
+        # The table's constraints let COPY report the line of a row that violates one.
         connection.execute(
             SQL("CREATE UNLOGGED TABLE {} (LIKE {} INCLUDING CONSTRAINTS)").format(
                 staging, Identifier(table.schema, table.name)
             )
         )
-        for item in load.columns:
-            if item.added:
-                connection.execute(added(staging, item))
+        for new_column in load.columns:
+            if new_column.added:
+                connection.execute(added(staging, new_column))
         loaded = {column.name for column in load.columns}
         for column in table.columns:
             if column.name not in loaded:
@@ -166,7 +166,7 @@ def added(table: Identifier, column: Column) -> Composed:
 
 
 def plain(name: QualifiedName) -> str:
-    """A name as a person reads it.
+    """Return a name for messages.
 
     >>> plain(QualifiedName("orders", "shop"))
     'shop.orders'
@@ -175,7 +175,7 @@ def plain(name: QualifiedName) -> str:
 
 
 def require(target: Target, create: bool) -> None:
-    """Refuses a table that is missing, unless it is to be made."""
+    """Refuse a missing table, unless the load will create it."""
     if target.relation is None and not create:
         raise NotFoundError(
             f"There is no table {plain(target.name)}: create it, or let the load do so (--create)."

@@ -1,4 +1,4 @@
-"""`idivm load`: from sources to tables, in stages that can be killed and gone on with."""
+"""`idivm load`: load sources into tables, in stages that can be interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ ON_BAD_ROW = ("stop", "quarantine")
 SETTINGS: dict[str, object] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.redaction.options.regex": "(?i)url|dsn|task|password|secret",
-    # What does not fit is an error, in every session.
+    # In every session, values that do not fit are errors.
     "spark.sql.ansi.enabled": True,
     "spark.sql.ansi.doubleQuotedIdentifiers": False,
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.variable.substitute": False,
     "spark.sql.files.ignoreCorruptFiles": False,
     "spark.sql.files.ignoreMissingFiles": False,
-    # Files mean the same in every session.
+    # In every session, files have the same meaning.
     "spark.sql.orc.impl": "native",
     "spark.sql.parquet.binaryAsString": False,
     "spark.sql.parquet.inferTimestampNTZ.enabled": True,
     "spark.sql.parquet.int96TimestampConversion": False,
     "spark.sql.parquet.fieldId.read.enabled": False,
 }
-"""What a session for loads needs beyond the ordinary."""
+"""The settings that a session for loads needs in addition to the usual settings."""
 
 _JAVA: dict[str, object] = {"spark.executor.defaultJavaOptions": "-Duser.timezone=UTC"}
-"""What Spark has to be started with."""
+"""The settings that Spark must be started with."""
 
 
 def run(
@@ -73,9 +73,9 @@ def run(
     spark: SparkSession | None = None,
     say: Say = silent,
 ) -> tuple[LoadReport, Decision]:
-    """Loads tables; all of them change in one transaction, and the views are left to the caller."""
+    """Load tables; all of them change in one transaction, and the caller updates the views."""
     _check(tables, views)
-    # Wrong names are told before Spark takes its seconds to start.
+    # Report wrong names before Spark takes seconds to start.
     for table in tables:
         ledger.require(ledger.target_named(connection, parse_name(table.into)), table.create)
     clock = Clock()
@@ -103,7 +103,7 @@ def run(
         try:
             report, decision = job.run(tables, views, resume, again)
         except Exception as error:
-            # One of our own says so itself, and knows whether its JVM has died.
+            # A session of our own raises this sentence itself, and knows whether its JVM has died.
             if lent and (sentence := failed(error)):
                 raise sentence from error
             raise

@@ -1,4 +1,4 @@
-"""One load: from opened sources through staging tables into tables, in one transaction at the end."""
+"""One load: from opened sources through staging tables into tables, which one final transaction changes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _SHOWN = 10
 
 
 class Loader:
-    """One run over all tables, on one connection and one Spark session, which starts when it is needed."""
+    """One run over all tables, with one connection and one Spark session that starts when needed."""
 
     def __init__(
         self,
@@ -67,16 +67,16 @@ class Loader:
         clock: Clock,
         threads: int | None,
     ) -> None:
-        """Load over a connection; `spark` starts a session when one is needed."""
+        """Use a connection; `spark` starts a session when one is needed."""
         self.connection, self.spark, self.say, self.clock = connection, spark, say, clock
         self.threads = threads
-        """How many tasks run at once in this process; None if only Spark may run tasks."""
+        """The number of concurrent tasks in this process; None if only Spark may run tasks."""
         self.dsn = dsn_of(connection)
 
     def run(
         self, tables: Sequence[TableLoad], views: str, resume: bool, again: bool
     ) -> tuple[LoadReport, Decision]:
-        """Load the tables, and decide what becomes of the views that read them."""
+        """Load the tables, and decide what happens to the views that read them."""
         catalog_loads.drop_orphans(self.connection)
         with self.clock.stage("looking at the sources"):
             opened = self._open(tables)
@@ -104,15 +104,15 @@ class Loader:
         return LoadReport(tuple(reports), str(decision), stages=self.clock.stages), decision
 
     def rebuild(self, decision: Decision, views: str) -> tuple[tuple[str, str], ...]:
-        """Has Spark recompute the views for which that was asked; says who has computed what.
+        """Let Spark recompute the views that request it; return their names and how each was computed.
 
-        The refresh that follows brings them all to one cut, and computes those that are left.
+        The refresh that follows brings all views to one cut, and computes the remaining ones.
         """
-        await_it = {reader.id for reader in decision.readers}
+        to_rebuild = {reader.id for reader in decision.readers}
         texts = []
         for view in inspection.in_order(self.connection):
-            asked = views == "rebuild" or view.options.get("initialise") == "spark"
-            if view.id not in await_it or not asked:
+            requested = views == "rebuild" or view.options.get("initialise") == "spark"
+            if view.id not in to_rebuild or not requested:
                 continue
             self.say(f"{view.name}: computing its states")
             done = States(self.spark(), self.dsn, self.say).rebuild(self.connection, view)
@@ -121,26 +121,26 @@ class Loader:
         return tuple(texts)
 
     def _open(self, tables: Sequence[TableLoad]) -> list[Opened]:
-        opened, wrong = [], []
+        opened, problems = [], []
         for table in tables:
             self.say(f"{table.into}: looking at the source")
             try:
                 item = open_table(self.connection, self.spark, table, self.threads is not None)
             except Exception as error:
-                # Tasks that look at the files tell why as well.
+                # Errors of tasks that look at the files carry their reasons too.
                 reasons = [str(error)] if isinstance(error, LoadError) else reasons_of(error)
                 if not reasons and (reason := reason_of(error)):
                     paths = sources_of([table.source])
                     reasons = [f"Cannot load {paths} into {table.into}: {reason}."]
                 if not reasons:
                     raise
-                wrong.append(reasons[-1])
+                problems.append(reasons[-1])
                 continue
             opened.append(item)
-            shown = ", ".join(f"{column.name} {column.type}" for column in item.columns)
-            self.say(f"{item.wanted.into} ({shown})", True)
-        if wrong:
-            raise LoadError(" ".join(wrong))
+            columns = ", ".join(f"{column.name} {column.type}" for column in item.columns)
+            self.say(f"{item.wanted.into} ({columns})", True)
+        if problems:
+            raise LoadError(" ".join(problems))
         return opened
 
     def _begin(self, opened: Opened, resume: bool) -> ledger.Load:
@@ -187,7 +187,7 @@ class Loader:
         )
 
     def _stage(self, opened: Opened, load: ledger.Load) -> int:
-        """Has Spark's tasks fill the staging table; gives the number of partitions."""
+        """Fill the staging table by Spark's tasks; return the number of partitions."""
         from orchestrator.spark.postgres_copy import TASKS, described, register
 
         task = CopyTask(
@@ -205,7 +205,7 @@ class Loader:
         parts: int | None = len(ranges)
         if not ranges:
             rows = prepared(opened)
-            # Spark asks both the active session and that of the frame, which may be a caller's.
+            # Spark asks the active session and the frame's session, which may be a caller's.
             for session in (self.spark(), rows.sparkSession):
                 register(session)
             cut(self.spark(), opened.frame)
@@ -222,12 +222,12 @@ class Loader:
                 writer = rows.write.format(TASKS).option("dsn", self.dsn)
                 writer.option("task", described(task)).mode("append").save()
         except Exception as error:
-            self._stopped(opened, load, error)
+            self._explain_failure(opened, load, error)
             raise
         return catalog_loads.parts_written(self.connection, load.id)
 
-    def _stopped(self, opened: Opened, load: ledger.Load, error: Exception) -> None:
-        """Says why a load stopped, if it is the fault of its rows; else it can be gone on with."""
+    def _explain_failure(self, opened: Opened, load: ledger.Load, error: Exception) -> None:
+        """Raise why a load stopped, if rows or the database caused it; otherwise it can be resumed."""
         reasons = reasons_of(error)
         if not reasons:
             last = re.findall(r"^\s*(?:psycopg\.[\w.]+): (.+)", str(error), re.MULTILINE)
@@ -245,14 +245,14 @@ class Loader:
             return
         catalog_loads.fail(self.connection, load.id)
         locate(self.spark, self.connection, load.id, opened.frame)
-        found = rejected_rows(self.connection, load.id)
-        rows = [row for row in found if not load.quarantine or row.reason in reasons[-1]]
-        shown = str(rows[0]) if rows else reasons[-1].strip()
+        rejected = rejected_rows(self.connection, load.id)
+        rows = [row for row in rejected if not load.quarantine or row.reason in reasons[-1]]
+        problem = str(rows[0]) if rows else reasons[-1].strip()
         raise LoadError(
-            f"Nothing was loaded into {opened.wanted.into}. {shown.rstrip('.')}."
+            f"Nothing was loaded into {opened.wanted.into}. {problem.rstrip('.')}."
             + (
                 " To load without such rows, give --on-bad-row quarantine."
-                if found and not load.quarantine and "--options" not in shown
+                if rejected and not load.quarantine and "--options" not in problem
                 else ""
             )
         ) from error
@@ -279,9 +279,9 @@ class Loader:
             ):
                 for _, load, _ in loads:
                     require_present(self.connection, load)
-                found = catalog_readers.readers(self.connection, oids)
+                readers = catalog_readers.readers(self.connection, oids)
                 decision = decide(
-                    *(views, found, changes),
+                    *(views, readers, changes),
                     partial(catalog_readers.recompute_is_cheaper, self.connection),
                 )
                 names = with_those_above(self.connection, decision.readers)
@@ -294,7 +294,7 @@ class Loader:
                 catalog_loads.fail(self.connection, load.id)
             if isinstance(error, GoneError):
                 raise
-            raise LoadError(self._violated(loads, error)) from error
+            raise LoadError(self._violation(loads, error)) from error
         self.say(str(decision), True)
         for item, load, _ in loads:
             if load.quarantine and moved[load.id].rejected:
@@ -305,16 +305,18 @@ class Loader:
             reports.append(replace(report, rejected_rows=rejected_rows(self.connection, load.id)))
         return decision
 
-    def _violated(
+    def _violation(
         self, loads: Sequence[tuple[Opened, ledger.Load, int]], error: psycopg.Error
     ) -> str:
-        """What the rows of loads violate at their end, with the place of the first such row."""
+        """Return the message for a violated constraint, with the place of the first such row."""
         names = ", ".join(str(item.wanted.into) for item, _, _ in loads)
         sources = sources_of([item.wanted.source for item, _, _ in loads])
-        clash = None if any(load.quarantine for _, load, _ in loads) else self._clash(loads)
-        if clash is not None:
+        conflict = (
+            None if any(load.quarantine for _, load, _ in loads) else self._first_conflict(loads)
+        )
+        if conflict is not None:
             return (
-                f"Nothing was loaded into {names}. {str(clash).rstrip('.')}. To load without such rows, "
+                f"Nothing was loaded into {names}. {str(conflict).rstrip('.')}. To load without such rows, "
                 "give --on-bad-row quarantine."
             )
         diag = error.diag
@@ -322,32 +324,34 @@ class Loader:
         detail = f" ({diag.message_detail.rstrip('.')})" if diag.message_detail else ""
         return f"Nothing was loaded into {names} from {sources}: {texts}{detail}. Correct the rows, or the constraint."
 
-    def _clash(self, loads: Sequence[tuple[Opened, ledger.Load, int]]) -> RejectedRow | None:
-        """The first row that a quarantine would take at the end: the load is repeated so, and undone."""
+    def _first_conflict(
+        self, loads: Sequence[tuple[Opened, ledger.Load, int]]
+    ) -> RejectedRow | None:
+        """Return the first row that a quarantine would reject at the end; repeat the load and roll it back."""
         self.say("looking for the rows that violate a constraint")
-        begun: list[tuple[Opened, ledger.Load, int]] = []
+        repeated: list[tuple[Opened, ledger.Load, int]] = []
         try:
             for item, _, _ in loads:
                 item = replace(item, wanted=replace(item.wanted, on_bad_row="quarantine"))
                 load = self._begin(item, resume=False)
-                begun.append((item, load, 0))
-                begun[-1] = (item, load, self._stage(item, load))
+                repeated.append((item, load, 0))
+                repeated[-1] = (item, load, self._stage(item, load))
             with self.connection.transaction(force_rollback=True):
-                finish(self.connection, [(load, parts) for _, load, parts in begun])
-                for item, load, _ in begun:
+                finish(self.connection, [(load, parts) for _, load, parts in repeated])
+                for item, load, _ in repeated:
                     locate(self.spark, self.connection, load.id, item.frame)
                     if rows := rejected_rows(self.connection, load.id):
                         return rows[0]
         except (LoadError, psycopg.errors.IntegrityError, psycopg.errors.DataError):
             return None
         finally:
-            for _, load, _ in begun:
+            for _, load, _ in repeated:
                 catalog_loads.end(self.connection, load.id)
                 catalog_loads.unlock(self.connection, load.id)
         return None
 
     def _changes(self, loads: Iterable[tuple[ledger.Load, int]]) -> list[Change]:
-        """The tables that are about to change, of loads and how many rows they brought."""
+        """Return the tables that are about to change, with the approximate number of changed rows."""
         changes = []
         for load, staged in loads:
             if (table := load.target.relation) is not None:
@@ -358,13 +362,13 @@ class Loader:
 
 
 def rejected_rows(connection: Connection[Any], load: int) -> tuple[RejectedRow, ...]:
-    """The first of the rows that a load left out; all are in idivm.rejected_rows."""
+    """Return the first rows that a load rejected; all of them are in idivm.rejected_rows."""
     rows = catalog_loads.rejected_rows(connection, load, _SHOWN)
     return tuple(RejectedRow(*row) for row in rows)
 
 
 def _done_before(connection: Connection[Any], opened: Opened) -> int | None:
-    """The load that has carried out the same command before."""
+    """Return the load that already carried out the same command, if any."""
     table = opened.target.relation
     return None if table is None else catalog_loads.finished(connection, opened.command, table.oid)
 

@@ -1,4 +1,4 @@
-"""What the messages of a load say of its sources and of its errors."""
+"""Parts of a load's messages: the sources, and the reasons of errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def sources_of(sources: Iterable[Source]) -> str:
 
 
 def reasons_of(error: Exception) -> list[str]:
-    """Return what tasks have said of rows or files that they refused."""
+    """Return the reasons for which tasks refused rows or files."""
     if isinstance(error, LoadError):
         return [str(error)]
     return re.findall(r"\w+\.(?:LoadError|BadRowError): (.+)", str(error)) or re.findall(
@@ -25,5 +25,5 @@ def reasons_of(error: Exception) -> list[str]:
 
 
 def public(path: str) -> str:
-    """Return a path or URL without what may be secret in it."""
+    """Return a path or URL without parts that may be secret."""
     return re.sub(r"//[^/@]*@|[?;].*$", lambda match: "//" if match[0][0] == "/" else "", path)

@@ -1,4 +1,4 @@
-"""A table's part of a load: what is read, compared with where it is to go, and how it is cut."""
+"""Open a table's part of a load: the source, its fit with the table, and its division into partitions."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Opened:
 def open_table(
     connection: Connection[Any], spark: Callable[[], SparkSession], table: TableLoad, here: bool
 ) -> Opened:
-    """Compares a source with its table; refuses what does not fit.
+    """Compare a source with its table, and refuse what does not fit.
 
-    `here` says whether this process may copy files, without Spark.
+    `here` says whether this process may copy files without Spark.
     """
     from pyspark.sql.types import StructType
 
@@ -52,10 +52,12 @@ def open_table(
     if table.frame is not None:
         frame = open_frame(table.frame, table.source)
     else:
-        plain = None
+        copied_here = None
         if here and not table.add_columns:
-            plain = open_here(table.source, target.relation)
-        frame = plain or open_source(spark(), table.source, target.relation, table.add_columns)
+            copied_here = open_here(table.source, target.relation)
+        frame = copied_here or open_source(
+            spark(), table.source, target.relation, table.add_columns
+        )
     key = ledger.key_columns(target, table.key)
     if target.relation is not None:
         positional = frame.text is not None and frame.text.positional
@@ -68,8 +70,8 @@ def open_table(
             positional=positional,
             exact=frame.exact,
         )
-        more = made_columns(added, frame.made, frame.exact)
-        columns += tuple(replace(item, added=True) for item in more)
+        new_columns = made_columns(added, frame.made, frame.exact)
+        columns += tuple(replace(column, added=True) for column in new_columns)
     else:
         columns = made_columns(frame.schema.names, frame.made, frame.exact)
         if missing := set(key) - {column.name for column in columns}:
@@ -86,7 +88,7 @@ def open_table(
 
 
 def layout_of(spark: Callable[[], SparkSession], opened: Opened) -> str | None:
-    """What tells whether the sources are cut as they were before."""
+    """Return a digest that tells whether the sources are divided as before; None if it cannot be known."""
     if ranges := opened.frame.ranges:
         return digest(ranges)
     cut(spark(), opened.frame)
@@ -94,7 +96,7 @@ def layout_of(spark: Callable[[], SparkSession], opened: Opened) -> str | None:
 
 
 def prepared(opened: Opened) -> DataFrame:
-    """The columns in the order of the load, each as the text or the type that its values are kept by."""
+    """Return the columns in the order of the load, as text or with the type that keeps their values."""
     from pyspark.sql import functions as f
 
     kinds = {field.name: field.dataType for field in opened.frame.rows.schema.fields}
@@ -113,7 +115,7 @@ def prepared(opened: Opened) -> DataFrame:
 
 
 def _command(table: TableLoad, target: ledger.Target, frame: Frame) -> str:
-    """A digest of what was asked for, the files' sizes and times included."""
+    """Return a digest of the request, including the sizes and times of the files."""
     source = table.source
     if table.frame is not None:
         return hashlib.sha256(str(time.time_ns()).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Tells a person who waits how far a load is: rows, rows a second, time left."""
+"""Show the progress of a load: rows, rows per second, time left."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _EVERY = 1.0
 
 
 class Say(Protocol):
-    """Takes a line; one that is to stay, or one that the next may overwrite."""
+    """Shows a line of progress; the next line may overwrite it unless it `stays`."""
 
     def __call__(self, text: str, stays: bool = False, /) -> None:
-        """Shows the line."""
+        """Show the line."""
 
 
 def silent(text: str, stays: bool = False, /) -> None:
-    """Shows nothing."""
+    """Show nothing."""
 
 
 class Clock:
     """Measures the stages of a load."""
 
     def __init__(self) -> None:
-        """Begin with no stages."""
+        """Start without stages."""
         self.stages: dict[str, float] = {}
 
     @contextmanager
@@ -51,7 +51,7 @@ class Clock:
 
 @contextmanager
 def watch_copying(dsn: str, load: int, name: str, parts: int | None, say: Say) -> Iterator[None]:
-    """Says once a second how far the tasks of a load are."""
+    """Show once a second how far the tasks of a load are."""
 
     def begin(connection: Connection[Any]) -> Callable[[float], str]:
         first = catalog_loads.progress(connection, load)
@@ -68,7 +68,7 @@ def watch_copying(dsn: str, load: int, name: str, parts: int | None, say: Say) -
 
 @contextmanager
 def watch_time_dependent(dsn: str, changes: Sequence[Change], say: Say) -> Iterator[None]:
-    """Says once a second how far the last transaction is, as the sizes of its tables tell."""
+    """Show once a second how far the last transaction is, estimated from the sizes of its tables."""
 
     def begin(connection: Connection[Any]) -> Callable[[float], str]:
         first = [statistics.pages(connection, item.table) for item in changes]
@@ -78,8 +78,8 @@ def watch_time_dependent(dsn: str, changes: Sequence[Change], say: Say) -> Itera
         def tell(seconds: float) -> str:
             rows = 0.0
             for change, before, pages in zip(changes, first, whole, strict=True):
-                grown = statistics.pages(connection, change.table) - before
-                rows += change.staged * min(1.0, max(grown, 0) / max(pages, 1))
+                pages_added = statistics.pages(connection, change.table) - before
+                rows += change.staged * min(1.0, max(pages_added, 0) / max(pages, 1))
             return f"moving rows into place: {describe_time_dependent(rows, total, seconds)}"
 
         return tell
@@ -92,7 +92,7 @@ def watch_time_dependent(dsn: str, changes: Sequence[Change], say: Say) -> Itera
 def _watched(
     dsn: str, begin: Callable[[Connection[Any]], Callable[[float], str]], say: Say
 ) -> Iterator[None]:
-    """Says something once a second, over a connection of its own."""
+    """Show a line once a second; a connection of its own reads the progress."""
     if say is silent:
         yield
         return
@@ -107,7 +107,7 @@ def _watched(
                 while not ended.wait(_EVERY):
                     say(tell(time.monotonic() - started))
         except psycopg.Error:
-            return  # those who do the work will say what is wrong with the server
+            return  # the session that does the work reports the server's problem
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
@@ -119,7 +119,7 @@ def _watched(
 
 
 def describe(now: Progress, first: Progress, parts: int | None, seconds: float) -> str:
-    """Progress in words; the time left is known once partitions have ended.
+    """Return the progress in words; the time left is known once partitions have ended.
 
     >>> describe(Progress(5, 600), Progress(0, 0), 10, 2.0)
     '5 of 10 partitions, 600 rows, 300 rows/s, about 2 s left'
@@ -134,7 +134,7 @@ def describe(now: Progress, first: Progress, parts: int | None, seconds: float) 
 
 
 def describe_time_dependent(rows: float, total: int, seconds: float) -> str:
-    """Progress of the last transaction in words.
+    """Return the progress of the last transaction in words.
 
     >>> describe_time_dependent(250.4, 1000, 2.0)
     'about 250 of 1,000 rows, 125 rows/s, about 6 s left'

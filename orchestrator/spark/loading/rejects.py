@@ -1,7 +1,7 @@
-"""Where rejected rows stand in their files, found out only when there are any.
+"""Find where rejected rows are in their files; this runs only if there are rejected rows.
 
-A task knows a row of text by its place among the bytes of its ranges, and any other row by its number
-in the partition. For the latter the same scan once more, with the place of each row, tells the rest.
+A task knows a row of text by its byte position in its ranges, and any other row by its number in the
+partition. For the latter, the same scan runs again with the place of each row.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ _PART_BITS = 33
 _MOST_LOCATED = 10_000
 
 Places = Mapping[tuple[int, int], tuple[str, int, int | None]]
-"""For a row's part and position: its file, its number in the file, and its line."""
+"""For the part and position of a row: its file, its number in the file, and its line."""
 Blocks = Mapping[tuple[str, int], tuple[int, int]]
-"""For each block of each file, what its rows are numbered from, and how many there are."""
+"""For each block of each file: the number of its first row, and the number of its rows."""
 
 
 def locate(
     spark: Callable[[], SparkSession], connection: Connection[Any], load: int, frame: Frame
 ) -> None:
-    """Notes file, row number and line of the rejected rows of a load from files."""
+    """Record the file, row number and line of the rejected rows of a load from files."""
     wanted = catalog_loads.not_located(connection, load, _MOST_LOCATED)
     if not wanted or not frame.files:
         return
     if frame.ranges:
-        found = _in_ranges(frame, wanted)
+        places_found = _in_ranges(frame, wanted)
     elif frame.text is not None:
-        found = _in_lines(spark(), frame, wanted)
+        places_found = _in_lines(spark(), frame, wanted)
     else:
-        found = _in_rows(spark(), frame, wanted)
-    for (part, position), (file, row, line) in found.items():
+        places_found = _in_rows(spark(), frame, wanted)
+    for (part, position), (file, row, line) in places_found.items():
         catalog_loads.note_place(
             *(connection, load, part, position),
             file=local_path(file) or file,
@@ -54,7 +54,7 @@ def locate(
 
 
 def _in_ranges(frame: Frame, wanted: list[tuple[int, int]]) -> Places:
-    """The places of rows that are told by bytes of a partition's ranges."""
+    """Return the places of rows that are identified by bytes of a partition's ranges."""
     assert frame.text is not None
     starts: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
     ranges = frame.ranges
@@ -73,14 +73,14 @@ def _in_ranges(frame: Frame, wanted: list[tuple[int, int]]) -> Places:
 
 
 def _in_lines(spark: SparkSession, frame: Frame, wanted: list[tuple[int, int]]) -> Places:
-    """The places of rows of text that Spark has cut into lines."""
+    """Return the places of rows of text that Spark has divided into lines."""
     assert frame.text is not None
     cut(spark, frame)
     scan = frame.text.scan(places=True)
     keep = (FILE, SPLIT, LINE, ROW)
-    found = _found(shape(scan, frame.source, keep), keep, wanted)
+    rows_found = _rows_at(shape(scan, frame.source, keep), keep, wanted)
     rows = lines = {}
-    if any(row[SPLIT] for row in found):
+    if any(row[SPLIT] for row in rows_found):
         rows, lines = _by_split(scan), _by_split(frame.text.lines)
     return {
         _part_and_position(row[_POSITION]): (
@@ -88,7 +88,7 @@ def _in_lines(spark: SparkSession, frame: Frame, wanted: list[tuple[int, int]]) 
             row[ROW] + _before(rows, row[FILE], row[SPLIT]),
             row[LINE] + _before(lines, row[FILE], row[SPLIT]),
         )
-        for row in found
+        for row in rows_found
     }
 
 
@@ -102,23 +102,23 @@ def _before(counts: Mapping[tuple[str, int], int], file: str, split: int) -> int
 
 
 def _in_rows(spark: SparkSession, frame: Frame, wanted: list[tuple[int, int]]) -> Places:
-    """The places of rows in files that have no lines."""
+    """Return the places of rows in files without lines."""
     cut(spark, frame)
-    scan = _tagged(frame.scan)
+    scan = _with_places(frame.scan)
     keep = (_FILE, _BLOCK, _PLACE)
-    found = _found(shape(scan, frame.source, keep), keep, wanted)
-    blocks = _blocks(scan, sorted({row[_FILE] for row in found}))
+    rows_found = _rows_at(shape(scan, frame.source, keep), keep, wanted)
+    blocks = _blocks(scan, sorted({row[_FILE] for row in rows_found}))
     return {
         _part_and_position(row[_POSITION]): (
             row[_FILE],
             _number(blocks, row[_FILE], row[_BLOCK], row[_PLACE]),
             None,
         )
-        for row in found
+        for row in rows_found
     }
 
 
-def _tagged(scan: DataFrame) -> DataFrame:
+def _with_places(scan: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     return scan.select(
@@ -129,8 +129,8 @@ def _tagged(scan: DataFrame) -> DataFrame:
     )
 
 
-def _found(rows: DataFrame, keep: Sequence[str], wanted: list[tuple[int, int]]) -> list[Any]:
-    """Some columns of the rows at some positions of their partitions."""
+def _rows_at(rows: DataFrame, keep: Sequence[str], wanted: list[tuple[int, int]]) -> list[Any]:
+    """Return some columns of the rows at the given positions of their partitions."""
     from pyspark.sql import functions as f
 
     numbered = rows.select(*keep, f.monotonically_increasing_id().alias(_POSITION))
@@ -139,7 +139,7 @@ def _found(rows: DataFrame, keep: Sequence[str], wanted: list[tuple[int, int]]) 
 
 
 def _part_and_position(number: int) -> tuple[int, int]:
-    """What Spark's increasing numbers are made of; positions begin with 1.
+    """Return the partition and position in a number of Spark's increasing IDs; positions begin with 1.
 
     >>> _part_and_position((2 << 33) + 4)
     (2, 5)
@@ -156,7 +156,7 @@ def _blocks(scan: DataFrame, files: list[str]) -> Blocks:
 
 
 def _number(blocks: Blocks, file: str, block: int, place: int) -> int:
-    """The number of a row in its file, from its place in the scan.
+    """Return the number of a row in its file, given its place in the scan.
 
     >>> _number({("a", 0): (0, 10), ("a", 99): (1 << 33, 10)}, "a", 99, (1 << 33) + 4)
     15

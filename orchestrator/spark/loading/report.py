@@ -1,4 +1,4 @@
-"""What a load is asked for, and what it tells afterwards."""
+"""The request for a load, and its report."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableLoad:
-    """What is to be loaded into one table."""
+    """The request for one table."""
 
     into: str
     source: Source
     frame: DataFrame | None = None
-    """Rows that are there already, in place of the source's paths."""
+    """A caller's DataFrame to load, instead of the source's paths."""
     mode: str = "append"
     create: bool = False
     add_columns: bool = False
-    """Whether the table gets the columns that only the source has."""
+    """Whether the load adds columns that only the source has."""
     key: tuple[str, ...] = ()
     on_bad_row: str = "stop"
     max_bad_rows: int = 10_000
@@ -31,7 +31,7 @@ class TableLoad:
 
 @dataclass(frozen=True)
 class RejectedRow:
-    """A row that was left out."""
+    """A rejected row."""
 
     file: str | None
     row: int | None
@@ -41,7 +41,7 @@ class RejectedRow:
     content: str
 
     def __str__(self) -> str:
-        """Where it is and what is wrong with it."""
+        """Return where the row is, and what is wrong with it."""
         place = f"line {self.line}" if self.line else f"row {self.row}" if self.row else ""
         where = ", ".join(
             part for part in (self.file, place, self.column and f"column {self.column}") if part
@@ -51,7 +51,7 @@ class RejectedRow:
 
 @dataclass(frozen=True)
 class LoadedTable:
-    """What a load did to one table."""
+    """The result of a load for one table."""
 
     table: str
     load: int
@@ -61,29 +61,29 @@ class LoadedTable:
     removed: int
     rejected: int
     again: bool = False
-    """Whether the same load had been done before, so that nothing was left to do."""
+    """Whether the same load was done before, so that nothing was loaded."""
     columns: tuple[tuple[str, str], ...] = ()
     rejected_rows: tuple[RejectedRow, ...] = ()
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What a load did, with the seconds of its stages."""
+    """The result of a load, with the seconds of its stages."""
 
     tables: tuple[LoadedTable, ...]
     views: str
     refreshed: tuple[tuple[str, int], ...] = ()
-    """Views brought up to date, with the rows that changed in them."""
+    """The refreshed views, with the number of changed rows in each."""
     stages: Mapping[str, float] = field(default_factory=dict)
     initialised: tuple[tuple[str, str], ...] = ()
-    """Views whose states were recomputed, with who has computed which."""
+    """The views whose states were recomputed, and how each state was computed."""
 
     @property
     def seconds(self) -> float:
-        """How long the load took, the start of Spark included."""
+        """The duration of the load, including the start of Spark."""
         return sum(self.stages.values())
 
     @property
     def rejected(self) -> int:
-        """How many rows were left out."""
+        """The number of rejected rows."""
         return sum(table.rejected for table in self.tables)

@@ -1,7 +1,7 @@
-"""What a load reads: files or a database, as a DataFrame whose partitions are always the same.
+"""The sources of a load: files or a database, as a DataFrame whose partitions are always the same.
 
-Text formats (CSV, JSON) are only taken apart (`text.py`); what the values mean is left to PostgreSQL's
-own input functions, so that no digit, zone or empty string is lost in between.
+Text formats (CSV, JSON) are only split into values (`text.py`). PostgreSQL's own input functions interpret
+the values, so no digit, zone or empty string is lost.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LEAST_SPLIT, _MOST_SPLIT, _SPLITS = 8 << 20, 128 << 20, 64
 
 @dataclass(frozen=True)
 class Source:
-    """Where rows come from, and what is done with them on the way."""
+    """Where rows come from, and how they are filtered and projected."""
 
     paths: tuple[str, ...]
     format: str = "auto"
@@ -62,28 +62,28 @@ class Frame:
     """An opened source."""
 
     rows: Any
-    """What is loaded, as a DataFrame; None if this process copies the files."""
+    """The rows to load, as a DataFrame; None if this process copies the files."""
     scan: Any
-    """What is read, before `where` and `select`."""
+    """The rows as read, before `where` and `select`."""
     source: Source
     format: str
     files: tuple[dict[str, Any], ...] = ()
     made: Mapping[str, str] = field(default_factory=dict)
-    """PostgreSQL's types for a table to be made."""
+    """The PostgreSQL types of a table to create."""
     text: Text | None = None
     split: int | None = None
-    """Bytes of a file that one partition gets at most."""
+    """The maximum number of bytes of a file in one partition."""
     exact: Mapping[str, Exact] = field(default_factory=dict)
-    """The columns, under the names that they are loaded by, of which the text is loaded."""
+    """The columns of which the text is loaded, by their names in the load."""
 
     @property
     def corrupt(self) -> bool:
-        """Whether a column tells of lines that could not be taken apart."""
+        """Whether a column reports lines that could not be parsed."""
         return self.rows is not None and CORRUPT in self.rows.columns
 
     @property
     def ranges(self) -> tuple[tuple[Range, ...], ...]:
-        """How the files are cut, if tasks open them by themselves."""
+        """The division of the files, if tasks open the files themselves."""
         if self.text is None or not self.text.direct or self.split is None:
             return ()
         files = [(local_path(file["file"]), file["bytes"]) for file in self.files]
@@ -91,7 +91,7 @@ class Frame:
 
     @property
     def schema(self) -> StructType:
-        """The columns that are loaded."""
+        """The columns to load."""
         from pyspark.sql.types import StringType, StructField, StructType
 
         if self.rows is None and self.text is not None:
@@ -105,11 +105,11 @@ class Frame:
 def open_source(
     spark: SparkSession, source: Source, table: Relation | None, adds: bool = False
 ) -> Frame:
-    """Opens a source for a table, or for one to be made after it; `adds` says that it may get more columns."""
+    """Open a source for a table, or for a table to create; `adds` allows columns that the table lacks."""
     kind = format_of(source)
     options = checked(kind, source.options)
     if kind == "jdbc":
-        return _shaped(_typed(open_database(spark, source.paths, options), source, kind))
+        return _with_selection(_typed(open_database(spark, source.paths, options), source, kind))
     paths = [located(path) for path in source.paths]
     if kind in ("csv", "json"):
         opener = open_csv if kind == "csv" else open_json
@@ -119,27 +119,29 @@ def open_source(
         frame = Frame(scan, scan, source, kind, made=text.made, text=text)
     else:
         frame = _typed(open_files(spark, kind, paths, as_spark_spells(kind, options)), source, kind)
-    return _shaped(_listed(spark, frame))
+    return _with_selection(_with_files(spark, frame))
 
 
 def _typed(scan: TypedScan, source: Source, kind: str) -> Frame:
     exact = {item.name: item for item in scan.exact}
-    made = _made(scan.rows.schema) | {item.name: item.made for item in scan.exact}
+    made = _types_to_create(scan.rows.schema) | {item.name: item.made for item in scan.exact}
     return Frame(scan.rows, scan.rows, source, kind, made=made, exact=exact)
 
 
 def open_frame(frame: DataFrame, source: Source) -> Frame:
-    """A DataFrame of the caller's as a source."""
+    """Return a caller's DataFrame as a source."""
     checked("frame", source.options)
     if source.format != "auto":
         raise UsageError(f"A DataFrame has no format: omit {source.format}.")
-    return _shaped(Frame(frame, frame, source, "frame", made=_made(frame.schema)))
+    return _with_selection(
+        Frame(frame, frame, source, "frame", made=_types_to_create(frame.schema))
+    )
 
 
 def cut(spark: SparkSession, frame: Frame) -> None:
-    """Tells Spark how to cut the files of the source that is planned next.
+    """Set how Spark divides the files of the source that is planned next.
 
-    The number of cores plays no part, so that a load may go on elsewhere.
+    The division does not depend on the number of cores, so another machine can resume the load.
     """
     if frame.split is not None:
         spark.conf.set("spark.sql.files.maxPartitionBytes", str(frame.split))
@@ -148,9 +150,9 @@ def cut(spark: SparkSession, frame: Frame) -> None:
 
 
 def layout(rows: DataFrame) -> tuple[str | None, int]:
-    """A digest of what each partition reads, and how many there are.
+    """Return a digest of what each partition reads, and the number of partitions.
 
-    There is no digest where that is decided only while Spark runs.
+    There is no digest if Spark decides this only while it runs.
     """
     frame: Any = rows
     texts = []
@@ -165,12 +167,12 @@ def layout(rows: DataFrame) -> tuple[str | None, int]:
 
 
 def format_of(source: Source) -> str:
-    """Return the format of a source, which is given or follows from its names."""
+    """Return the format of a source, as given or as its names imply."""
     if source.format != "auto":
         if source.format not in FORMATS:
             raise UsageError(f"There is no format {source.format}; take {', '.join(FORMATS)}.")
         return source.format
-    kinds = {kind for path in source.paths if (kind := _guessed(path))}
+    kinds = {kind for path in source.paths if (kind := _format_of_name(path))}
     if len(kinds) != 1:
         raise UsageError(
             f"The format of {', '.join(source.paths)} is not clear: give --format "
@@ -179,10 +181,10 @@ def format_of(source: Source) -> str:
     return kinds.pop()
 
 
-def _guessed(path: str) -> str | None:
-    """The format that a name speaks of.
+def _format_of_name(path: str) -> str | None:
+    """Return the format that a file name implies.
 
-    >>> _guessed("s3a://bucket/2024/*.csv.gz"), _guessed("jdbc:postgresql://h/d"), _guessed("x")
+    >>> _format_of_name("s3a://bucket/2024/*.csv.gz"), _format_of_name("jdbc:postgresql://h/d"), _format_of_name("x")
     ('csv', 'jdbc', None)
     """
     if path.startswith("jdbc:"):
@@ -198,13 +200,14 @@ def _guessed(path: str) -> str | None:
             item for item in sorted(folder.rglob("*")) if not item.name.startswith(("_", "."))
         )
         return next(
-            (kind for item in inside if item.is_file() and (kind := _guessed(str(item)))), None
+            (kind for item in inside if item.is_file() and (kind := _format_of_name(str(item)))),
+            None,
         )
     return None
 
 
 def located(path: str) -> str:
-    """Return a path in full, or the URI that it is; refuses a path to nothing."""
+    """Return the absolute path, or the URI as it is; refuse a path that does not exist."""
     if re.match(r"[a-z][a-z0-9+.-]+:", path):
         return path
     if not re.search(r"[*?\[{]", path) and not Path(path).exists():
@@ -212,18 +215,18 @@ def located(path: str) -> str:
     return str(Path(path).absolute())
 
 
-def _made(schema: StructType) -> dict[str, str]:
+def _types_to_create(schema: StructType) -> dict[str, str]:
     result = {}
     for item in schema.fields:
         try:
             result[item.name] = made_type(item.dataType)
         except LoadError:
-            continue  # `select` may yet do without it
+            continue  # the column is not loaded if `select` leaves it out
     return result
 
 
-def _listed(spark: SparkSession, frame: Frame) -> Frame:
-    """The frame with its files, and with how they are to be cut."""
+def _with_files(spark: SparkSession, frame: Frame) -> Frame:
+    """Return the frame with its files, and with the maximum size of a partition."""
     from dataclasses import replace
 
     jvm: Any = spark._jvm
@@ -241,15 +244,15 @@ def _listed(spark: SparkSession, frame: Frame) -> Frame:
 
 
 def split_of(source: Source, files: Sequence[Mapping[str, Any]]) -> int:
-    """Return how many bytes of a file a partition gets at most."""
+    """Return the maximum number of bytes of a file in one partition."""
     total = sum(file["bytes"] for file in files)
     if wanted := source.partitions:
         return int(max(1, -(-total // wanted)))
     return int(min(max(total // _SPLITS, _LEAST_SPLIT), _MOST_SPLIT))
 
 
-def _shaped(frame: Frame) -> Frame:
-    """The frame after `where` and `select`, in as many partitions as asked for."""
+def _with_selection(frame: Frame) -> Frame:
+    """Return the frame after `where` and `select`, with the requested number of partitions."""
     from dataclasses import replace
 
     rows = shape(frame.scan, frame.source)
@@ -257,7 +260,7 @@ def _shaped(frame: Frame) -> Frame:
     if wanted and not frame.files:
         rows = rows.repartition(wanted)
     made = dict(frame.made)
-    before = {each.name: each.dataType for each in frame.scan.schema.fields}
+    before = {field.name: field.dataType for field in frame.scan.schema.fields}
     names = {column.lower(): column for column in rows.columns}
     exact = {
         names[name.lower()]: frame.exact[own]
@@ -265,16 +268,16 @@ def _shaped(frame: Frame) -> Frame:
         if name.lower() in names
     }
     for item in rows.schema.fields:
-        known = item.name in made and before.get(item.name) == item.dataType
+        unchanged = item.name in made and before.get(item.name) == item.dataType
         if item.name in exact:
             made[item.name] = exact[item.name].made
-        elif item.name != CORRUPT and not known and not is_text_name(item.name):
+        elif item.name != CORRUPT and not unchanged and not is_text_name(item.name):
             made[item.name] = made_type(item.dataType)
     return replace(frame, rows=rows, made=made, exact=exact)
 
 
 def shape(scan: DataFrame, source: Source, keep: Sequence[str] = ()) -> DataFrame:
-    """What `where` and `select` leave of a scan; torn lines pass, for they are to be reported."""
+    """Return the rows of a scan after `where` and `select`; malformed lines stay, to be reported."""
     if not source.where and not source.select:
         return scan
     torn = [CORRUPT] if CORRUPT in scan.columns else []
@@ -299,7 +302,7 @@ def shape(scan: DataFrame, source: Source, keep: Sequence[str] = ()) -> DataFram
 
 
 def _without_second(rows: DataFrame, own: Sequence[str]) -> DataFrame:
-    """Drops what a `*` in the select list has brought a second time."""
+    """Drop columns that a `*` in the select list repeats."""
     seen: set[str] = set()
     names = []
     for number, name in enumerate(rows.columns):
