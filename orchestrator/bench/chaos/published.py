@@ -44,6 +44,10 @@ little to write.
 """
 
 
+LAG = 16 << 20
+"""Bytes of the WAL by which a subscriber may be behind before the publisher waits for it."""
+
+
 def publish(shared: Shared, subscriber: str) -> None:
     """Creates the publisher's tables and the subscription, with two-phase commit."""
     with psycopg.connect(shared.dsn(PUBLISHER), autocommit=True) as connection:
@@ -69,10 +73,20 @@ def write(shared: Shared) -> None:
     def work() -> None:
         with open_session(shared.dsn(PUBLISHER)) as connection:
             while not shared.stop.wait(0.2):
-                _transaction(connection, chance)
-                shared.count("transactions of the publisher")
+                if _is_followed(connection):
+                    _transaction(connection, chance)
+                    shared.count("transactions of the publisher")
 
     shared.again(work, "publisher")
+
+
+def _is_followed(connection: Connection[Any]) -> bool:
+    """Whether the subscriber is at most LAG behind, so that it can catch up at the end of a long run."""
+    row = connection.execute(
+        "SELECT pg_current_wal_lsn() - confirmed_flush_lsn < %s FROM pg_replication_slots WHERE slot_name = 'chaos'",
+        [LAG],
+    ).fetchone()
+    return row == (True,)
 
 
 def _transaction(connection: Connection[Any], chance: random.Random) -> None:
