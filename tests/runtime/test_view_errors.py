@@ -280,7 +280,7 @@ def test_a_view_that_cannot_be_planned_anew_keeps_back_no_other(shop, monkeypatc
         raise IdivmError("no plan today")
 
     with monkeypatch.context() as patch:
-        patch.setattr("orchestrator.planning.view.plan_view", fail)
+        patch.setattr("orchestrator.runtime.installation.replanning.plan_view", fail)
         with pytest.raises(RefreshError, match=r"Could not refresh keyed: .*no plan today"):
             shop.refresh()
     assert rows(shop, "after") == [(1, 1)]
