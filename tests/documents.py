@@ -12,7 +12,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from orchestrator.cli.main import main
+from orchestrator.cli import main as command_line
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -97,7 +97,7 @@ def printed(arguments: list[str]) -> str:
         contextlib.redirect_stderr(output),
         contextlib.suppress(SystemExit),
     ):
-        main(arguments)
+        command_line.main(arguments)
     return output.getvalue()
 
 

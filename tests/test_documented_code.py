@@ -10,6 +10,7 @@ With IDIVM_WRITE_DOCUMENTATION set, the pages are rewritten with the actual outp
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from configparser import ConfigParser
@@ -22,6 +23,7 @@ import yaml
 from documents import ROOT, Block, Commands, blocks, matches, printed, run_command, run_python
 
 import idivm
+from orchestrator.cli import main as command_line
 
 TESTED_ELSEWHERE = {
     "docs/how-to/clients.md": "tests/entry/test_clients.py",
@@ -32,6 +34,9 @@ PAGES = {
     str(path.relative_to(ROOT)): blocks(path)
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 }
+PARSER = functools.cache(command_line.build_parser)
+"""The parser of the command line, built once: pages run many commands."""
+
 DATA: dict[str, Any] = {
     "ini": lambda text: ConfigParser(interpolation=None).read_string(text),
     "json": json.loads,
@@ -46,9 +51,10 @@ DATA: dict[str, Any] = {
     "page", [page for page, parts in PAGES.items() if parts and page not in TESTED_ELSEWHERE]
 )
 def test_the_blocks_of_a_page_run_and_print_what_it_shows(
-    page: str, plain_dsn: str, monkeypatch: pytest.MonkeyPatch
+    page: str, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("IDIVM_DSN", plain_dsn)
+    monkeypatch.setenv("IDIVM_DSN", dsn)
+    monkeypatch.setattr(command_line, "build_parser", PARSER)
     names: dict[str, Any] = {"idivm": idivm}
     actual: list[tuple[Block, str]] = []
     for block in PAGES[page]:
@@ -64,7 +70,7 @@ def test_the_blocks_of_a_page_run_and_print_what_it_shows(
         elif block.text.startswith(" python"):
             run_python(block.text.removeprefix(" python"), names)
         elif block.language == "setup" and not block.text.startswith(" idivm"):
-            with psycopg.connect(plain_dsn, autocommit=True) as connection:
+            with psycopg.connect(dsn, autocommit=True) as connection:
                 connection.execute(block.text.encode())
         elif block.language in ("sql", "setup"):
             output = printed(["sql", "-c", block.text.removeprefix(" idivm")])
