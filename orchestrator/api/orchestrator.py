@@ -256,17 +256,18 @@ class Orchestrator(Statements):
         *,
         metrics: str | None = None,
         console: str | None = None,
+        traces: bool = False,
         stop: threading.Event | None = None,
         report: Callable[[Event], None] = lambda event: None,
     ) -> None:
         """Refresh deferred views, each within its staleness bound, until `stop` is set.
 
         Use separate connections, and reopen lost connections. `metrics` and `console` are the addresses, as
-        `[HOST:]PORT`, of an endpoint for Prometheus and of the console.
+        `[HOST:]PORT`, of an endpoint for Prometheus and of the console. With `traces`, export spans of OpenTelemetry.
         """
         self._require_primary("Serving")
         connect, operate = self._connectors()
-        with watched(connect, operate, report, metrics, console) as listener:
+        with watched(connect, operate, report, metrics, console, traces=traces) as listener:
             Server(
                 connect,
                 lambda connection: Orchestrator(connection)._tidy(plan=False),

@@ -1,4 +1,4 @@
-"""What can watch a database while it is served: metrics and the console."""
+"""What can watch a database while it is served: metrics, spans and the console."""
 
 from __future__ import annotations
 
@@ -27,23 +27,27 @@ def watched(
     metrics: str | None,
     console: str | None,
     *,
+    traces: bool = False,
     allow_refresh: bool = False,
 ) -> Iterator[Listener]:
-    """Serve metrics and the console during a block, and give it the listener for the events of `serve`.
+    """Serve metrics and the console, and export spans, during a block. Give it the listener for events of `serve`.
 
     `operate` opens an orchestrator for the console.
     """
-    if metrics is None and console is None:
-        yield report
-        return
     monitor = Monitor(connect)
+    listeners: list[Listener] = [monitor.note, report]
 
     def listener(event: Event) -> None:
-        monitor.note(event)
-        report(event)
+        for each in listeners:
+            each(event)
 
     with ExitStack() as stack:
         stack.callback(monitor.close)
+        if traces:
+            require("serve --traces", "otel", "opentelemetry.sdk", "opentelemetry.exporter.otlp")
+            from orchestrator.runtime.monitoring.traces import exported
+
+            listeners.append(stack.enter_context(exported()).note)
         if metrics is not None:
             url = stack.enter_context(_metrics(monitor, parse_address(metrics)))
             report(Event("metrics", message=url))

@@ -247,6 +247,7 @@ def serve(options: argparse.Namespace) -> int:
             options.interval,
             metrics=options.metrics,
             console=options.console,
+            traces=options.traces,
             stop=_stop_at_signals(),
             report=lambda event: print_event(event, options),
         )

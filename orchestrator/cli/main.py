@@ -179,6 +179,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("--console", metavar="[HOST:]PORT", help="serve the console at this address")
     sub.add_argument(
+        "--traces", action="store_true", help="export a span of OpenTelemetry for each refresh"
+    )
+    sub.add_argument(
         "--log-format",
         choices=("text", "json"),
         default="text",

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from stepping import until
@@ -18,6 +20,8 @@ from orchestrator.cli.main import main
 from orchestrator.errors import UsageError
 from orchestrator.runtime.monitoring import metrics
 from orchestrator.runtime.monitoring.sample import Monitor
+from orchestrator.runtime.monitoring.traces import Traces
+from orchestrator.runtime.serve import Event
 from orchestrator.runtime.sessions import open_session
 
 ROOT = Path(__file__).parents[2]
@@ -177,3 +181,15 @@ def test_health_reports_without_changing_anything(shop, dsn, capsys):
     assert "division by zero" in wrong['view "a ""b\\"']
     assert "invalid" in wrong["view sums"]
     assert main(["doctor", "--max-lag", "1h", "--dsn", dsn]) == 2
+
+
+def test_refreshes_become_spans():
+    exporter = InMemorySpanExporter()
+    traces = Traces(SimpleSpanProcessor(exporter))
+    traces.note(Event("connected"))
+    traces.note(Event("refreshed", "sums", changed=2, seconds=0.5, staleness=0.7))
+    traces.note(Event("failed", "ratios", message="division by zero"))
+    done, failed = exporter.get_finished_spans()
+    assert done.end_time - done.start_time == 500_000_000
+    assert done.attributes["idivm.view"] == "sums" and done.attributes["idivm.rows_changed"] == 2
+    assert failed.status.description == "division by zero"

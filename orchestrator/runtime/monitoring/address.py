@@ -31,9 +31,17 @@ def parse_address(text: str) -> Address:
 
 def require(feature: str, extra: str, *modules: str) -> None:
     """Raise an error that names the extra to install if a module is missing."""
-    missing = [module for module in modules if find_spec(module) is None]
+    missing = [module for module in modules if not _is_installed(module)]
     if missing:
         raise UsageError(
             f"{feature} needs the Python package {', '.join(missing)}, which is not installed:"
             f" run pip install 'idivm[{extra}]'."
         )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        # Of the package around it.
+        return False
