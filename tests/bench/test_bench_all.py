@@ -89,12 +89,16 @@ def test_a_busy_machine_has_no_results(tmp_path: Path) -> None:
     assert "provisional" in (tmp_path / "results.md").read_text()
 
 
-def test_a_benchmark_that_takes_too_long_is_stopped(
+def test_a_benchmark_that_fails_or_takes_too_long_leaves_the_others_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profiles, "_output", lambda arguments, limit: ("", True))
-    monkeypatch.setitem(profiles.PROFILES, "quick", (Entry("eager", "", 20),))
+    ends = iter([("", "", True), ("", "Traceback:\nValueError: a reason", False)])
+    monkeypatch.setattr(profiles, "_output", lambda arguments, limit: next(ends))
+    entries = (Entry("eager", "", 20), Entry("skew", "", 20, "worst"))
+    monkeypatch.setitem(profiles.PROFILES, "quick", entries)
     assert profiles.run_all("quick", tmp_path) == 1
-    assert "stopped after" in (tmp_path / "results.md").read_text()
-    with pytest.raises(UsageError, match="has no benchmark nothing; it has eager"):
+    markdown = (tmp_path / "results.md").read_text()
+    assert "stopped after" in markdown
+    assert "## skew worst" in markdown and "ValueError: a reason" in markdown
+    with pytest.raises(UsageError, match="has no benchmark nothing; it has eager, skew"):
         profiles.run_all("quick", tmp_path, only=["nothing"])

@@ -25,6 +25,13 @@ class Entry:
     name: str
     options: str = ""
     seconds: float = float("inf")
+    part: str = ""
+    """What the options choose, if the profile runs a benchmark in several parts."""
+
+    @property
+    def title(self) -> str:
+        """The name in the report."""
+        return f"{self.name} {self.part}".strip()
 
     @property
     def arguments(self) -> list[str]:
@@ -37,24 +44,28 @@ PROFILES: dict[str, tuple[Entry, ...]] = {
         Entry(
             "parts", "--scale 0.1 --repeat 3 --d 100 500 5000 --j 2 4 6 --s 12 100 --f 5 20", 150
         ),
-        Entry("bsma", "--scale 0.002 --repeat 3", 120),
+        Entry("bsma", "--scale 0.002 --repeat 3", 80),
         Entry(
-            "fivm",
-            "--part updates --part covariance --part houses --part training --part sum --part housing"
-            " --part matrices --sizes 10000 100000 --rows 10000 --batches 100 --scales 1 5 --repeat 3"
-            " --matrices 128 256 --limit 20",
-            180,
+            "skew", "--graph worst --sizes 2000 8000 --epsilon 0 1/2 1 --updates 12", 40, "worst"
         ),
         Entry(
             "skew",
-            "--graph worst pairs four_path --sizes 2000 8000 --epsilon 0 1/2 1 --updates 12",
-            150,
+            "--graph pairs four_path in_a_row --sizes 4000 16000 --epsilon 1/2 --updates 12",
+            120,
+            "pairs",
         ),
-        Entry("capture", "--seconds 2 --rows 20000 --repeat 3", 60),
-        Entry("tpch", "--scale 0.01 --rounds 3", 100),
-        Entry("eager", "--parts 20000 --repeat 15", 40),
-        Entry("writers", "--seconds 5 --scale 2 --clients 4", 40),
+        Entry("fivm", "--part updates --sizes 5000 50000", 60, "updates"),
+        Entry("fivm", "--part training --rows 5000 --repeat 3", 100, "training"),
+        Entry("tpch", "--scale 0.01 --rounds 3", 110),
+        Entry("eager", "--parts 20000 --repeat 15", 35),
         Entry("compile", "--tables 5 10 --repeat 1 --shapes", 60),
+        Entry("capture", "--seconds 1 --rows 10000 --repeat 2", 60),
+        Entry(
+            "fivm",
+            "--part covariance --features 8 --rows 5000 --batches --repeat 2 --limit 10",
+            85,
+            "covariance",
+        ),
     ),
     "full": (
         Entry("parts"),
@@ -115,7 +126,7 @@ def run_all(profile: str, folder: Path, *, only: Sequence[str] = (), pg: int | N
     deadline = time.monotonic() + (QUICK_MINUTES * 60 if profile == "quick" else float("inf"))
     outcomes: list[Outcome] = []
     for number, entry in enumerate(entries, 1):
-        progress(f"{number} of {len(entries)}: {entry.name}")
+        progress(f"{number} of {len(entries)}: {entry.title}")
         outcomes.append(_run(entry, folder, deadline, pg))
         # Whoever stops the run keeps what is measured already.
         write(profile, outcomes, folder)
@@ -128,41 +139,41 @@ def run_all(profile: str, folder: Path, *, only: Sequence[str] = (), pg: int | N
 def _run(entry: Entry, folder: Path, deadline: float, pg: int | None) -> Outcome:
     given = [*entry.arguments, *(["--pg", str(pg)] if pg else [])]
     command = " ".join(["idivm bench", entry.name, *given])
-    figure = folder / f"{entry.name}.svg"
+    figure = folder / f"{entry.title.replace(' ', '-')}.svg"
     has_plot = entry.name not in ("eager", "logs", "adopt", "compile")
     started = time.monotonic()
     limit = min(entry.seconds, deadline - started)
     if limit < 10:
-        return Outcome(entry.name, command, 0, error="left out, because the time ran out")
-    output, stopped = _output(
+        return Outcome(entry.title, command, 0, error="left out, because the time ran out")
+    output, complaint, stopped = _output(
         [entry.name, *given, "--json", *(["--plot", str(figure)] if has_plot else [])], limit
     )
     seconds = time.monotonic() - started
     if stopped:
-        return Outcome(entry.name, command, seconds, error=f"stopped after {seconds:,.0f} seconds")
+        return Outcome(entry.title, command, seconds, error=f"stopped after {seconds:,.0f} seconds")
     try:
         value = json.loads(output)
-        report = Report.from_json(value)
-    except (ValueError, KeyError):
-        lines = output.strip().splitlines() or ["it ended without a report"]
-        error = value["error"] if output.startswith("{") and "error" in value else lines[-1]
-        return Outcome(entry.name, command, seconds, error=str(error))
+    except ValueError:
+        value = {"error": (complaint.strip().splitlines() or ["it ended without a report"])[-1]}
+    if "error" in value:
+        return Outcome(entry.title, command, seconds, error=value["error"])
+    report = Report.from_json(value)
     name = figure.name if has_plot and figure.exists() else None
-    return Outcome(entry.name, command, seconds, report, figure=name)
+    return Outcome(entry.title, command, seconds, report, figure=name)
 
 
-def _output(arguments: Sequence[str], limit: float) -> tuple[str, bool]:
-    """Return what a benchmark printed, and whether it took too long."""
+def _output(arguments: Sequence[str], limit: float) -> tuple[str, str, bool]:
+    """Return what a benchmark printed, what it complained about, and whether it took too long."""
     process = subprocess.Popen(
         [sys.executable, "-m", "orchestrator.cli.main", "bench", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
     )
     try:
-        output, _ = process.communicate(timeout=None if limit == float("inf") else limit)
-        return output, False
+        output, complaint = process.communicate(timeout=None if limit == float("inf") else limit)
+        return output, complaint, False
     except subprocess.TimeoutExpired:
         # As Ctrl-C does: the benchmark stops its server and removes its files.
         process.send_signal(signal.SIGINT)
@@ -171,4 +182,4 @@ def _output(arguments: Sequence[str], limit: float) -> tuple[str, bool]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-        return "", True
+        return "", "", True

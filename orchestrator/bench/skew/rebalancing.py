@@ -17,7 +17,7 @@ from psycopg import sql
 from orchestrator.api import Orchestrator
 from orchestrator.bench.measure import Execution
 from orchestrator.catalog.parts import Parts
-from orchestrator.errors import DatabaseError
+from orchestrator.errors import DatabaseError, UsageError
 
 SMALL = 1_000
 """Rows of a batch that is not so large that everything might be recomputed."""
@@ -53,6 +53,10 @@ class Rebalancing:
     def one_value(self, rows: int, add: Callable[[int], object]) -> None:
         """Measures the change after which a light value is heavy, which has so many rows and gets more."""
         more = math.ceil(self.parts.threshold * 3 / 2) - rows
+        if more < 1:
+            raise UsageError(
+                f"The value has {rows:,} rows, too many to be light: give larger --sizes, or another --epsilon."
+            )
         self.refresh()
         before = self.parts.minor
         for some in (more - 1, 1):
