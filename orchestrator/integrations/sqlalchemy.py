@@ -29,7 +29,7 @@ class MaintainedView(sa.Table):
         cls,
         name: str,
         metadata: sa.MetaData,
-        query: sa.Select[Any] | sa.CompoundSelect[Any] | str,
+        query: sa.SelectBase | str,
         *columns: sa.Column[Any],
         key: Iterable[str] = (),
         schema: str | None = None,
