@@ -1,4 +1,4 @@
-"""The dialect of the queries that PostgreSQL prints: it reads and writes without translating."""
+"""The dialect of the queries that PostgreSQL prints. It reads and writes without translating."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import TokenType
 
 SPELLED = frozenset({TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER})
-"""Tokens whose text the user chose."""
+"""Kinds of tokens whose text the user chose."""
 
 _REGEXPS: dict[type[exp.Expr], str] = {exp.RegexpLike: "~", exp.RegexpILike: "~*"}
 
@@ -29,7 +29,7 @@ SQL_JSON = frozenset(
         "JSON_VALUE",
     }
 )
-"""Calls with a grammar of their own."""
+"""Functions with a special grammar for their arguments."""
 
 SQL_JSON_AGGREGATES = frozenset({"JSON_ARRAYAGG", "JSON_OBJECTAGG"})
 
@@ -38,7 +38,7 @@ class Canonical(Postgres):
     """The dialect of `pg_get_viewdef`."""
 
     class Parser(PostgresParser):
-        """Reads without translating."""
+        """Parses queries without translating them."""
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
@@ -57,7 +57,7 @@ class Canonical(Postgres):
         }
 
         def _parse_function(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
-            # A quoted name never begins special syntax: "substring"(a, 1).
+            # A quoted name never starts special syntax: "substring"(a, 1).
             if self._curr and self._curr.token_type == TokenType.IDENTIFIER:
                 kwargs["anonymous"] = True
             return super()._parse_function(*args, **kwargs)
@@ -66,15 +66,15 @@ class Canonical(Postgres):
             return None
 
         def _parse_types(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
-            # In a column definition list a type follows the name; elsewhere, only a double colon
-            # precedes one.
+            # In a column definition list the type follows the name. Elsewhere, a type only follows
+            # a double colon.
             if kwargs.get("schema"):
                 ends = (TokenType.COMMA, TokenType.R_PAREN)
                 return None if self._curr.token_type in ends else self._parse_dcolon()
             return super()._parse_types(*args, **kwargs)
 
         def _parse_table_alias(self, *args: Any, **kwargs: Any) -> exp.TableAlias | None:
-            # In ROWS FROM a function may have a column definition list and no name.
+            # In ROWS FROM, a function may have a column definition list without a name.
             if self._match_pair(TokenType.ALIAS, TokenType.L_PAREN):
                 columns = self._parse_csv(self._parse_function_parameter)
                 self._match_r_paren()
@@ -82,7 +82,7 @@ class Canonical(Postgres):
             return super()._parse_table_alias(*args, **kwargs)
 
         def _parse_phrase(self) -> exp.Expr | None:
-            # An argument of SQL/JSON, with words before, between and behind its operands.
+            # An argument of SQL/JSON may have keywords before, between and after its operands.
             bare = self._curr.token_type not in SPELLED and self._match_text_seq("RETURNING")
             if bare:
                 self._retreat(self._index - 1)
@@ -100,7 +100,7 @@ class Canonical(Postgres):
             return bool(self._curr) and self._curr.token_type not in ends
 
         def _parse_operand(self, words: list[str]) -> exp.Expr | None:
-            # What some words ask for.
+            # The operand that the keywords announce.
             if words[-1] == "RETURNING":
                 return self._parse_dcolon()
             if words[-1] == "AS":
@@ -116,7 +116,7 @@ class Canonical(Postgres):
             return exp.DataType(this=exp.DType.USERDEFINED, kind=self._type_text())
 
         def _type_text(self) -> str:
-            # The grammar of format_type: a name, sizes, time zone or interval fields, brackets.
+            # The output of format_type: a name, sizes, time zone or interval fields, brackets.
             words = [self._next_word()]
             while self._match(TokenType.DOT):
                 words[-1] += "." + self._next_word()
@@ -144,13 +144,14 @@ class Canonical(Postgres):
 
         def _parse_prefix(self) -> exp.Expr | None:
             if self._prev.text.lower() == "operator" and self._curr.token_type != TokenType.L_PAREN:
-                # A column of this name.
+                # The name of a column.
                 self._retreat(self._index - 1)
                 return self._parse_type()
             return self._parse_operator(None)
 
         def _parse_operator(self, this: exp.Expr | None) -> exp.Expr | None:
-            # One of an extension, say, before or between its operands; _operators made its token.
+            # An operator before or between its operands, for example of an extension. `_operators`
+            # in `dialect` makes its token.
             symbol = self._prev.text
             if symbol == "OPERATOR" and self._match(TokenType.L_PAREN):
                 words = []
@@ -169,7 +170,7 @@ class Canonical(Postgres):
             return token.text.lower()
 
     class Generator(PostgresGenerator):
-        """Writes what was read."""
+        """Writes a tree as it was read."""
 
         MULTI_ARG_DISTINCT = True
         TRANSFORMS: ClassVar[dict[Any, Any]] = {
@@ -179,33 +180,33 @@ class Canonical(Postgres):
         }
 
         def __init__(self, **options: Any) -> None:
-            """Takes sqlglot's options; names of functions keep their case."""
+            """Take sqlglot's options; keep the case of function names."""
             super().__init__(**{"normalize_functions": False, **options})
 
         def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:
-            """The double colon."""
+            """Write a cast with the double colon."""
             return f"{self.sql(expression, 'this')}::{self.sql(expression, 'to')}"
 
         def like_sql(self, expression: exp.Like) -> str:
-            """`~~` or `!~~`."""
+            """Write `~~` or `!~~`."""
             return self._match_sql(expression)
 
         def ilike_sql(self, expression: exp.ILike) -> str:
-            """`~~*` or `!~~*`."""
+            """Write `~~*` or `!~~*`."""
             return self._match_sql(expression)
 
         def operator_sql(self, expression: exp.Operator) -> str:
-            """Its symbol, or OPERATOR with a schema."""
+            """Write the operands and the symbol, or OPERATOR with a schema."""
             parts = (expression.this, expression.args["operator"], expression.expression)
             return " ".join(self.sql(part) for part in parts if part)
 
         def trim_sql(self, expression: exp.Trim) -> str:
-            """PostgreSQL writes also which end, and FROM."""
+            """Write TRIM with LEADING, TRAILING or BOTH and FROM, as PostgreSQL does."""
             words = [str(expression.args["position"]), self.sql(expression, "expression"), "FROM"]
             return f"TRIM({' '.join(filter(None, words))} {self.sql(expression, 'this')})"
 
         def not_sql(self, expression: exp.Not) -> str:
-            """NOT, or what sqlglot reads as if it were: `!~`, IS NOT TRUE."""
+            """Write NOT, or an operator that sqlglot reads as NOT: `!~`, IS NOT TRUE."""
             # PostgreSQL writes NOT with parentheses around its operand.
             if type(expression.this) in _REGEXPS:
                 return self.binary(expression.this, "!" + _REGEXPS[type(expression.this)])
@@ -215,22 +216,22 @@ class Canonical(Postgres):
             return super().not_sql(expression)
 
         def table_sql(self, expression: exp.Table, sep: str = " AS ") -> str:
-            """The numbers of a function's rows come before what is joined to it within parentheses."""
+            """Write WITH ORDINALITY of a function before the joins that follow it in parentheses."""
             joins = self.expressions(expression, key="joins", sep="", flat=True)
             if not joins or not expression.args.get("ordinality"):
                 return super().table_sql(expression, sep)
-            alone = expression.copy()
-            alone.set("joins", None)
-            return super().table_sql(alone, sep) + self.indent(joins, skip_first=True)
+            without_joins = expression.copy()
+            without_joins.set("joins", None)
+            return super().table_sql(without_joins, sep) + self.indent(joins, skip_first=True)
 
         def tablealias_sql(self, expression: exp.TableAlias) -> str:
-            """A column definition list stands without a name."""
+            """Write a column definition list without a name."""
             if expression.this:
                 return super().tablealias_sql(expression)
             return f"({self.expressions(expression, key='columns', flat=True)})"
 
         def windowspec_sql(self, expression: exp.WindowSpec) -> str:
-            """A frame, with BETWEEN only where its end is written."""
+            """Write a frame, with BETWEEN only if its end is written."""
             written = super().windowspec_sql(expression)
             if expression.args.get("end"):
                 return written
@@ -239,7 +240,7 @@ class Canonical(Postgres):
         def offset_limit_modifiers(
             self, expression: exp.Expr, fetch: bool, limit: exp.Fetch | exp.Limit | None
         ) -> list[str]:
-            """OFFSET goes first."""
+            """Write OFFSET before LIMIT."""
             return [self.sql(expression, "offset"), self.sql(limit)]
 
         def _match_sql(self, expression: exp.Like | exp.ILike) -> str:

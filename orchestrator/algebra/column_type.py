@@ -1,4 +1,4 @@
-"""What strategies know of the type of a column."""
+"""Facts about the type of a column that strategies use."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ColumnType:
-    """The type of a column of the plan, without domains."""
+    """The type of a column of the plan. A domain is replaced by its base type."""
 
     name: str
     comparable: bool
-    """Whether `=` of pg_catalog is how values of the type compare."""
+    """Whether the `=` of pg_catalog compares values of the type."""
     domain: bool = False
-    """Whether the column's own type is a domain over this one."""
+    """Whether the column's declared type is a domain over this type."""
     scale: int | None = None
-    """How many places all values show, if it is a numeric of which they show the same number."""
+    """The decimal scale, if the type is numeric and all values have the same scale."""
     plain: bool = False
-    """Whether it is a text of which equal values are the same, as no collation says otherwise."""
+    """Whether it is a text type whose collation takes only identical texts for equal."""

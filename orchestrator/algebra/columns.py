@@ -1,4 +1,4 @@
-"""Columns with identities of their own, so that two scans of one table do not clash."""
+"""Columns with unique identities, so that two scans of a table do not clash."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from orchestrator.sqltext import fitted_name
 class Column:
     """A column of an intermediate result.
 
-    `symbol` is unique in a plan: two columns are the same if and only if their symbols are. The
-    rest is what is known of the type; computed columns know little.
+    `symbol` is unique in a plan: two columns are the same if and only if their symbols are equal.
+    The other fields describe the type; for computed columns they are often unknown.
     """
 
     symbol: str
     type: str | None = field(default=None, compare=False)
-    """As PostgreSQL writes it."""
+    """The type as PostgreSQL writes it."""
     equality: str | None = field(default=None, compare=False)
-    """Names the default equality of the type, if it has one."""
+    """A name for the default equality of the type, if it has one."""
     exact: bool = field(default=False, compare=False)
-    """Whether equal values look equal too, so that a function of them is equal as well."""
+    """Whether equal values also look the same, so that functions of them are equal too."""
 
     def __str__(self) -> str:
-        """The symbol."""
+        """Return the symbol."""
         return self.symbol
 
     def __hash__(self) -> int:
-        """The symbol's, which is computed once."""
+        """Return the hash of the symbol, which Python caches."""
         return hash(self.symbol)
 
 
 class Symbols:
-    """Gives out symbols and table aliases that nothing else in a plan uses.
+    """Gives out symbols and table aliases that are unique in a plan.
 
     >>> symbols = Symbols()
     >>> [symbols.fresh("pid"), symbols.fresh("pid", "p2_pid"), symbols.fresh("pid", "p2_pid")]
@@ -42,16 +42,16 @@ class Symbols:
     """
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
-        """Starts with names that are taken already."""
+        """Start with names that are already taken."""
         self._taken = set(taken)
         self._next: dict[str, int] = {}
 
     def fresh(self, *wanted: str) -> str:
-        """The first wanted name that is free, or the first one with a number."""
+        """Return the first wanted name that is free, or else the first wanted name with a number."""
         for name in wanted:
             if self._take(fitted_name(name)):
                 return fitted_name(name)
-        # All numbers below are taken, as no name is ever given back.
+        # Names are never given back, so all lower numbers are still taken.
         number = self._next.get(wanted[0], 2)
         while not self._take(name := fitted_name(wanted[0], f"_{number}")):
             number += 1
@@ -66,7 +66,7 @@ class Symbols:
 
 
 def in_order(columns: Iterable[Column], among: Iterable[Column]) -> tuple[Column, ...]:
-    """Some columns in the order of a schema, those outside it last and by name."""
+    """Return some columns in the order of a schema, then columns outside the schema by name."""
     wanted = set(columns)
-    listed = tuple(column for column in among if column in wanted)
-    return listed + tuple(sorted(wanted - set(listed), key=str))
+    ordered = tuple(column for column in among if column in wanted)
+    return ordered + tuple(sorted(wanted - set(ordered), key=str))

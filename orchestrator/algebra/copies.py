@@ -1,4 +1,4 @@
-"""Copies of plans with identities of their own, so that a plan may hold one subplan several times."""
+"""Copies of plans with new column identities, so that a plan can contain a subplan several times."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from orchestrator.algebra.scalar import Scalar, Subquery
 def copied(
     plan: Operator, symbols: Symbols, known: Mapping[Column, Column] | None = None
 ) -> tuple[Operator, dict[Column, Column]]:
-    """A copy of a plan whose columns and aliases are new, and what its columns became.
+    """Return a copy of a plan with new columns and aliases, and the new column for each old column.
 
-    Columns of a query further out stay; `known` says what some columns become.
+    Columns of a surrounding query stay. `known` gives the new columns for some old columns.
 
     >>> from orchestrator.algebra.examples import DEVICES, DID
     >>> from orchestrator.algebra.ids import used_symbols
@@ -42,7 +42,7 @@ class _Copy:
     done: dict[Operator, Operator] = field(default_factory=dict)
 
     def of(self, value: Any) -> Any:
-        """The copy of whatever a plan is made of."""
+        """Return the copy of any value that a plan contains."""
         if isinstance(value, Column):
             return self._column(value)
         if isinstance(value, Scalar):
@@ -68,22 +68,22 @@ class _Copy:
 
     def _operator(self, operator: Operator) -> Operator:
         if isinstance(operator, CteScan) and not operator.outer_columns:
-            # All references share one subplan.
+            # All references to the expression share a single subplan.
             return replace(operator, outputs=self.of(operator.outputs))
         if isinstance(operator, Recursion):
-            # Its scans call its columns by their symbols.
+            # Copy the columns first: the scans of the recursion name them by their symbols.
             self.of(operator.outputs)
-        made: dict[str, Any] = {}
-        for item in fields(operator):  # type: ignore[arg-type]
-            value = getattr(operator, item.name)
-            # A table keeps its name, a recursion has one name for itself and its scans.
-            if item.name in ("alias", "name") and isinstance(value, str):
-                made[item.name] = self._name(value)
-            elif isinstance(operator, RecursiveScan) and item.name == "names":
-                made[item.name] = tuple(self._symbol(name) for name in operator.names)
+        copies: dict[str, Any] = {}
+        for field_ in fields(operator):  # type: ignore[arg-type]
+            value = getattr(operator, field_.name)
+            # A table keeps its name. A recursion and its scans share a name.
+            if field_.name in ("alias", "name") and isinstance(value, str):
+                copies[field_.name] = self._name(value)
+            elif isinstance(operator, RecursiveScan) and field_.name == "names":
+                copies[field_.name] = tuple(self._symbol(name) for name in operator.names)
             else:
-                made[item.name] = self.of(value)
-        return replace(operator, **made)  # type: ignore[type-var]
+                copies[field_.name] = self.of(value)
+        return replace(operator, **copies)  # type: ignore[type-var]
 
     def _symbol(self, symbol: str) -> str:
         return self.columns.get(Column(symbol), Column(symbol)).symbol

@@ -1,8 +1,8 @@
 """Functional dependencies and keys.
 
-Values are compared as GROUP BY does: by the default equality of their type, NULL equal to NULL.
-A dependency X → Y says that rows that agree on X agree on Y. A key says more: no two rows agree on
-it. In a bag of rows the first does not imply the second.
+Values are compared as in GROUP BY: by the default equality of their type, and NULL equals NULL. A
+dependency X → Y says that rows that agree on X agree on Y. A key says more: no two rows agree on
+it. In a bag of rows, a dependency of all columns on X does not make X a key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _MOST_KEYS = 8
 
 @dataclass(frozen=True)
 class Dependency:
-    """`determinant` → `dependent`; a constant has an empty determinant."""
+    """The columns `determinant` determine the columns `dependent`; for constants the former are
+    empty.
+    """
 
     determinant: Columns
     dependent: Columns
@@ -31,7 +33,7 @@ class Dependency:
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What determines what, and which columns are equal in every row.
+    """Functional dependencies, and the pairs of columns that are equal in every row.
 
     >>> a, b, c, d = (Column(name) for name in "abcd")
     >>> known = Dependencies.of([({a}, {b}), ({b, c}, {d})])
@@ -43,28 +45,28 @@ class Dependencies:
 
     items: frozenset[Dependency] = frozenset()
     equal: frozenset[Columns] = frozenset()
-    """Pairs of columns that hold the same value, or NULL both, in every row."""
+    """Pairs of columns that hold the same value, or both NULL, in every row."""
 
     @staticmethod
     def of(
         items: Iterable[tuple[Iterable[Column], Iterable[Column]]],
         equal: Iterable[tuple[Column, Column]] = (),
     ) -> Dependencies:
-        """The dependencies of pairs (X, Y); those that say nothing are left out."""
-        dependencys = (Dependency(frozenset(x), frozenset(y) - frozenset(x)) for x, y in items)
+        """Return the dependencies of pairs (X, Y); trivial dependencies are left out."""
+        dependencies = (Dependency(frozenset(x), frozenset(y) - frozenset(x)) for x, y in items)
         pairs = frozenset(frozenset(pair) for pair in equal)
-        return Dependencies(frozenset(item for item in dependencys if item.dependent), pairs)
+        return Dependencies(frozenset(item for item in dependencies if item.dependent), pairs)
 
     @cached_property
     def _all(self) -> tuple[Dependency, ...]:
         return (*self.items, *_both_ways(self.equal))
 
     def __or__(self, other: Dependencies) -> Dependencies:
-        """The knowledge of both."""
+        """Return the dependencies and equalities of both."""
         return Dependencies(self.items | other.items, self.equal | other.equal)
 
     def closure(self, columns: Iterable[Column]) -> Columns:
-        """All columns that some columns determine."""
+        """Return all columns that some columns determine."""
         return self._index.closure(columns)
 
     @cached_property
@@ -72,45 +74,47 @@ class Dependencies:
         return _Index(self._all)
 
     def imply(self, determinant: Iterable[Column], dependent: Iterable[Column]) -> bool:
-        """Whether X → Y follows."""
+        """Return whether X → Y follows."""
         return frozenset(dependent) <= self.closure(determinant)
 
     def same(self, column: Column) -> Columns:
-        """All columns equal to one, itself among them."""
+        """Return all columns equal to a column, including itself."""
         return self._classes.get(column) or frozenset({column})
 
     @cached_property
     def _classes(self) -> dict[Column, Columns]:
-        """The columns that are equal to others, with all that they are equal to."""
+        """The class of equal columns for each column that is equal to another column."""
         classes: dict[Column, set[Column]] = {}
         for pair in self.equal:
-            parts = [classes.setdefault(item, {item}) for item in pair]
+            parts = [classes.setdefault(member, {member}) for member in pair]
             largest = max(parts, key=len)
             for part in parts:
                 if part is not largest:
                     largest |= part
                     classes.update(dict.fromkeys(part, largest))
-        made = {id(change_class): frozenset(change_class) for change_class in classes.values()}
-        return {column: made[id(change_class)] for column, change_class in classes.items()}
+        frozen = {id(members): frozenset(members) for members in classes.values()}
+        return {column: frozen[id(members)] for column, members in classes.items()}
 
     def minimal(self, columns: Iterable[Column]) -> Columns:
-        """A smallest part of some columns that determines them all."""
-        kept = set(columns)
-        for column in sorted(kept, key=str, reverse=True):
-            if column in self.closure(kept - {column}):
-                kept.remove(column)
-        return frozenset(kept)
+        """Return a minimal subset of some columns that determines all of them."""
+        needed = set(columns)
+        for column in sorted(needed, key=str, reverse=True):
+            if column in self.closure(needed - {column}):
+                needed.remove(column)
+        return frozenset(needed)
 
     def restricted(self, columns: Iterable[Column]) -> Dependencies:
-        """What remains known when all other columns are cut off."""
-        kept = frozenset(columns)
+        """Return the dependencies that still hold if all other columns are removed."""
+        remaining = frozenset(columns)
         items = set(self._all)
-        dropped = frozenset().union(*(item.determinant | item.dependent for item in items)) - kept
+        dropped = (
+            frozenset().union(*(item.determinant | item.dependent for item in items)) - remaining
+        )
         for column in sorted(dropped, key=str):
-            # X → c and cY → Z leave XY → Z behind.
+            # If the column c is removed, X → c and cY → Z leave XY → Z.
             sources = [item for item in items if column in item.dependent]
             users = [item for item in items if column in item.determinant]
-            dependencys = {
+            combined = {
                 Dependency(
                     source.determinant | (user.determinant - {column}),
                     user.dependent - source.determinant,
@@ -118,38 +122,40 @@ class Dependencies:
                 for source in sources
                 for user in users
             }
-            items = {item for item in items if column not in item.determinant} | dependencys
+            items = {item for item in items if column not in item.determinant} | combined
             if len(items) > _MOST_ITEMS:
                 break
-        found = [
-            (item.determinant, self.closure(item.determinant) & kept)
+        closures = [
+            (item.determinant, self.closure(item.determinant) & remaining)
             for item in items
-            if item.determinant <= kept
+            if item.determinant <= remaining
         ]
         equal = [
-            (each, other)
-            for each in kept
-            for other in self.same(each) & kept
-            if each.symbol < other.symbol
+            (first, second)
+            for first in remaining
+            for second in self.same(first) & remaining
+            if first.symbol < second.symbol
         ]
-        return Dependencies.of(found, equal).tidied()
+        return Dependencies.of(closures, equal).tidied()
 
     def tidied(self) -> Dependencies:
-        """The same knowledge without what follows from the rest."""
+        """Return equivalent dependencies without those that follow from the others."""
         merged: dict[Columns, Columns] = {}
         for item in self.items:
             merged[item.determinant] = merged.get(item.determinant, frozenset()) | item.dependent
-        kept = {Dependency(left, right) for left, right in merged.items()}
-        index = _Index((*kept, *_both_ways(self.equal)))
-        for item in sorted(kept, key=_weight, reverse=True):
+        remaining = {Dependency(left, right) for left, right in merged.items()}
+        index = _Index((*remaining, *_both_ways(self.equal)))
+        for item in sorted(remaining, key=_size_and_text, reverse=True):
             needed = item.dependent - index.without(item).closure(item.determinant)
-            kept.remove(item)
+            remaining.remove(item)
             if needed:
-                kept.add(index.added(Dependency(item.determinant, needed)))
-        return Dependencies(frozenset(kept), self.equal)
+                remaining.add(index.added(Dependency(item.determinant, needed)))
+        return Dependencies(frozenset(remaining), self.equal)
 
     def renamed(self, names: Iterable[tuple[Column, Column]]) -> Dependencies:
-        """The dependencies under (old, new) names; an old column may get several new ones."""
+        """Return the dependencies under the new names of (old, new) pairs; an old column may have
+        several.
+        """
         pairs = list(names)
         known = self.restricted(old for old, _ in pairs)
         first: dict[Column, Column] = {}
@@ -158,23 +164,26 @@ class Dependencies:
             if first.setdefault(old, new) != new:
                 equal.append((first[old], new))
 
-        def moved(columns: Columns) -> Columns:
+        def new_names(columns: Columns) -> Columns:
             return frozenset(first[column] for column in columns)
 
         return Dependencies(
-            frozenset(Dependency(moved(i.determinant), moved(i.dependent)) for i in known.items),
-            frozenset(moved(pair) for pair in known.equal) | {frozenset(pair) for pair in equal},
+            frozenset(
+                Dependency(new_names(i.determinant), new_names(i.dependent)) for i in known.items
+            ),
+            frozenset(new_names(pair) for pair in known.equal)
+            | {frozenset(pair) for pair in equal},
         )
 
     def __str__(self) -> str:
-        """All of them in a fixed order."""
+        """Return all dependencies in a fixed order."""
         lines = [f"{_listed(i.determinant)} → {_listed(i.dependent)}".strip() for i in self.items]
         lines += [" = ".join(sorted(map(str, pair))) for pair in self.equal]
         return "; ".join(sorted(lines))
 
 
 class _Index:
-    """Dependencies by what they need, so that a closure looks only at those that it reaches."""
+    """Dependencies indexed by the columns of their determinants, for fast closures."""
 
     def __init__(self, items: Iterable[Dependency]) -> None:
         self._by_column: dict[Column, dict[Dependency, None]] = {}
@@ -183,7 +192,7 @@ class _Index:
             self.added(item)
 
     def added(self, item: Dependency) -> Dependency:
-        """Add a dependency."""
+        """Add a dependency and return it."""
         if not item.determinant:
             self._constant[item] = None
         for column in item.determinant:
@@ -204,8 +213,8 @@ class _Index:
         waiting = list(known)
         while waiting:
             for item in self._by_column.get(waiting.pop(), ()):
-                left = missing[item] = missing.get(item, len(item.determinant)) - 1
-                if not left and not item.dependent <= known:
+                missing_count = missing[item] = missing.get(item, len(item.determinant)) - 1
+                if not missing_count and not item.dependent <= known:
                     waiting += item.dependent - known
                     known |= item.dependent
         return frozenset(known)
@@ -215,7 +224,7 @@ def _both_ways(equal: Iterable[Columns]) -> list[Dependency]:
     return [Dependency(frozenset({item}), pair - {item}) for pair in equal for item in pair]
 
 
-def _weight(item: Dependency) -> tuple[int, str]:
+def _size_and_text(item: Dependency) -> tuple[int, str]:
     return len(item.determinant), f"{_listed(item.determinant)} {_listed(item.dependent)}"
 
 
@@ -224,11 +233,11 @@ def _listed(columns: Columns) -> str:
 
 
 def minimal_keys(keys: Iterable[Columns], dependencies: Dependencies) -> Keys:
-    """Keys without the columns that the rest of them determines, and without larger ones.
+    """Return the keys without columns that the rest of the key determines, and without superkeys.
 
     >>> a, b, c = (Column(name) for name in "abc")
-    >>> found = minimal_keys([frozenset({a, b, c})], Dependencies.of([({a}, {b})]))
-    >>> [sorted(map(str, key)) for key in found]
+    >>> keys = minimal_keys([frozenset({a, b, c})], Dependencies.of([({a}, {b})]))
+    >>> [sorted(map(str, key)) for key in keys]
     [['a', 'c']]
     """
     reduced = {dependencies.minimal(key) for key in keys}
@@ -238,20 +247,20 @@ def minimal_keys(keys: Iterable[Columns], dependencies: Dependencies) -> Keys:
 
 
 def visible_keys(keys: Keys, dependencies: Dependencies, columns: Iterable[Column]) -> Keys:
-    """The keys that some columns still hold, themselves or through what determines them.
+    """Return the keys among some columns, which replace columns that they equal or determine.
 
     >>> a, b, c = (Column(name) for name in "abc")
     >>> equal = Dependencies.of([], [(a, b)])
     >>> [sorted(map(str, key)) for key in visible_keys(frozenset({frozenset({a})}), equal, [b, c])]
     [['b']]
     """
-    kept = frozenset(columns)
+    visible = frozenset(columns)
     result = set()
     for key in keys:
-        if not key <= dependencies.closure(kept):
+        if not key <= dependencies.closure(visible):
             continue
-        equals = [dependencies.same(column) & kept for column in key]
-        enough = {min(same, key=str) for same in equals} if all(equals) else set(kept)
+        equals = [dependencies.same(column) & visible for column in key]
+        enough = {min(same, key=str) for same in equals} if all(equals) else set(visible)
         for column in sorted(enough, key=str, reverse=True):
             if key <= dependencies.closure(enough - {column}):
                 enough.remove(column)
@@ -260,6 +269,6 @@ def visible_keys(keys: Keys, dependencies: Dependencies, columns: Iterable[Colum
 
 
 def has_key(keys: Keys, dependencies: Dependencies, columns: Iterable[Column]) -> bool:
-    """Whether no two rows agree on some columns."""
+    """Return whether no two rows agree on some columns."""
     known = dependencies.closure(columns)
     return any(key <= known for key in keys)

@@ -1,8 +1,8 @@
 """How sqlglot reads and writes the queries that PostgreSQL prints.
 
-sqlglot's own PostgreSQL dialect translates: it knows functions by meaning and types by kind, so
-that it can write them in other dialects. Here a query must come out as it went in. Every function
-stays a name with arguments, every type the text that PostgreSQL wrote, every operator its symbol.
+sqlglot's own PostgreSQL dialect translates: it interprets functions and types so that it can write
+them in other dialects. Here a query must be written exactly as it was read. Each function stays a
+name with arguments, each type the text that PostgreSQL wrote, each operator its symbol.
 
 >>> write(parse('SELECT (t.a)::timestamp(3) without time zone AS x, (b !~~ "My f"(1))'))
 'SELECT (t.a)::timestamp(3) without time zone AS x, (b !~~ "My f"(1))'
@@ -20,25 +20,25 @@ from sqlglot.tokenizer_core import Token, TokenType
 from orchestrator.algebra.canonical import SPELLED, Canonical
 
 Tree: TypeAlias = exp.Expr
-"""A sqlglot tree. Trees are mutable, so that whoever keeps one hands out copies."""
+"""A sqlglot tree. Trees are mutable, so an object that stores a tree hands out copies."""
 
 _DIALECT = Canonical()
 
 _SILENT = frozenset({TokenType.ALIAS, TokenType.LATERAL})
-"""Words that PostgreSQL and sqlglot do not write alike, without a difference in meaning."""
+"""Words that only PostgreSQL or only sqlglot writes, without a difference in meaning."""
 
 
 class UnreadableError(Exception):
     """sqlglot cannot read a text, or would write it differently."""
 
     def __init__(self, where: str) -> None:
-        """Keeps the fragment that is to blame."""
+        """Keep the fragment that could not be read."""
         super().__init__(where)
         self.where = where
 
 
 def parse(text: str) -> Tree:
-    """The tree of a query, read without regard to whether it can be written again."""
+    """Return the tree of a query, without checking that it can be written again."""
     tokens = [token for token in _DIALECT.tokenize(text) if token.token_type != TokenType.LATERAL]
     [tree] = _DIALECT.parser().parse(_operators(tokens, text), text)
     if tree is None:
@@ -53,16 +53,17 @@ _TRANSLATED = frozenset({TokenType.CARET, TokenType.CARET_AT, TokenType.NULLSAFE
 _SIGNS = frozenset({TokenType.DASH, TokenType.TILDE, TokenType.RLIKE})
 
 _DENIED = frozenset({TokenType.RLIKE, TokenType.IRLIKE, TokenType.LIKE, TokenType.ILIKE})
-"""What sqlglot knows with an exclamation mark before it."""
+"""Operators that sqlglot knows with a preceding exclamation mark."""
 
 
 def _operators(tokens: list[Token], text: str) -> list[Token]:
-    """One token for each operator that sqlglot takes for several, for a function's name, or for none.
+    """Return the tokens with a single token for each operator.
 
-    PostgreSQL writes a blank before and behind an operator, and a parenthesis before one with a single
-    operand.
+    sqlglot splits some operators, takes some for function names, and does not know others.
+    PostgreSQL writes a blank before and after an operator, and a parenthesis before an operator
+    with a single operand.
 
-    >>> [one.text for one in _operators(_DIALECT.tokenize("(@ a) |&> b"), "(@ a) |&> b")]
+    >>> [token.text for token in _operators(_DIALECT.tokenize("(@ a) |&> b"), "(@ a) |&> b")]
     ['(', '@', 'a', ')', '|&>', 'b']
     """
     result: list[Token] = []
@@ -95,7 +96,7 @@ def _operator(symbol: str, start: int, end: int) -> Token:
 
 
 def _filtered_calls(node: Tree) -> Tree:
-    """A call with its schema and FILTER or WITHIN GROUP, which sqlglot reads as a column of a table.
+    """Repair a call with schema and FILTER or WITHIN GROUP, which sqlglot reads as a column.
 
     >>> type(parse("SELECT s.f(a) FILTER (WHERE b)").expressions[0]).__name__
     'Filter'
@@ -111,7 +112,7 @@ def _filtered_calls(node: Tree) -> Tree:
 
 
 def _bare_values(node: Tree) -> Tree:
-    """VALUES beside a set operation, which sqlglot wraps into a SELECT."""
+    """Unwrap VALUES beside a set operation, which sqlglot wraps into a SELECT."""
     if not isinstance(node, exp.Select) or not isinstance(node.parent, exp.SetOperation):
         return node
     clause = node.args.get("from_")
@@ -123,13 +124,14 @@ def _bare_values(node: Tree) -> Tree:
 
 
 def read(text: str) -> Tree:
-    """The tree of a query that PostgreSQL printed, if sqlglot understands every token of it.
+    """Return the tree of a query that PostgreSQL printed, if sqlglot understands each of its
+    tokens.
 
-    The tree is written again and compared token by token; a construct that sqlglot drops or turns
-    into another is thus found here, and not as a wrong result.
+    The tree is written again and compared token by token. This detects constructs that sqlglot
+    drops or changes, which would otherwise give wrong results.
 
-    LATERAL is left out: PostgreSQL gives every alias a name of its own wherever it is visible, so
-    that a reference to a table further left cannot mean anything else.
+    LATERAL is left out. PostgreSQL gives each alias a name that is unique where it is visible, so a
+    reference to a table further left cannot mean anything else.
 
     >>> read("SELECT t.ts AT LOCAL AS x FROM s.t")
     Traceback (most recent call last):
@@ -150,41 +152,41 @@ def read(text: str) -> Tree:
 
 
 def copied(tree: Tree) -> Tree:
-    """A copy of a tree, without notes of where a parser found it: these take longer to copy.
+    """Return a copy of a tree without the source positions, which would make copying slower.
 
-    >>> one = parse("SELECT a + 1 FROM t")
-    >>> copied(one) == one, copied(one) is one
+    >>> tree = parse("SELECT a + 1 FROM t")
+    >>> copied(tree) == tree, copied(tree) is tree
     (True, False)
     """
     root = type(tree)()
     stack = [(tree, root)]
     while stack:
-        node, made = stack.pop()
-        made._type = node._type
-        made.comments = node.comments
+        node, copy = stack.pop()
+        copy._type = node._type
+        copy.comments = node.comments
         for name, value in node.args.items():
             if isinstance(value, exp.Expr):
                 child = type(value)()
-                child.parent, child.arg_key = made, name
-                made.args[name] = child
+                child.parent, child.arg_key = copy, name
+                copy.args[name] = child
                 stack.append((value, child))
             elif type(value) is list:
-                items = made.args[name] = []
+                items = copy.args[name] = []
                 for item in value:
                     if isinstance(item, exp.Expr):
                         child = type(item)()
-                        child.parent, child.arg_key, child.index = made, name, len(items)
+                        child.parent, child.arg_key, child.index = copy, name, len(items)
                         items.append(child)
                         stack.append((item, child))
                     else:
                         items.append(item)
             else:
-                made.args[name] = value
+                copy.args[name] = value
     return root
 
 
 def write(tree: Tree, pretty: bool = False, own: bool = False) -> str:
-    """The text of a tree, which is lost if it is the caller's `own`: writing may change it."""
+    """Return the text of a tree. With `own`, writing may change the tree, which saves a copy."""
     return (
         tree.sql(dialect=_DIALECT, pretty=pretty, copy=False)
         if own
@@ -193,7 +195,7 @@ def write(tree: Tree, pretty: bool = False, own: bool = False) -> str:
 
 
 def tokens(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where each token of a text begins and where it ends.
+    """Yield the start and the end of each token of a text.
 
     >>> list(tokens('a + "b c"'))
     [(0, 1), (2, 3), (4, 9)]
@@ -211,20 +213,20 @@ def _signature(text: str) -> Iterator[tuple[tuple[str, str], int]]:
 def _meaning(token: Token) -> tuple[str, str]:
     if token.token_type in SPELLED:
         return token.token_type.name, token.text
-    # IS UNKNOWN is IS NULL of a boolean, and read as such.
+    # sqlglot reads IS UNKNOWN as IS NULL, which means the same for a boolean.
     return "", "NULL" if token.token_type == TokenType.UNKNOWN else token.text.upper()
 
 
 def _around(text: str, error: Exception) -> str:
-    """The part of a text that an error of sqlglot points to."""
-    found = getattr(error, "errors", None)
-    if found and found[0].get("highlight"):
-        parts = (found[0]["start_context"][-20:], found[0]["highlight"], found[0]["end_context"])
+    """Return the part of a text that an error of sqlglot points to."""
+    errors = getattr(error, "errors", None)
+    if errors and errors[0].get("highlight"):
+        parts = (errors[0]["start_context"][-20:], errors[0]["highlight"], errors[0]["end_context"])
         return " ".join("".join(parts).split())[:80]
     return " ".join(text.split())[:80]
 
 
-# Words that cannot stand as a name without quotes. PostgreSQL 18's reserved ones.
+# Words that need quotes as names: the reserved words of PostgreSQL 18.
 _RESERVED_WORDS = """
     all analyse analyze and any array as asc asymmetric authorization binary both case cast check
     collate collation column concurrently constraint create cross current_catalog current_date
@@ -247,7 +249,7 @@ _RESERVED = frozenset(_RESERVED_WORDS.split())
 
 
 def identifier(name: str) -> exp.Identifier:
-    """A name as a tree, in quotes where PostgreSQL needs them.
+    """Return a name as a tree, in quotes where PostgreSQL needs them.
 
     >>> [write(identifier(name)) for name in ("price", "Price", "order", "a b", "day")]
     ['price', '"Price"', '"order"', '"a b"', 'day']
@@ -258,7 +260,7 @@ def identifier(name: str) -> exp.Identifier:
 
 
 def reference(name: str, table: str | None = None) -> exp.Column:
-    """A column as a tree.
+    """Return a column as a tree.
 
     >>> write(reference("Price", "p"))
     'p."Price"'

@@ -13,16 +13,24 @@ from orchestrator.algebra.plan import Plan
 from orchestrator.algebra.scalar import Scalar
 
 
-def _number(symbol: str) -> Column:
+def _integer_column(symbol: str) -> Column:
     return Column(symbol, "integer", "integer_ops", exact=True)
 
 
-def _text(symbol: str) -> Column:
+def _text_column(symbol: str) -> Column:
     return Column(symbol, "text", "text_ops", exact=True)
 
 
-PID, DID, PRICE = _number("pid"), _number("did"), Column("price", "numeric", "numeric_ops 1700")
-PART, DEVICE, CATEGORY = _number("part"), _number("device"), _text("category")
+PID, DID, PRICE = (
+    _integer_column("pid"),
+    _integer_column("did"),
+    Column("price", "numeric", "numeric_ops 1700"),
+)
+PART, DEVICE, CATEGORY = (
+    _integer_column("part"),
+    _integer_column("device"),
+    _text_column("category"),
+)
 
 
 def _scan(oid: int, name: str, keys: int, *columns: tuple[Column, str]) -> Scan:
@@ -38,26 +46,26 @@ DEVICES = _scan(3, "devices", 1, (DID, "did"), (CATEGORY, "category"))
 
 
 def joined() -> Operator:
-    """parts ⋈ devices_parts ⋈ σ category = 'phone' devices."""
+    """Return parts ⋈ devices_parts ⋈ σ category = 'phone' devices."""
     phones = Selection(DEVICES, Scalar.read("category = 'phone'", [CATEGORY]))
     parts = Join(PARTS, DEVICES_PARTS, Scalar.read("part = pid", [PART, PID]))
     return Join(parts, phones, Scalar.read("device = did", [DEVICE, DID]))
 
 
-def running_example(*text: str) -> Plan:
-    """The view V of figure 1b, showing some of its columns, or did, pid and price.
+def running_example(*names: str) -> Plan:
+    """Return the view V of figure 1b with some of its columns, by default did, pid and price.
 
     >>> running_example().names
     ('did', 'pid', 'price')
     """
     known = {column.symbol: column for column in (DID, PID, PRICE)}
-    columns = tuple(known[name] for name in text or ("did", "pid", "price"))
+    columns = tuple(known[name] for name in names or ("did", "pid", "price"))
     items = tuple(Item.kept(column) for column in columns)
     return Plan(Projection(joined(), items), tuple(c.symbol for c in columns), columns)
 
 
 def extended_example() -> Plan:
-    """The view V' of figure 5b: the cost of each phone's parts."""
+    """Return the view V' of figure 5b: the cost of the parts of each phone."""
     cost = Aggregate(Column("cost", "numeric"), Scalar.read("sum(price)", [PRICE]))
     grouped = Grouping(joined(), (DID,), (cost,))
     return Plan(grouped, ("did", "cost"), (DID, cost.column))

@@ -1,7 +1,7 @@
-"""Pass 1 of papers/idivm.txt, section 4: IDs for the view and all intermediate results.
+"""Pass 1 of papers/idivm.txt, section 4: infer IDs for the view and all intermediate results.
 
-Every operator has a rule (table 1) that says which columns identify its rows, given those of its
-inputs. Where a result lacks such a column, the plan is extended to carry it.
+Each operator has a rule (table 1) that derives its IDs from those of its inputs. If a result lacks
+an ID column, the plan is extended to carry it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 
 @once
 def infer_ids(plan: Plan) -> Plan | Unsupported:
-    """The plan extended so that every result carries its IDs.
+    """Return the plan, extended so that each result carries its IDs.
 
-    The view of the paper's running example has them; without `pid`, it is added.
+    The view of the paper's running example carries its IDs; without `pid`, the column is added.
 
     >>> from orchestrator.algebra.examples import running_example
     >>> plan = infer_ids(running_example("did", "price"))
@@ -34,7 +34,7 @@ def infer_ids(plan: Plan) -> Plan | Unsupported:
 
     def visit(operator: Operator) -> Identified:
         if isinstance(operator, CteScan):
-            # All references to a shared subplan share its extension too.
+            # All references to a shared subplan share its extension.
             if operator.name not in shared:
                 shared[operator.name] = visit(operator.shared.input)
             return operator.identified((shared[operator.name],), symbols)
@@ -47,44 +47,49 @@ def infer_ids(plan: Plan) -> Plan | Unsupported:
 
 
 def ids_of(operator: Operator) -> tuple[Column, ...]:
-    """The columns that identify the rows of an operator in a plan that carries its IDs.
+    """Return the columns that identify the rows of an operator in a plan that carries its IDs.
 
-    The rules change such a plan no more. A table without a key has none by itself.
+    The rules do not change such a plan again. A scan of a table without a key has no IDs.
     """
     ids = _identified(operator).ids
     return ids if set(ids) <= set(operator.columns) else ()
 
 
 def _identified(operator: Operator) -> Identified:
-    """Return what the rules make of an operator; kept with it, as every operator above asks again."""
+    """Return an operator with its IDs.
 
-    if _KEPT in operator.__dict__:
-        known: Identified = operator.__dict__[_KEPT]
-        return known
+    The result is cached in the operator, because each operator above needs it again.
+    """
 
-    def kept(item: Operator, inputs: tuple[Identified, ...]) -> Identified:
-        if _KEPT not in item.__dict__:
-            made = item.identified(inputs, _Used(item))
-            # What is known of the operator is computed already.
-            item.__dict__[_KEPT] = Identified(item, made.ids) if made.operator == item else made
-        result: Identified = item.__dict__[_KEPT]
+    if _CACHE_NAME in operator.__dict__:
+        cached_ids: Identified = operator.__dict__[_CACHE_NAME]
+        return cached_ids
+
+    def identify(node: Operator, inputs: tuple[Identified, ...]) -> Identified:
+        if _CACHE_NAME not in node.__dict__:
+            identified = node.identified(inputs, _LazySymbols(node))
+            # Keep this object, whose derived facts are already computed.
+            node.__dict__[_CACHE_NAME] = (
+                Identified(node, identified.ids) if identified.operator == node else identified
+            )
+        result: Identified = node.__dict__[_CACHE_NAME]
         return result
 
-    return fold(operator, kept)
+    return fold(operator, identify)
 
 
-_KEPT = "made_by_rules"
+_CACHE_NAME = "cached_identified"
 
 
-class _Used(Symbols):
-    """Symbols that look at what a plan uses when one is wanted, as seldom one is."""
+class _LazySymbols(Symbols):
+    """Symbols that collect the names used in a plan only when a name is needed, which is rare."""
 
     def __init__(self, plan: Operator) -> None:
         super().__init__()
         self._plan: Operator | None = plan
 
     def fresh(self, *wanted: str) -> str:
-        """The same as of any symbols."""
+        """Return a free name, as `Symbols.fresh` does."""
         if self._plan is not None:
             self._taken = used_symbols(self._plan)._taken
             self._plan = None
@@ -92,7 +97,7 @@ class _Used(Symbols):
 
 
 def used_symbols(plan: Operator) -> Symbols:
-    """What gives out further symbols for a plan."""
+    """Return the symbols for a plan, with all its names taken."""
     taken: set[str] = set()
     for operator in walk(plan):
         taken.update(column.symbol for column in operator.columns)

@@ -1,4 +1,4 @@
-"""A plan: operators, and which of their columns a view shows under which names."""
+"""A plan: operators, and the columns that a view shows with their names."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import TypeVar
 from orchestrator.algebra.columns import Column
 from orchestrator.algebra.operators.base import Operator
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
-def once(make: Callable[[Plan], Made]) -> Callable[[Plan], Made]:
-    """Keep what is made of a plan with the plan, for whoever asks again."""
+def once(function: Callable[[Plan], Result]) -> Callable[[Plan], Result]:
+    """Cache the result of a function in the plan that it gets."""
 
-    @wraps(make)
-    def kept(plan: Plan) -> Made:
-        known: dict[str, Made] = plan.__dict__.setdefault("made", {})
-        if make.__name__ not in known:
-            known[make.__name__] = make(plan)
-        return known[make.__name__]
+    @wraps(function)
+    def cached(plan: Plan) -> Result:
+        known: dict[str, Result] = plan.__dict__.setdefault("cached_results", {})
+        if function.__name__ not in known:
+            known[function.__name__] = function(plan)
+        return known[function.__name__]
 
-    return kept
+    return cached
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The algebra of one query."""
+    """The algebra of a query."""
 
     root: Operator
     names: tuple[str, ...]
     columns: tuple[Column, ...]
-    """What the names stand for, in order; one column may be shown twice."""
+    """The columns that the view shows under these names, in order; a column may occur twice."""
 
     @property
     def hidden(self) -> tuple[Column, ...]:

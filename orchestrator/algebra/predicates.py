@@ -1,7 +1,7 @@
-"""What a condition tells of the rows that satisfy it, and an expression of its value.
+"""Facts that follow from conditions and from the structure of expressions.
 
-Only operators without a schema count. PostgreSQL writes the others as OPERATOR(schema.=), so that
-`=` here is always one of its own, which are strict.
+Only operators without a schema are used. PostgreSQL writes all other operators as
+OPERATOR(schema.=), so `=` is here always an operator of PostgreSQL, and these are strict.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orchestrator.algebra.scalar import Scalar, unwrapped
 
 @dataclass(frozen=True)
 class Facts:
-    """What holds in every row for which a condition is true."""
+    """Facts that hold in each row for which a condition is true."""
 
     equal: tuple[tuple[Column, Column], ...] = ()
     constant: frozenset[Column] = frozenset()
@@ -33,13 +33,13 @@ _NUMBERS = ("smallint", "integer", "bigint", "numeric", "real", "double precisio
 
 
 def facts(condition: Scalar, inputs: Collection[Column]) -> Facts:
-    """The facts that a condition over some input columns establishes.
+    """Return the facts that a condition over some input columns establishes.
 
-    A column that is not among the inputs comes from a query further out, and is constant here.
+    A column that is not among the inputs belongs to a surrounding query and is constant here.
 
     >>> a, b = Column("a", "integer", "integer_ops"), Column("b", "integer", "integer_ops")
-    >>> found = facts(Scalar.read("((a = b) AND (b > 1))", [a, b]), [a, b])
-    >>> [sorted(map(str, pair)) for pair in found.equal], sorted(map(str, found.not_null))
+    >>> known = facts(Scalar.read("((a = b) AND (b > 1))", [a, b]), [a, b])
+    >>> [sorted(map(str, pair)) for pair in known.equal], sorted(map(str, known.not_null))
     ([['a', 'b']], ['a', 'b'])
     """
     inputs = frozenset(inputs)
@@ -47,10 +47,10 @@ def facts(condition: Scalar, inputs: Collection[Column]) -> Facts:
     constant: set[Column] = set()
     not_null: set[Column] = set()
     for conjunct in condition.conjuncts:
-        not_null |= inputs.intersection(_refusing_null(conjunct))
-        sides = _equated(conjunct)
+        not_null |= inputs.intersection(_columns_refusing_null(conjunct))
+        sides = _equality_sides(conjunct)
         if sides is None:
-            if is_null := _null_tested(conjunct):
+            if is_null := _null_tested_column(conjunct):
                 constant.add(is_null)
             continue
         columns = [side.as_column for side in sides]
@@ -68,35 +68,35 @@ def facts(condition: Scalar, inputs: Collection[Column]) -> Facts:
 def equal_columns(
     conditions: Iterable[Scalar], inputs: Collection[Column] | None = None
 ) -> list[set[Column]]:
-    """The columns that some conditions together make equal; of some inputs, or all that they read.
+    """Return the classes of columns that some conditions together make equal.
+
+    Without `inputs`, all columns that a condition reads count as its inputs.
 
     >>> a, b, c = (Column(name, "integer", "integer_ops") for name in "abc")
-    >>> [found] = equal_columns([Scalar.read("a = b", [a, b]), Scalar.read("c = b", [b, c])])
-    >>> sorted(map(str, found))
+    >>> [equal] = equal_columns([Scalar.read("a = b", [a, b]), Scalar.read("c = b", [b, c])])
+    >>> sorted(map(str, equal))
     ['a', 'b', 'c']
     """
     classes: list[set[Column]] = []
     for condition in conditions:
         for pair in facts(condition, condition.references if inputs is None else inputs).equal:
-            apart = [change_class for change_class in classes if not change_class & set(pair)]
-            merged = set(pair).union(
-                *(change_class for change_class in classes if change_class & set(pair))
-            )
+            apart = [members for members in classes if not members & set(pair)]
+            merged = set(pair).union(*(members for members in classes if members & set(pair)))
             classes = [*apart, merged]
     return classes
 
 
 def equated_only(condition: Scalar, column: Column) -> bool:
-    """Whether a condition reads a column in plain equalities with other columns and nowhere else."""
+    """Return whether a condition reads a column only in equalities with other columns."""
     return all(
-        (sides := _equated(conjunct)) is not None and all(side.as_column for side in sides)
+        (sides := _equality_sides(conjunct)) is not None and all(side.as_column for side in sides)
         for conjunct in condition.conjuncts
         if column in conjunct.references
     )
 
 
 def never_null(scalar: Scalar, not_null: Collection[Column]) -> bool:
-    """Whether an expression is sure to have a value.
+    """Return whether an expression is never NULL, given the columns that are never NULL.
 
     >>> a, b = Column("a", "integer"), Column("b", "integer")
     >>> never_null(Scalar.read("((a + 1) > 2)", [a]), {a})
@@ -110,7 +110,7 @@ def never_null(scalar: Scalar, not_null: Collection[Column]) -> bool:
     """
     known = {column.symbol: column for column in scalar.columns if column in not_null}
 
-    def sure(tree: Tree) -> bool:
+    def has_value(tree: Tree) -> bool:
         tree = unwrapped(tree)
         if isinstance(tree, exp.Column):
             return tree.name in known
@@ -119,25 +119,25 @@ def never_null(scalar: Scalar, not_null: Collection[Column]) -> bool:
         if isinstance(tree, exp.Is):
             return isinstance(tree.expression, exp.Null | exp.Boolean)
         if isinstance(tree, exp.Cast):
-            # A function behind a cast may return NULL; the reading of a constant does not, nor what
-            # makes one kind of number another.
+            # The function of a cast may return NULL. Reading a constant never does, and neither
+            # does a conversion between number types.
             if is_number(tree) and is_number(tree.this):
-                return sure(tree.this)
+                return has_value(tree.this)
             return isinstance(unwrapped(tree.this), exp.Literal)
         if isinstance(tree, exp.Not):
-            return sure(tree.this)
+            return has_value(tree.this)
         if isinstance(tree, exp.And | exp.Or):
-            return sure(tree.this) and sure(tree.expression)
+            return has_value(tree.this) and has_value(tree.expression)
         if isinstance(tree, _COMPARISONS):
-            return all(_plain(side) and sure(side) for side in (tree.this, tree.expression))
+            return all(_plain(side) and has_value(side) for side in (tree.this, tree.expression))
         if isinstance(tree, _ARITHMETIC):
-            return is_number(tree) and all(sure(side) for side in _operands(tree))
+            return is_number(tree) and all(has_value(side) for side in _operands(tree))
         if isinstance(tree, exp.Case):
             results = [branch.args["true"] for branch in tree.args["ifs"]]
             last = tree.args.get("default")
-            return last is not None and all(sure(result) for result in (*results, last))
+            return last is not None and all(has_value(result) for result in (*results, last))
         if isinstance(tree, exp.Anonymous) and str(tree.this).upper() in _FIRST_VALUE:
-            return any(sure(argument) for argument in tree.expressions)
+            return any(has_value(argument) for argument in tree.expressions)
         return False
 
     def is_number(tree: Tree) -> bool:
@@ -151,7 +151,7 @@ def never_null(scalar: Scalar, not_null: Collection[Column]) -> bool:
             return all(is_number(side) for side in _operands(tree))
         return isinstance(tree, exp.Literal) and not tree.is_string
 
-    return sure(scalar.tree)
+    return has_value(scalar.tree)
 
 
 def _operands(tree: Tree) -> list[Tree]:
@@ -159,25 +159,25 @@ def _operands(tree: Tree) -> list[Tree]:
 
 
 def _plain(tree: Tree) -> bool:
-    """Whether a comparison with this side compares two values, and not rows or sets of values."""
+    """Return whether an operand is a single value, and not a row or a set of values."""
     tree = unwrapped(tree)
     if isinstance(tree, exp.Anonymous) and isinstance(tree.this, str):
         return tree.this.upper() not in ("ROW", "ALL", "ANY")
     return not isinstance(tree, exp.Any | exp.All | exp.Tuple | exp.Subquery | exp.Parameter)
 
 
-def _equated(conjunct: Scalar) -> tuple[Scalar, Scalar] | None:
+def _equality_sides(conjunct: Scalar) -> tuple[Scalar, Scalar] | None:
     tree = unwrapped(conjunct.tree)
     if isinstance(tree, exp.EQ) and _plain(tree.this) and _plain(tree.expression):
         return conjunct.part(tree.this), conjunct.part(tree.expression)
     return None
 
 
-def _null_tested(conjunct: Scalar) -> Column | None:
+def _null_tested_column(conjunct: Scalar) -> Column | None:
     tree = unwrapped(conjunct.tree)
     if _is_null_test(tree) and not tree.args.get("negate"):
         column = conjunct.part(tree.this).as_column
-        # A row of nothing but NULLs IS NULL and still differs from NULL.
+        # A row of NULLs IS NULL, although it is not equal to NULL.
         if column is not None and not (column.equality or "record").startswith("record"):
             return column
     return None
@@ -187,15 +187,15 @@ def _is_null_test(tree: Tree) -> bool:
     return isinstance(tree, exp.Is) and isinstance(tree.expression, exp.Null)
 
 
-def _refusing_null(conjunct: Scalar) -> Iterator[Column]:
-    """The columns that are not NULL where the conjunct is true."""
+def _columns_refusing_null(conjunct: Scalar) -> Iterator[Column]:
+    """Yield the columns that are not NULL if the conjunct is true."""
     tree = unwrapped(conjunct.tree)
     inner = unwrapped(tree.this) if isinstance(tree, exp.Not) else None
     sides: list[Tree] = []
     if _is_null_test(tree):
         sides = [tree.this] if tree.args.get("negate") else []
     elif isinstance(tree, _COMPARISONS) and isinstance(tree.expression, exp.Any):
-        # `x = ANY (...)` is true of some element; `x <> ALL (...)` is also true of none.
+        # `x = ANY (...)` needs a matching element; `x <> ALL (...)` is also true for an empty set.
         sides = [tree.this]
     elif _is_strict(tree):
         sides = [tree.this, tree.expression]
@@ -214,7 +214,7 @@ def _refusing_null(conjunct: Scalar) -> Iterator[Column]:
 
 
 def _is_strict(tree: Tree) -> bool:
-    """Whether a tree compares two values, so that it is neither true nor false of a NULL."""
+    """Return whether a tree compares two values, so that it is NULL if one of them is NULL."""
     if isinstance(tree, _COMPARISONS):
         return _plain(tree.this) and _plain(tree.expression)
     return isinstance(tree, _MATCHES)

@@ -1,6 +1,6 @@
-"""Plans for people and for programs.
+"""Plans as text for people and as JSON for programs.
 
-As in figure 5a of papers/idivm.txt, every operator stands with the IDs of its result, here in
+As in figure 5a of papers/idivm.txt, each operator is printed with the IDs of its result, here in
 angle brackets.
 
 >>> from orchestrator.algebra.examples import extended_example
@@ -34,18 +34,18 @@ _GAP = 5
 
 
 def print_plan(plan: Plan, ids: bool = True) -> str:
-    """The plan as an indented tree, extended by its IDs where it can be.
+    """Return the plan as an indented tree, extended by its IDs if possible.
 
-    Subqueries of expressions hang below the operator that evaluates them, as `$1`, `$2`, ...
+    Subqueries of expressions are printed below the operator that evaluates them, as `$1`, `$2`, ...
     """
-    found = infer_ids(plan) if ids else plan
-    shown = plan if isinstance(found, Unsupported) else found
-    marks = _ids_text if ids and not isinstance(found, Unsupported) else None
-    lines = [(_header(shown), ""), *_tree(shown.root, "", True, "", marks, set())]
+    with_ids = infer_ids(plan) if ids else plan
+    printed_plan = plan if isinstance(with_ids, Unsupported) else with_ids
+    marks = _ids_text if ids and not isinstance(with_ids, Unsupported) else None
+    lines = [(_header(printed_plan), ""), *_tree(printed_plan.root, "", True, "", marks, set())]
     width = max(len(text) for text, _ in lines[1:]) + _GAP
     text = [f"{line.ljust(width)}{mark}".rstrip() for line, mark in lines]
-    if isinstance(found, Unsupported):
-        text.append(f"(no IDs: {found})")
+    if isinstance(with_ids, Unsupported):
+        text.append(f"(no IDs: {with_ids})")
     return "\n".join(text)
 
 
@@ -73,8 +73,8 @@ def _tree(
     marks: Callable[[Operator], str] | None,
     printed: set[str],
 ) -> Lines:
-    shown, subqueries = _numbered(operator)
-    label = f"scan {shown.label}" if isinstance(shown, Scan) else shown.label
+    numbered, subqueries = _numbered(operator)
+    label = f"scan {numbered.label}" if isinstance(numbered, Scan) else numbered.label
     yield f"{indent}{'└─ ' if last else '├─ '}{title}{label}", marks(operator) if marks else ""
     below = indent + ("   " if last else "│  ")
     inner = [(f"${number}: ", plan) for number, plan in enumerate(subqueries, 1)]
@@ -83,8 +83,8 @@ def _tree(
     if isinstance(operator, CteScan):
         printed.add(operator.name)
     for position, (name, child) in enumerate(inner, 1):
-        # A subquery identifies no rows of the view; its own IDs would only distract. The parts of
-        # a recursion have none.
+        # The IDs of a subquery would distract, because they identify no rows of the view. The parts
+        # of a recursion have no IDs.
         bare = name or isinstance(operator, Recursion)
         yield from _tree(
             child, below, position == len(inner), name, None if bare else marks, printed
@@ -92,7 +92,7 @@ def _tree(
 
 
 def _numbered(operator: Operator) -> tuple[Operator, list[Operator]]:
-    """The operator with all its subqueries numbered through, and their plans."""
+    """Return the operator with its subqueries numbered, and the plans of the subqueries."""
     plans: list[Operator] = []
 
     def numbered(scalar: Scalar) -> Scalar:
@@ -104,24 +104,24 @@ def _numbered(operator: Operator) -> tuple[Operator, list[Operator]]:
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
-    """The plan as plain values. What references to a common table expression share stands with the first.
+    """Return the plan as plain values. A shared subplan is printed at its first reference.
 
     >>> from orchestrator.algebra.examples import running_example
-    >>> made = to_json(running_example("did"))
-    >>> made["hidden"], made["root"]["operator"], made["root"]["ids"]
+    >>> value = to_json(running_example("did"))
+    >>> value["hidden"], value["root"]["operator"], value["root"]["ids"]
     (['pid'], 'Projection', ['pid', 'did'])
     """
-    found = infer_ids(plan)
-    identified = not isinstance(found, Unsupported)
-    shown = plan if isinstance(found, Unsupported) else found
+    with_ids = infer_ids(plan)
+    identified = not isinstance(with_ids, Unsupported)
+    printed_plan = plan if isinstance(with_ids, Unsupported) else with_ids
     value: dict[str, Any] = {
-        "names": list(shown.names),
-        "columns": _symbols(shown.columns),
-        "hidden": _symbols(shown.hidden),
-        "root": _operator_json(shown.root, identified, set()),
+        "names": list(printed_plan.names),
+        "columns": _symbols(printed_plan.columns),
+        "hidden": _symbols(printed_plan.hidden),
+        "root": _operator_json(printed_plan.root, identified, set()),
     }
-    if isinstance(found, Unsupported):
-        value["no_ids"] = {"reason": found.reason, "where": found.where}
+    if isinstance(with_ids, Unsupported):
+        value["no_ids"] = {"reason": with_ids.reason, "where": with_ids.where}
     return value
 
 

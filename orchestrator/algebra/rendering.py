@@ -1,8 +1,8 @@
-"""From the algebra back to SQL: SELECT blocks that grow operator by operator.
+"""Rendering of plans as SQL: SELECT blocks that grow operator by operator.
 
-An operator adds its clause to the block of its input where SQL's order of evaluation allows it
-(FROM, WHERE, GROUP BY, HAVING, windows, SELECT, DISTINCT, ORDER BY, LIMIT), and otherwise makes
-the block a derived table first.
+An operator adds its clause to the block of its input if SQL's order of evaluation allows it (FROM,
+WHERE, GROUP BY, HAVING, windows, SELECT, DISTINCT, ORDER BY, LIMIT). Otherwise the block first
+becomes a derived table.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ Names = Mapping[Column, Tree]
 
 @dataclass(frozen=True)
 class Block:
-    """A SELECT under construction; `outputs` says what each column is in terms of its FROM."""
+    """A SELECT under construction; `outputs` has the expression of each column in terms of its
+    FROM.
+    """
 
     items: tuple[Tree, ...]
-    """A table, then joins."""
+    """The items of FROM: a table, then joins."""
     outputs: Names
     where: tuple[Tree, ...] = ()
     group: Tree | None = None
@@ -41,16 +43,18 @@ class Block:
 
     @property
     def plain(self) -> bool:
-        """Whether there is nothing but FROM and WHERE yet."""
+        """Whether the block has only FROM and WHERE so far."""
         return self.ungrouped and self.group is None and not self.windowed
 
     @property
     def ungrouped(self) -> bool:
-        """Whether nothing that comes after grouping and windows is there."""
+        """Whether the block has no clause yet that SQL evaluates after grouping and windows."""
         return self.distinct is None and self.order is None and not self.limit
 
     def from_only(self, outer: Names) -> bool:
-        """Whether the rows and columns are just those of FROM, without one of a query around it."""
+        """Return whether rows and columns are those of FROM, without columns of a surrounding
+        query.
+        """
         return (
             self.plain
             and not self.where
@@ -59,21 +63,21 @@ class Block:
         )
 
     def named(self, *columns: Column) -> bool:
-        """Whether some columns are columns of FROM and not computed."""
+        """Return whether some columns are columns of FROM, and not computed."""
         return all(isinstance(self.outputs[column], exp.Column) for column in columns)
 
     def foreign(self, columns: Iterable[Column], outer: Names) -> bool:
-        """Whether one of some columns reads nothing but columns of the query around this one.
+        """Return whether any of some columns reads only columns of a surrounding query.
 
-        Such a column is as this block has it only where the block ends: outside, an outer join
-        does not pad it, and an aggregate of it is one of the query around.
+        Such a column must be fixed in this block: outside of it, an outer join would not pad the
+        column, and an aggregate over it would belong to the surrounding query.
         """
         around = {tree.table for name in outer.values() for tree in name.find_all(exp.Column)}
         read = ({tree.table for tree in self.outputs[c].find_all(exp.Column)} for c in columns)
         return any(tables and tables <= around for tables in read)
 
     def select(self, columns: Iterable[tuple[Column, str]]) -> exp.Select:
-        """The finished SELECT."""
+        """Return the finished SELECT."""
         query = exp.Select()
         wanted = [_aliased(self.outputs[column], name) for column, name in columns]
         query.set("expressions", wanted or [exp.alias_(exp.true(), "present")])
@@ -81,11 +85,11 @@ class Block:
             query.set("from_", exp.From(this=dialect.copied(self.items[0])))
             query.set("joins", [dialect.copied(item) for item in self.items[1:]])
         if self.where:
-            query.set("where", exp.Where(this=_all(self.where)))
+            query.set("where", exp.Where(this=_conjunction(self.where)))
         if self.group is not None:
             query.set("group", dialect.copied(self.group))
         if self.having:
-            query.set("having", exp.Having(this=_all(self.having)))
+            query.set("having", exp.Having(this=_conjunction(self.having)))
         if self.distinct is not None:
             query.set("distinct", dialect.copied(self.distinct))
         if self.order is not None:
@@ -96,7 +100,7 @@ class Block:
 
 
 def order_clause(keys: Iterable[SortKey], names: Names) -> exp.Order:
-    """An ORDER BY."""
+    """Return an ORDER BY clause."""
     return exp.Order(
         expressions=[
             exp.Ordered(
@@ -110,7 +114,7 @@ def order_clause(keys: Iterable[SortKey], names: Names) -> exp.Order:
 
 
 def joined(items: tuple[Tree, ...]) -> Tree:
-    """The items of a FROM as one: with parentheses if they are several."""
+    """Return the items of a FROM as a single item, with parentheses if there are several."""
     if len(items) == 1:
         return dialect.copied(items[0])
     first = dialect.copied(items[0])
@@ -119,40 +123,40 @@ def joined(items: tuple[Tree, ...]) -> Tree:
 
 
 class Renderer:
-    """Renders one statement: hands out aliases and gathers shared queries for its WITH."""
+    """Renders a statement: gives out aliases and collects shared queries for its WITH."""
 
     def __init__(self, plan: Operator) -> None:
-        """Prepares for a plan."""
+        """Prepare for a plan."""
         names = {alias for operator in walk(plan) for alias in [getattr(operator, "alias", "")]}
         self.symbols = Symbols(names)
         self._shared: dict[str, exp.CTE] = {}
         self._recursive = False
 
     def block(self, operator: Operator, outer: Names) -> Block:
-        """The block of a plan."""
+        """Return the block of a plan."""
         return operator.render(self, outer)
 
     def plain(self, operator: Operator, outer: Names) -> Block:
-        """The block of a plan, with nothing but FROM and WHERE."""
+        """Return the block of a plan, with only FROM and WHERE."""
         block = self.block(operator, outer)
         return block if block.plain else self.nested(block)
 
     def nested(self, block: Block) -> Block:
-        """The block as a derived table."""
+        """Return the block as a derived table."""
         return self.derived(
             block.select((column, column.symbol) for column in block.outputs), block.outputs
         )
 
     def derived(self, query: Tree, columns: Iterable[Column]) -> Block:
-        """A derived table whose columns are called by their symbols."""
+        """Return a derived table whose columns are named by their symbols."""
         alias = self.symbols.fresh("q")
         item = exp.Subquery(this=query, alias=exp.TableAlias(this=identifier(alias)))
         return Block((item,), {column: reference(column.symbol, alias) for column in columns})
 
     def query(self, operator: Operator, outer: Names, columns: Sequence[Column]) -> exp.Select:
-        """A plan as a query that returns some columns in this order, by their symbols.
+        """Return a query that returns some columns of a plan in this order, named by their symbols.
 
-        A column may be asked for more than once.
+        A column may be requested more than once.
         """
         block = self.block(operator, outer)
         distinct_whole = isinstance(block.distinct, exp.Distinct) and not block.distinct.args.get(
@@ -163,12 +167,15 @@ class Renderer:
         return block.select((column, column.symbol) for column in columns)
 
     def tree(self, scalar: Scalar, names: Names) -> Tree:
-        """An expression in terms of what its columns are called."""
+        """Return the tree of an expression, given the trees of its columns."""
         queries: list[Tree] = []
-        for place, subquery in enumerate(scalar.subqueries):
-            # PostgreSQL must find subqueries equal that are, as in an aggregate's DISTINCT and ORDER BY.
-            known = (n for n in range(place) if alike_queries(scalar.subqueries[n], subquery))
-            earlier = next(known, None)
+        for position, subquery in enumerate(scalar.subqueries):
+            # PostgreSQL must recognize equal subqueries, for example in DISTINCT and ORDER BY of an
+            # aggregate.
+            equal_positions = (
+                n for n in range(position) if alike_queries(scalar.subqueries[n], subquery)
+            )
+            earlier = next(equal_positions, None)
             queries.append(
                 self.query(subquery.plan, names, subquery.columns)
                 if earlier is None
@@ -188,19 +195,19 @@ class Renderer:
     def shared(
         self, name: str, columns: Iterable[Column], query: Tree, recursive: bool = False
     ) -> None:
-        """Puts a query into the statement's WITH."""
+        """Add a query to the WITH of the statement."""
         if name not in self._shared:
-            listed = [identifier(column.symbol) for column in columns]
-            alias = exp.TableAlias(this=identifier(name), columns=listed)
+            names = [identifier(column.symbol) for column in columns]
+            alias = exp.TableAlias(this=identifier(name), columns=names)
             self._shared[name] = exp.CTE(this=query, alias=alias)
             self._recursive = self._recursive or recursive
 
     def is_shared(self, name: str) -> bool:
-        """Whether a query is in the WITH already."""
+        """Return whether the WITH already has a query."""
         return name in self._shared
 
     def with_shared(self, query: exp.Select) -> exp.Select:
-        """The statement with its WITH."""
+        """Return the statement with its WITH."""
         if self._shared:
             ctes = list(self._shared.values())
             query.set("with_", exp.With(expressions=ctes, recursive=self._recursive))
@@ -211,7 +218,7 @@ _ATOMS = (exp.Column, exp.Literal, exp.Paren, exp.Anonymous, exp.Null, exp.Boole
 
 
 def to_sql(plan: Plan) -> exp.Select:
-    """The query of a plan, with the names that its view's columns have."""
+    """Return the query of a plan, with the column names of its view."""
     renderer = Renderer(plan.root)
     block = renderer.block(plan.root, {})
     if isinstance(block.distinct, exp.Distinct) and list(plan.columns) != list(block.outputs):
@@ -221,7 +228,7 @@ def to_sql(plan: Plan) -> exp.Select:
 
 
 def to_text(plan: Plan) -> str:
-    """The query of a plan as readable text."""
+    """Return the query of a plan as formatted text."""
     return dialect.write(to_sql(plan), pretty=True)
 
 
@@ -231,7 +238,7 @@ def _aliased(tree: Tree, name: str) -> Tree:
     return exp.Alias(this=dialect.copied(tree), alias=identifier(name))
 
 
-def _all(conditions: tuple[Tree, ...]) -> Tree:
+def _conjunction(conditions: tuple[Tree, ...]) -> Tree:
     result: Tree | None = None
     for condition in conditions:
         bare = dialect.copied(unwrapped(condition))
@@ -242,5 +249,5 @@ def _all(conditions: tuple[Tree, ...]) -> Tree:
 
 
 def with_condition(block: Block, *conditions: Tree) -> Block:
-    """The block with more conditions in its WHERE."""
+    """Return the block with more conditions in its WHERE."""
     return replace(block, where=(*block.where, *conditions))

@@ -1,4 +1,4 @@
-"""Rings whose elements aggregates add up, by the names of their functions in the database."""
+"""The rings over which aggregates add up values, with the names of their functions in the database."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ class Ring:
     """A commutative ring, and the aggregate that sums products of lifted values over it."""
 
     element: str
-    """The type of its elements."""
+    """The type of the elements."""
     plus: str
     times: str
     zero: str
     one: str
     total: str
-    """What sums up elements `x`, NULLs aside."""
+    """The aggregate that sums elements `x` and ignores NULL."""
     product: str
-    """The function from values and their places among the arguments to the product of what they lift to."""
+    """The function that lifts values, given their argument positions, and multiplies the results."""
     multiple: str
-    """The function that adds an element up so many times."""
+    """The function that multiplies an element by an integer."""
     sum_of_products: str | None = None
-    """What sums up the products of elements `x` and `y`, each `n` times, without making each of them."""
+    """The aggregate that sums the products of elements `x` and `y`, each `n` times, without storing each product."""
     sum_of_lifted: str | None = None
-    """What sums up products of lifted values, each `n` times, in the same way; they and their places are {}, {}."""
+    """The aggregate that sums products of lifted values, each `n` times; {}, {} are values and argument positions."""
     value: str = "CASE WHEN {0} > 0 THEN {1} END"
-    """What a view shows of the count of rows that have all values, {0}, and of the sum, {1}."""
+    """The value that a view shows, from {0}, the number of rows with all values, and {1}, the sum."""
 
 
 MIXED_TYPE = "idivm.mixed_covariance"
-"""The type of what a view shows of a generalised covariance."""
+"""The type in which a view shows a generalized covariance."""
 
 MIXED = Ring(
     "idivm.mixed_triple",
@@ -45,4 +45,4 @@ MIXED = Ring(
     "idivm.mixed_lift(n, {}, {})",
     f"{MIXED_TYPE}({{0}}, {{1}}, {{2}})",
 )
-"""Generalised covariance: triples over numbers and categories (papers/fivm.txt, section 8.1)."""
+"""Generalized covariance: triples over numbers and categories (papers/fivm.txt, section 8.1)."""

@@ -1,4 +1,4 @@
-"""Scalar expressions: sqlglot trees made immutable, over columns with identities.
+"""Scalar expressions: immutable sqlglot trees over columns with identities.
 
 >>> price, rate = Column("price", "numeric"), Column("rate", "numeric")
 >>> total = Scalar.read("price * rate", [price, rate])
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subquery:
-    """A query inside an expression; its plan may read columns of the query around it."""
+    """A query inside an expression; its plan may read columns of the surrounding query."""
 
     plan: Operator
     columns: tuple[Column, ...]
@@ -37,13 +37,13 @@ class Subquery:
 
     @property
     def correlated(self) -> frozenset[Column]:
-        """The columns of the query around it that the subquery reads."""
+        """The columns of the surrounding query that the subquery reads."""
         return self.plan.outer_columns
 
 
 @dataclass(frozen=True, repr=False)
 class Scalar:
-    """A scalar expression. Two are equal if their texts, columns and subqueries are.
+    """A scalar expression. Two expressions are equal if texts, columns and subqueries are equal.
 
     In the text, `$1`, `$2`, ... stand for the subqueries.
     """
@@ -57,16 +57,16 @@ class Scalar:
     def of(
         tree: Tree, columns: Iterable[Column] = (), subqueries: tuple[Subquery, ...] = ()
     ) -> Scalar:
-        """The expression of a tree whose columns are named by their symbols.
+        """Return the expression of a tree whose columns are named by their symbols.
 
-        Of `columns` only those count that the tree names; of `subqueries` those it has a place
-        for, which are numbered again.
+        Columns that the tree does not name and subqueries that it does not refer to are left out;
+        the remaining subqueries are numbered again.
         """
         return Scalar._own(dialect.copied(tree), columns, subqueries)
 
     @staticmethod
     def _own(tree: Tree, columns: Iterable[Column], subqueries: tuple[Subquery, ...]) -> Scalar:
-        """As `of`, of a tree that nobody else has."""
+        """Return the expression as `of` does, for a tree that no other object holds."""
         used: list[Subquery] = []
         symbols: set[str] = set()
         for node in list(tree.dfs()):
@@ -80,39 +80,39 @@ class Scalar:
 
     @staticmethod
     def column(column: Column) -> Scalar:
-        """The expression that is a column."""
+        """Return a column as an expression."""
         return _of_column(column.symbol, column.type, column.equality, column.exact)
 
     @staticmethod
     def read(text: str, columns: Iterable[Column] = ()) -> Scalar:
-        """The expression of a text that names columns by their symbols."""
+        """Return the expression of a text that names columns by their symbols."""
         return Scalar.of(_parsed(text), columns)
 
     def __repr__(self) -> str:
-        """The text."""
+        """Return the class name and the text."""
         return f"Scalar({self.sql})"
 
     def __str__(self) -> str:
-        """The text without parentheses around it."""
-        return self._shown
+        """Return the text without surrounding parentheses."""
+        return self._bare_text
 
     @cached_property
-    def _shown(self) -> str:
+    def _bare_text(self) -> str:
         return dialect.write(unwrapped(self._tree))
 
     @property
     def tree(self) -> Tree:
-        """A copy of the tree, free to be changed."""
+        """A copy of the tree, which the caller may change."""
         return dialect.copied(self._tree)
 
     @cached_property
     def references(self) -> frozenset[Column]:
-        """The columns that the expression reads, also from within its subqueries."""
+        """The columns that the expression reads, also in its subqueries."""
         return self.columns.union(*(subquery.correlated for subquery in self.subqueries))
 
     @property
     def as_column(self) -> Column | None:
-        """The column that the expression is nothing but."""
+        """The column, if the expression is just a column."""
         bare = unwrapped(self._tree)
         if isinstance(bare, exp.Column):
             return next(iter(self.columns), None)
@@ -136,7 +136,7 @@ class Scalar:
 
     @cached_property
     def sides(self) -> tuple[Scalar, Scalar] | None:
-        """The two sides of an equality, also of one that takes NULL for equal to NULL.
+        """The two sides of an equality, also of an equality in which NULL equals NULL.
 
         >>> Scalar.read("((a = b) OR ((a IS NULL) AND (b IS NULL)))").sides
         (Scalar(a), Scalar(b))
@@ -149,18 +149,18 @@ class Scalar:
         return self.part(tree.this), self.part(tree.expression)
 
     def numbered_from(self, number: int) -> Scalar:
-        """For display: the expression with its subqueries numbered from another number on."""
+        """Return the expression for display, with its subqueries numbered from a given number on."""
         tree = self.tree
         for hole in tree.find_all(exp.Parameter):
             hole.this.set("this", str(int(hole.name) + number - 1))
         return Scalar(dialect.write(tree), self.columns, self.subqueries, tree)
 
     def part(self, tree: Tree) -> Scalar:
-        """The expression of a part of this one's tree."""
+        """Return the expression of a part of this expression's tree."""
         return Scalar.of(tree, self.columns, self.subqueries)
 
     def substitute(self, replacements: Mapping[Column, Scalar]) -> Scalar:
-        """The expression with columns replaced by expressions, also within subqueries.
+        """Return the expression with columns replaced by expressions, also within subqueries.
 
         A column that a subquery reads can only be replaced by a column.
         """
@@ -191,30 +191,30 @@ class Scalar:
 
 @lru_cache(maxsize=1024)
 def _parsed(text: str) -> Tree:
-    """The tree of a text, which nobody changes; rules fill in the same few."""
+    """Return the tree of a text, which callers must not change. Rules use the same few texts often."""
     tree: Tree = dialect.parse(f"SELECT {text}").expressions[0]
     return tree
 
 
 @lru_cache(maxsize=8192)
 def _of_column(symbol: str, type_: str | None, equality: str | None, exact: bool) -> Scalar:
-    # By all that is known of it: columns are equal if their symbols are.
+    # The cache key has all fields, because columns are equal if only their symbols are.
     return Scalar.of(dialect.reference(symbol), [Column(symbol, type_, equality, exact)])
 
 
 def filled(text: str, **terms: Column | Scalar) -> Scalar:
-    """The expression of a text, with terms in the place of the names that it gives them.
+    """Return the expression of a text, with its names replaced by the given terms.
 
     >>> filled("coalesce(sum(x), 0)", x=Column("price"))
     Scalar(coalesce(sum(price), 0))
     >>> filled("x > y", x=Column("a"), y=Scalar.read("b + c"))
     Scalar(a > (b + c))
     """
-    places = {Column(name): term for name, term in terms.items()}
-    return Scalar.read(text, places).substitute(
+    placeholders = {Column(name): term for name, term in terms.items()}
+    return Scalar.read(text, placeholders).substitute(
         {
-            place: Scalar.column(term) if isinstance(term, Column) else term
-            for place, term in places.items()
+            name: Scalar.column(term) if isinstance(term, Column) else term
+            for name, term in placeholders.items()
         }
     )
 
@@ -223,11 +223,11 @@ TRUE = Scalar.of(exp.true())
 FALSE = Scalar.of(exp.false())
 
 _CLOSED = (exp.Column, exp.Literal, exp.Paren, exp.Cast, exp.Anonymous, exp.Parameter)
-"""Trees that stand in any place without parentheses."""
+"""Kinds of trees that never need parentheses."""
 
 
 def conjunction(scalars: Iterable[Scalar]) -> Scalar:
-    """The AND of some conditions; TRUE of none."""
+    """Return the AND of some conditions, or TRUE if there are none."""
     parts = [scalar for scalar in scalars if scalar != TRUE]
     if not parts:
         return TRUE
@@ -238,7 +238,7 @@ def conjunction(scalars: Iterable[Scalar]) -> Scalar:
 
 
 def disjunction(scalars: Iterable[Scalar]) -> Scalar:
-    """The OR of some conditions, of no great depth.
+    """Return the OR of some conditions, as a balanced tree of low depth.
 
     >>> disjunction(Scalar.read(text) for text in ("a > 0", "b > 0", "c"))
     Scalar((a > 0) OR ((b > 0) OR c))
@@ -263,7 +263,7 @@ def _both(left: Scalar, right: Scalar) -> Scalar:
 
 
 def unwrapped(tree: Tree) -> Tree:
-    """A tree without the parentheses around it."""
+    """Return a tree without surrounding parentheses."""
     while isinstance(tree, exp.Paren):
         tree = tree.this
     return tree

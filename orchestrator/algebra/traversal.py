@@ -1,4 +1,4 @@
-"""Ways through a plan, written once for all operators."""
+"""Traversals of plans that work for all operators."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ Result = TypeVar("Result")
 
 
 def fold(plan: Operator, combine: Callable[[Operator, tuple[Result, ...]], Result]) -> Result:
-    """Bottom up: what `combine` makes of each operator and the results of its inputs.
+    """Return the result of combining each operator with the results of its inputs, bottom up.
 
-    An operator that stands in several places is combined once.
+    An operator that occurs several times is combined once.
     """
-    made: dict[int, Result] = {}
+    results: dict[int, Result] = {}
     waiting = [plan]
     while waiting:
         operator = waiting[-1]
         children = operator.children
-        missing = [child for child in children if id(child) not in made]
+        missing = [child for child in children if id(child) not in results]
         if missing:
             waiting += reversed(missing)
             continue
         waiting.pop()
-        if id(operator) not in made:
-            made[id(operator)] = combine(operator, tuple(made[id(child)] for child in children))
-    return made[id(plan)]
+        if id(operator) not in results:
+            results[id(operator)] = combine(
+                operator, tuple(results[id(child)] for child in children)
+            )
+    return results[id(plan)]
 
 
 def unfold(
@@ -37,7 +39,9 @@ def unfold(
     given: Result,
     divide: Callable[[Operator, Result], tuple[Operator, tuple[Result, ...]]],
 ) -> Operator:
-    """Top down: `divide` may change an operator, and says what each of its inputs is given."""
+    """Rewrite a plan top down. `divide` returns an operator, which it may change, and a value for
+    each of its inputs.
+    """
     changed, parts = divide(plan, given)
     children = [
         unfold(child, part, divide) for child, part in zip(changed.children, parts, strict=True)
@@ -48,7 +52,9 @@ def unfold(
 def rewrite(
     plan: Operator, change: Callable[[Operator], Operator], subqueries: bool = True
 ) -> Operator:
-    """The plan with every operator changed, inputs first, also in the subqueries of expressions."""
+    """Return the plan with every operator changed, inputs first, also in the subqueries of
+    expressions.
+    """
 
     def in_scalar(scalar: Scalar) -> Scalar:
         changed = tuple(
@@ -57,20 +63,21 @@ def rewrite(
         )
         return Scalar.of(scalar.tree, scalar.columns, changed)
 
-    def one(operator: Operator, children: tuple[Operator, ...]) -> Operator:
+    def rebuild(operator: Operator, children: tuple[Operator, ...]) -> Operator:
         same = all(map(is_, children, operator.children))
         rebuilt = operator if same else operator.with_children(children)
         if subqueries and any(scalar.subqueries for scalar in rebuilt.scalars):
             rebuilt = rebuilt.map_scalars(in_scalar)
         return change(rebuilt)
 
-    return fold(plan, one)
+    return fold(plan, rebuild)
 
 
 def walk(plan: Operator, subqueries: bool = True) -> Iterator[Operator]:
-    """Every operator of a plan, outer ones first, also those in subqueries of expressions.
+    """Yield every operator of a plan, outer operators first, also those in subqueries of
+    expressions.
 
-    What several references share comes once.
+    A subplan that several references share is visited once.
     """
     shared: set[int] = set()
     waiting = [plan]

@@ -1,4 +1,4 @@
-"""What the algebra does not model, as a value and not as an error."""
+"""Parts of queries that the algebra does not model, as values instead of errors."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Unsupported:
-    """A part of a query that has no place in a plan, and why; the view can still be recomputed."""
+    """A part of a query that a plan cannot represent, and why; the view can still be recomputed."""
 
     reason: str
     where: str
-    """The fragment of the query that is to blame."""
+    """The fragment of the query that is not supported."""
 
     def __str__(self) -> str:
-        """Reason and place."""
+        """Return the reason and the fragment."""
         return f"{self.reason}: {self.where}"
 
 
 class NotModelledError(Exception):
-    """Carries an Unsupported out of a nested construction; never leaves frontend or algebra."""
+    """Carries an `Unsupported` out of nested calls; never leaves frontend or algebra."""
 
     def __init__(self, reason: str, where: str) -> None:
-        """Keeps the reason and the fragment."""
+        """Keep the reason and the fragment."""
         super().__init__(f"{reason}: {where}")
         self.unsupported = Unsupported(reason, where)

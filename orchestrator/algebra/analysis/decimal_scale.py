@@ -1,8 +1,8 @@
-"""How many places a numeric expression shows, where that is the same for all its values.
+"""The decimal scale of numeric expressions, if it is the same for all values.
 
-PostgreSQL keeps with each numeric how many places it shows, and derives that of a sum or a product
-from those of the operands alone. An expression of this kind is never infinite: a declared scale
-admits no infinity, and arithmetic that leaves the range of the type is an error.
+PostgreSQL stores a decimal scale with each numeric value, and derives the scale of a sum or product
+from the scales of the operands. An expression with a known scale is never infinite: a declared
+scale excludes infinity, and arithmetic overflow is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from orchestrator.algebra.dialect import Tree
 from orchestrator.algebra.scalar import Scalar, unwrapped
 
 MOST = 1000
-"""As many as can be declared. PostgreSQL cuts products off far beyond that."""
+"""The greatest scale that can be declared. PostgreSQL truncates products far beyond it."""
 
 _NUMBER = re.compile(r"-?\d+(?:\.(\d*))?")
 _DECLARED = re.compile(r"numeric\(\d+(?:,(-?\d+))?\)")
@@ -24,9 +24,10 @@ INTEGERS = ("smallint", "integer", "bigint")
 
 
 def scale(scalar: Scalar, known: Mapping[str, int]) -> int | None:
-    """The places that all values of an expression show, given those of columns by their symbols.
+    """Return the scale of all values of an expression, given the scales of columns by their
+    symbols.
 
-    Integers count as numbers that show none.
+    Integers have scale 0.
 
     >>> from orchestrator.algebra.columns import Column
     >>> price, rate = Column("price", "numeric(15,2)"), Column("rate", "numeric(4,3)")
@@ -41,59 +42,59 @@ def scale(scalar: Scalar, known: Mapping[str, int]) -> int | None:
     >>> of("'0.5'::numeric"), of("(1.5e3)::numeric"), of("(other)::numeric(9,4)"), of("-(other)")
     (1, None, 4, None)
     """
-    found = _of(scalar.tree, known)
-    return found if found is not None and found <= MOST else None
+    digits = _scale_of(scalar.tree, known)
+    return digits if digits is not None and digits <= MOST else None
 
 
-def _of(tree: Tree, known: Mapping[str, int]) -> int | None:
+def _scale_of(tree: Tree, known: Mapping[str, int]) -> int | None:
     tree = unwrapped(tree)
     match tree:
         case exp.Column():
             return known.get(tree.name)
         case exp.Literal(is_string=False):
-            return _written(tree.name)
+            return _literal_scale(tree.name)
         case exp.Neg():
-            return _of(tree.this, known)
+            return _scale_of(tree.this, known)
         case exp.Add() | exp.Sub() | exp.Mul():
-            left, right = _of(tree.this, known), _of(tree.expression, known)
+            left, right = _scale_of(tree.this, known), _scale_of(tree.expression, known)
             if left is None or right is None:
                 return None
             return left + right if isinstance(tree, exp.Mul) else max(left, right)
         case exp.Cast():
-            return _cast(unwrapped(tree.this), tree.args["to"].args.get("kind"), known)
+            return _cast_scale(unwrapped(tree.this), tree.args["to"].args.get("kind"), known)
         case exp.Case():
             last = tree.args.get("default")
-            found = [argument.args["true"] for argument in tree.args["ifs"]]
-            return _same([*found, last] if last else found, known)
+            results = [argument.args["true"] for argument in tree.args["ifs"]]
+            return _common_scale([*results, last] if last else results, known)
         case exp.Anonymous(name="COALESCE"):
-            return _same(tree.expressions, known)
+            return _common_scale(tree.expressions, known)
         case exp.Anonymous(name="round", expressions=[rounded, exp.Literal(is_string=False) as to]):
-            return int(to.name) if _of(rounded, known) is not None else None
+            return int(to.name) if _scale_of(rounded, known) is not None else None
     return None
 
 
-def _cast(tree: Tree, kind: object, known: Mapping[str, int]) -> int | None:
+def _cast_scale(tree: Tree, kind: object, known: Mapping[str, int]) -> int | None:
     type_ = str(kind)
     if declared := _DECLARED.fullmatch(type_):
-        # A negative scale rounds to the left of the point, and shows no places.
+        # A negative scale rounds to the left of the decimal point; values then have scale 0.
         return max(0, int(declared[1] or 0))
     if type_ in INTEGERS:
         return 0
     if type_ != "numeric":
         return None
     if isinstance(tree, exp.Literal) and tree.is_string:
-        return _written(tree.name)
-    return _of(tree, known)
+        return _literal_scale(tree.name)
+    return _scale_of(tree, known)
 
 
-def _written(number: str) -> int | None:
+def _literal_scale(number: str) -> int | None:
     match = _NUMBER.fullmatch(number)
     return len(match[1] or "") if match else None
 
 
-def _same(trees: Iterable[Tree], known: Mapping[str, int]) -> int | None:
-    found = {_of(tree, known) for tree in trees if not _is_null(tree)}
-    return found.pop() if len(found) == 1 else None
+def _common_scale(trees: Iterable[Tree], known: Mapping[str, int]) -> int | None:
+    scales = {_scale_of(tree, known) for tree in trees if not _is_null(tree)}
+    return scales.pop() if len(scales) == 1 else None
 
 
 def _is_null(tree: Tree) -> bool:

@@ -1,4 +1,4 @@
-"""Columns that a query shows twice."""
+"""Queries that show a column more than once."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from orchestrator.algebra.scalar import Scalar
 
 
 def distinguishable(plan: Plan, another: Callable[[str, Column], Column]) -> Plan:
-    """The plan with a column of its own for everything that it shows.
+    """Return the plan with a separate column for each column that the view shows.
 
-    `another` makes a column to show under a name, like a given one.
+    `another` returns a new column for a name, with the type of a given column.
     """
     columns: list[Column] = []
     copies: list[Item] = []
@@ -24,5 +24,5 @@ def distinguishable(plan: Plan, another: Callable[[str, Column], Column]) -> Pla
         columns.append(copies[-1].column if column in columns else column)
     if not copies:
         return plan
-    kept = map(Item.kept, plan.root.columns)
-    return replace(plan, root=Projection(plan.root, (*kept, *copies)), columns=tuple(columns))
+    passed = map(Item.kept, plan.root.columns)
+    return replace(plan, root=Projection(plan.root, (*passed, *copies)), columns=tuple(columns))

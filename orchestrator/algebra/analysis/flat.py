@@ -1,4 +1,4 @@
-"""A plan of joins, selections and projections as one product: what is joined, on what, to show what."""
+"""Plans of joins, selections and projections as a single product with conditions and outputs."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from orchestrator.algebra.scalar import TRUE, Scalar
 
 @dataclass(frozen=True)
 class Flat:
-    """π_items(σ_conditions(atom × atom × ...)); everything is over the atoms' columns."""
+    """π_items(σ_conditions(atom × atom × ...)); conditions and items read columns of the atoms."""
 
     atoms: tuple[Operator, ...]
     conditions: tuple[Scalar, ...]
-    """Conjuncts."""
+    """The conjuncts of the condition."""
     items: Mapping[Column, Scalar]
-    """What the plan's columns are."""
+    """The expressions of the plan's columns."""
 
 
 def flattened(
     plan: Operator, probing: bool = False, atom: Callable[[Operator], Flat] | None = None
 ) -> Flat:
-    """The product that a plan is; what is none of the three operators is an atom.
+    """Return the product that a plan is equivalent to; any other operator is an atom.
 
-    With `probing`, further operators count by the way in which rows are looked up through them:
-    outer joins and semijoins as joins, groups and distinct rows as the rows that they are made of.
-    `atom` may say what stands for an atom.
+    With `probing`, more operators count, as rows are looked up through them: outer joins and
+    semijoins as joins, groups and distinct rows as the rows that they summarize. `atom` may return
+    the product that replaces an atom.
 
     >>> from orchestrator.algebra.examples import running_example
-    >>> made = flattened(running_example().root)
-    >>> [atom.label for atom in made.atoms]
+    >>> flat = flattened(running_example().root)
+    >>> [atom.label for atom in flat.atoms]
     ['parts', 'devices_parts', 'devices']
-    >>> made.conditions
+    >>> flat.conditions
     (Scalar(part = pid), Scalar(category = 'phone'), Scalar(device = did))
     """
     if isinstance(plan, Projection):
@@ -53,24 +53,28 @@ def flattened(
         return Flat(below.atoms, below.conditions, items)
     if isinstance(plan, Selection):
         below = flattened(plan.input, probing, atom)
-        return Flat(below.atoms, _with(below.conditions, plan.condition, below.items), below.items)
+        return Flat(
+            below.atoms,
+            _with_conditions(below.conditions, plan.condition, below.items),
+            below.items,
+        )
     if isinstance(plan, Sort) or (probing and isinstance(plan, Distinct)):
         return flattened(plan.input, probing, atom)
     if probing and isinstance(plan, Grouping):
         below = flattened(plan.input, probing, atom)
         return Flat(below.atoms, below.conditions, {c: below.items[c] for c in plan.by})
     if probing and isinstance(plan, Antisemijoin) and not plan.right.children:
-        # Rows that a diff names are left out: nothing is looked up for them.
+        # The antisemijoin removes rows that a diff names, which needs no lookup.
         return flattened(plan.left, probing, atom)
     if isinstance(plan, Join) or (probing and isinstance(plan, Binary)):
         other = plan.right
         if isinstance(plan, DependentJoin):
-            # The first of the rows that are looked up for a row of the left side.
+            # The limit applies to the rows that are looked up for each row of the left side.
             other = _without_limit(other)
         left, right = flattened(plan.left, probing, atom), flattened(other, probing, atom)
         items = {**left.items, **right.items}
         known = left.conditions + right.conditions
-        return Flat(left.atoms + right.atoms, _with(known, plan.condition, items), items)
+        return Flat(left.atoms + right.atoms, _with_conditions(known, plan.condition, items), items)
     if atom is not None:
         return atom(plan)
     return Flat((plan,), (), {column: Scalar.column(column) for column in plan.columns})
@@ -82,15 +86,15 @@ def _without_limit(plan: Operator) -> Operator:
     return plan.input if isinstance(plan, Limit) else plan
 
 
-def _with(
+def _with_conditions(
     known: Iterable[Scalar], condition: Scalar, items: Mapping[Column, Scalar]
 ) -> tuple[Scalar, ...]:
     own = () if condition == TRUE else condition.conjuncts
-    return (*known, *(in_terms(item, items) for item in own))
+    return (*known, *(in_terms(conjunct, items) for conjunct in own))
 
 
 def in_terms(scalar: Scalar, items: Mapping[Column, Scalar]) -> Scalar:
-    """An expression over a plan's columns as one over those of its atoms."""
+    """Return an expression over the columns of a plan in terms of the columns of its atoms."""
     return scalar.substitute(
         {c: items[c] for c in scalar.references if c in items and items[c].as_column != c}
     )

@@ -1,8 +1,8 @@
-"""What the answer of a query may differ in from one evaluation to the next, though no row changed.
+"""Nondeterministic results: how two correct answers of a query may differ although no row changed.
 
-SQL leaves several things to the plan: which of equal rows LIMIT keeps, the order of the rows that an
-aggregate reads, which of 1.0 and 1.00 a group shows, the last digits of a sum of floats. Two correct
-answers then differ, and a comparison must leave out what differs and nothing else.
+SQL leaves several things to the plan: which of equal rows LIMIT returns, the order of the rows that
+an aggregate reads, which of 1.0 and 1.00 a group shows, the last digits of a sum of floats. A
+comparison of two correct answers must ignore exactly these differences.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from orchestrator.algebra.scalar import Scalar, unwrapped
 
 
 class Kind(IntEnum):
-    """How far two correct answers agree on a column; the greater, the less."""
+    """How closely two correct answers agree on a column; a greater kind means less agreement."""
 
     SAME = 0
     NEAR = 1
-    """They are computed from sums of floats, and differ in their last digits."""
+    """The values come from sums of floats and may differ in their last digits."""
     EQUAL = 2
-    """They are equal, and may look different."""
+    """The values are equal and may look different."""
     BAG = 3
-    """They hold the same elements, in any order."""
+    """The values have the same elements, in any order."""
     OPEN = 4
 
 
@@ -57,9 +57,9 @@ class Openness:
     """What two correct answers of a query agree on."""
 
     kinds: tuple[Kind, ...]
-    """For each column of the answer."""
+    """The kind of each column of the answer."""
     rows: bool
-    """Whether they have the same rows, as far as the columns agree."""
+    """Whether the answers have the same rows, apart from differences in their columns."""
 
     @property
     def is_nothing(self) -> bool:
@@ -76,10 +76,10 @@ _SUMS = frozenset(
         *("regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy"),
     }
 )
-"""Aggregates that add floats up, with an error that depends on the order."""
+"""Aggregates that sum floats, with a rounding error that depends on the order."""
 
 _CHOICES = frozenset({"min", "max", "mode", "percentile_disc", "array_agg", "sum", "avg"})
-"""Aggregates whose results over values that are equal are equal."""
+"""Aggregates that return equal results for equal values."""
 
 _LISTS = frozenset(
     {
@@ -87,7 +87,7 @@ _LISTS = frozenset(
         *("json_agg_strict", "jsonb_agg_strict", "json_object_agg_strict", "json_arrayagg"),
     }
 )
-"""Aggregates whose results hold each row's value, one after the other."""
+"""Aggregates whose results contain the value of each row, in order."""
 
 _BY_VALUE = (
     *(exp.Column, exp.Identifier, exp.Literal, exp.Paren, exp.Boolean, exp.Null, exp.Neg),
@@ -95,14 +95,14 @@ _BY_VALUE = (
     *(exp.And, exp.Or, exp.Not, exp.Is, exp.Case, exp.If, exp.Between, exp.NullSafeEQ),
     *(exp.Subquery, exp.Parameter, exp.DataType),
 )
-"""Expressions that give equal values for equal ones."""
+"""Expressions that return equal values for equal operands."""
 
 _NUMBERS = ("smallint", "integer", "bigint", "numeric", "real", "double precision")
 
-_ROUND_LISTS = frozenset(
+_CONTAINERS = frozenset(
     {"COALESCE", "to_json", "to_jsonb", "json_build_object", "jsonb_build_object"}
 )
-"""Functions whose results show their arguments whole."""
+"""Functions whose results contain their arguments unchanged."""
 
 
 def openness(
@@ -113,8 +113,9 @@ def openness(
 ) -> Openness:
     """Return what two correct answers of a plan agree on.
 
-    `types` are the names of columns' types, and of the arguments of aggregates under the name of the
-    result and `()`; of the columns that are `exact`, equal values look the same.
+    `types` has the type names of columns by their symbols. The type of an aggregate's argument has
+    the symbol of the result and `()` as its key. Equal values of the columns in `exact` look the
+    same.
 
     >>> from orchestrator.algebra.examples import PARTS, PID, PRICE
     >>> listed = Aggregate(Column("listed"), Scalar.read("array_agg(pid)", [PID]))
@@ -122,13 +123,13 @@ def openness(
     >>> openness(plan, {}, exact=[PRICE])
     Openness(kinds=(<Kind.SAME: 0>, <Kind.BAG: 3>), rows=True)
     """
-    found = _Openness(types, rings, frozenset(exact))
-    rows = found.of(plan.root)
-    return Openness(tuple(map(found.kind, plan.columns)), rows)
+    analysis = _Openness(types, rings, frozenset(exact))
+    rows = analysis.of(plan.root)
+    return Openness(tuple(map(analysis.kind, plan.columns)), rows)
 
 
 class _Openness:
-    """Goes through a plan, inputs first. The kind of a column is that of the last operator seen."""
+    """Analyzes a plan, inputs first. Each operator updates the kinds of its columns."""
 
     def __init__(
         self, types: Mapping[str, str], rings: Collection[str], exact: frozenset[Column]
@@ -141,10 +142,10 @@ class _Openness:
         return self.kinds.get(column, Kind.SAME)
 
     def of(self, plan: Operator) -> bool:
-        """Return whether the rows of a plan are settled, and note the kinds of its columns."""
+        """Return whether the rows of a plan are determined, and store the kinds of its columns."""
         if isinstance(plan, Recursion):
             return self._recursion(plan)
-        # A list, as the right side of a join may read the columns of the left one.
+        # Use a list, because the right side of a join may read columns of the left side.
         below = [self.of(child) for child in plan.children]
         return self._operator(plan) and all(below)
 
@@ -157,37 +158,36 @@ class _Openness:
             case Scan() | Sort():
                 return True
             case Values() | FunctionScan() | Selection() | Binary():
-                return all(self._holds(each) for each in plan.scalars)
+                return all(map(self._holds, plan.scalars))
             case Projection():
-                made = {item.column: self.scalar(item.scalar) for item in plan.items}
-                self.kinds.update(made)
+                self.kinds.update({item.column: self.scalar(item.scalar) for item in plan.items})
                 return True
             case Grouping():
                 return self._groups(plan, [(column, column) for column in plan.by])
             case GroupingSets():
                 return self._groups(plan, plan.by)
             case Distinct():
-                return self._alike([(column, column) for column in plan.columns], plan.input)
+                return self._note_groups([(column, column) for column in plan.columns], plan.input)
             case UnionAll():
                 self._branches(plan.branches, plan.outputs)
                 return True
             case TwoBranches():
                 self._branches((plan.left, plan.right), plan.outputs)
-                return self._alike([(column, column) for column in plan.outputs])
+                return self._note_groups([(column, column) for column in plan.outputs])
             case CteScan():
                 self._branches((plan.shared,), plan.outputs)
                 return True
             case Window():
                 return self._window(plan)
             case DistinctOn():
-                return self._first(plan, {*plan.on, *(key.column for key in plan.order)})
+                return self._note_first(plan, {*plan.on, *(key.column for key in plan.order)})
             case Limit():
-                fixed = all(self._holds(each) for each in plan.scalars)
-                return fixed and self._first(plan, {key.column for key in plan.order})
+                fixed = all(map(self._holds, plan.scalars))
+                return fixed and self._note_first(plan, {key.column for key in plan.order})
         return False
 
     def _holds(self, condition: Scalar) -> bool:
-        """Return whether a condition is the same for two correct answers but for rounding."""
+        """Return whether two correct answers agree on a condition, apart from rounding."""
         return self.scalar(condition) <= Kind.EQUAL
 
     def scalar(self, scalar: Scalar) -> Kind:
@@ -198,7 +198,7 @@ class _Openness:
         inner = self._subqueries(scalar)
         worst = max([*read, *inner], default=Kind.SAME)
         tree = unwrapped(scalar.tree)
-        if worst <= Kind.NEAR or (inner and not any(read) and _is_hole(tree)):
+        if worst <= Kind.NEAR or (inner and not any(read) and _is_subquery(tree)):
             return worst
         if worst is Kind.EQUAL and all(map(_is_by_value, tree.walk())):
             return Kind.EQUAL
@@ -208,7 +208,7 @@ class _Openness:
 
     def _subqueries(self, scalar: Scalar) -> list[Kind]:
         ordered = set(arrays(scalar))
-        only_exist = _existing(scalar)
+        only_exist = _in_exists(scalar)
         result = []
         for number, subquery in enumerate(scalar.subqueries):
             rows = self.of(subquery.plan)
@@ -227,20 +227,24 @@ class _Openness:
         aggregates = {
             aggregate.column: self._aggregate(plan, aggregate) for aggregate in plan.aggregates
         }
-        rows = self._alike(by, plan.input)
+        rows = self._note_groups(by, plan.input)
         self.kinds.update(aggregates)
         return rows
 
-    def _alike(self, by: Iterable[tuple[Column, Column]], below: Operator | None = None) -> bool:
-        """Note the kinds of columns that stand for equal rows; return whether these are settled."""
+    def _note_groups(
+        self, by: Iterable[tuple[Column, Column]], below: Operator | None = None
+    ) -> bool:
+        """Store the kinds of columns by which rows are grouped; return whether the groups are
+        determined.
+        """
         pairs = list(by)
-        settled = all(self.kind(column) <= Kind.EQUAL for _, column in pairs)
-        sure = [column for _, column in pairs if column in self.exact]
-        alone = below is not None and has_key(below.keys, below.dependencies, sure)
+        determined = all(self.kind(column) <= Kind.EQUAL for _, column in pairs)
+        exact = [column for _, column in pairs if column in self.exact]
+        has_single_rows = below is not None and has_key(below.keys, below.dependencies, exact)
         for out, column in pairs:
-            coarse = column not in self.exact and out not in self.exact and not alone
-            self.kinds[out] = max(self.kind(column), Kind.EQUAL if coarse else Kind.SAME)
-        return settled
+            inexact = column not in self.exact and out not in self.exact and not has_single_rows
+            self.kinds[out] = max(self.kind(column), Kind.EQUAL if inexact else Kind.SAME)
+        return determined
 
     def _aggregate(self, plan: Grouping | GroupingSets, aggregate: Aggregate) -> Kind:
         if is_open(plan, aggregate, self.rings):
@@ -249,7 +253,7 @@ class _Openness:
         return self._call(aggregate)
 
     def _call(self, aggregate: Aggregate) -> Kind:
-        """Return the kind of an aggregate to which the order of rows does not matter."""
+        """Return the kind of an aggregate whose result does not depend on the order of rows."""
         read = self._read(aggregate)
         if read > Kind.EQUAL or (read is Kind.EQUAL and aggregate.function not in _CHOICES):
             return Kind.OPEN if aggregate.function != "count" else Kind.SAME
@@ -278,17 +282,17 @@ class _Openness:
     def _window(self, plan: Window) -> bool:
         around = [*plan.partition, *(key.column for key in plan.order)]
         unsure = max(map(self.kind, around), default=Kind.SAME) > Kind.EQUAL
-        made = {
+        kinds = {
             function.column: Kind.OPEN
             if unsure or is_open_function(plan, function)
             else self._call(function)
             for function in plan.functions
         }
-        self.kinds.update(made)
+        self.kinds.update(kinds)
         return True
 
-    def _first(self, plan: DistinctOn | Limit, order: Collection[Column]) -> bool:
-        """Note the kinds where rows are chosen by their order."""
+    def _note_first(self, plan: DistinctOn | Limit, order: Collection[Column]) -> bool:
+        """Store the kinds of columns if rows are chosen by their order."""
         settled = all(self.kind(column) <= Kind.EQUAL for column in order)
         if not is_settled(plan):
             for column in plan.columns:
@@ -310,11 +314,11 @@ class _Openness:
         self._branches((plan.base, plan.step), plan.outputs)
         if plan.all:
             return rows and all(self.kind(column) <= Kind.EQUAL for column in plan.outputs)
-        return self._alike([(column, column) for column in plan.outputs]) and rows
+        return self._note_groups([(column, column) for column in plan.outputs]) and rows
 
 
-def _is_hole(tree: exp.Expr) -> bool:
-    """Return whether an expression is nothing but a subquery, or the array of its rows."""
+def _is_subquery(tree: exp.Expr) -> bool:
+    """Return whether an expression is just a subquery, or the array of its rows."""
     if isinstance(tree, exp.Subquery):
         tree = unwrapped(tree.this)
     if isinstance(tree, exp.Anonymous) and tree.name == "ARRAY" and len(tree.expressions) == 1:
@@ -323,21 +327,21 @@ def _is_hole(tree: exp.Expr) -> bool:
 
 
 def _is_by_value(node: exp.Expr) -> bool:
-    """Return whether an expression gives equal values for equal operands."""
+    """Return whether an expression returns equal values for equal operands."""
     if isinstance(node, exp.Cast):
         to_number = str(node.args["to"].args.get("kind")).partition("(")[0] in _NUMBERS
         return to_number or isinstance(unwrapped(node.this), exp.Literal)
     return isinstance(node, _BY_VALUE)
 
 
-def _existing(scalar: Scalar) -> set[int]:
-    """Return the subqueries of which an expression only asks whether they have rows."""
+def _in_exists(scalar: Scalar) -> set[int]:
+    """Return the positions of the subqueries that an expression only tests with EXISTS."""
     holes = (node.find(exp.Parameter) for node in scalar.tree.find_all(exp.Exists))
     return {int(hole.name) - 1 for hole in holes if hole is not None}
 
 
 def _shows_whole(tree: exp.Expr) -> bool:
-    """Return whether an expression shows what it reads as it is, with something around it."""
+    """Return whether an expression contains its operands unchanged."""
     tree = unwrapped(tree)
     if isinstance(tree, exp.Column | exp.Literal | exp.Null | exp.Parameter):
         return True
@@ -345,6 +349,6 @@ def _shows_whole(tree: exp.Expr) -> bool:
         return _shows_whole(tree.this)
     if isinstance(tree, exp.DPipe):
         return _shows_whole(tree.this) and _shows_whole(tree.expression)
-    if isinstance(tree, exp.Anonymous) and (tree.name in _ROUND_LISTS or tree.name == "ARRAY"):
+    if isinstance(tree, exp.Anonymous) and (tree.name in _CONTAINERS or tree.name == "ARRAY"):
         return all(map(_shows_whole, tree.expressions))
     return False

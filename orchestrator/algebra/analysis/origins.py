@@ -1,4 +1,4 @@
-"""Where the columns of a result come from: the groups whose keys and sums they show as they are."""
+"""The origins of columns of a result: the groups whose keys and sums a view shows unchanged."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from orchestrator.algebra.traversal import walk
 
 
 def representatives(plan: Plan) -> list[tuple[Operator, list[tuple[str, Column]]]]:
-    """Return the inputs of groups with the keys that the view shows of them, by their names.
+    """Return the inputs of groups with the keys that the view shows, by their names.
 
-    What a view shows in such columns must be what a row of the input shows.
+    The value in such a column must be the value in some row of the input.
 
     >>> from orchestrator.algebra.examples import PARTS, PRICE
-    >>> [(below, shown)] = representatives(Plan(Distinct(PARTS), ("p",), (PRICE,)))
-    >>> below == PARTS, [(name, str(column)) for name, column in shown]
+    >>> [(below, keys)] = representatives(Plan(Distinct(PARTS), ("p",), (PRICE,)))
+    >>> below == PARTS, [(name, str(column)) for name, column in keys]
     (True, [('p', 'price')])
     """
-    found: dict[int, tuple[Operator, list[tuple[str, Column]]]] = {}
+    keys_of_groups: dict[int, tuple[Operator, list[tuple[str, Column]]]] = {}
     for name, column, groups in _origins(plan):
         keys = groups.by if isinstance(groups, Grouping) else groups.columns
         if column in keys:
-            found.setdefault(id(groups), (groups.input, []))[1].append((name, column))
-    return list(found.values())
+            keys_of_groups.setdefault(id(groups), (groups.input, []))[1].append((name, column))
+    return list(keys_of_groups.values())
 
 
 def magnitudes(plan: Plan) -> dict[str, Plan]:
-    """Return, for the columns that show a sum or mean, a query of what its terms come to in size.
+    """Return a query of the magnitude of its terms for each column that shows a sum or average.
 
-    The error of a sum of floats depends on its terms, which may cancel each other out.
+    The error of a sum of floats depends on its terms, which may cancel each other.
     """
     result = {}
     for name, column, groups in _origins(plan):
         if not isinstance(groups, Grouping):
             continue
-        for item in groups.aggregates:
-            if item.column == column and item.function in ("sum", "avg") and not item.distinct:
-                size = filled(f"{item.function}(abs(x))", x=item.arguments[0])
+        for call in groups.aggregates:
+            if call.column == column and call.function in ("sum", "avg") and not call.distinct:
+                size = filled(f"{call.function}(abs(x))", x=call.arguments[0])
                 aggregate = Aggregate(Column(column.symbol), size)
                 sizes = Grouping(groups.input, groups.by, (aggregate,))
                 result[name] = Plan(sizes, (column.symbol,), (aggregate.column,))
@@ -58,7 +58,7 @@ def magnitudes(plan: Plan) -> dict[str, Plan]:
 
 
 def _origins(plan: Plan) -> Iterator[tuple[str, Column, Grouping | Distinct]]:
-    """Yield the names of columns that come from groups, the columns there, and the groups."""
+    """Yield the names of columns that come from groups, the columns of the groups, and the groups."""
     for name, column in zip(plan.names, plan.columns, strict=True):
         origin = _origin(plan.root, column)
         if origin is not None and _stands_alone(origin[1].input):
@@ -66,7 +66,7 @@ def _origins(plan: Plan) -> Iterator[tuple[str, Column, Grouping | Distinct]]:
 
 
 def _stands_alone(plan: Operator) -> bool:
-    """Return whether a plan can be a query by itself."""
+    """Return whether a plan is a complete query."""
     parts = any(isinstance(part, CteScan | RecursiveScan) for part in walk(plan))
     return not parts and not plan.outer_columns
 

@@ -1,7 +1,7 @@
-"""Whether two expressions are the same, whatever their subqueries call their own columns.
+"""Whether two expressions are the same, regardless of the names of columns in their subqueries.
 
-Each subquery of a text gets columns and aliases of its own, also where PostgreSQL compares two
-subqueries and finds them equal, as in `SELECT (SELECT ...), count(*) FROM t GROUP BY (SELECT ...)`.
+Each subquery of a query text gets columns and aliases of its own, also if PostgreSQL takes two
+subqueries for equal, as in `SELECT (SELECT ...), count(*) FROM t GROUP BY (SELECT ...)`.
 
 >>> from orchestrator.algebra.examples import DEVICES, DID
 >>> from orchestrator.algebra.copies import copied
@@ -30,7 +30,9 @@ from orchestrator.algebra.scalar import Scalar, Subquery
 
 
 def alike(scalar: Scalar, other: Scalar) -> bool:
-    """Return whether two expressions always have the same value; parentheses around them do not count."""
+    """Return whether two expressions always have the same value; surrounding parentheses are
+    ignored.
+    """
     if str(scalar) != str(other) or scalar.columns != other.columns:
         return False
     return scalar.subqueries == other.subqueries or all(
@@ -39,21 +41,21 @@ def alike(scalar: Scalar, other: Scalar) -> bool:
 
 
 def alike_queries(subquery: Subquery, other: Subquery) -> bool:
-    """Return whether two subqueries differ in nothing but the names of their own columns."""
+    """Return whether two subqueries only differ in the names of their own columns."""
     outer = subquery.correlated
     return outer == other.correlated and _Pairs(outer).are(subquery, other)
 
 
 @dataclass
 class _Pairs:
-    """Compares two plans and pairs the columns and aliases of the first with those of the second."""
+    """Compares two plans, and pairs the columns and aliases of the first with those of the second."""
 
     outer: frozenset[Column]
     names: dict[tuple[type, str], str] = field(default_factory=dict)
     taken: set[tuple[type, str]] = field(default_factory=set)
 
     def are(self, value: Any, other: Any) -> bool:
-        """Return whether two parts of plans are alike, as far as pairs of names are known."""
+        """Return whether two parts of plans are the same under the pairs of names so far."""
         if type(value) is not type(other):
             return False
         if isinstance(value, Column):
@@ -63,7 +65,7 @@ class _Pairs:
         if isinstance(value, tuple | list):
             return len(value) == len(other) and all(map(self.are, value, other))
         if isinstance(value, frozenset):
-            # The columns of a set are paired before, by where they come from.
+            # The columns of a set were already paired where they are defined.
             return len(value) == len(other) and all(
                 any(self.are(a, b) for b in other) for a in value
             )
@@ -76,15 +78,15 @@ class _Pairs:
         return bool(value == other)
 
     def _operators(self, operator: Operator, other: Operator) -> bool:
-        for each in fields(operator):  # type: ignore[arg-type]
-            here, there = getattr(operator, each.name), getattr(other, each.name)
-            if each.name in ("alias", "name") and isinstance(here, str):
-                same = self._paired(str, here, there)
-            elif each.name == "names":
-                # The scan of a recursion calls the columns there by their symbols.
-                same = self.are(tuple(map(Column, here)), tuple(map(Column, there)))
+        for field_ in fields(operator):  # type: ignore[arg-type]
+            own, others = getattr(operator, field_.name), getattr(other, field_.name)
+            if field_.name in ("alias", "name") and isinstance(own, str):
+                same = self._paired(str, own, others)
+            elif field_.name == "names":
+                # The scan of a recursion names the columns of the recursion by their symbols.
+                same = self.are(tuple(map(Column, own)), tuple(map(Column, others)))
             else:
-                same = self.are(here, there)
+                same = self.are(own, others)
             if not same:
                 return False
         return True

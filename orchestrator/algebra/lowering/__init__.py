@@ -1,8 +1,8 @@
-"""Rewrites a plan into one of operators that are maintained by rules.
+"""Lowering: rewrites a plan into operators that have maintenance rules.
 
-`lower` is the list of rewrites; each is a module. They keep rows, duplicates, types, NULLs and
-errors, and the identities of the columns that a plan shows. What none applies to stays as it is,
-and whoever has no rule for it says so.
+`lower` applies the rewrites, each of which is a module. They preserve rows, duplicates, types,
+NULLs, errors, and the identities of the columns that a plan shows. An operator that no rewrite
+applies to stays; a strategy without a rule for it reports that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from orchestrator.algebra.traversal import walk
 
 @once
 def lower(plan: Plan) -> Plan:
-    """The plan in terms of fewer operators.
+    """Return the plan in terms of fewer operators.
 
     >>> from orchestrator.algebra.examples import DEVICES, DEVICES_PARTS, DEVICE, DID
     >>> from orchestrator.algebra.operators.select import Selection
@@ -62,13 +62,14 @@ class _Lowering:
         self.shared: dict[str, Operator] = {}
 
     def of(self, plan: Operator) -> Operator:
-        """The plan lowered, inputs first."""
+        """Return the lowered plan, inputs first."""
         if isinstance(plan, Recursion):
             return plan
         if isinstance(plan, CteScan):
             return self._reference(plan)
         if isinstance(plan, DependentJoin):
-            # The right side is no plan by itself.
+            # The right side cannot be lowered separately, because it reads columns of the left
+            # side.
             return self.subqueries.without(replace(plan, left=self.of(plan.left)))
         plan = plan.with_children(tuple(map(self.of, plan.children)))
         if isinstance(plan, FullJoin):

@@ -1,7 +1,7 @@
-"""What a correlated plan has to do with the rows around it.
+"""Analysis of correlated plans: separate the conditions on outer columns from the rest.
 
-A plan that reads columns of a query around it is taken apart: conditions that read those columns
-rise above the joins, so that what remains below reads none of them, and is a relation of its own.
+Conditions that read columns of a surrounding query move above the joins. The plan below them then
+reads no outer columns, and is an ordinary relation.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from orchestrator.algebra.traversal import walk
 
 
 def risen(plan: Operator, outer: frozenset[Column]) -> Operator:
-    """A plan whose conditions on columns of the query around it stand above its joins.
+    """Return a plan whose conditions on columns of the surrounding query are above its joins.
 
     >>> from orchestrator.algebra.examples import DEVICES_PARTS, PART, PARTS, PID
     >>> did = Column("outer_did")
-    >>> one = Selection(DEVICES_PARTS, Scalar.read("device = outer_did", [DEVICES_PARTS.columns[0], did]))
-    >>> join = Join(one, PARTS, Scalar.read("part = pid", [PART, PID]))
+    >>> rows = Selection(DEVICES_PARTS, Scalar.read("device = outer_did", [DEVICES_PARTS.columns[0], did]))
+    >>> join = Join(rows, PARTS, Scalar.read("part = pid", [PART, PID]))
     >>> plan = risen(join, frozenset({did}))
     >>> plan.label, plan.input.label
     ('σ device = outer_did', '⋈ part = pid')
@@ -51,43 +51,47 @@ def risen(plan: Operator, outer: frozenset[Column]) -> Operator:
     if not isinstance(plan, Selection | Join):
         result = plan.with_children(tuple(risen(child, outer) for child in plan.children))
         if isinstance(result, LeftJoin | Semijoin | Antisemijoin):
-            left, lifted = _lifted(result.left, outer)
+            left, lifted = _split_selection(result.left, outer)
             return Selection(replace(result, left=left), conjunction(lifted)) if lifted else result
         return result
     inputs, conditions = flattened(plan)
     across: list[Scalar] = [condition for condition in conditions if condition.references & outer]
     inside = [condition for condition in conditions if not condition.references & outer]
-    freed = []
-    for item in inputs:
-        top, more = _lifted(risen(item, outer), outer)
+    uncorrelated = []
+    for input_ in inputs:
+        below, more = _split_selection(risen(input_, outer), outer)
         across += more
-        freed.append(top)
-    rows: Operator = freed[0]
-    for item in freed[1:]:
-        rows = Join(rows, item)
+        uncorrelated.append(below)
+    rows: Operator = uncorrelated[0]
+    for input_ in uncorrelated[1:]:
+        rows = Join(rows, input_)
     if inside:
         rows = Selection(rows, conjunction(inside))
     rows = arrange_joins(Plan(rows, (), ())).root
     return Selection(rows, conjunction(across)) if across else rows
 
 
-def _lifted(plan: Operator, outer: frozenset[Column]) -> tuple[Operator, tuple[Scalar, ...]]:
-    """A plan without the selection on outer columns at its top, and that selection."""
+def _split_selection(
+    plan: Operator, outer: frozenset[Column]
+) -> tuple[Operator, tuple[Scalar, ...]]:
+    """Return a plan without the selection on outer columns at its top, and the conditions of that
+    selection.
+    """
     if isinstance(plan, Projection) and isinstance(plan.input, Selection):
-        plan = _through(plan, outer)
+        plan = _selection_on_top(plan, outer)
     if isinstance(plan, Selection) and not plan.input.outer_columns & outer:
         return plan.input, plan.condition.conjuncts
     return plan, ()
 
 
-def _through(plan: Projection, outer: frozenset[Column]) -> Operator:
-    """π(σ(R)) as σ(π(R)), where only the selection reads columns of the query around it."""
+def _selection_on_top(plan: Projection, outer: frozenset[Column]) -> Operator:
+    """Return π(σ(R)) as σ(π(R)), if only the selection reads columns of the surrounding query."""
     below = plan.input
     assert isinstance(below, Selection)
     if any(item.scalar.references & outer for item in plan.items):
         return plan
-    shown = set(plan.columns)
-    needed = below.condition.references & set(below.input.columns) - shown
+    outputs = set(plan.columns)
+    needed = below.condition.references & set(below.input.columns) - outputs
     passed = tuple(Item.kept(column) for column in sorted(needed, key=str))
     if {item.column for item in plan.items if not item.is_unchanged} & below.condition.references:
         return plan
@@ -95,19 +99,20 @@ def _through(plan: Projection, outer: frozenset[Column]) -> Operator:
 
 
 def separated(plan: Operator, outer: frozenset[Column]) -> tuple[Operator, Scalar] | None:
-    """A plan that is π(σ(T)) and T is free of outer columns, as T with its columns and σ's condition.
+    """Return a plan π(σ(T)), where T reads no outer columns, as T and the condition of σ.
 
-    T shows what the condition reads, beside the plan's columns.
+    T shows the columns of the plan and those that the condition reads. The result is None if the
+    plan does not have this form.
     """
     if not plan.outer_columns & outer:
         return plan, TRUE
     if isinstance(plan, Sort):
         return separated(plan.input, outer)
     if isinstance(plan, Projection):
-        found = separated(plan.input, outer)
-        if found is None or any(item.scalar.references & outer for item in plan.items):
+        inner = separated(plan.input, outer)
+        if inner is None or any(item.scalar.references & outer for item in plan.items):
             return None
-        rows, condition = found
+        rows, condition = inner
         needed = condition.references & set(rows.columns) - set(plan.columns)
         passed = tuple(Item.kept(column) for column in sorted(needed, key=str))
         return Projection(rows, (*plan.items, *passed)), condition
@@ -121,54 +126,58 @@ def separated(plan: Operator, outer: frozenset[Column]) -> tuple[Operator, Scala
 def watched(
     plan: Operator, outer: frozenset[Column], conditions: Iterable[Scalar] = ()
 ) -> list[Watched]:
-    """The parts of a plan that are free of outer columns, with the conditions on their rows.
+    """Return the parts of a plan that read no outer columns, with the conditions on their rows.
 
-    A row of such a part that does not satisfy its condition makes no difference to what the plan
-    gives. `conditions` are those on the plan's own rows.
+    A row of such a part that does not satisfy its condition does not affect the result of the plan.
+    `conditions` are conditions on the rows of the plan itself.
     """
-    found: dict[Operator, list[Scalar]] = {}
+    conditions_of: dict[Operator, list[Scalar]] = {}
     for part, matters in _parts(plan, outer, tuple(conditions)):
         known = outer | set(part.columns)
         plain = [
             matter for matter in matters if not matter.subqueries and matter.references <= known
         ]
-        found.setdefault(part, []).append(conjunction(plain))
+        conditions_of.setdefault(part, []).append(conjunction(plain))
     return [
         Watched(part, (TRUE,) if TRUE in matters else tuple(dict.fromkeys(matters)))
-        for part, matters in found.items()
+        for part, matters in conditions_of.items()
     ]
 
 
 def alternatives(watched: Watched, not_null: frozenset[Column]) -> Watched:
-    """The same, with a condition for each way in which a comparison may fail to be false.
+    """Return `watched` with a separate condition for each case in which a comparison is not false.
 
-    A join on an equality finds its rows by an index; one on `(x = y) IS NOT FALSE` does not.
+    A join on an equality finds its rows by an index; a join on `(x = y) IS NOT FALSE` does not.
 
     >>> x, y = Column("x"), Column("y")
-    >>> one = Watched(None, (Scalar.read("(x = y) IS NOT FALSE", [x, y]),))
-    >>> alternatives(one, frozenset({x})).matters
+    >>> part = Watched(None, (Scalar.read("(x = y) IS NOT FALSE", [x, y]),))
+    >>> alternatives(part, frozenset({x})).matters
     (Scalar(x = y), Scalar((y) IS NULL))
     """
-    known = not_null | watched.plan.not_null if watched.plan else not_null
+    never_null_columns = not_null | watched.plan.not_null if watched.plan else not_null
     matters: list[Scalar] = []
     for condition in watched.matters:
         parts = list(condition.conjuncts)
-        open_ = [
-            (place, compared) for place, part in enumerate(parts) if (compared := _compared(part))
+        comparisons = [
+            (position, compared)
+            for position, part in enumerate(parts)
+            if (compared := _compared(part))
         ]
-        if len(open_) != 1:
+        if len(comparisons) != 1:
             matters.append(condition)
             continue
-        [(place, (equal, *sides))] = open_
-        choices = [equal] + [filled("(x) IS NULL", x=s) for s in sides if not never_null(s, known)]
+        [(position, (equal, *sides))] = comparisons
+        choices = [equal] + [
+            filled("(x) IS NULL", x=s) for s in sides if not never_null(s, never_null_columns)
+        ]
         matters += [
-            conjunction([*parts[:place], choice, *parts[place + 1 :]]) for choice in choices
+            conjunction([*parts[:position], choice, *parts[position + 1 :]]) for choice in choices
         ]
     return Watched(watched.plan, tuple(matters))
 
 
 def _compared(condition: Scalar) -> tuple[Scalar, Scalar, Scalar] | None:
-    """Of `(x = y) IS NOT FALSE` and `(x <> y) IS NOT TRUE`: x = y, x and y."""
+    """Return x = y, x and y for `(x = y) IS NOT FALSE` and `(x <> y) IS NOT TRUE`."""
     tree = unwrapped(condition.tree)
     if not isinstance(tree, exp.Not) or not isinstance(tree.this, exp.Is):
         return None
@@ -184,7 +193,7 @@ Parts: TypeAlias = Iterator[tuple[Operator, tuple[Scalar, ...]]]
 
 
 def _parts(plan: Operator, bound: frozenset[Column], conditions: tuple[Scalar, ...]) -> Parts:
-    """The parts free of bound columns, and what their rows must satisfy to matter."""
+    """Yield the parts that read no bound columns, and the conditions under which their rows matter."""
     if not plan.outer_columns & bound:
         if _reads_tables(walk(plan, subqueries=False)):
             yield plan, conditions
@@ -197,7 +206,7 @@ def _parts(plan: Operator, bound: frozenset[Column], conditions: tuple[Scalar, .
     if isinstance(plan, Selection):
         yield from _parts(plan.input, bound, conditions + _plain(plan.condition))
     elif isinstance(plan, Projection):
-        yield from _parts(plan.input, bound, tuple(_before(plan, conditions)))
+        yield from _parts(plan.input, bound, tuple(_in_terms_of_input(plan, conditions)))
     elif isinstance(plan, Join):
         for child in plan.children:
             yield from _parts(child, bound, conditions + _plain(plan.condition))
@@ -210,14 +219,16 @@ def _parts(plan: Operator, bound: frozenset[Column], conditions: tuple[Scalar, .
     elif isinstance(plan, Distinct | Sort):
         yield from _parts(plan.input, bound, conditions)
     elif isinstance(plan, Grouping):
-        # A group that is filtered away by what it is grouped by makes no difference.
+        # A group does not matter if a condition on its grouping columns removes it.
         known = bound | set(plan.by)
-        kept = tuple(item for item in conditions if plan.by and item.references <= known)
-        yield from _parts(plan.input, bound, kept)
+        on_groups = tuple(
+            condition for condition in conditions if plan.by and condition.references <= known
+        )
+        yield from _parts(plan.input, bound, on_groups)
     elif isinstance(plan, UnionAll):
         for branch in plan.branches:
-            back = {new: Scalar.column(old) for old, new in branch.renamed(plan.outputs)}
-            yield from _parts(branch.input, bound, tuple(c.substitute(back) for c in conditions))
+            inputs = {new: Scalar.column(old) for old, new in branch.renamed(plan.outputs)}
+            yield from _parts(branch.input, bound, tuple(c.substitute(inputs) for c in conditions))
     else:
         for child in plan.children:
             yield from _parts(child, bound, ())
@@ -229,7 +240,7 @@ def _reads_tables(operators: Iterable[Operator]) -> bool:
 
 
 def tested_parts(scalar: Scalar, bound: frozenset[Column]) -> Parts:
-    """The parts of an expression's subqueries that are free of bound columns."""
+    """Yield the parts of an expression's subqueries that read no bound columns."""
     for position, subquery in enumerate(scalar.subqueries, 1):
         yield from _parts(subquery.plan, bound, tested(scalar, position, bound))
 
@@ -238,18 +249,21 @@ def _plain(condition: Scalar) -> tuple[Scalar, ...]:
     return tuple(conjunct for conjunct in condition.conjuncts if not conjunct.subqueries)
 
 
-def _before(plan: Projection, conditions: Iterable[Scalar]) -> Iterator[Scalar]:
-    """Conditions on what a projection shows, in terms of its input."""
-    made = {item.column: item.scalar for item in plan.items if not item.is_unchanged}
+def _in_terms_of_input(plan: Projection, conditions: Iterable[Scalar]) -> Iterator[Scalar]:
+    """Yield conditions on the outputs of a projection in terms of its input."""
+    computed = {item.column: item.scalar for item in plan.items if not item.is_unchanged}
     for condition in conditions:
-        if not any(made[column].subqueries for column in condition.references & made.keys()):
-            yield condition.substitute(made)
+        if not any(
+            computed[column].subqueries for column in condition.references & computed.keys()
+        ):
+            yield condition.substitute(computed)
 
 
 def tested(scalar: Scalar, position: int, outer: frozenset[Column]) -> tuple[Scalar, ...]:
-    """What a subquery's rows must satisfy to matter to the expression that it stands in.
+    """Return the conditions under which a row of a subquery affects the expression around it.
 
-    To `x = ANY` a row matters only if the comparison is not false, to `x > ALL` if it is not true.
+    A row affects `x = ANY` only if the comparison is not false, and `x > ALL` only if it is not
+    true.
 
     >>> from orchestrator.algebra.examples import DEVICES, DID
     >>> from orchestrator.algebra.scalar import Subquery

@@ -1,7 +1,7 @@
-"""References to common table expressions: inlined, or to be stored once.
+"""References to common table expressions: replaced by copies, or stored once.
 
-An expression that is used once, or that is made of joins alone, takes the place of its references.
-One that groups or looks at its rows together, and is used several times, stays a shared one.
+An expression that is used once, or that only contains joins, replaces its references. An expression
+that is used several times and groups or compares rows stays shared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHEAP = (Scan, Selection, Projection, Join, UnionAll, Sort, Values)
 
 
 def is_cheap(plan: Operator) -> bool:
-    """Whether a plan may as well be maintained several times."""
+    """Return whether a plan is cheap enough to be maintained several times."""
     return all(
         isinstance(operator, _CHEAP) and not any(scalar.subqueries for scalar in operator.scalars)
         for operator in walk(plan)
@@ -32,7 +32,7 @@ def is_cheap(plan: Operator) -> bool:
 
 
 def inlined(reference: CteScan, symbols: Symbols) -> Projection:
-    """A reference to a common table expression as a copy of it.
+    """Return a copy of a common table expression that replaces a reference to it.
 
     >>> from orchestrator.algebra.columns import Column
     >>> from orchestrator.algebra.examples import DEVICES, DID
@@ -41,6 +41,6 @@ def inlined(reference: CteScan, symbols: Symbols) -> Projection:
     >>> inlined(scan, Symbols(["did", "category", "devices"])).label
     'π did_2 → id'
     """
-    plan, became = copied(reference.shared.input, symbols)
+    plan, new_columns = copied(reference.shared.input, symbols)
     pairs = reference.shared.renamed(reference.outputs)
-    return Projection(plan, tuple(Item(new, Scalar.column(became[old])) for old, new in pairs))
+    return Projection(plan, tuple(Item(new, Scalar.column(new_columns[old])) for old, new in pairs))

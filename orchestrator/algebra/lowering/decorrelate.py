@@ -1,4 +1,4 @@
-"""Correlated plans as joins, where this is the same and worth more than evaluating them row by row."""
+"""Correlated plans rewritten as joins, if they are equivalent and cheaper than evaluation per row."""
 
 from __future__ import annotations
 
@@ -17,51 +17,52 @@ from orchestrator.algebra.operators.sort import Sort
 from orchestrator.algebra.scalar import Scalar, filled, unwrapped
 
 _ADDED = frozenset({"count", "sum", "avg"})
-"""Aggregates whose groups are kept by addition."""
+"""Aggregates that are maintained by addition."""
 
 _HARMLESS = (
     *(exp.Column, exp.Literal, exp.Boolean, exp.Null, exp.Paren, exp.Identifier),
     *(exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Star, exp.Case, exp.If, exp.Is, exp.Not),
     *(exp.And, exp.Or, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
 )
-"""What can be computed of rows that nobody asked for; no division by zero, no cast that fails."""
+"""Expressions that are safe to compute for rows that the query does not read: they never fail."""
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """A plan to join with, and what a correlated plan shows in terms of it."""
+    """A plan to join with, and the columns of a correlated plan in terms of it."""
 
     plan: Operator
     condition: Scalar
     values: Mapping[Column, Scalar]
-    """The correlated plan's columns, over those of `plan` and of the query around it."""
+    """The columns of the correlated plan, over columns of `plan` and of the surrounding query."""
     padded: bool
-    """Whether a row without a partner counts, and the values are right for it too."""
+    """Whether a row without a partner stays in the result, with correct values."""
 
 
 def peeled(plan: Operator) -> tuple[Operator, dict[Column, Scalar]]:
-    """A plan without the projections at its top, and what its columns are."""
+    """Return a plan without the projections at its top, and the expressions of its columns."""
     values = {column: Scalar.column(column) for column in plan.columns}
     while isinstance(plan, Projection | Sort):
         if isinstance(plan, Projection):
             if any(scalar.subqueries for scalar in plan.scalars):
                 break
-            made = {item.column: item.scalar for item in plan.items if not item.is_unchanged}
-            values = {column: value.substitute(made) for column, value in values.items()}
+            computed = {item.column: item.scalar for item in plan.items if not item.is_unchanged}
+            values = {column: value.substitute(computed) for column, value in values.items()}
         plan = plan.input
     return plan, values
 
 
 def grouped_lookup(plan: Operator, outer: frozenset[Column], symbols: Symbols) -> Lookup | None:
-    """An aggregation over the rows with certain keys, as a look into all groups by these keys.
+    """Return an aggregation over the rows with certain keys as a lookup in all groups by these
+    keys.
 
     >>> from orchestrator.algebra.examples import DEVICE, DEVICES_PARTS
     >>> from orchestrator.algebra.operators.select import Selection
     >>> did = Column("outer_did", "integer", "integer_ops")
     >>> rows = Selection(DEVICES_PARTS, Scalar.read("device = outer_did", [DEVICE, did]))
     >>> count = Aggregate(Column("n"), Scalar.read("count(*)"))
-    >>> found = grouped_lookup(Grouping(rows, (), (count,)), frozenset({did}), Symbols())
-    >>> found.plan.label, found.condition, *found.values.values()
+    >>> lookup = grouped_lookup(Grouping(rows, (), (count,)), frozenset({did}), Symbols())
+    >>> lookup.plan.label, lookup.condition, *lookup.values.values()
     ('γ device; count(*) → n', Scalar(device = outer_did), Scalar(coalesce(n, 0)))
     """
     core, values = peeled(plan)
@@ -73,21 +74,21 @@ def grouped_lookup(plan: Operator, outer: frozenset[Column], symbols: Symbols) -
         for call in core.aggregates
     ):
         return None
-    found = separated(risen(core.input, outer), outer)
-    if found is None:
+    parts = separated(risen(core.input, outer), outer)
+    if parts is None:
         return None
-    rows, condition = found
+    rows, condition = parts
     keys = _keys(condition, rows, outer)
     if keys is None:
         return None
     by = tuple(dict.fromkeys((*core.by, *keys)))
-    groups, became = copied(Grouping(rows, by, core.aggregates), symbols)
-    terms = {old: Scalar.column(new) for old, new in became.items()}
+    groups, new_columns = copied(Grouping(rows, by, core.aggregates), symbols)
+    terms = {old: Scalar.column(new) for old, new in new_columns.items()}
     if not core.by:
         for call in core.aggregates:
             if call.function == "count":
-                terms[call.column] = filled("coalesce(n, 0)", n=became[call.column])
-    plain = {old: Scalar.column(new) for old, new in became.items()}
+                terms[call.column] = filled("coalesce(n, 0)", n=new_columns[call.column])
+    plain = {old: Scalar.column(new) for old, new in new_columns.items()}
     return Lookup(
         groups,
         condition.substitute(plain),
@@ -97,19 +98,19 @@ def grouped_lookup(plan: Operator, outer: frozenset[Column], symbols: Symbols) -
 
 
 def single_lookup(plan: Operator, outer: frozenset[Column], symbols: Symbols) -> Lookup | None:
-    """A plan that gives at most one row, found by a key, where it shows no more than columns."""
-    freed = risen(plan, outer)
-    if frozenset() not in freed.keys:
+    """Return a plan that gives at most one row, found by a key, if it only shows columns."""
+    uncorrelated = risen(plan, outer)
+    if frozenset() not in uncorrelated.keys:
         return None
-    found = separated(freed, outer)
-    if found is None:
+    parts = separated(uncorrelated, outer)
+    if parts is None:
         return None
-    rows, condition = found
+    rows, condition = parts
     _, values = peeled(rows)
     if any(value.as_column is None for value in values.values()):
         return None
-    copy, became = copied(rows, symbols)
-    terms = {old: Scalar.column(new) for old, new in became.items()}
+    copy, new_columns = copied(rows, symbols)
+    terms = {old: Scalar.column(new) for old, new in new_columns.items()}
     return Lookup(
         copy,
         condition.substitute(terms),
@@ -119,7 +120,10 @@ def single_lookup(plan: Operator, outer: frozenset[Column], symbols: Symbols) ->
 
 
 def _keys(condition: Scalar, rows: Operator, outer: frozenset[Column]) -> list[Column] | None:
-    """The columns of some rows that a condition equates with outer ones, if it does nothing else."""
+    """Return the columns of some rows that a condition equates with outer columns.
+
+    The result is None if the condition has any other conjunct.
+    """
     own, result = set(rows.columns), []
     for conjunct in condition.conjuncts:
         tree = unwrapped(conjunct.tree)
@@ -130,7 +134,7 @@ def _keys(condition: Scalar, rows: Operator, outer: frozenset[Column]) -> list[C
         outside = [column for column in sides if column is not None and column in outer]
         if len(inside) != 1 or len(outside) != 1:
             return None
-        # What `=` compares must be what groups are made by.
+        # The `=` must be the equality by which the groups are formed.
         if inside[0].equality is None or inside[0].equality != outside[0].equality:
             return None
         result.append(inside[0])

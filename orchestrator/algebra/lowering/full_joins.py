@@ -1,4 +1,4 @@
-"""R ⟗_φ S as R ⟕_φ S ∪ (S ▷_φ R) ⟕ ∅: the pairs and the rows of R, then the other rows of S.
+"""R ⟗_φ S as R ⟕_φ S ∪ (S ▷_φ R) ⟕ ∅: the rows of R with their partners, then the other rows of S.
 
 The last join has the condition FALSE: it pads with NULLs of the types and collations of R.
 """
@@ -15,7 +15,7 @@ from orchestrator.algebra.scalar import FALSE
 
 
 def without_full_join(join: FullJoin, symbols: Symbols) -> UnionAll:
-    """Rewrites a full join.
+    """Return a full join as a union.
 
     >>> from orchestrator.algebra.examples import DEVICE, DEVICES, DEVICES_PARTS, DID
     >>> from orchestrator.algebra.plan import Plan

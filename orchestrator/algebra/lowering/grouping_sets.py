@@ -1,7 +1,7 @@
-"""GROUPING SETS, ROLLUP and CUBE as the union of one grouping for each set.
+"""GROUPING SETS, ROLLUP and CUBE as the union of a grouping for each set.
 
-A column that a set leaves out is NULL below its grouping, so that it keeps its type and collation.
-GROUPING() is a constant of each set.
+A column outside a set becomes NULL below the grouping of the set, so that it keeps its type and
+collation. GROUPING() is a constant for each set.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orchestrator.algebra.scalar import FALSE, Scalar, filled
 
 
 def without_grouping_sets(grouping: GroupingSets, symbols: Symbols) -> Operator:
-    """Rewrites grouping sets.
+    """Return grouping sets as a union.
 
     >>> from orchestrator.algebra.examples import CATEGORY, DEVICES
     >>> from orchestrator.algebra.plan import Plan
@@ -46,30 +46,30 @@ def without_grouping_sets(grouping: GroupingSets, symbols: Symbols) -> Operator:
                    └─ π did, category, CASE WHEN FALSE THEN category END → out_2
                       └─ scan devices
     """
-    branches = tuple(_branch(grouping, item, symbols) for item in grouping.sets)
+    branches = tuple(_branch(grouping, set_, symbols) for set_ in grouping.sets)
     return UnionAll(branches, grouping.columns)
 
 
-def _branch(grouping: GroupingSets, each: tuple[int, ...], symbols: Symbols) -> Branch:
+def _branch(grouping: GroupingSets, set_: tuple[int, ...], symbols: Symbols) -> Branch:
     def fresh(column: Column) -> Column:
         return replace(column, symbol=symbols.fresh(column.symbol))
 
     outs = [fresh(out) for out, _ in grouping.by]
     passed = tuple(map(Item.kept, grouping.input.columns))
     keys = tuple(
-        Item(out, filled("x" if place in each else "CASE WHEN FALSE THEN x END", x=column))
-        for place, (out, (_, column)) in enumerate(zip(outs, grouping.by, strict=True))
+        Item(out, filled("x" if position in set_ else "CASE WHEN FALSE THEN x END", x=column))
+        for position, (out, (_, column)) in enumerate(zip(outs, grouping.by, strict=True))
     )
-    here = {column for place, (_, column) in enumerate(grouping.by) if place in each}
-    made = [(fresh(call.column), call) for call in grouping.aggregates]
+    grouped = {column for position, (_, column) in enumerate(grouping.by) if position in set_}
+    new_calls = [(fresh(call.column), call) for call in grouping.aggregates]
     calls = tuple(
-        Aggregate(column, call.call) for column, call in made if call.function != "grouping"
+        Aggregate(column, call.call) for column, call in new_calls if call.function != "grouping"
     )
     rows: Operator
-    if each:
-        # Columns that are there come first: the stored groups are looked up by them.
-        order = sorted(range(len(outs)), key=lambda place: place not in each)
-        by = tuple(outs[place] for place in order)
+    if set_:
+        # Columns of the set come first, because stored groups are looked up by them.
+        order = sorted(range(len(outs)), key=lambda position: position not in set_)
+        by = tuple(outs[position] for position in order)
         rows = Grouping(Projection(grouping.input, (*passed, *keys)), by, calls)
     else:
         rows = Grouping(grouping.input, (), calls)
@@ -77,19 +77,21 @@ def _branch(grouping: GroupingSets, each: tuple[int, ...], symbols: Symbols) -> 
             nothing = Selection(Projection(grouping.input, (*passed, *keys)), FALSE)
             rows = LeftJoin(rows, Grouping(nothing, tuple(outs)), FALSE)
     constants = [
-        Item(column, Scalar.read(str(_mask(call, here))))
-        for column, call in made
+        Item(column, Scalar.read(str(_mask(call, grouped))))
+        for column, call in new_calls
         if call.function == "grouping"
     ]
-    columns = (*outs, *(column for column, _ in made))
-    kept = {item.column: item for item in constants}
-    items = tuple(kept.get(column) or Item.kept(column) for column in columns)
+    columns = (*outs, *(column for column, _ in new_calls))
+    constant_of = {item.column: item for item in constants}
+    items = tuple(constant_of.get(column) or Item.kept(column) for column in columns)
     return Branch(Projection(rows, items), columns)
 
 
-def _mask(call: Aggregate, here: set[Column]) -> int:
-    """What GROUPING() is: a bit for each argument, set where the set leaves it out."""
+def _mask(call: Aggregate, grouped: set[Column]) -> int:
+    """Return the value of GROUPING(): for each argument a bit, which is 1 if the set lacks the
+    argument.
+    """
     mask = 0
     for argument in call.arguments:
-        mask = 2 * mask + (argument.as_column not in here)
+        mask = 2 * mask + (argument.as_column not in grouped)
     return mask

@@ -1,7 +1,7 @@
-"""INTERSECT and EXCEPT by counting: γ over both sides, with the number of rows that each has.
+"""INTERSECT and EXCEPT by counting: γ over both sides, with the number of rows from each side.
 
-Rows are equal as groups are. R ∩ S are the groups that both sides have, R − S those of the left
-side alone; with ALL, a row comes as often as the smaller count, or the difference, says.
+Rows are equal as in GROUP BY. R ∩ S are the groups that both sides have; R − S are the groups that
+only the left side has. With ALL, a row occurs as often as the smaller count, or the difference.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from orchestrator.algebra.scalar import Scalar, filled
 
 
 def without_set_operation(operation: TwoBranches, symbols: Symbols) -> Operator:
-    """Rewrites INTERSECT or EXCEPT.
+    """Return INTERSECT or EXCEPT as a grouping.
 
     >>> from orchestrator.algebra.examples import DEVICE, DEVICES, DEVICES_PARTS, DID
     >>> from orchestrator.algebra.plan import Plan
@@ -38,31 +38,31 @@ def without_set_operation(operation: TwoBranches, symbols: Symbols) -> Operator:
                 └─ π device, 1 → side_3
                    └─ scan devices_parts
     """
-    side = _number(symbols, "side", "integer")
+    side = _integer_column(symbols, "side", "integer")
     branches = []
-    for place, branch in enumerate((operation.left, operation.right)):
-        own = _number(symbols, "side", "integer")
-        kept = map(Item.kept, dict.fromkeys(branch.columns))
-        rows = Projection(branch.input, (*kept, Item(own, Scalar.read(str(place)))))
+    for position, branch in enumerate((operation.left, operation.right)):
+        own = _integer_column(symbols, "side", "integer")
+        passed = map(Item.kept, dict.fromkeys(branch.columns))
+        rows = Projection(branch.input, (*passed, Item(own, Scalar.read(str(position)))))
         branches.append(Branch(rows, (*branch.columns, own)))
     both = UnionAll(tuple(branches), (*operation.outputs, side))
-    left, right = (_number(symbols, name, "bigint") for name in ("l", "r"))
+    left, right = (_integer_column(symbols, name, "bigint") for name in ("l", "r"))
     counts = tuple(
-        Aggregate(column, filled(f"count(*) FILTER (WHERE side = {place})", side=side))
-        for place, column in enumerate((left, right))
+        Aggregate(column, filled(f"count(*) FILTER (WHERE side = {number})", side=side))
+        for number, column in enumerate((left, right))
     )
     groups = Grouping(both, operation.outputs, counts)
-    less = isinstance(operation, Difference)
+    is_difference = isinstance(operation, Difference)
     if not operation.all:
-        where = filled("l > 0 AND r = 0" if less else "l > 0 AND r > 0", l=left, r=right)
+        where = filled("l > 0 AND r = 0" if is_difference else "l > 0 AND r > 0", l=left, r=right)
         return over(Selection(groups, where), operation.outputs)
-    times = filled("l - r" if less else "least(l, r)", l=left, r=right)
-    some = Selection(groups, filled("n > 0", n=times))
+    times = filled("l - r" if is_difference else "least(l, r)", l=left, r=right)
+    present = Selection(groups, filled("n > 0", n=times))
     nth = Column(symbols.fresh("copy"))
     call = filled("generate_series(1::bigint, n)", n=times)
     copies = FunctionScan((call,), symbols.fresh("copies"), (nth,))
-    return over(Expansion(some, copies), operation.outputs)
+    return over(Expansion(present, copies), operation.outputs)
 
 
-def _number(symbols: Symbols, wanted: str, kind: str) -> Column:
+def _integer_column(symbols: Symbols, wanted: str, kind: str) -> Column:
     return Column(symbols.fresh(wanted), kind, "integer_ops", exact=True)

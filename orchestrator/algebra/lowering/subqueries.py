@@ -1,8 +1,8 @@
-"""Subqueries in expressions: as joins where that is the same, else evaluated for each row.
+"""Subqueries in expressions: rewritten as joins if possible, otherwise evaluated for each row.
 
-`(SELECT max(x) FROM s)` has exactly one row, with which every row joins. An aggregate over the rows
-with a certain key is a look into the groups by that key. Whatever else a subquery is, its
-expression becomes a column that is recomputed for the rows to which a change matters.
+`(SELECT max(x) FROM s)` has exactly one row, which joins with every row. An aggregate over the rows
+with a certain key is a lookup in the groups by that key. The expression of any other subquery
+becomes a column, which is recomputed for the rows that a change affects.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from orchestrator.algebra.scalar import TRUE, Scalar, Subquery, conjunction, unw
 from orchestrator.algebra.traversal import walk
 
 Lower = Callable[[Operator], Operator]
-"""Lowers a plan that reads no column from outside."""
+"""A function that lowers a plan without outer columns."""
 
 
 @dataclass(frozen=True)
 class Subqueries:
-    """Rewrites operators whose expressions hold subqueries, and lateral joins."""
+    """Rewrites lateral joins, and operators whose expressions contain subqueries."""
 
     symbols: Symbols
     lower: Lower
 
     def without(self, operator: Operator) -> Operator:
-        """The operator with expressions free of subqueries, as far as this is known to be done."""
+        """Return the operator without subqueries in its expressions, if a rewrite is known."""
         if isinstance(operator, DependentJoin):
             return self._lateral(operator)
         if not any(scalar.subqueries for scalar in operator.scalars):
@@ -75,30 +75,30 @@ class Subqueries:
     def _selection(self, operator: Selection) -> Operator:
         rows, conditions = operator.input, []
         for conjunct in operator.condition.conjuncts:
-            rows, condition = self._valued(rows, conjunct, refused=True)
+            rows, condition = self._with_value(rows, conjunct, is_condition=True)
             conditions.append(condition)
         return over(Selection(rows, conjunction(conditions)), operator.columns)
 
     def _projection(self, operator: Projection) -> Operator:
         rows, items = operator.input, []
         for item in operator.items:
-            rows, value = self._valued(rows, item.scalar)
+            rows, value = self._with_value(rows, item.scalar)
             items.append(replace(item, scalar=value))
         return Projection(rows, tuple(items))
 
     def _grouping(self, operator: Grouping) -> Operator:
-        """Arguments and filters are computed below the grouping."""
+        """Compute arguments and filters below the grouping."""
         rows, calls = operator.input, []
         for aggregate in operator.aggregates:
-            rows, call = self._lifted(rows, aggregate.call)
+            rows, call = self._lifted_call(rows, aggregate.call)
             calls.append(Aggregate(aggregate.column, call))
         return replace(operator, input=rows, aggregates=tuple(calls))
 
-    def _lifted(self, rows: Operator, call: Scalar) -> tuple[Operator, Scalar]:
-        """An aggregate call whose arguments have no subqueries."""
+    def _lifted_call(self, rows: Operator, call: Scalar) -> tuple[Operator, Scalar]:
+        """Return an aggregate call whose arguments have no subqueries, and the rows that it reads."""
         columns = set(call.columns)
         tree = call.tree
-        # DISTINCT and ORDER BY in a call must name the same argument.
+        # DISTINCT and ORDER BY of a call must name the same argument.
         computed: list[tuple[Scalar, Column]] = []
         for hole in list(tree.find_all(exp.Parameter)):
             top: Tree = hole
@@ -107,9 +107,9 @@ class Subqueries:
             if top.root() is not tree:
                 continue
             part = call.part(top)
-            column = next((column for known, column in computed if alike(known, part)), None)
+            column = next((column for earlier, column in computed if alike(earlier, part)), None)
             if column is None:
-                rows, value = self._valued(rows, part)
+                rows, value = self._with_value(rows, part)
                 column = value.as_column
                 if column is None:
                     column = Column(self.symbols.fresh("argument"))
@@ -120,7 +120,7 @@ class Subqueries:
         return rows, Scalar.of(tree, columns, call.subqueries)
 
     def _binary(self, operator: Binary) -> Operator:
-        """Conditions of outer and semijoins on one side are computed there."""
+        """Compute conditions of outer joins and semijoins that read one side on that side."""
         left, right = operator.left, operator.right
         conditions = []
         for conjunct in operator.condition.conjuncts:
@@ -129,24 +129,24 @@ class Subqueries:
             elif conjunct.references <= set(right.columns):
                 right = self._selection(Selection(right, conjunct))
             elif conjunct.references <= set(left.columns):
-                left, value = self._valued(left, conjunct)
+                left, value = self._with_value(left, conjunct)
                 conditions.append(value)
             else:
                 return operator
-        made = replace(operator, left=left, right=right, condition=conjunction(conditions))
-        return over(made, operator.columns)
+        join = replace(operator, left=left, right=right, condition=conjunction(conditions))
+        return over(join, operator.columns)
 
-    def _valued(
-        self, rows: Operator, scalar: Scalar, refused: bool = False
+    def _with_value(
+        self, rows: Operator, scalar: Scalar, is_condition: bool = False
     ) -> tuple[Operator, Scalar]:
-        """The rows with what is needed to compute an expression without its subqueries.
+        """Extend rows so that an expression can be computed from them without its subqueries.
 
-        `refused` says that it is a condition, so that rows for which it is NULL do not matter.
+        With `is_condition`, the expression is a condition, so rows for which it is NULL do not matter.
         """
         values: dict[int, Scalar] = {}
         for position, subquery in enumerate(scalar.subqueries, 1):
             if _is_value(scalar, position):
-                joined = self._joined(rows, subquery, scalar if refused else None, position)
+                joined = self._joined(rows, subquery, scalar if is_condition else None, position)
                 if joined is not None:
                     rows, values[position] = joined
         scalar = _with_values(scalar, values)
@@ -159,24 +159,26 @@ class Subqueries:
     def _joined(
         self, rows: Operator, subquery: Subquery, condition: Scalar | None, position: int
     ) -> tuple[Operator, Scalar] | None:
-        """The rows joined with what a scalar subquery looks up, and the value in terms of it."""
+        """Return rows joined with the lookup of a scalar subquery, and its value in terms of the
+        result.
+        """
         outer = frozenset(rows.columns)
-        [shown] = subquery.columns
+        [output] = subquery.columns
         core, values = peeled(subquery.plan)
         if not core.outer_columns & outer:
             if not (isinstance(core, Grouping) and not core.by):
                 return None
-            plan, became = copied(core, self.symbols)
-            terms = {old: Scalar.column(new) for old, new in became.items()}
-            return Join(rows, self.lower(plan)), values[shown].substitute(terms)
+            plan, new_columns = copied(core, self.symbols)
+            terms = {old: Scalar.column(new) for old, new in new_columns.items()}
+            return Join(rows, self.lower(plan)), values[output].substitute(terms)
         lookup = self._lookup(subquery.plan, outer)
         if lookup is None or not lookup.padded:
             return None
-        value = lookup.values[shown]
+        value = lookup.values[output]
         kind: type[Binary] = LeftJoin
         if condition is not None:
-            tried = _with_values(condition, {position: value})
-            if _refuses_null(tried, frozenset(lookup.plan.columns)):
+            with_value = _with_values(condition, {position: value})
+            if _refuses_null(with_value, frozenset(lookup.plan.columns)):
                 kind = Join
         return kind(rows, self.lower(lookup.plan), lookup.condition), value
 
@@ -189,42 +191,42 @@ class Subqueries:
         if join.condition != TRUE:
             plan = Selection(plan, join.condition)
         joined: Binary
-        simple = separated(risen(plan, outer), outer)
-        if simple is not None:
-            part, condition = simple
+        parts = separated(risen(plan, outer), outer)
+        if parts is not None:
+            part, condition = parts
             joined = (LeftJoin if join.outer else Join)(rows, self.lower(part), condition)
             return over(joined, join.columns)
-        found = grouped_lookup(plan, outer, self.symbols)
-        bare = found is not None and all(v.as_column for v in found.values.values())
-        if found is not None and (found.padded or not join.outer or bare):
-            kind = LeftJoin if found.padded or join.outer else Join
-            joined = kind(rows, self.lower(found.plan), found.condition)
-            items = [Item(column, value) for column, value in found.values.items()]
+        lookup = grouped_lookup(plan, outer, self.symbols)
+        only_columns = lookup is not None and all(v.as_column for v in lookup.values.values())
+        if lookup is not None and (lookup.padded or not join.outer or only_columns):
+            kind = LeftJoin if lookup.padded or join.outer else Join
+            joined = kind(rows, self.lower(lookup.plan), lookup.condition)
+            items = [Item(column, value) for column, value in lookup.values.items()]
             return Projection(joined, (*map(Item.kept, rows.columns), *items))
         return self._evaluated(rows, plan, join.outer)
 
     def _evaluated(self, rows: Operator, plan: Operator, outer: bool = False) -> Operator:
-        """Each row with what a plan gives for it."""
-        read = frozenset(rows.columns)
-        plan = _all_risen(plan, read)
-        parts = watched(plan, read)
+        """Return each row joined with the rows that a plan returns for it."""
+        row_columns = frozenset(rows.columns)
+        plan = _all_risen(plan, row_columns)
+        parts = watched(plan, row_columns)
         lowered = [replace(part, plan=self.lower(part.plan)) for part in parts]
         pairs = [(part.plan, new.plan) for part, new in zip(parts, lowered, strict=True)]
-        made = tuple(alternatives(part, rows.not_null) for part in lowered)
-        if not made:
-            return Expansion(rows, replaced(plan, pairs), made, outer)
+        watched_parts = tuple(alternatives(part, rows.not_null) for part in lowered)
+        if not watched_parts:
+            return Expansion(rows, replaced(plan, pairs), watched_parts, outer)
         left_open = next(
             (operator.label for operator in walk(plan) if not is_settled(operator)), None
         )
-        return Evaluation(rows, replaced(plan, pairs), made, outer, left_open)
+        return Evaluation(rows, replaced(plan, pairs), watched_parts, outer, left_open)
 
 
 _CALLS = (exp.Anonymous, exp.Where, exp.Distinct, exp.Ordered, exp.Dot, exp.Operator)
-"""Between these and an argument of an aggregate, or of what it computes, there is nothing else."""
+"""The parents of an argument of an aggregate, or of an expression that it computes."""
 
 
 def _all_risen(plan: Operator, outer: frozenset[Column]) -> Operator:
-    """A plan with conditions on outer columns above its joins, also in its subqueries."""
+    """Return a plan with conditions on outer columns above its joins, also in its subqueries."""
     if not plan.outer_columns & outer:
         return plan
     plan = risen(plan, outer)
@@ -241,8 +243,8 @@ def _all_risen(plan: Operator, outer: frozenset[Column]) -> Operator:
             )
             return Scalar.of(scalar.tree, scalar.columns, subqueries)
 
-        made = operator.with_children(tuple(map(visit, operator.children)))
-        return made.map_scalars(in_scalar)
+        rebuilt = operator.with_children(tuple(map(visit, operator.children)))
+        return rebuilt.map_scalars(in_scalar)
 
     return visit(plan)
 
@@ -252,7 +254,7 @@ def _hole(tree: Tree, position: int) -> Tree:
 
 
 def _is_value(scalar: Scalar, position: int) -> bool:
-    """Whether a subquery stands where a value is expected, and not rows or the question for any."""
+    """Return whether a subquery stands for a value, and not for rows or in EXISTS."""
     wrapped = _hole(scalar.tree, position).parent
     if not isinstance(wrapped, exp.Subquery) or len(scalar.subqueries[position - 1].columns) != 1:
         return False
@@ -265,11 +267,11 @@ def _is_value(scalar: Scalar, position: int) -> bool:
 
 
 def _with_values(scalar: Scalar, values: dict[int, Scalar]) -> Scalar:
-    """An expression with some subqueries replaced by expressions."""
+    """Return an expression with some subqueries replaced by expressions."""
     if not values:
         return scalar
     tree = scalar.tree
-    places = {Column(f"\0{position}"): value for position, value in values.items()}
+    replacements = {Column(f"\0{position}"): value for position, value in values.items()}
     for position in values:
         hole = _hole(tree, position)
         wrapped = hole.parent
@@ -279,30 +281,34 @@ def _with_values(scalar: Scalar, values: dict[int, Scalar]) -> Scalar:
             tree = node
         else:
             wrapped.replace(node)
-    return Scalar.of(tree, scalar.columns | places.keys(), scalar.subqueries).substitute(places)
+    return Scalar.of(tree, scalar.columns | replacements.keys(), scalar.subqueries).substitute(
+        replacements
+    )
 
 
 def _refuses_null(condition: Scalar, columns: frozenset[Column]) -> bool:
-    """Whether a condition is not true where some columns are NULL."""
+    """Return whether a condition is never true if some columns are NULL."""
     tree = unwrapped(condition.tree)
     if not isinstance(tree, _COMPARISONS):
         return False
     symbols = {column.symbol for column in columns}
     return any(
-        node.name in symbols for side in (tree.this, tree.expression) for node in _strict(side)
+        node.name in symbols
+        for side in (tree.this, tree.expression)
+        for node in _strict_columns(side)
     )
 
 
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 
-def _strict(tree: Tree) -> Iterable[exp.Column]:
-    """The columns whose NULL makes an expression NULL."""
+def _strict_columns(tree: Tree) -> Iterable[exp.Column]:
+    """Yield columns whose NULL makes an expression NULL."""
     tree = unwrapped(tree)
     if isinstance(tree, exp.Column):
         yield tree
     elif isinstance(tree, exp.Neg):
-        yield from _strict(tree.this)
+        yield from _strict_columns(tree.this)
     elif isinstance(tree, exp.Add | exp.Sub | exp.Mul | exp.Div):
-        yield from _strict(tree.this)
-        yield from _strict(tree.expression)
+        yield from _strict_columns(tree.this)
+        yield from _strict_columns(tree.expression)

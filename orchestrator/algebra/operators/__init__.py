@@ -1,1 +1,1 @@
-"""The operators, one module each: schema, IDs, keys, dependencies and SQL side by side."""
+"""The operators of the algebra, one module each, with schema, IDs, keys, dependencies and SQL."""

@@ -1,7 +1,7 @@
 """R ▷_φ S: the rows of R that have no partner in S.
 
-ID(R ▷ S) = ID(R). A comparison with NULL finds no partner: this is NOT EXISTS, and it is NOT IN
-only where no NULL can occur.
+ID(R ▷ S) = ID(R). A comparison with NULL finds no partner. The operator is therefore NOT EXISTS; it
+equals NOT IN only where no NULL can occur.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Antisemijoin(Semijoin):
     symbol: ClassVar[str] = "▷"
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """A NOT EXISTS in WHERE."""
+        """Render as NOT EXISTS in WHERE."""
         left = renderer.plain(self.left, outer)
         partner = self.partner(renderer, left, outer)
         return with_condition(left, exp.Not(this=exp.Paren(this=partner)))

@@ -1,4 +1,4 @@
-"""What every operator of the algebra offers."""
+"""The interface of all operators of the algebra."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Self = TypeVar("Self", bound="Operator")
 
 
 class Operator(ABC):
-    """An immutable node of a plan. Its rows are a bag.
+    """An immutable node of a plan. Its result is a bag of rows.
 
-    A subclass is a frozen dataclass. It says what it is made of, and derives from its inputs what
-    is known of its rows; the derived facts are computed once.
+    A subclass is a frozen dataclass that holds its inputs and parameters. Facts about its rows
+    (keys, dependencies, columns that are never NULL) are derived from the inputs and computed once.
     """
 
     symbol: ClassVar[str]
@@ -32,13 +32,13 @@ class Operator(ABC):
     """Whether other operators of the plan may have the same input."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Keep the hash that is computed once; a dataclass makes its own only where there is none."""
+        """Keep the cached hash and comparison, which a dataclass would replace by its own."""
         super().__init_subclass__(**arguments)
         cls.__hash__ = Operator.__hash__  # type: ignore[method-assign]
         cls.__eq__ = Operator.__eq__  # type: ignore[method-assign]
 
     def __eq__(self, other: object) -> bool:
-        """Compare class and fields, and these only where the hashes are the same."""
+        """Compare class and fields; compare fields only if the hashes are equal."""
         if self is other or self.__dict__.get("_equal") is other:
             return True
         equal = (
@@ -47,13 +47,16 @@ class Operator(ABC):
             and all(getattr(self, name) == getattr(other, name) for name in self._compared)
         )
         if equal:
-            # References may share what is below: it would be compared again for each of them.
+            # References may share a subplan; without this note it would be compared again for each
+            # of them.
             self.__dict__["_equal"] = other
         return equal
 
     def __hash__(self) -> int:
-        """Return the hash of class and fields. Without keeping it, a plan would be hashed as a whole
-        wherever one of its operators is looked up."""
+        """Return the hash of class and fields.
+
+        It is cached: otherwise each lookup of an operator would hash the whole plan.
+        """
         return self._hash
 
     @cached_property
@@ -71,45 +74,51 @@ class Operator(ABC):
 
     @abstractmethod
     def with_children(self: Self, children: tuple[Operator, ...]) -> Self:
-        """The same operator over other inputs."""
+        """Return the same operator over other inputs."""
 
     @property
     @abstractmethod
     def columns(self) -> tuple[Column, ...]:
-        """The schema."""
+        """The columns of the result."""
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
-        """The operator's own expressions."""
+        """The expressions of this operator, without those of its inputs."""
         return ()
 
     def map_scalars(self: Self, change: Callable[[Scalar], Scalar]) -> Self:
-        """The same operator with its own expressions changed."""
+        """Return the operator with each of its expressions changed."""
         return self
 
     @property
     def inner(self) -> tuple[Operator, ...]:
-        """Plans that the operator evaluates for each row of its input."""
+        """The plans that the operator evaluates for each row of its input."""
         return ()
 
     @property
     def mentions(self) -> Columns:
-        """Columns that the operator names outside its expressions, as grouping columns."""
+        """The columns that the operator names outside its expressions, for example grouping
+        columns.
+        """
         return frozenset()
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """The operator and its parameters in one line."""
+        """The operator and its parameters as one line of text."""
 
     @abstractmethod
     def identified(self: Self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """The ID inference rule (papers/idivm.txt, table 1): the operator over inputs that show
-        their IDs, showing its own; columns are added where one is missing."""
+        """Apply the ID inference rule of the operator (papers/idivm.txt, table 1).
+
+        The inputs show their IDs. The result shows its own IDs; missing ID columns are added to it.
+        """
 
     @abstractmethod
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """The operator as SQL; `outer` holds what columns of queries around it are called."""
+        """Render the operator as SQL; `outer` holds the names of the columns of surrounding
+        queries.
+        """
 
     @property
     def references(self) -> Columns:
@@ -118,7 +127,9 @@ class Operator(ABC):
 
     @cached_property
     def outer_columns(self) -> Columns:
-        """The columns that come from no operator below: those of a query around this one."""
+        """The columns that the plan reads from a surrounding query: no operator below produces
+        them.
+        """
         own = self.references.difference(*(child.columns for child in self.children))
         return own.union(*(child.outer_columns for child in self.children))
 
@@ -130,14 +141,14 @@ class Operator(ABC):
     @cached_property
     def dependencies(self) -> Dependencies:
         """The functional dependencies that hold in every result."""
-        known = self._dependencies()
+        inherited = self._dependencies()
         whole = frozenset(self.columns)
-        items = [(key, whole) for key in self._keys()]
-        return known | Dependencies.of(items)
+        key_dependencies = [(key, whole) for key in self._keys()]
+        return inherited | Dependencies.of(key_dependencies)
 
     @cached_property
     def keys(self) -> Keys:
-        """Sets of columns on which no two rows agree; an empty one means at most one row."""
+        """Sets of columns on which no two rows agree; an empty set means at most one row."""
         return minimal_keys(self._keys(), self.dependencies)
 
     def _not_null(self) -> Columns:
@@ -150,7 +161,7 @@ class Operator(ABC):
         return frozenset()
 
     def with_outer(self, replacements: Mapping[Column, Scalar]) -> Operator:
-        """The plan with columns of the query around it replaced."""
+        """Return the plan with columns of the surrounding query replaced."""
         if not self.outer_columns & replacements.keys():
             return self
         children = tuple(child.with_outer(replacements) for child in self.children)
@@ -176,14 +187,14 @@ class SortKey:
     nulls_first: bool = False
 
     def __str__(self) -> str:
-        """As in ORDER BY."""
+        """Return the sort key as in ORDER BY."""
         nulls = "" if self.nulls_first == self.descending else " nulls "
-        place = nulls and ("first" if self.nulls_first else "last")
-        return f"{self.column}{' desc' if self.descending else ''}{nulls}{place}"
+        position = nulls and ("first" if self.nulls_first else "last")
+        return f"{self.column}{' desc' if self.descending else ''}{nulls}{position}"
 
 
 def listed(items: object) -> str:
-    """Some things, separated by commas.
+    """Return the texts of some values, separated by commas.
 
     >>> listed((1, 2))
     '1, 2'

@@ -25,7 +25,7 @@ class CteScan(Operator):
     """The rows of a shared subplan."""
 
     name: str
-    """Unique in the plan, and the same in all references to one expression."""
+    """The name, unique in the plan; all references to a common table expression have the same."""
     shared: Branch
     outputs: tuple[Column, ...]
 
@@ -38,7 +38,7 @@ class CteScan(Operator):
         return (self.shared.input,)
 
     def with_children(self, children: tuple[Operator, ...]) -> CteScan:
-        """The reference to another subplan."""
+        """Return the reference to another subplan."""
         [child] = children
         return replace(self, shared=replace(self.shared, input=child))
 
@@ -49,7 +49,7 @@ class CteScan(Operator):
 
     @property
     def mentions(self) -> Columns:
-        """The subplan's columns."""
+        """The columns of the subplan."""
         return frozenset(self.shared.columns)
 
     @property
@@ -58,7 +58,7 @@ class CteScan(Operator):
         return f"cte {self.name} → {' '.join(map(str, self.outputs))}"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID = ID of the subplan, under new identities."""
+        """Return ID = ID of the subplan, under new identities."""
         [below] = inputs
         inner, outputs = list(self.shared.columns), list(self.outputs)
         for column in below.ids:
@@ -70,7 +70,7 @@ class CteScan(Operator):
         return Identified(CteScan(self.name, shared, tuple(outputs)), ids)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """A name from WITH; a subplan that reads rows of another query stays in place."""
+        """Render as a name from WITH; a subplan that reads rows of another query stays in place."""
         plan = self.shared.input
         if plan.outer_columns or open_recursions(plan):
             block = renderer.nested(renderer.block(plan, outer))

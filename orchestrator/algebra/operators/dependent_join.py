@@ -1,6 +1,6 @@
-"""R ⋈ S(R) and R ⟕ S(R): the right side is evaluated once for each row of the left one (LATERAL).
+"""R ⋈ S(R) and R ⟕ S(R): the right side is evaluated once for each row of the left side (LATERAL).
 
-ID = ID(R) ∪ ID(S). What holds within one evaluation of S holds here per row of R.
+ID = ID(R) ∪ ID(S). A fact that holds within one evaluation of S holds here for each row of R.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from orchestrator.algebra.scalar import TRUE
 
 @dataclass(frozen=True)
 class DependentJoin(Binary):
-    """Each row of the left side with the rows that the right side gives for it."""
+    """Each row of the left side, joined with the rows that the right side returns for it."""
 
     outer: bool = False
-    """Whether a row of the left side without a partner is kept, padded with NULLs."""
+    """Whether a left row without a partner stays in the result, padded with NULLs."""
 
     symbol: ClassVar[str] = "⋈→"
 
@@ -44,7 +44,9 @@ class DependentJoin(Binary):
 
     @cached_property
     def outer_columns(self) -> Columns:
-        """The left side's columns are at the right side's disposal."""
+        """The columns of surrounding queries; the right side may also read columns of the left
+        side.
+        """
         both = self.left.columns + self.right.columns
         inner = self.right.outer_columns.difference(self.left.columns)
         return self.left.outer_columns | inner | self.references.difference(both)
@@ -52,11 +54,11 @@ class DependentJoin(Binary):
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
         """ID(R) ∪ ID(S)."""
         left, right = inputs
-        made = replace(self, left=left.operator, right=right.operator)
-        return Identified(made, united_ids(left, right, made.dependencies))
+        over_inputs = replace(self, left=left.operator, right=right.operator)
+        return Identified(over_inputs, united_ids(left, right, over_inputs.dependencies))
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """A LATERAL item in FROM."""
+        """Render as a LATERAL item in FROM."""
         left = renderer.plain(self.left, outer)
         around = {**outer, **left.outputs}
         right = renderer.block(self.right, around)
@@ -79,8 +81,7 @@ class DependentJoin(Binary):
         if self.outer:
             right = surviving(right, self.right.not_null | self.facts.not_null)
         known = self.left.dependencies
-        equal = [(each, other) for each, other in map(sorted_pair, right.equal)]
-        known |= Dependencies.of([], equal)
+        known |= Dependencies.of([], map(sorted_pair, right.equal))
         for key in self.left.keys:
             known |= Dependencies.of(
                 [(key | item.determinant, item.dependent) for item in right.items]
@@ -94,9 +95,9 @@ class DependentJoin(Binary):
 
 
 def sorted_pair(pair: Columns) -> tuple[Column, Column]:
-    """A pair of equal columns in a fixed order."""
-    item, other = sorted(pair, key=str)
-    return item, other
+    """Return the two columns of a pair in a fixed order."""
+    first, second = sorted(pair, key=str)
+    return first, second
 
 
 def _is_function(item: Tree) -> bool:

@@ -1,6 +1,7 @@
-"""R − S: rows of the left side that the right one lacks; with ALL, as often as are left over.
+"""R − S: the rows of R that S lacks; with ALL, each as many times as R has more copies of it than
+S.
 
-Without ALL this is an antisemijoin of δ(R) that holds NULL equal to NULL.
+Without ALL this is an antisemijoin of δ(R) in which NULL equals NULL.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """δ(R): duplicate elimination.
 
-ID(δ(R)) = all columns. As the paper has it, δ(R) is γ over all columns of R once R carries IDs,
-which its result must not.
+ID(δ(R)) = all columns. As in the paper, δ(R) becomes γ over all columns of R as soon as R carries
+IDs, which must not occur in the result of δ.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from orchestrator.algebra.unsupported import NotModelledError
 
 @dataclass(frozen=True)
 class Distinct(Unary):
-    """Each row once."""
+    """Each distinct row once."""
 
     symbol: ClassVar[str] = "δ"
 
     @property
     def mentions(self) -> Columns:
-        """All columns: every one decides which rows are equal."""
+        """All columns, because each of them decides which rows are equal."""
         return frozenset(self.columns)
 
     @property
     def label(self) -> str:
-        """δ."""
+        """The symbol δ."""
         return "δ"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID(δ(R)) = all columns."""
+        """Return ID(δ(R)) = all columns."""
         [below] = inputs
         if not self.columns:
             raise NotModelledError("a result without columns", self.label)
         return Identified(Grouping(below.operator, self.columns), self.columns)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """SELECT DISTINCT."""
+        """Render as SELECT DISTINCT."""
         block = renderer.block(self.input, outer)
         if not block.ungrouped:
             block = renderer.nested(block)

@@ -1,6 +1,6 @@
-"""The first row, in some order, for each combination of some columns' values (DISTINCT ON).
+"""The first row, in a given order, for each combination of values of some columns (DISTINCT ON).
 
-ID = those columns.
+ID = the columns in ON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orchestrator.algebra.rendering import Block, Renderer, order_clause
 
 @dataclass(frozen=True)
 class DistinctOn(Unary):
-    """One row for each combination of values."""
+    """The first row for each combination of values."""
 
     on: tuple[Column, ...]
     order: tuple[SortKey, ...] = ()
@@ -30,27 +30,28 @@ class DistinctOn(Unary):
 
     @property
     def mentions(self) -> Columns:
-        """The columns compared and those sorted by."""
+        """The columns in ON and in ORDER BY."""
         return frozenset(self.on) | {key.column for key in self.order}
 
     @property
     def label(self) -> str:
-        """δ1, the columns, the order."""
+        """The symbol δ1, the columns and the order."""
         order = f" by {listed(self.order)}" if self.order else ""
         return f"δ1 {listed(self.on)}{order}"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID = the columns compared."""
+        """Return ID = the columns in ON."""
         [below] = inputs
         return Identified(replace(self, input=below.operator), self.on)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """SELECT DISTINCT ON."""
+        """Render as SELECT DISTINCT ON."""
         block = renderer.block(self.input, outer)
         if not (block.ungrouped and block.named(*self.mentions)):
             block = renderer.nested(block)
         columns = [block.outputs[column].copy() for column in self.on]
-        # The alias is closed at once: a projection must not add to what is selected.
+        # Nest the block now: a later projection must not add columns to the SELECT list of DISTINCT
+        # ON.
         on = exp.Distinct(on=exp.Tuple(expressions=columns))
         order = order_clause(self.order, block.outputs) if self.order else None
         return renderer.nested(replace(block, distinct=on, order=order))

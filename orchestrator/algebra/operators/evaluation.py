@@ -1,8 +1,8 @@
-"""R with what a plan S(R) gives for each of its rows, and which tables' rows S looks at for which.
+"""R joined with a plan S(R) that is evaluated for each row of R, prepared for maintenance.
 
-This is R ⋈→ S(R) or R ⟕→ S(R), prepared for maintenance: every part T of S that reads no column
-of R is an input of its own, beside the condition under which a row of T matters to a row of R.
-S itself is only ever evaluated for rows of R, as PostgreSQL would.
+This is R ⋈→ S(R) or R ⟕→ S(R). Each part T of S that reads no column of R becomes an input of its
+own, with the condition under which a row of T matters to a row of R. S itself is only evaluated for
+rows of R, as in PostgreSQL.
 
 ID = ID(R) ∪ ID(S).
 """
@@ -30,20 +30,20 @@ class Watched:
 
     plan: Operator
     matters: tuple[Scalar, ...] = (TRUE,)
-    """Conditions over both, of which one must hold."""
+    """Conditions over both rows; a row matters if at least one condition is true."""
 
 
 @dataclass(frozen=True)
 class Evaluation(Operator):
-    """Each row of the input with the rows that a plan gives for it."""
+    """Each row of the input, joined with the rows that a plan returns for it."""
 
     input: Operator
     plan: Operator
     watched: tuple[Watched, ...] = ()
     outer: bool = False
-    """Whether a row for which the plan gives none is kept, padded with NULLs."""
+    """Whether a row for which the plan returns none stays in the result, padded with NULLs."""
     left_open: str | None = None
-    """The label of an operator within S because of which S may give another result each time."""
+    """The label of an operator in S that makes the result of S nondeterministic."""
 
     symbol: ClassVar[str] = "⋈→"
 
@@ -53,12 +53,12 @@ class Evaluation(Operator):
         return (self.input, *(item.plan for item in self.watched))
 
     def with_children(self, children: tuple[Operator, ...]) -> Evaluation:
-        """The same plan over other inputs."""
-        first, *rest = children
+        """Return the evaluation with other inputs, which also replace the parts of S."""
+        input_, *rest = children
         pairs = list(zip((item.plan for item in self.watched), rest, strict=True))
         return replace(
             self,
-            input=first,
+            input=input_,
             plan=replaced(self.plan, pairs),
             watched=tuple(
                 replace(item, plan=new) for item, (_, new) in zip(self.watched, pairs, strict=True)
@@ -67,12 +67,12 @@ class Evaluation(Operator):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Those of R and S."""
+        """The columns of R and S."""
         return self.input.columns + self.plan.columns
 
     @property
     def inner(self) -> tuple[Operator, ...]:
-        """S."""
+        """The plan S."""
         return (self.plan,)
 
     @property
@@ -81,41 +81,41 @@ class Evaluation(Operator):
         return tuple(scalar for item in self.watched for scalar in item.matters)
 
     def map_scalars(self, change: Callable[[Scalar], Scalar]) -> Evaluation:
-        """Changes the conditions."""
+        """Return the evaluation with changed conditions."""
         watched = [replace(item, matters=tuple(map(change, item.matters))) for item in self.watched]
         return replace(self, watched=tuple(watched))
 
     @property
     def mentions(self) -> Columns:
-        """What S reads of R."""
+        """The columns of R that S reads."""
         return self.plan.outer_columns
 
     @property
     def single(self) -> bool:
-        """Whether S gives exactly one row for each row of R."""
+        """Whether S returns exactly one row for each row of R."""
         return isinstance(self.plan, Projection) and self.plan.input.columns == ()
 
     @property
     def label(self) -> str:
-        """What S is."""
+        """The symbol and the label of S."""
         return f"{'⟕→' if self.outer else '⋈→'} {self.plan.label}"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
         """ID(R) ∪ ID(S)."""
         first, *rest = inputs
-        made = self.with_children(tuple(item.operator for item in inputs))
-        known = {item.operator: item for item in rest}
+        over_inputs = self.with_children(tuple(item.operator for item in inputs))
+        identified_parts = {item.operator: item for item in rest}
 
         def visit(operator: Operator) -> Identified:
-            if operator in known:
-                return known[operator]
+            if operator in identified_parts:
+                return identified_parts[operator]
             return operator.identified(tuple(map(visit, operator.children)), symbols)
 
-        below = visit(made.plan)
-        return Identified(replace(made, plan=below.operator), (*first.ids, *below.ids))
+        below = visit(over_inputs.plan)
+        return Identified(replace(over_inputs, plan=below.operator), (*first.ids, *below.ids))
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """A LATERAL item in FROM."""
+        """Render as a LATERAL item in FROM."""
         return self._join.render(renderer, outer)
 
     @cached_property
@@ -134,23 +134,25 @@ class Evaluation(Operator):
 
 @dataclass(frozen=True)
 class Expansion(Evaluation):
-    """An evaluation that looks at nothing but the row of R: set-returning functions."""
+    """An evaluation that reads only the row of R, for example set-returning functions."""
 
 
 def replaced(plan: Operator, pairs: list[tuple[Operator, Operator]]) -> Operator:
-    """A plan with parts replaced, also in the subqueries of its expressions.
+    """Return a plan with parts replaced, also in the subqueries of its expressions.
 
-    Within expressions, where no IDs are wanted, a new part shows the columns of the old one.
+    Expressions need no IDs, so a new part within them shows only the columns of the old part.
     """
     if all(old == new for old, new in pairs):
         return plan
 
-    def in_plan(operator: Operator, cut: bool) -> Operator:
+    def in_plan(operator: Operator, in_expression: bool) -> Operator:
         for old, new in pairs:
             if operator == old:
-                return _cut(new, old) if cut else new
-        made = operator.with_children(tuple(in_plan(child, cut) for child in operator.children))
-        return made.map_scalars(in_scalar)
+                return _with_columns_of(new, old) if in_expression else new
+        rebuilt = operator.with_children(
+            tuple(in_plan(child, in_expression) for child in operator.children)
+        )
+        return rebuilt.map_scalars(in_scalar)
 
     def in_scalar(scalar: Scalar) -> Scalar:
         if not scalar.subqueries:
@@ -164,7 +166,7 @@ def replaced(plan: Operator, pairs: list[tuple[Operator, Operator]]) -> Operator
     return in_plan(plan, False)
 
 
-def _cut(new: Operator, old: Operator) -> Operator:
+def _with_columns_of(new: Operator, old: Operator) -> Operator:
     if new.columns == old.columns:
         return new
     return Projection(new, tuple(map(Item.kept, old.columns)))

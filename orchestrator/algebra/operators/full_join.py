@@ -1,7 +1,7 @@
-"""R ⟗_φ S: R ⋈_φ S, and the rows of either side without a partner padded with NULLs.
+"""R ⟗_φ S: R ⋈_φ S, and the rows of either side without a partner, padded with NULLs.
 
-ID(R ⟗ S) = ID(R) ∪ ID(S). A padded row of R and one of S differ in the IDs, unless the IDs of
-both may be NULL altogether.
+ID(R ⟗ S) = ID(R) ∪ ID(S). A padded row of R and a padded row of S differ in their IDs, unless all
+IDs of both sides may be NULL.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ from orchestrator.algebra.unsupported import NotModelledError
 
 @dataclass(frozen=True)
 class FullJoin(Binary):
-    """The matching pairs, and every other row of both sides."""
+    """The matching pairs, and all other rows of both sides."""
 
     symbol: ClassVar[str] = "⟗"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID(R ⟗ S) = ID(R) ∪ ID(S)."""
+        """Return ID(R ⟗ S) = ID(R) ∪ ID(S)."""
         left, right = inputs
-        made = replace(self, left=left.operator, right=right.operator)
-        marked = left.operator.not_null & set(left.ids) or right.operator.not_null & set(right.ids)
-        if not marked:
+        over_inputs = replace(self, left=left.operator, right=right.operator)
+        never_null_ids = left.operator.not_null & set(left.ids) or right.operator.not_null & set(
+            right.ids
+        )
+        if not never_null_ids:
             raise NotModelledError("a full join of sides whose IDs may all be NULL", self.label)
-        return Identified(made, (*left.ids, *right.ids))
+        return Identified(over_inputs, (*left.ids, *right.ids))
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """A FULL JOIN in FROM."""
+        """Render as FULL JOIN in FROM."""
         left = padded_side(renderer, self.left, outer)
         right = padded_side(renderer, self.right, outer)
         names = {**outer, **left.outputs, **right.outputs}

@@ -1,6 +1,6 @@
-"""The rows that set-returning functions give (a function in FROM, ROWS FROM).
+"""The rows that set-returning functions return (a function in FROM, or ROWS FROM).
 
-ID = the ordinal number of the row. Arguments may be columns of a query further out, or of the left
+ID = the ordinal number of the row. Arguments may be columns of a surrounding query, or of the left
 side of a dependent join.
 """
 
@@ -22,33 +22,33 @@ from orchestrator.algebra.scalar import Scalar
 
 @dataclass(frozen=True)
 class FunctionScan(Operator):
-    """The results of one function, or of several side by side."""
+    """The results of a function, or of several functions side by side."""
 
     calls: tuple[Scalar, ...]
     alias: str
     outputs: tuple[Column, ...]
     definitions: tuple[tuple[exp.ColumnDef, ...], ...] = ()
-    """For each call its column definition list, if it has one, as what returns `record` needs.
+    """The column definition list of each call, if any; functions that return `record` need it.
 
-    The names in it may mean something to the function: `jsonb_to_recordset` looks for them.
+    The function may use the names in it, as `jsonb_to_recordset` does.
     """
     ordinality: Column | None = None
-    """The column of WITH ORDINALITY, behind the outputs."""
+    """The column of WITH ORDINALITY, which follows the outputs."""
 
     symbol: ClassVar[str] = "function"
 
     @property
     def children(self) -> tuple[Operator, ...]:
-        """None."""
+        """No inputs."""
         return ()
 
     def with_children(self, children: tuple[Operator, ...]) -> FunctionScan:
-        """Itself."""
+        """Return the operator itself, which has no inputs."""
         return self
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The functions' columns, then the ordinal number."""
+        """The columns of the functions, then the ordinal number."""
         return self.outputs if self.ordinality is None else (*self.outputs, self.ordinality)
 
     @property
@@ -57,7 +57,7 @@ class FunctionScan(Operator):
         return self.calls
 
     def map_scalars(self, change: Callable[[Scalar], Scalar]) -> FunctionScan:
-        """Changes the calls."""
+        """Return the scan with changed calls."""
         return replace(self, calls=tuple(change(call) for call in self.calls))
 
     @property
@@ -67,14 +67,14 @@ class FunctionScan(Operator):
         return f"{listed(self.calls)} → {names}"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """The ordinal number."""
+        """Return ID = the ordinal number, which is added if it is missing."""
         if self.ordinality is not None:
             return Identified(self, (self.ordinality,))
         number = Column(symbols.fresh("nth"), "bigint", "integer_ops", exact=True)
         return Identified(replace(self, ordinality=number), (number,))
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """Functions in FROM."""
+        """Render as functions in FROM."""
         calls = [_table(renderer.tree(call, outer)) for call in self.calls]
         for call, columns in zip(calls, self.definitions, strict=bool(self.definitions)):
             if columns:

@@ -27,18 +27,21 @@ class Aggregate:
 
     column: Column
     call: Scalar
-    """The whole call, with DISTINCT, ORDER BY and FILTER."""
+    """The call, with DISTINCT, ORDER BY and FILTER."""
 
     @property
     def function(self) -> str:
-        """The function's name: in small letters, with its schema unless PostgreSQL brings it."""
+        """The name of the function: in lower case, with its schema unless that is pg_catalog."""
         tree = self._core()
         name = tree.name.lower() if isinstance(tree.this, str) else tree.name
         return f"{tree.parent.this.name}.{name}" if isinstance(tree.parent, exp.Dot) else name
 
     @property
     def arguments(self) -> tuple[Scalar, ...]:
-        """The arguments; none for `count(*)` and for those of SQL/JSON, which are more than values.
+        """The arguments.
+
+        `count(*)` has none. SQL/JSON aggregates have none either, because their arguments are more
+        than values.
 
         >>> from orchestrator.algebra.scalar import Scalar
         >>> call = Scalar.read("sum(DISTINCT a ORDER BY b) FILTER (WHERE c)", map(Column, "abc"))
@@ -56,15 +59,15 @@ class Aggregate:
 
     @property
     def ordered(self) -> bool:
-        """Whether the result depends on the order of the rows by an ORDER BY of its own."""
+        """Whether the aggregate has an ORDER BY that its result depends on."""
         tree = self.call.tree
         return tree.find(exp.WithinGroup) is not None or self._core().find(exp.Order) is not None
 
     @property
     def filter(self) -> Scalar | None:
-        """The condition that a row must satisfy to count."""
-        found = self.call.tree.find(exp.Filter)
-        return self.call.part(unwrapped(found.expression.this)) if found else None
+        """The condition that a row must satisfy to be counted."""
+        clause = self.call.tree.find(exp.Filter)
+        return self.call.part(unwrapped(clause.expression.this)) if clause else None
 
     def _core(self) -> Tree:
         tree = self.call.tree
@@ -83,13 +86,13 @@ class Aggregate:
         return arguments
 
     def __str__(self) -> str:
-        """The call and its column."""
+        """Return the call and its column."""
         return f"{self.call} → {self.column}"
 
 
 @dataclass(frozen=True)
 class Grouping(Unary):
-    """Groups by columns, with aggregates."""
+    """Groups of rows with equal values in some columns, with aggregates over each group."""
 
     by: tuple[Column, ...]
     aggregates: tuple[Aggregate, ...] = ()
@@ -103,11 +106,11 @@ class Grouping(Unary):
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
-        """The aggregates' calls."""
+        """The calls of the aggregates."""
         return tuple(aggregate.call for aggregate in self.aggregates)
 
     def map_scalars(self, change: Callable[[Scalar], Scalar]) -> Grouping:
-        """Changes the aggregates' calls."""
+        """Return the grouping with changed calls."""
         changed = tuple(replace(a, call=change(a.call)) for a in self.aggregates)
         return replace(self, aggregates=changed)
 
@@ -118,17 +121,17 @@ class Grouping(Unary):
 
     @property
     def label(self) -> str:
-        """γ, the grouping columns, the aggregates."""
+        """The symbol γ, the grouping columns and the aggregates."""
         parts = [listed(part) for part in (self.by, self.aggregates) if part]
         return f"γ {'; '.join(parts)}".rstrip()
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID(γ(R)) = Ḡ."""
+        """Return ID(γ(R)) = Ḡ."""
         [below] = inputs
         return Identified(replace(self, input=below.operator), self.by)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """GROUP BY."""
+        """Render as GROUP BY."""
         block = grouping_block(renderer, self.input, self.by, self.aggregates, outer)
         names = {**outer, **block.outputs}
         outputs: dict[Column, Tree] = {column: block.outputs[column] for column in self.by}
@@ -158,10 +161,10 @@ def grouping_block(
     aggregates: Iterable[Aggregate],
     outer: Mapping[Column, Tree],
 ) -> Block:
-    """The block to group; grouping columns that are computed are computed below it first.
+    """Return the block to group, in which all grouping columns are plain columns of FROM.
 
-    In GROUP BY an expression may not be recognised again in SELECT, and a number is a position.
-    An aggregate of nothing but outer columns would be one of the query around.
+    PostgreSQL may not recognize a GROUP BY expression again in SELECT, and reads a number as a
+    position. An aggregate over outer columns alone would belong to the surrounding query.
     """
     block = renderer.plain(source, outer)
     read = {column for aggregate in aggregates for column in aggregate.call.references} & set(

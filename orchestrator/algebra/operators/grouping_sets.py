@@ -1,7 +1,7 @@
 """γ over several grouping sets at once: GROUPING SETS, ROLLUP and CUBE.
 
-One row for each set and each combination of its columns' values; the columns outside the set are
-NULL. ID = the grouping columns and which set the row belongs to.
+The result has a row for each set and each combination of values of its columns; columns outside the
+set are NULL. ID = the grouping columns and a column that names the set of the row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from orchestrator.algebra.scalar import Scalar
 from orchestrator.algebra.unsupported import NotModelledError
 
 _MOST_TAGGED = 31
-"""GROUPING() takes no more arguments."""
+"""The greatest number of arguments of GROUPING()."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class GroupingSets(Unary):
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
-        """The aggregates' calls."""
+        """The calls of the aggregates."""
         return tuple(aggregate.call for aggregate in self.aggregates)
 
     def map_scalars(self, change: Callable[[Scalar], Scalar]) -> GroupingSets:
-        """Changes the aggregates' calls."""
+        """Return the operator with changed calls."""
         changed = tuple(replace(a, call=change(a.call)) for a in self.aggregates)
         return replace(self, aggregates=changed)
 
@@ -62,9 +62,9 @@ class GroupingSets(Unary):
 
     @property
     def label(self) -> str:
-        """γ, the sets, the aggregates."""
+        """The symbol γ, the sets and the aggregates."""
         sets = listed(
-            f"({listed(self.by[position][0] for position in item)})" for item in self.sets
+            f"({listed(self.by[position][0] for position in set_)})" for set_ in self.sets
         )
         renamed = [f"{inner} → {out}" for out, inner in self.by]
         parts = [f"sets {sets}", listed(renamed), listed(self.aggregates)]
@@ -72,41 +72,42 @@ class GroupingSets(Unary):
 
     @property
     def distinct_sets(self) -> bool:
-        """Whether no set is there twice."""
-        return len({frozenset(item) for item in self.sets}) == len(self.sets)
+        """Whether all sets differ."""
+        return len({frozenset(set_) for set_ in self.sets}) == len(self.sets)
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID = the grouping columns and a tag that tells the sets apart."""
+        """Return ID = the grouping columns and, for several sets, a tag that distinguishes them."""
         [below] = inputs
         if not self.distinct_sets or len(self.by) > _MOST_TAGGED:
             raise NotModelledError("grouping sets that repeat have no IDs", self.label)
         outs = tuple(out for out, _ in self.by)
-        made = replace(self, input=below.operator)
+        tagged = replace(self, input=below.operator)
         if len(self.sets) == 1:
-            return Identified(made, outs)
+            return Identified(tagged, outs)
         tag = self._tag()
         if tag is None:
             tag = Column(symbols.fresh("set"), "integer", "integer_ops", exact=True)
             inner = [column for _, column in self.by]
             arguments = [dialect.reference(column.symbol) for column in inner]
             call = Scalar.of(exp.Anonymous(this="GROUPING", expressions=arguments), inner)
-            made = replace(made, aggregates=(*self.aggregates, Aggregate(tag, call)))
-        return Identified(made, (*outs, tag))
+            tagged = replace(tagged, aggregates=(*self.aggregates, Aggregate(tag, call)))
+        return Identified(tagged, (*outs, tag))
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """GROUP BY GROUPING SETS."""
+        """Render as GROUP BY GROUPING SETS."""
         inner = tuple(column for _, column in self.by)
         block = grouping_block(renderer, self.input, inner, self.aggregates, outer)
         if len({dialect.write(block.outputs[column]) for column in inner}) < len(inner):
-            # Two columns that show the same are one to PostgreSQL, but for a derived table.
+            # PostgreSQL takes equal expressions for one grouping column; a derived table separates
+            # them.
             block = renderer.nested(block)
         names = {**outer, **block.outputs}
         outputs: dict[Column, Tree] = {out: names[column] for out, column in self.by}
         for aggregate in self.aggregates:
             outputs[aggregate.column] = renderer.tree(aggregate.call, names)
         sets = [
-            exp.Tuple(expressions=[names[inner[position]].copy() for position in item])
-            for item in self.sets
+            exp.Tuple(expressions=[names[inner[position]].copy() for position in set_])
+            for set_ in self.sets
         ]
         group = exp.Group(expressions=[exp.GroupingSets(expressions=sets)])
         return renderer.nested(replace(block, outputs=outputs, group=group))
@@ -114,8 +115,8 @@ class GroupingSets(Unary):
     def _not_null(self) -> Columns:
         everywhere = {
             out
-            for position, (out, column) in enumerate(self.by)
-            if column in self.input.not_null and all(position in item for item in self.sets)
+            for index, (out, column) in enumerate(self.by)
+            if column in self.input.not_null and all(index in set_ for set_ in self.sets)
         }
         counts = {a.column for a in self.aggregates if a.function in ("count", "grouping")}
         return frozenset(everywhere | counts)
@@ -134,7 +135,7 @@ class GroupingSets(Unary):
         return frozenset({frozenset(outs | {tag})})
 
     def _tag(self) -> Column | None:
-        """A column that tells all sets apart: GROUPING of all grouping columns."""
+        """Return a column that distinguishes all sets: GROUPING of all grouping columns."""
         everything = frozenset(column for _, column in self.by)
         for aggregate in self.aggregates:
             if aggregate.function == "grouping" and aggregate.call.columns == everything:

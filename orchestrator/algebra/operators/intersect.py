@@ -1,4 +1,4 @@
-"""R ∩ S: rows that both sides have; with ALL, as often as the side that has them less often."""
+"""R ∩ S: the rows that both sides have; with ALL, each as often as in the side with fewer copies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.algebra.operators.set_operation import TwoBranches, renamed_co
 
 @dataclass(frozen=True)
 class Intersection(TwoBranches):
-    """The rows of both sides."""
+    """The rows that both sides have."""
 
     symbol: ClassVar[str] = "∩"
 

@@ -1,6 +1,6 @@
 """R ⋈_φ S and R × S.
 
-ID(R ⋈ S) = ID(R) ∪ ID(S). An ID that φ makes equal to another is the same ID.
+ID(R ⋈ S) = ID(R) ∪ ID(S). Two IDs that φ equates count as one.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class Join(Binary):
 
     @property
     def label(self) -> str:
-        """⋈ and the condition, or × without one."""
+        """The symbol ⋈ and the condition, or × without a condition."""
         return "×" if self.condition == TRUE else f"⋈ {self.condition}"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID(R ⋈ S) = ID(R) ∪ ID(S)."""
+        """Return ID(R ⋈ S) = ID(R) ∪ ID(S)."""
         left, right = inputs
-        made = replace(self, left=left.operator, right=right.operator)
-        return Identified(made, united_ids(left, right, made.dependencies))
+        over_inputs = replace(self, left=left.operator, right=right.operator)
+        return Identified(over_inputs, united_ids(left, right, over_inputs.dependencies))
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """A join in FROM."""
+        """Render as a join in FROM."""
         left = renderer.plain(self.left, outer)
         right = renderer.plain(self.right, outer)
         names = {**outer, **left.outputs, **right.outputs}

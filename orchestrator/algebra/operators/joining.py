@@ -1,4 +1,4 @@
-"""What joins, semijoins and antisemijoins share."""
+"""Common parts of joins, semijoins and antisemijoins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Self = TypeVar("Self", bound="Binary")
 
 @dataclass(frozen=True)
 class Binary(Operator):
-    """Two inputs and a condition over the columns of both."""
+    """An operator with two inputs and a condition over the columns of both."""
 
     left: Operator
     right: Operator
@@ -30,17 +30,17 @@ class Binary(Operator):
 
     @property
     def children(self) -> tuple[Operator, ...]:
-        """Left and right."""
+        """The left and the right input."""
         return (self.left, self.right)
 
     def with_children(self: Self, children: tuple[Operator, ...]) -> Self:
-        """The same condition on other inputs."""
+        """Return the same condition on other inputs."""
         left, right = children
         return replace(self, left=left, right=right)
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Those of both."""
+        """The columns of both inputs."""
         return self.left.columns + self.right.columns
 
     @property
@@ -49,7 +49,7 @@ class Binary(Operator):
         return (self.condition,)
 
     def map_scalars(self: Self, change: Callable[[Scalar], Scalar]) -> Self:
-        """Changes the condition."""
+        """Return the operator with a changed condition."""
         return replace(self, condition=change(self.condition))
 
     @property
@@ -59,19 +59,19 @@ class Binary(Operator):
 
     @cached_property
     def facts(self) -> Facts:
-        """What the condition establishes for a pair of rows that satisfies it."""
+        """The facts that the condition establishes for each matching pair of rows."""
         return facts(self.condition, self.left.columns + self.right.columns)
 
 
 def product(left: Keys, right: Keys) -> Keys:
-    """A key of each side together."""
-    return frozenset(item | other for item in left for other in right)
+    """Return the unions of a key of the left side and a key of the right side."""
+    return frozenset(left_key | right_key for left_key in left for right_key in right)
 
 
 def united_ids(
     left: Identified, right: Identified, dependencies: Dependencies
 ) -> tuple[Column, ...]:
-    """ID(R) ∪ ID(S), without an ID that is equal to one already there."""
+    """Return ID(R) ∪ ID(S), without IDs of S that are equal to an ID of R."""
     ids = list(left.ids)
     for column in right.ids:
         if not dependencies.same(column) & set(ids):
@@ -79,45 +79,45 @@ def united_ids(
     return tuple(ids)
 
 
-def surviving(dependencies: Dependencies, marked: Columns) -> Dependencies:
-    """The dependencies of a side that an outer join pads with NULLs.
+def surviving(dependencies: Dependencies, never_null: Columns) -> Dependencies:
+    """Return the dependencies that still hold after an outer join pads a side with NULLs.
 
-    Padded rows agree on everything. X → Y stays if X cannot be all NULL in any other row, for
-    which one column of X that is never NULL there is enough.
+    Padded rows agree on all columns. X → Y stays if X cannot be all NULL in any other row. It is
+    enough that some column of X is never NULL there.
     """
     items = [
         (item.determinant, item.dependent)
         for item in dependencies.items
-        if item.determinant & marked
+        if item.determinant & never_null
     ]
     equal = []
     for pair in dependencies.equal:
-        each, other = sorted(pair, key=str)
-        equal.append((each, other))
+        first, second = sorted(pair, key=str)
+        equal.append((first, second))
     return Dependencies.of(items, equal)
 
 
 def join_blocks(
     renderer: Renderer, left: Block, right: Block, on: Tree | None, side: str = ""
 ) -> Block:
-    """Two blocks with nothing but FROM (and, on an inner join, WHERE) as one."""
-    # A row without a FROM, as of (SELECT 1 WHERE false), needs one to be joined.
+    """Return a single block that joins two blocks with only FROM (and, for an inner join, WHERE)."""
+    # A row without FROM, as in (SELECT 1 WHERE false), must become a derived table to be joined.
     left, right = (block if block.items else renderer.nested(block) for block in (left, right))
-    bare = unwrapped(on) if on is not None else None
-    always = bare is None or (isinstance(bare, exp.Boolean) and bare.this)
+    condition = unwrapped(on) if on is not None else None
+    always = condition is None or (isinstance(condition, exp.Boolean) and condition.this)
     item = exp.Join(this=joined(right.items))
     if side:
         item.set("side", side)
     if always and not side:
         item.set("kind", "CROSS")
     else:
-        item.set("on", exp.true() if bare is None else bare.copy())
+        item.set("on", exp.true() if condition is None else condition.copy())
     return Block(
         (*left.items, item), {**left.outputs, **right.outputs}, (*left.where, *right.where)
     )
 
 
 def padded_side(renderer: Renderer, operator: Operator, outer: Names) -> Block:
-    """A block whose columns become NULL in the rows that an outer join pads."""
+    """Return a block whose columns become NULL in the rows that an outer join pads."""
     block = renderer.block(operator, outer)
     return block if block.from_only(outer) else renderer.nested(block)

@@ -1,7 +1,8 @@
-"""R ⟕_φ S: R ⋈_φ S, and the rows of R without a partner padded with NULLs.
+"""R ⟕_φ S: R ⋈_φ S, and the rows of R without a partner, padded with NULLs.
 
-ID(R ⟕ S) = ID(R) ∪ ID(S); the IDs of S are NULL in padded rows. One row of R is padded at most
-once and never besides a partner, so that this is a key. A RIGHT JOIN is a left one turned round.
+ID(R ⟕ S) = ID(R) ∪ ID(S); the IDs of S are NULL in padded rows. This is a key, because a row of R
+is padded at most once, and only if it has no partner. A RIGHT JOIN is a left join with swapped
+sides.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class LeftJoin(Binary):
     symbol: ClassVar[str] = "⟕"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID(R ⟕ S) = ID(R) ∪ ID(S)."""
+        """Return ID(R ⟕ S) = ID(R) ∪ ID(S)."""
         left, right = inputs
         made = replace(self, left=left.operator, right=right.operator)
         return Identified(made, united_ids(left, right, made.dependencies))
@@ -54,10 +55,10 @@ class LeftJoin(Binary):
         return known | Dependencies.of(self._through_condition())
 
     def _through_condition(self) -> list[tuple[Columns, Columns]]:
-        """Columns of R determine a column of S that the condition equates with one of them.
+        """Return the dependencies of columns of S on columns of R that the condition equates.
 
-        Whether there is a partner depends on the columns of R that the condition reads, by their
-        values where they are only compared, else by their images.
+        Whether a row of R has a partner depends on the columns of R that the condition reads: on
+        their values if they are only compared, otherwise on how they look.
         """
         left = frozenset(self.left.columns)
         read = self.condition.references & left

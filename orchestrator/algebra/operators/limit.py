@@ -22,23 +22,23 @@ from orchestrator.algebra.scalar import Scalar, unwrapped
 
 @dataclass(frozen=True)
 class Limit(Unary):
-    """A part of the input, counted in an order."""
+    """The first rows of the input, after an offset, in an order."""
 
     order: tuple[SortKey, ...] = ()
     count: Scalar | None = None
     offset: Scalar | None = None
     with_ties: bool = False
-    """Whether rows that compare equal to the last one stay too."""
+    """Whether rows that are equal to the last row in the order also stay."""
 
     symbol: ClassVar[str] = "λ"
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
-        """Count and offset."""
+        """The count and the offset."""
         return tuple(scalar for scalar in (self.count, self.offset) if scalar is not None)
 
     def map_scalars(self, change: Callable[[Scalar], Scalar]) -> Limit:
-        """Changes count and offset."""
+        """Return the operator with changed count and offset."""
         return replace(
             self,
             count=None if self.count is None else change(self.count),
@@ -47,12 +47,12 @@ class Limit(Unary):
 
     @property
     def mentions(self) -> Columns:
-        """The columns sorted by."""
+        """The columns in ORDER BY."""
         return frozenset(key.column for key in self.order)
 
     @property
     def label(self) -> str:
-        """λ, how many, from where, in which order."""
+        """The symbol λ, count, offset and order."""
         parts = [] if self.count is None else [str(self.count)]
         parts += ["with ties"] if self.with_ties else []
         parts += [] if self.offset is None else [f"offset {self.offset}"]
@@ -60,14 +60,14 @@ class Limit(Unary):
         return f"λ {' '.join(parts)}"
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """ORDER BY, LIMIT and OFFSET."""
+        """Render as ORDER BY, LIMIT and OFFSET."""
         block = renderer.block(self.input, outer)
         if not (block.ungrouped and block.named(*self.mentions)):
             block = renderer.nested(block)
         limit: dict[str, Tree] = {}
         if self.count is not None:
             count = renderer.tree(self.count, outer)
-            # FETCH takes an expression in parentheses only.
+            # FETCH accepts an expression only in parentheses.
             ties = exp.LimitOptions(rows=True, with_ties=True)
             limit["limit"] = (
                 exp.Fetch(direction="FIRST", count=exp.Paren(this=count), limit_options=ties)

@@ -1,7 +1,8 @@
-"""ν(R): the rows of a bag told apart by their content, and by a number among those that share it.
+"""ν(R): the rows of a bag, distinguished by their content and a number among rows of equal content.
 
-ID(ν(R)) = a digest of the row's text image, and the number. It is how a table without a key has IDs:
-which of equal rows has which number does not matter, as long as the numbers have no gaps.
+ID(ν(R)) = a digest of the text of the row, and the number. This gives IDs to a table without a key.
+It does not matter which of several equal rows has which number, as long as the numbers have no
+gaps.
 """
 
 from __future__ import annotations
@@ -33,35 +34,35 @@ class Numbered(Unary):
 
     @staticmethod
     def of(rows: Operator, symbols: Symbols) -> Numbered:
-        """The rows with new columns that tell them apart."""
+        """Return the rows with new columns that identify them."""
         row = Column(symbols.fresh("idivm_row"), "bytea", "bytea_ops 17", exact=True)
         nth = Column(symbols.fresh("idivm_nth"), "bigint", "integer_ops", exact=True)
         return Numbered(rows, row, nth)
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Those of the input, digest and number."""
+        """The columns of the input, then digest and number."""
         return (*self.input.columns, self.row, self.nth)
 
     @property
     def label(self) -> str:
-        """ν and the columns that it adds."""
+        """The symbol ν and the columns that it adds."""
         return f"ν → {self.row} {self.nth}"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """Digest and number."""
+        """Return ID = digest and number."""
         return Identified(self, (self.row, self.nth))
 
     def with_digest(self, rows: Operator) -> Projection:
-        """Rows that have the input's columns, with the digest of these."""
+        """Return rows that have the columns of the input, with the digest of these columns."""
         names = {f"c{number}": column for number, column in enumerate(self.input.columns)}
         image = filled(f"ROW({', '.join(names)})::text", **names)
-        coded = filled("convert_to(x, getdatabaseencoding()::text)", x=image)
-        digest = filled("substr(sha256(x), 1, 16)", x=coded)
+        encoded = filled("convert_to(x, getdatabaseencoding()::text)", x=image)
+        digest = filled("substr(sha256(x), 1, 16)", x=encoded)
         return Projection(rows, (*map(Item.kept, rows.columns), Item(self.row, digest)))
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """row_number() over the rows with one digest."""
+        """Render as row_number() over the rows with equal digests."""
         number = Aggregate(self.nth, Scalar.read("row_number()"))
         rows = self.with_digest(self.input)
         return renderer.nested(Window(rows, (number,), (self.row,)).render(renderer, outer))

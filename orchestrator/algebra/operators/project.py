@@ -1,6 +1,6 @@
-"""π_D(R): generalised projection; keeps columns and computes new ones. Duplicates stay.
+"""π_D(R): generalized projection, which passes columns on and computes new ones. Duplicates stay.
 
-ID(π_D(R)) = ID(R). An ID that D leaves out is added, unless D holds a column equal to it.
+ID(π_D(R)) = ID(R). An ID that D lacks is added, unless D has a column equal to it.
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ from orchestrator.algebra.scalar import Scalar
 
 @dataclass(frozen=True)
 class Item:
-    """An output column and what it is; a column of the input keeps its identity."""
+    """An output column and its expression. A column of the input that is passed on keeps its
+    identity.
+    """
 
     column: Column
     scalar: Scalar
 
     @staticmethod
     def kept(column: Column) -> Item:
-        """A column of the input, passed on."""
+        """Return the item that passes on a column of the input."""
         return Item(column, Scalar.column(column))
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether this is a column of the input."""
+        """Whether the item passes on a column of the input."""
         return self.scalar.as_column == self.column
 
     def __str__(self) -> str:
-        """The column, or what it is computed from."""
+        """Return the column, or the expression and the column."""
         return self.column.symbol if self.is_unchanged else f"{self.scalar} → {self.column}"
 
 
 @dataclass(frozen=True)
 class Projection(Operator):
-    """Columns kept and computed from the input."""
+    """Columns of the input and columns computed from it."""
 
     input: Operator
     items: tuple[Item, ...]
@@ -55,47 +57,47 @@ class Projection(Operator):
         return (self.input,)
 
     def with_children(self, children: tuple[Operator, ...]) -> Projection:
-        """The same items of another input."""
+        """Return the same items over another input."""
         [child] = children
         return replace(self, input=child)
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The items' columns."""
+        """The columns of the items."""
         return tuple(item.column for item in self.items)
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
-        """What the items are."""
+        """The expressions of the items."""
         return tuple(item.scalar for item in self.items)
 
     def map_scalars(self, change: Callable[[Scalar], Scalar]) -> Projection:
-        """Changes what is computed."""
+        """Return the projection with changed expressions."""
         return replace(
             self, items=tuple(replace(item, scalar=change(item.scalar)) for item in self.items)
         )
 
     @property
     def label(self) -> str:
-        """π and the items."""
+        """The symbol π and the items."""
         return f"π {listed(self.items)}".rstrip()
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID(π(R)) = ID(R), with what is missing added."""
+        """Return ID(π(R)) = ID(R); missing IDs are added."""
         [below] = inputs
-        shown = set(self.columns)
+        outputs = set(self.columns)
         known = below.operator.dependencies
         ids = []
         for column in below.ids:
-            equal = known.same(column) & shown
-            ids.append(column if column in shown or not equal else min(equal, key=str))
-        added = tuple(Item.kept(column) for column in ids if column not in shown)
+            equal = known.same(column) & outputs
+            ids.append(column if column in outputs or not equal else min(equal, key=str))
+        added = tuple(Item.kept(column) for column in ids if column not in outputs)
         return Identified(
             Projection(below.operator, (*self.items, *added)), tuple(dict.fromkeys(ids))
         )
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """The SELECT list."""
+        """Render as the SELECT list."""
         block = renderer.block(self.input, outer)
         if block.distinct is not None or (block.limit and any(s.subqueries for s in self.scalars)):
             block = renderer.nested(block)
@@ -119,7 +121,7 @@ class Projection(Operator):
         return visible_keys(self.input.keys, self._widened(), self.columns)
 
     def _widened(self) -> Dependencies:
-        """What holds for the input's columns and the items together."""
+        """Return the dependencies that hold for the columns of the input and the items together."""
         computed: list[tuple[Columns, list[Column]]] = []
         equal = []
         for item in self.items:
@@ -129,14 +131,14 @@ class Projection(Operator):
             if same is not None and same in self.input.columns:
                 equal.append((same, item.column))
             elif not item.scalar.subqueries and all(c.exact for c in item.scalar.columns):
-                # Columns of a query further out are constant here.
+                # Columns of a surrounding query are constant here.
                 inputs = item.scalar.columns & frozenset(self.input.columns)
                 computed.append((inputs, [item.column]))
         return self.input.dependencies | Dependencies.of(computed, equal)
 
 
 def over(rows: Operator, columns: Iterable[Column]) -> Operator:
-    """A plan cut to some columns."""
+    """Return a plan reduced to some columns."""
     wanted = tuple(dict.fromkeys(columns))
     if rows.columns == wanted:
         return rows

@@ -1,7 +1,8 @@
 """μ: a recursive common table expression.
 
-The base's rows, then what the step makes of the rows added last, until it adds none. With UNION a
-row counts once (ID = all columns), with UNION ALL as often as it is derived (a bag, numbered by ν).
+The result holds the rows of the base, then repeatedly the rows that the step derives from the rows
+added last, until a step adds none. With UNION each row counts once (ID = all columns), with UNION
+ALL as often as it is derived (a bag, numbered by ν).
 """
 
 from __future__ import annotations
@@ -28,27 +29,27 @@ from orchestrator.algebra.traversal import walk
 
 @dataclass(frozen=True)
 class RecursiveScan(Operator):
-    """In the step of a recursion: the rows added last."""
+    """The rows added last, as the step of a recursion reads them."""
 
     name: str
     names: tuple[str, ...]
-    """The recursion's columns."""
+    """The names of the recursion's columns."""
     outputs: tuple[Column, ...]
 
     symbol: ClassVar[str] = "recursion"
 
     @property
     def children(self) -> tuple[Operator, ...]:
-        """None."""
+        """No inputs."""
         return ()
 
     def with_children(self, children: tuple[Operator, ...]) -> RecursiveScan:
-        """Itself."""
+        """Return the operator itself, which has no inputs."""
         return self
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The recursion's columns under identities of their own."""
+        """The recursion's columns under new identities."""
         return self.outputs
 
     @property
@@ -57,11 +58,13 @@ class RecursiveScan(Operator):
         return f"recursion {self.name} → {' '.join(map(str, self.outputs))}"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """All columns: the recursion around it removes duplicates, or is numbered as a whole."""
+        """Return all columns: the surrounding recursion removes duplicates or is numbered as a
+        whole.
+        """
         return Identified(self, self.outputs)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """The name of the recursion."""
+        """Render as the name of the recursion."""
         alias = renderer.symbols.fresh(self.name)
         item = exp.Table(this=identifier(self.name), alias=exp.TableAlias(this=identifier(alias)))
         pairs = zip(self.outputs, self.names, strict=True)
@@ -82,11 +85,11 @@ class Recursion(Operator):
 
     @property
     def children(self) -> tuple[Operator, ...]:
-        """Base and step."""
+        """The plans of base and step."""
         return (self.base.input, self.step.input)
 
     def with_children(self, children: tuple[Operator, ...]) -> Recursion:
-        """The same over another base and step."""
+        """Return the recursion with another base and step."""
         base, step = children
         return replace(
             self, base=replace(self.base, input=base), step=replace(self.step, input=step)
@@ -104,19 +107,21 @@ class Recursion(Operator):
 
     @property
     def label(self) -> str:
-        """μ, the name, the columns."""
+        """The symbol μ, the name and the columns."""
         names = " ".join(map(str, self.outputs))
         return f"μ {self.name}{' all' if self.all else ''} → {names}"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID = all columns. Base and step need no IDs: they are not maintained by themselves."""
+        """Return ID = all columns. Base and step need no IDs, because they are not maintained
+        separately.
+        """
         if self.all:
             numbered = Numbered.of(self, symbols)
             return Identified(numbered, (numbered.row, numbered.nth))
         return Identified(self, self.outputs)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """WITH RECURSIVE."""
+        """Render as WITH RECURSIVE."""
         query = exp.Union(
             this=branch_query(renderer, self.base, outer),
             expression=branch_query(renderer, self.step, outer),
@@ -128,8 +133,8 @@ class Recursion(Operator):
         if not self.outer_columns:
             renderer.shared(self.name, self.outputs, query, recursive=True)
             return block
-        listed = [identifier(column.symbol) for column in self.outputs]
-        cte = exp.CTE(this=query, alias=exp.TableAlias(this=identifier(self.name), columns=listed))
+        names = [identifier(column.symbol) for column in self.outputs]
+        cte = exp.CTE(this=query, alias=exp.TableAlias(this=identifier(self.name), columns=names))
         select = block.select((column, column.symbol) for column in self.outputs)
         select.set("with_", exp.With(expressions=[cte], recursive=True))
         return renderer.derived(select, self.outputs)
@@ -143,7 +148,7 @@ class Recursion(Operator):
 
 
 def open_recursions(plan: Operator) -> frozenset[str]:
-    """The recursions whose rows a plan reads without containing them."""
+    """Return the names of recursions that a plan reads and does not contain."""
     scanned = {operator.name for operator in walk(plan) if isinstance(operator, RecursiveScan)}
     return frozenset(
         scanned - {operator.name for operator in walk(plan) if isinstance(operator, Recursion)}

@@ -1,6 +1,6 @@
 """SCAN(R): the rows of a base relation.
 
-ID(R) = key(R), the best key that the catalog knows. Without a key, rows are numbered.
+ID(R) = key(R), the best key in the catalog. Without a key, the rows are numbered.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orchestrator.algebra.rendering import Block, Renderer
 
 @dataclass(frozen=True)
 class Reference:
-    """A foreign key: columns of a table that point to a key of another."""
+    """A foreign key: columns of a table that point to a key of another table."""
 
     columns: tuple[int, ...]
     target: int
@@ -30,7 +30,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Table:
-    """A base relation, as far as the algebra is concerned."""
+    """A base relation, with the facts that the algebra needs."""
 
     oid: int
     schema: str
@@ -41,13 +41,13 @@ class Table:
     foreign_keys: tuple[Reference, ...] = ()
 
     def __str__(self) -> str:
-        """The name, with its schema unless that is public."""
+        """Return the name, with its schema unless that is `public`."""
         return self.name if self.schema in ("public", "") else f"{self.schema}.{self.name}"
 
 
 @dataclass(frozen=True)
 class ScanColumn:
-    """A column of a scan: its number and name in the table."""
+    """A column of a scan, with its number and name in the table."""
 
     column: Column
     attnum: int
@@ -68,11 +68,11 @@ class Scan(Operator):
 
     @property
     def children(self) -> tuple[Operator, ...]:
-        """None."""
+        """No inputs."""
         return ()
 
     def with_children(self, children: tuple[Operator, ...]) -> Scan:
-        """Itself."""
+        """Return the operator itself, which has no inputs."""
         return self
 
     @property
@@ -82,23 +82,23 @@ class Scan(Operator):
 
     @property
     def label(self) -> str:
-        """The table, and the alias where it differs."""
+        """The table, and the alias if it differs."""
         only = "only " if self.only else ""
         alias = "" if self.alias == self.table.name else f" {self.alias}"
         return f"{only}{self.table}{alias}"
 
     def at(self, attnum: int) -> Column | None:
-        """The column with this number in the table."""
+        """Return the column with this number in the table, if the scan has it."""
         return next((o.column for o in self.outputs if o.attnum == attnum), None)
 
     def narrowed(self, columns: Columns) -> Scan:
-        """The scan of only these columns and the best key."""
+        """Return the scan with only these columns and the best key."""
         key = self.table.keys[0] if self.table.keys else ()
-        kept = [o for o in self.outputs if o.column in columns or o.attnum in key]
-        return replace(self, outputs=tuple(kept))
+        outputs = [o for o in self.outputs if o.column in columns or o.attnum in key]
+        return replace(self, outputs=tuple(outputs))
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID(R) = key(R); without a key, content and number (`Numbered`)."""
+        """Return ID(R) = key(R), or content and number without a key (see `Numbered`)."""
         for key in self.table.keys:
             columns = [self.at(attnum) for attnum in key]
             if all(columns):
@@ -107,7 +107,7 @@ class Scan(Operator):
         return Identified(numbered, (numbered.row, numbered.nth))
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """A table in FROM."""
+        """Render as a table in FROM."""
         item = exp.Table(
             this=identifier(self.table.name),
             db=identifier(self.table.schema) if self.table.schema else None,

@@ -1,7 +1,7 @@
 """σ_φ(R): the rows for which a condition is true.
 
-ID(σ_φ(R)) = ID(R). An equality in φ makes two columns equal, or one constant; and a strict
-comparison is true of no NULL.
+ID(σ_φ(R)) = ID(R). An equality in φ makes two columns equal or a column constant. A strict
+comparison is never true for NULL.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Selection(Operator):
         return (self.input,)
 
     def with_children(self, children: tuple[Operator, ...]) -> Selection:
-        """The same condition on another input."""
+        """Return the same condition on another input."""
         [child] = children
         return replace(self, input=child)
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Those of the input."""
+        """The columns of the input."""
         return self.input.columns
 
     @property
@@ -50,26 +50,26 @@ class Selection(Operator):
         return (self.condition,)
 
     def map_scalars(self, change: Callable[[Scalar], Scalar]) -> Selection:
-        """Changes the condition."""
+        """Return the selection with a changed condition."""
         return replace(self, condition=change(self.condition))
 
     @property
     def label(self) -> str:
-        """σ and the condition."""
+        """The symbol σ and the condition."""
         return f"σ {self.condition}"
 
     @cached_property
     def facts(self) -> Facts:
-        """What the condition establishes."""
+        """The facts that the condition establishes."""
         return facts(self.condition, self.input.columns)
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID(σ(R)) = ID(R)."""
+        """Return ID(σ(R)) = ID(R)."""
         [below] = inputs
         return Identified(replace(self, input=below.operator), below.ids)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """A condition in WHERE, or in HAVING over groups."""
+        """Render as a condition in WHERE, or in HAVING over groups."""
         block = renderer.block(self.input, outer)
         if block.windowed or not block.ungrouped:
             block = renderer.nested(block)

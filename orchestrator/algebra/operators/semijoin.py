@@ -27,21 +27,21 @@ class Semijoin(Binary):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Those of the left side."""
+        """The columns of the left side."""
         return self.left.columns
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID(R ⋉ S) = ID(R)."""
+        """Return ID(R ⋉ S) = ID(R)."""
         left, right = inputs
         return Identified(replace(self, left=left.operator, right=right.operator), left.ids)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """An EXISTS in WHERE."""
+        """Render as EXISTS in WHERE."""
         left = renderer.plain(self.left, outer)
         return with_condition(left, self.partner(renderer, left, outer))
 
     def partner(self, renderer: Renderer, left: Block, outer: Mapping[Column, Tree]) -> Tree:
-        """The condition that a partner exists."""
+        """Return the condition that a partner exists."""
         right = renderer.plain(self.right, outer)
         names = {**outer, **left.outputs, **right.outputs}
         matching = with_condition(right, renderer.tree(self.condition, names))

@@ -1,4 +1,4 @@
-"""What union, intersection and difference share: inputs that are lined up column by column."""
+"""Common parts of union, intersection and difference, whose inputs are matched column by column."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Self = TypeVar("Self", bound="TwoBranches")
 
 @dataclass(frozen=True)
 class Branch:
-    """An input, and which of its columns stand for the output columns, in order."""
+    """An input, and which of its columns correspond to the output columns, in order."""
 
     input: Operator
     columns: tuple[Column, ...]
 
     def renamed(self, outputs: tuple[Column, ...]) -> tuple[tuple[Column, Column], ...]:
-        """Pairs of input and output column."""
+        """Return the pairs of input and output columns."""
         return tuple(zip(self.columns, outputs, strict=True))
 
 
@@ -45,7 +45,7 @@ class TwoBranches(Operator):
         return (self.left.input, self.right.input)
 
     def with_children(self: Self, children: tuple[Operator, ...]) -> Self:
-        """The same over other inputs."""
+        """Return the operator over other inputs."""
         left, right = children
         return replace(
             self, left=replace(self.left, input=left), right=replace(self.right, input=right)
@@ -68,14 +68,14 @@ class TwoBranches(Operator):
         return f"{self.symbol}{' all' if self.all else ''} → {names}"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID = all columns."""
+        """Return ID = all columns."""
         if self.all:
             raise NotModelledError("which of equal rows remain is not determined", self.label)
         left, right = inputs
         return Identified(self.with_children((left.operator, right.operator)), self.outputs)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """INTERSECT or EXCEPT."""
+        """Render as INTERSECT or EXCEPT."""
         kind = exp.Intersect if self.symbol == "∩" else exp.Except
         queries = [branch_query(renderer, b, outer) for b in (self.left, self.right)]
         tree = kind(this=queries[0], expression=queries[1], distinct=not self.all)
@@ -90,22 +90,22 @@ class TwoBranches(Operator):
 
 
 def branch_query(renderer: Renderer, branch: Branch, outer: Mapping[Column, Tree]) -> Tree:
-    """A branch as a query that can stand beside UNION, INTERSECT or EXCEPT."""
+    """Return a branch as a query that can be an operand of UNION, INTERSECT or EXCEPT."""
     query = renderer.query(branch.input, outer, branch.columns)
     bare = not (query.args.get("order") or query.args.get("limit") or query.args.get("offset"))
     return query if bare else exp.Subquery(this=query)
 
 
 def combined(renderer: Renderer, tree: Tree, outputs: tuple[Column, ...]) -> Block:
-    """A set operation as a derived table that names its columns."""
+    """Return a set operation as a derived table that names its columns."""
     alias = renderer.symbols.fresh("q")
-    listed = [identifier(column.symbol) for column in outputs]
-    item = exp.Subquery(this=tree, alias=exp.TableAlias(this=identifier(alias), columns=listed))
+    names = [identifier(column.symbol) for column in outputs]
+    item = exp.Subquery(this=tree, alias=exp.TableAlias(this=identifier(alias), columns=names))
     return Block((item,), {column: reference(column.symbol, alias) for column in outputs})
 
 
 def renamed_keys(branch: Branch, outputs: tuple[Column, ...]) -> Keys:
-    """The keys of a branch in terms of the output columns."""
+    """Return the keys of a branch in terms of the output columns."""
     names = dict(reversed(branch.renamed(outputs)))
     return frozenset(
         frozenset(names[column] for column in key)
@@ -115,5 +115,5 @@ def renamed_keys(branch: Branch, outputs: tuple[Column, ...]) -> Keys:
 
 
 def renamed_columns(branch: Branch, outputs: tuple[Column, ...], columns: Columns) -> Columns:
-    """The output columns for which a branch gives some columns."""
+    """Return the output columns that correspond to some columns of a branch."""
     return frozenset(new for old, new in branch.renamed(outputs) if old in columns)

@@ -1,4 +1,4 @@
-"""τ(R): the rows in an order. A relation has none; it matters to who reads the result alone.
+"""τ(R): the rows in an order. Relations are unordered, so only the reader of the result sees it.
 
 ID(τ(R)) = ID(R).
 """
@@ -27,16 +27,16 @@ class Sort(Unary):
 
     @property
     def mentions(self) -> Columns:
-        """The columns sorted by."""
+        """The columns in ORDER BY."""
         return frozenset(key.column for key in self.order)
 
     @property
     def label(self) -> str:
-        """τ and the order."""
+        """The symbol τ and the order."""
         return f"τ {listed(self.order)}"
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """ORDER BY."""
+        """Render as ORDER BY."""
         block = renderer.block(self.input, outer)
         if not (block.ungrouped and block.named(*self.mentions)):
             block = renderer.nested(block)

@@ -1,4 +1,4 @@
-"""What operators with one input and no say in its columns share."""
+"""Common parts of operators with a single input whose columns they pass on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Self = TypeVar("Self", bound="Unary")
 
 @dataclass(frozen=True)
 class Unary(Operator):
-    """One input, whose columns, IDs, keys and dependencies stay."""
+    """An operator with one input. Columns, IDs, keys and dependencies are those of the input."""
 
     input: Operator
 
@@ -24,17 +24,17 @@ class Unary(Operator):
         return (self.input,)
 
     def with_children(self: Self, children: tuple[Operator, ...]) -> Self:
-        """The same over another input."""
+        """Return the same operator over another input."""
         [child] = children
         return replace(self, input=child)
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Those of the input."""
+        """The columns of the input."""
         return self.input.columns
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID = ID(R)."""
+        """Return ID = ID(R)."""
         [below] = inputs
         return Identified(self.with_children((below.operator,)), below.ids)
 

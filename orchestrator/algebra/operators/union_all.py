@@ -1,8 +1,9 @@
 """R ∪ S: bag union, the rows of all branches.
 
-ID(R ∪ S) = ID(R) ∪ ID(S) ∪ {b}, where b numbers the branch that a row came from. An ID that only
-one branch has is NULL in the rows of the others. So is one that another branch shows beside what changes:
-table 1 of papers/idivm.txt takes the branches for alike, and an ID never changes.
+ID(R ∪ S) = ID(R) ∪ ID(S) ∪ {b}, where b is the number of the branch of a row. An ID that only one
+branch has is NULL in the rows of the other branches. An ID that shares an output with a column of
+another branch that can change also gets a column of its own: table 1 of papers/idivm.txt assumes
+branches with the same IDs, and an ID never changes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from orchestrator.algebra.scalar import Scalar
 
 @dataclass(frozen=True)
 class UnionAll(Operator):
-    """All rows of all branches; `tag`, if any, is one of the outputs and numbers the branch."""
+    """All rows of all branches. `tag`, if any, is an output column with the number of the branch."""
 
     branches: tuple[Branch, ...]
     outputs: tuple[Column, ...]
@@ -41,11 +42,11 @@ class UnionAll(Operator):
 
     @property
     def children(self) -> tuple[Operator, ...]:
-        """The branches' inputs."""
+        """The inputs of the branches."""
         return tuple(branch.input for branch in self.branches)
 
     def with_children(self, children: tuple[Operator, ...]) -> UnionAll:
-        """The same over other inputs."""
+        """Return the union over other inputs."""
         pairs = zip(self.branches, children, strict=True)
         return replace(self, branches=tuple(replace(b, input=child) for b, child in pairs))
 
@@ -56,47 +57,49 @@ class UnionAll(Operator):
 
     @property
     def mentions(self) -> Columns:
-        """The branches' columns."""
+        """The columns of the branches."""
         return frozenset(column for branch in self.branches for column in branch.columns)
 
     @property
     def label(self) -> str:
-        """∪ and the columns."""
+        """The symbol ∪ and the columns."""
         return f"∪ → {' '.join(map(str, self.outputs))}"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """ID(R ∪ S) = ID(R) ∪ ID(S) ∪ {b}."""
+        """Return ID(R ∪ S) = ID(R) ∪ ID(S) ∪ {b}."""
         outputs = list(self.outputs)
         ids: list[Column] = []
-        places: list[dict[Column, Column]] = []
+        added_ids: list[dict[Column, Column]] = []
         for branch, below in zip(self.branches, inputs, strict=True):
-            # An ID that the branch does not show takes a column that another branch added for one
-            # of the same type, or a new one.
+            # An ID that is no output of the branch takes a column of the same type that another
+            # branch added for an ID, or a new column.
             free = [column for column in outputs if column not in (*self.outputs, self.tag)]
-            place = {}
+            branch_ids = {}
             for column in below.ids:
-                shown_as_id = self._shown_as_id(branch, column, inputs)
-                if shown_as_id is not None:
-                    ids.append(shown_as_id)
+                output = self._shown_as_id(branch, column, inputs)
+                if output is not None:
+                    ids.append(output)
                     continue
-                fitting = [item for item in free if _alike(item, column)]
-                added = fitting[0] if fitting else _renamed(column, symbols)
-                if fitting:
+                reusable = [candidate for candidate in free if _same_type(candidate, column)]
+                added = reusable[0] if reusable else _renamed(column, symbols)
+                if reusable:
                     free.remove(added)
                 else:
                     outputs.append(added)
-                place[added] = column
+                branch_ids[added] = column
                 ids.append(added)
-            places.append(place)
+            added_ids.append(branch_ids)
         tag = self.tag
         if tag is None:
             tag = Column(symbols.fresh("b"), "integer", "integer_ops", exact=True)
             outputs.append(tag)
         new = outputs[len(self.outputs) :]
         branches = [
-            _widened(replace(branch, input=below.operator), number, place, new, tag, symbols)
-            for number, (branch, below, place) in enumerate(
-                zip(self.branches, inputs, places, strict=True)
+            _with_outputs(
+                replace(branch, input=below.operator), number, branch_ids, new, tag, symbols
+            )
+            for number, (branch, below, branch_ids) in enumerate(
+                zip(self.branches, inputs, added_ids, strict=True)
             )
         ]
         union_all = UnionAll(tuple(branches), tuple(outputs), tag)
@@ -105,17 +108,19 @@ class UnionAll(Operator):
     def _shown_as_id(
         self, branch: Branch, column: Column, inputs: tuple[Identified, ...]
     ) -> Column | None:
-        """The output in which a branch shows an ID, if what others show there never changes either."""
-        for place, output in enumerate(self.outputs):
-            if branch.columns[place] == column and all(
-                _never_changes(below, other.columns[place])
+        """Return the output that shows an ID of a branch, if the output never changes in any
+        branch.
+        """
+        for position, output in enumerate(self.outputs):
+            if branch.columns[position] == column and all(
+                _never_changes(below, other.columns[position])
                 for other, below in zip(self.branches, inputs, strict=True)
             ):
                 return output
         return None
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """UNION ALL."""
+        """Render as UNION ALL."""
         queries = [branch_query(renderer, branch, outer) for branch in self.branches]
         tree = queries[0]
         for query in queries[1:]:
@@ -130,13 +135,13 @@ class UnionAll(Operator):
         if self.tag is None:
             return Dependencies()
         known = [b.input.dependencies.renamed(b.renamed(self.outputs)) for b in self.branches]
-        items = [
+        common = [
             (item.determinant | {self.tag}, item.dependent)
-            for each in known
-            for item in each.items
+            for dependencies in known
+            for item in dependencies.items
             if all(other.imply(item.determinant, item.dependent) for other in known)
         ]
-        return Dependencies.of(items)
+        return Dependencies.of(common)
 
     def _keys(self) -> Keys:
         if self.tag is None:
@@ -144,17 +149,17 @@ class UnionAll(Operator):
         result: Keys = frozenset({frozenset({self.tag})})
         for branch in self.branches:
             own = renamed_keys(branch, self.outputs)
-            result = frozenset(item | other for item in result for other in own)
+            result = frozenset(key | other for key in result for other in own)
         return result
 
 
 def _never_changes(below: Identified, column: Column) -> bool:
-    """Whether a column is the same as long as its row is there: a constant, or equal to an ID."""
+    """Return whether the column of a row never changes: it is constant or equal to an ID."""
     known = below.operator.dependencies
     return not (known.same(column) | {column}).isdisjoint(below.ids) or known.imply((), (column,))
 
 
-def _alike(column: Column, other: Column) -> bool:
+def _same_type(column: Column, other: Column) -> bool:
     return column.type == other.type is not None and column.equality == other.equality
 
 
@@ -162,30 +167,32 @@ def _renamed(column: Column, symbols: Symbols) -> Column:
     return replace(column, symbol=symbols.fresh(column.symbol))
 
 
-def _widened(
+def _with_outputs(
     branch: Branch,
     number: int,
-    place: Mapping[Column, Column],
+    branch_ids: Mapping[Column, Column],
     new: list[Column],
     tag: Column,
     symbols: Symbols,
 ) -> Branch:
-    """The branch with a column for each new output: an ID of its own, NULL, or its number."""
+    """Return the branch with a column for each new output: an ID of the branch, NULL, or its
+    number.
+    """
     if not new:
         return branch
     columns = list(branch.columns)
     items = [Item.kept(column) for column in branch.input.columns]
     for output in new:
-        if output in place:
-            columns.append(place[output])
+        if output in branch_ids:
+            columns.append(branch_ids[output])
             continue
-        value = exp.Literal.number(number) if output == tag else _null(output)
+        value = exp.Literal.number(number) if output == tag else _typed_null(output)
         columns.append(_renamed(output, symbols))
         items.append(Item(columns[-1], Scalar.of(value)))
     return Branch(Projection(branch.input, tuple(items)), tuple(columns))
 
 
-def _null(column: Column) -> Tree:
+def _typed_null(column: Column) -> Tree:
     if column.type is None:
         return exp.Null()
     return exp.Cast(this=exp.Null(), to=exp.DataType(this=exp.DType.USERDEFINED, kind=column.type))

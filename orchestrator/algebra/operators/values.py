@@ -1,6 +1,6 @@
-"""VALUES: rows written out in the query. One row without columns is what SELECT without FROM reads.
+"""VALUES: rows written in the query. SELECT without FROM reads one row without columns.
 
-A single row has empty IDs; several are numbered.
+A single row has empty IDs; several rows are numbered.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from orchestrator.algebra.scalar import Scalar
 
 @dataclass(frozen=True)
 class Values(Operator):
-    """Some rows."""
+    """Constant rows."""
 
     rows: tuple[tuple[Scalar, ...], ...]
     outputs: tuple[Column, ...]
     number: Column | None = None
-    """The one of the outputs, if any, that numbers the rows."""
+    """The output column with the number of the row, if any."""
 
     symbol: ClassVar[str] = "values"
 
     @property
     def children(self) -> tuple[Operator, ...]:
-        """None."""
+        """No inputs."""
         return ()
 
     def with_children(self, children: tuple[Operator, ...]) -> Values:
-        """Itself."""
+        """Return the operator itself, which has no inputs."""
         return self
 
     @property
@@ -51,12 +51,12 @@ class Values(Operator):
         return tuple(scalar for row in self.rows for scalar in row)
 
     def map_scalars(self, change: Callable[[Scalar], Scalar]) -> Values:
-        """Changes the values."""
+        """Return the operator with changed values."""
         return replace(self, rows=tuple(tuple(change(s) for s in row) for row in self.rows))
 
     @property
     def label(self) -> str:
-        """How many rows, and the columns."""
+        """The first rows and the columns."""
         if not self.outputs:
             return "one row"
         rows = ", ".join(f"({', '.join(map(str, row))})" for row in self.rows[:3])
@@ -64,7 +64,7 @@ class Values(Operator):
         return f"values {rows}{more} → {' '.join(map(str, self.outputs))}"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """The number of the row."""
+        """Return ID = the number of the row, which is added if it is missing."""
         if len(self.rows) == 1:
             return Identified(self, ())
         if self.number is not None:
@@ -77,7 +77,7 @@ class Values(Operator):
         return Identified(Values(rows, (*self.outputs, number), number), (number,))
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """VALUES in FROM."""
+        """Render as VALUES in FROM."""
         if not self.outputs and len(self.rows) == 1:
             return Block((), {})
         alias = renderer.symbols.fresh("v")
@@ -85,11 +85,11 @@ class Values(Operator):
             exp.Tuple(expressions=[renderer.tree(scalar, outer) for scalar in row])
             for row in self.rows
         ]
-        listed = [identifier(column.symbol) for column in self.outputs]
-        # A subquery, because sqlglot writes joins that follow VALUES before its alias.
+        names = [identifier(column.symbol) for column in self.outputs]
+        # Use a subquery: sqlglot would write joins that follow VALUES before its alias.
         item = exp.Subquery(
             this=exp.Values(expressions=rows),
-            alias=exp.TableAlias(this=identifier(alias), columns=listed),
+            alias=exp.TableAlias(this=identifier(alias), columns=names),
         )
         return Block((item,), {c: reference(c.symbol, alias) for c in self.outputs})
 

@@ -1,6 +1,6 @@
-"""ω(R): every row with values computed over its window of rows.
+"""ω(R): each row with values computed over a window of rows.
 
-ID(ω(R)) = ID(R). All functions of one operator share partition, order and frame.
+ID(ω(R)) = ID(R). All functions of an operator share partition, order and frame.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from orchestrator.algebra.scalar import Scalar
 
 @dataclass(frozen=True)
 class Window(Unary):
-    """The input with window functions."""
+    """The input with the results of window functions."""
 
     functions: tuple[Aggregate, ...]
-    """The calls without their OVER."""
+    """The calls without OVER."""
     partition: tuple[Column, ...] = ()
     order: tuple[SortKey, ...] = ()
     frame: Scalar | None = None
-    """ROWS, RANGE or GROUPS with its bounds and its exclusion; it reads no columns."""
+    """ROWS, RANGE or GROUPS with bounds and exclusion; the frame reads no columns."""
 
     symbol: ClassVar[str] = "ω"
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Those of the input and the functions' results."""
+        """The columns of the input, then the results of the functions."""
         return self.input.columns + tuple(function.column for function in self.functions)
 
     @property
@@ -46,19 +46,19 @@ class Window(Unary):
         return calls if self.frame is None else (*calls, self.frame)
 
     def map_scalars(self, change: Callable[[Scalar], Scalar]) -> Window:
-        """Changes the calls and the frame."""
+        """Return the operator with changed calls and frame."""
         changed = tuple(replace(f, call=change(f.call)) for f in self.functions)
         frame = None if self.frame is None else change(self.frame)
         return replace(self, functions=changed, frame=frame)
 
     @property
     def mentions(self) -> Columns:
-        """The columns of partition and order."""
+        """The columns of PARTITION BY and ORDER BY."""
         return frozenset(self.partition) | {key.column for key in self.order}
 
     @property
     def label(self) -> str:
-        """ω, the functions, the window."""
+        """The symbol ω, the functions and the window."""
         parts = [listed(self.functions)]
         parts += [f"partition {listed(self.partition)}"] if self.partition else []
         parts += [f"by {listed(self.order)}"] if self.order else []
@@ -67,7 +67,7 @@ class Window(Unary):
         return f"ω {'; '.join(parts)}"
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """OVER."""
+        """Render with OVER."""
         block = renderer.block(self.input, outer)
         if not block.ungrouped or self.references & block.windowed:
             block = renderer.nested(block)
@@ -89,14 +89,14 @@ class Window(Unary):
 
     def _not_null(self) -> Columns:
         ranking = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "count")
-        sure = {f.column for f in self.functions if f.function in ranking}
-        return self.input.not_null | sure
+        never_null = {f.column for f in self.functions if f.function in ranking}
+        return self.input.not_null | never_null
 
     def _dependencies(self) -> Dependencies:
         return self.input.dependencies
 
     def _keys(self) -> Keys:
-        # Within a partition no two rows have the same number.
+        # No two rows of a partition have the same number.
         numbers = [f.column for f in self.functions if f.function == "row_number"]
         numbered = {frozenset({*self.partition, number}) for number in numbers}
         return self.input.keys | numbered

@@ -1,1 +1,1 @@
-"""Rewrites of plans: each takes a plan and returns an equivalent one."""
+"""Passes: each takes a plan and returns an equivalent plan."""

@@ -1,8 +1,9 @@
 """Orders of the rows that aggregates and ARRAY(SELECT ...) read, completed by the IDs of the rows.
 
-PostgreSQL gives `array_agg(name)` the rows in whatever order its plan finds them, and another plan
-gives another array. Like an order of LIMIT, the order goes on with what identifies the rows. An order
-below the aggregation comes first: PostgreSQL follows it too, without promising to.
+PostgreSQL passes rows to `array_agg(name)` in the order in which its plan reads them, so another
+plan may return another array. As for LIMIT, the order is completed by the columns that identify the
+rows. An order below the aggregation comes first: PostgreSQL follows it, although it does not
+guarantee that.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ OF_SETS = frozenset(
         *("regr_sxx", "regr_sxy", "regr_syy", "range_agg", "range_intersect_agg"),
     }
 )
-"""Aggregates to which the order of the rows does not matter."""
+"""Aggregates whose results do not depend on the order of the rows."""
 
 
 def is_open(
     operator: Grouping | GroupingSets, aggregate: Aggregate, rings: Collection[str] = ()
 ) -> bool:
-    """Return whether an aggregate may give another result for another order of the rows.
+    """Return whether an aggregate may return another result for another order of the rows.
 
-    `rings` are the aggregates of users' rings, which add up.
+    `rings` are the aggregates of users' rings; their results do not depend on the order.
     """
     tree = aggregate.call.tree
     if (
@@ -68,17 +69,19 @@ def is_open(
     known = {*by, *_sorted_by(aggregate)}
     if has_key(below.keys, below.dependencies, known):
         return False
-    read = frozenset[Column]().union(*(argument.references for argument in aggregate.arguments))
-    plain = (
+    argument_columns = frozenset[Column]().union(
+        *(argument.references for argument in aggregate.arguments)
+    )
+    exact = (
         aggregate.arguments
-        and all(column.exact for column in read)
+        and all(column.exact for column in argument_columns)
         and not aggregate.call.subqueries
     )
-    return not (plain and below.dependencies.imply(known, read))
+    return not (exact and below.dependencies.imply(known, argument_columns))
 
 
 def is_open_array(subquery: Subquery) -> bool:
-    """Return whether ARRAY of a subquery may give another array for another order of its rows."""
+    """Return whether ARRAY of a subquery may return another array for another order of its rows."""
     below, order = _order(subquery.plan)
     known = [key.column for key in order]
     if has_key(below.keys, below.dependencies, known):
@@ -88,7 +91,7 @@ def is_open_array(subquery: Subquery) -> bool:
 
 
 def with_orders(plan: Plan, rings: Collection[str] = ()) -> Plan:
-    """Return the plan with the orders of aggregates completed where they are open.
+    """Return the plan, with the orders of aggregates completed if they are open.
 
     >>> from orchestrator.algebra.examples import PARTS, PID, PRICE
     >>> from orchestrator.algebra.printer import print_plan
@@ -109,7 +112,7 @@ def with_orders(plan: Plan, rings: Collection[str] = ()) -> Plan:
 
 
 def arrays(scalar: Scalar) -> Iterable[int]:
-    """Return which of an expression's subqueries ARRAY reads."""
+    """Yield the positions of the subqueries that ARRAY reads."""
     for node in scalar.tree.find_all(exp.Anonymous):
         if node.name == "ARRAY" and len(node.expressions) == 1:
             hole = unwrapped(node.expressions[0])
@@ -118,32 +121,34 @@ def arrays(scalar: Scalar) -> Iterable[int]:
 
 
 def _completed(operator: Grouping | GroupingSets, rings: Collection[str]) -> Operator:
-    open_ones = [
+    open_aggregates = [
         aggregate for aggregate in operator.aggregates if is_open(operator, aggregate, rings)
     ]
-    if not open_ones or any(_is_sql_json(open_one) for open_one in open_ones):
+    if not open_aggregates or any(map(_is_sql_json, open_aggregates)):
         return operator
     below, order = _order(operator.input)
     identified = _identified(below)
     if identified is None:
         return operator
     keys = (*order, *(SortKey(column) for column in ids_of(identified)))
-    made = tuple(
-        replace(aggregate, call=_sorted(aggregate, keys)) if aggregate in open_ones else aggregate
+    aggregates = tuple(
+        replace(aggregate, call=_sorted(aggregate, keys))
+        if aggregate in open_aggregates
+        else aggregate
         for aggregate in operator.aggregates
     )
-    return replace(operator, input=identified, aggregates=made)
+    return replace(operator, input=identified, aggregates=aggregates)
 
 
 def _with_sorted_arrays(scalar: Scalar) -> Scalar:
-    wanted = {n for n in arrays(scalar) if is_open_array(scalar.subqueries[n])}
-    if not wanted:
+    open_arrays = {n for n in arrays(scalar) if is_open_array(scalar.subqueries[n])}
+    if not open_arrays:
         return scalar
-    made = tuple(
-        _sorted_array(subquery) if n in wanted else subquery
+    subqueries = tuple(
+        _sorted_array(subquery) if n in open_arrays else subquery
         for n, subquery in enumerate(scalar.subqueries)
     )
-    return Scalar.of(scalar.tree, scalar.columns, made)
+    return Scalar.of(scalar.tree, scalar.columns, subqueries)
 
 
 def _sorted_array(subquery: Subquery) -> Subquery:
@@ -157,17 +162,19 @@ def _sorted_array(subquery: Subquery) -> Subquery:
 
 
 def _identified(plan: Operator) -> Operator | None:
-    """Return a plan with the IDs of its rows, or None where these would be numbers among equals."""
+    """Return a plan with the IDs of its rows, or None if that would require numbering equal rows."""
     if any(isinstance(operator, CteScan) for operator in walk(plan)):
         return None
-    found = infer_ids(Plan(plan, (), ()))
-    if isinstance(found, Unsupported) or any(isinstance(o, Numbered) for o in walk(found.root)):
+    with_ids = infer_ids(Plan(plan, (), ()))
+    if isinstance(with_ids, Unsupported) or any(
+        isinstance(o, Numbered) for o in walk(with_ids.root)
+    ):
         return None
-    return found.root
+    return with_ids.root
 
 
 def _order(plan: Operator) -> tuple[Operator, tuple[SortKey, ...]]:
-    """Return a plan in which the columns of the order that its rows come in can be read, and these."""
+    """Return the order of the rows of a plan, and the plan extended by the columns of this order."""
     if isinstance(plan, Sort):
         return plan.input, plan.order
     if isinstance(plan, Limit):
@@ -177,8 +184,8 @@ def _order(plan: Operator) -> tuple[Operator, tuple[SortKey, ...]]:
         return replace(plan, input=below), order
     if isinstance(plan, Projection):
         below, order = _order(plan.input)
-        kept = {item.column for item in plan.items if item.is_unchanged}
-        lacking = dict.fromkeys(key.column for key in order if key.column not in kept)
+        unchanged = {item.column for item in plan.items if item.is_unchanged}
+        lacking = dict.fromkeys(key.column for key in order if key.column not in unchanged)
         return Projection(below, (*plan.items, *map(Item.kept, lacking))), order
     return plan, ()
 
@@ -192,7 +199,7 @@ def _sorted_by(aggregate: Aggregate) -> list[Column]:
 
 
 def _sorted(aggregate: Aggregate, keys: Iterable[SortKey]) -> Scalar:
-    """Return the call of an aggregate with further keys in its order."""
+    """Return the call of an aggregate with more keys in its order."""
     tree = aggregate.call.tree
     core = tree
     while isinstance(core, exp.Filter | exp.Dot):

@@ -1,8 +1,9 @@
-"""Orders that leave open which rows come first, completed by the IDs of the rows.
+"""Open orders, completed by the IDs of the rows.
 
-PostgreSQL may answer `ORDER BY price LIMIT 3` in several ways when prices are equal, and in another
-way the next time. A stored content is one of these answers; for it to stay that one, the order goes
-on with what identifies the rows. What cannot be completed so is refused by what has to rely on it.
+PostgreSQL may answer `ORDER BY price LIMIT 3` in several ways if prices are equal, and may change
+its answer the next time. The stored content is one of these answers. To keep it stable, the order
+is completed by the columns that identify the rows. Operators that need a complete order reject a
+query whose order cannot be completed.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from orchestrator.algebra.traversal import rewrite, walk
 from orchestrator.algebra.unsupported import NotModelledError, Unsupported
 
 _RANKS = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
-"""Functions of how many rows come before and how many are peers."""
+"""Functions that only depend on the numbers of preceding rows and of peers."""
 
-_SCALES = frozenset({"row_number", "ntile", "lag", "lead"})
-"""Functions of the row's place in its partition, whatever the frame."""
+_POSITIONS = frozenset({"row_number", "ntile", "lag", "lead"})
+"""Functions of the position of a row in its partition, independent of the frame."""
 
 
 def determined(plan: Plan, rings: Collection[str] = ()) -> Plan:
-    """The plan with its orders completed where that is needed; itself if it is nowhere.
+    """Return the plan with its open orders completed, or the plan itself if it has none.
 
-    `rings` are the aggregates of users' rings, to which no order matters.
+    `rings` are the aggregates of users' rings; their results do not depend on the order.
 
     >>> from orchestrator.algebra.examples import PARTS, PRICE
     >>> from orchestrator.algebra.printer import print_plan
@@ -49,9 +50,9 @@ def determined(plan: Plan, rings: Collection[str] = ()) -> Plan:
     └─ λ 3 by price desc nulls last, pid
        └─ scan parts
     """
-    made = with_orders(plan, rings)
-    if made.root != plan.root:
-        plan = narrow(made)
+    with_aggregate_orders = with_orders(plan, rings)
+    if with_aggregate_orders.root != plan.root:
+        plan = narrow(with_aggregate_orders)
     if all(map(is_settled, walk(plan.root))):
         return plan
     if not all(map(is_settled, walk(plan.root, subqueries=False))):
@@ -61,7 +62,9 @@ def determined(plan: Plan, rings: Collection[str] = ()) -> Plan:
 
 
 def _completed_together(plan: Plan) -> Plan:
-    """The plan with the IDs of all its rows: what is read in several places has the same in each."""
+    """Return the plan with the IDs of all its rows, so that a shared subplan has the same order in
+    all places.
+    """
     identified = infer_ids(plan)
     if isinstance(identified, Unsupported) or _is_numbered(identified.root):
         return plan
@@ -69,7 +72,7 @@ def _completed_together(plan: Plan) -> Plan:
 
 
 def _completed_alone(operator: Operator) -> Operator:
-    """An operator over rows that have their IDs, where nothing else reads these rows."""
+    """Return an operator over rows with their IDs, if no other operator reads these rows."""
     if is_settled(operator):
         return operator
     [below] = operator.children
@@ -82,12 +85,12 @@ def _completed_alone(operator: Operator) -> Operator:
 
 
 def _is_numbered(plan: Operator) -> bool:
-    """Whether rows are numbered, which costs more than to say that the answer is open."""
+    """Return whether a plan numbers rows, which would cost more than reporting an open order."""
     return any(isinstance(operator, Numbered) for operator in walk(plan))
 
 
 def is_determined(operator: Operator) -> bool:
-    """Whether an operator's result depends on nothing but the rows of its inputs."""
+    """Return whether the rows of its inputs determine the result of an operator."""
     if isinstance(operator, Window):
         return not any(is_open_function(operator, function) for function in operator.functions)
     if isinstance(operator, DistinctOn):
@@ -100,33 +103,33 @@ def is_determined(operator: Operator) -> bool:
 
 
 def require_determined(operator: Operator) -> None:
-    """Refuses an operator whose result does not follow from the rows of its input."""
+    """Reject an operator whose result the rows of its input do not determine."""
     if not is_determined(operator):
         refuse_open(operator.label)
 
 
 def refuse_open(label: str) -> NoReturn:
-    """Refuses an operator of which only its label is at hand."""
+    """Reject an operator, given its label."""
     raise NotModelledError("the order leaves open what the result is", label)
 
 
 def is_settled(operator: Operator) -> bool:
-    """Whether an operator is determined as far as anybody looks.
+    """Return whether the result of an operator is determined as far as a reader can see.
 
-    What is evaluated for each row around it keeps no rows of its own. Those that are equal in its
-    order may then come in any order if they do not differ at all.
+    A plan that is evaluated for each row of a surrounding query stores no rows. Rows that are equal
+    in its order may then come in any order if they do not differ at all.
     """
     if is_determined(operator) or not operator.outer_columns:
         return is_determined(operator)
     [below] = operator.children
-    alike = set(_alike(below))
-    rest = set(below.columns) - alike
-    known = {*_sorted_by(operator), *alike}
-    return all(column.exact for column in rest) and below.dependencies.imply(known, rest)
+    constant = set(_constant_columns(below))
+    rest = set(below.columns) - constant
+    fixed = {*_sorted_by(operator), *constant}
+    return all(column.exact for column in rest) and below.dependencies.imply(fixed, rest)
 
 
-def _alike(plan: Operator) -> Iterator[Column]:
-    """The columns that a projection computes of nothing that differs between its rows."""
+def _constant_columns(plan: Operator) -> Iterator[Column]:
+    """Yield the columns that a projection computes without reading its input."""
     if isinstance(plan, Projection):
         for item in plan.items:
             read = item.scalar.columns & frozenset(plan.input.columns)
@@ -150,7 +153,7 @@ def _is_total(operator: Operator, within: Iterable[Column], order: Iterable[Sort
 
 
 def is_open_function(operator: Window, function: Aggregate) -> bool:
-    """Return whether a window function may give another result for another order of equal rows."""
+    """Return whether a window function may return another result for another order of equal rows."""
     if function.function in _RANKS:
         return False
     if function.function in OF_SETS and not _by_rows(operator):
@@ -163,7 +166,7 @@ def _by_rows(operator: Window) -> bool:
 
 
 def _by_peers(operator: Window) -> bool:
-    """Whether the frame depends on which rows are peers."""
+    """Return whether the frame depends on which rows are peers."""
     frame = "RANGE" if operator.frame is None else str(operator.frame).upper()
     return not frame.startswith("ROWS") or "GROUP" in frame or "TIES" in frame
 
@@ -172,25 +175,25 @@ def _completed(operator: Operator) -> Operator:
     if is_determined(operator):
         return operator
     if isinstance(operator, Limit) and not operator.with_ties:
-        return replace(operator, order=_longer(operator.order, ids_of(operator.input)))
+        return replace(operator, order=_extended(operator.order, ids_of(operator.input)))
     if isinstance(operator, DistinctOn):
-        order = _longer(operator.order, operator.on)
-        return replace(operator, order=_longer(order, ids_of(operator.input)))
+        order = _extended(operator.order, operator.on)
+        return replace(operator, order=_extended(order, ids_of(operator.input)))
     if isinstance(operator, Window):
         opened = tuple(
-            item
-            for item in operator.functions
-            if is_open_function(operator, item)
-            and (item.function in _SCALES or not _by_peers(operator))
+            function
+            for function in operator.functions
+            if is_open_function(operator, function)
+            and (function.function in _POSITIONS or not _by_peers(operator))
         )
-        rest = tuple(item for item in operator.functions if item not in opened)
+        rest = tuple(function for function in operator.functions if function not in opened)
         if opened:
             below = replace(operator, functions=rest) if rest else operator.input
-            order = _longer(operator.order, ids_of(operator.input))
+            order = _extended(operator.order, ids_of(operator.input))
             return replace(operator, input=below, functions=opened, order=order)
     return operator
 
 
-def _longer(order: tuple[SortKey, ...], columns: Iterable[Column]) -> tuple[SortKey, ...]:
+def _extended(order: tuple[SortKey, ...], columns: Iterable[Column]) -> tuple[SortKey, ...]:
     known = {key.column for key in order}
     return (*order, *(SortKey(column) for column in columns if column not in known))

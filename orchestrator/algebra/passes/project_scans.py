@@ -1,4 +1,4 @@
-"""Keeps only the columns that something reads: in scans, beside the best key, and in projections."""
+"""Reduces scans to the columns that something reads and the best key, and projections likewise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.algebra.traversal import rewrite, walk
 
 
 def narrow(plan: Plan) -> Plan:
-    """The plan without columns that nothing reads.
+    """Return the plan without columns that nothing reads.
 
     >>> from orchestrator.algebra.examples import joined
     >>> wide = joined()
@@ -26,15 +26,15 @@ def narrow(plan: Plan) -> Plan:
         if isinstance(operator, Scan):
             return operator.narrowed(used)
         if isinstance(operator, Projection):
-            kept = tuple(item for item in operator.items if item.column in used)
-            return replace(operator, items=kept)
+            items = tuple(item for item in operator.items if item.column in used)
+            return replace(operator, items=items)
         return operator
 
     return replace(plan, root=rewrite(plan.root, narrowed))
 
 
 def _used(plan: Plan) -> frozenset[Column]:
-    """The columns that are read, but for those that a projection only passes on to nobody."""
+    """Return the columns that are read, without those that a projection only passes on unread."""
     operators = list(walk(plan.root))
     used = set(plan.columns)
     for operator in operators:
@@ -43,7 +43,12 @@ def _used(plan: Plan) -> frozenset[Column]:
                 used |= set(subquery.columns)
         if not isinstance(operator, Projection):
             used |= operator.references
-    items = [item for each in operators if isinstance(each, Projection) for item in each.items]
+    items = [
+        item
+        for projection in operators
+        if isinstance(projection, Projection)
+        for item in projection.items
+    ]
     grew = True
     while grew:
         before = len(used)

@@ -1,9 +1,9 @@
-"""Puts every condition as low as it goes, so that inner joins join on something.
+"""Moves each condition as far down as possible, so that inner joins have join conditions.
 
-`FROM a, b, c WHERE ...` is a selection over two products. The conditions that read one input are
-selections on it, those that read several are join conditions, and an input is joined when some
-condition connects it with what is joined already. An outer join is not crossed from outside,
-except towards its preserved side.
+`FROM a, b, c WHERE ...` is a selection over two products. Conditions that read one input become
+selections on it, and conditions that read several become join conditions. An input is joined when a
+condition connects it with the inputs joined before. Conditions from outside an outer join only move
+to its preserved side.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from orchestrator.algebra.traversal import rewrite
 
 
 def arrange_joins(plan: Plan) -> Plan:
-    """The plan with its conditions where they belong.
+    """Return the plan with each condition as low as possible.
 
     >>> from orchestrator.algebra.examples import CATEGORY, DEVICE, DEVICES, DEVICES_PARTS, DID
     >>> from orchestrator.algebra.printer import print_plan
@@ -48,20 +48,20 @@ def _arranged(operator: Operator) -> Operator:
 
 
 def flattened(operator: Operator) -> tuple[list[Operator], list[Scalar]]:
-    """The inputs of a cluster of inner joins and selections, and all its conditions."""
+    """Return the inputs and all conditions of adjacent inner joins and selections."""
     if isinstance(operator, Selection):
         inputs, conditions = flattened(operator.input)
         return inputs, [*conditions, *operator.condition.conjuncts]
     if isinstance(operator, Join):
-        left, above = flattened(operator.left)
-        right, further = flattened(operator.right)
+        left, left_conditions = flattened(operator.left)
+        right, right_conditions = flattened(operator.right)
         own = [] if operator.condition == TRUE else operator.condition.conjuncts
-        return left + right, [*above, *further, *own]
+        return left + right, [*left_conditions, *right_conditions, *own]
     return [operator], []
 
 
-def _placed(operator: Operator, condition: Scalar) -> Operator:
-    """A condition on one input, below joins that keep the columns that it reads."""
+def _with_condition(operator: Operator, condition: Scalar) -> Operator:
+    """Add a condition to an input, below joins that preserve the columns that it reads."""
     if isinstance(operator, LeftJoin | DependentJoin | Semijoin | Antisemijoin):
         own = set(operator.columns)
         if condition.references & own <= set(operator.left.columns):
@@ -72,22 +72,24 @@ def _placed(operator: Operator, condition: Scalar) -> Operator:
 
 
 def joined_on(inputs: Sequence[Operator], conditions: Iterable[Scalar]) -> Operator:
-    """The inner join of some inputs, the first one first, with every condition as low as it goes."""
+    """Return the inner join of some inputs, starting with the first, with each condition as low as
+    possible.
+    """
     inputs = list(inputs)
     waiting = []
     conditions = list(conditions)
-    implied = [found for item in conditions for found in _implied(item, inputs)]
+    implied = [part for condition in conditions for part in _implied(condition, inputs)]
     for condition in dict.fromkeys([*conditions, *implied]):
-        readers = [n for n, item in enumerate(inputs) if condition.references & set(item.columns)]
+        readers = [n for n, rows in enumerate(inputs) if condition.references & set(rows.columns)]
         if len(readers) == 1:
-            inputs[readers[0]] = _placed(inputs[readers[0]], condition)
+            inputs[readers[0]] = _with_condition(inputs[readers[0]], condition)
         else:
             waiting.append(condition)
     return _joined(inputs, waiting)
 
 
 def _implied(condition: Scalar, inputs: Sequence[Operator]) -> Iterator[Scalar]:
-    """What a choice between conditions on several inputs asks of each one by itself.
+    """Yield the conditions that a disjunction over several inputs implies for each input.
 
     >>> from orchestrator.algebra.examples import CATEGORY, DEVICE, DEVICES, DEVICES_PARTS, PART
     >>> text = "((category = 'a') AND (part > 1)) OR ((category = 'b') AND (device = 2))"
@@ -98,8 +100,8 @@ def _implied(condition: Scalar, inputs: Sequence[Operator]) -> Iterator[Scalar]:
     choices = condition.disjuncts
     if len(choices) < 2 or condition.subqueries:
         return
-    for item in inputs:
-        columns = set(item.columns)
+    for input_ in inputs:
+        columns = set(input_.columns)
         own = [
             conjunction(
                 part for part in choice.conjuncts if part.references and part.references <= columns
@@ -114,7 +116,9 @@ def _joined(inputs: Sequence[Operator], conditions: list[Scalar]) -> Operator:
     rows, *rest = inputs
     while rest:
         known = set(rows.columns)
-        following = next((item for item in rest if _connects(conditions, known, item)), rest[0])
+        following = next(
+            (input_ for input_ in rest if _connects(conditions, known, input_)), rest[0]
+        )
         rest.remove(following)
         own, conditions = _divided(conditions, known | set(following.columns))
         rows = Join(rows, following, conjunction(own))
@@ -131,7 +135,7 @@ def _connects(conditions: Sequence[Scalar], known: set[Column], other: Operator)
 def _divided(
     conditions: Sequence[Scalar], columns: set[Column]
 ) -> tuple[list[Scalar], list[Scalar]]:
-    """The conditions that a join of these columns can check, and those that wait."""
+    """Return the conditions that a join with these columns can check, and the remaining conditions."""
     own: list[Scalar] = []
     later: list[Scalar] = []
     for condition in conditions:
