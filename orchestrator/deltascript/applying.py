@@ -1,4 +1,4 @@
-"""Statements that apply a diff to a state, and keep what they changed (Apply)."""
+"""Statements that apply a diff to a state and collect the changes (step `Apply`)."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ from orchestrator.deltascript.writer import (
 )
 
 GATHERING = ("enable_nestloop", "enable_mergejoin", "enable_indexscan", "enable_seqscan")
-"""Settings that `idivm.gather_rows` switches off: the rows of a state that a diff names are read at once."""
+"""Settings that `idivm.gather_rows` turns off, so that one scan reads all rows that a diff names."""
 
 LOOKING_UP = ("enable_hashjoin", "enable_mergejoin", "enable_seqscan")
-"""Settings that are off where many rows are merged: each is looked up by the key, in its order. To read
-the whole state, as PostgreSQL would rather, costs more even where a tenth of it is met."""
+"""Settings that are off if many rows are merged, so that each is looked up by the key, in key order.
+
+PostgreSQL would rather read the whole state, which costs more even if a tenth of its rows match."""
 
 
 def applied(program: Program, called: Names, step: Apply) -> Code:
-    """Return the statements of the step, and what plans for the rows that it and others have changed."""
+    """Return the statements of the step, followed by planning for the rows that it collected."""
     others = [other for other in program.script if isinstance(other, Apply)]
     last = next(other for other in reversed(others) if other.collect == step.collect)
     large = planned_for(program, step.collect) if step.collect and step is last else []
@@ -50,7 +51,7 @@ def applied(program: Program, called: Names, step: Apply) -> Code:
 
 
 def _guarded(program: Program, called: Names, step: Apply) -> Code:
-    """Return the statements under the condition that there is anything to apply."""
+    """Return the statements under the condition that there are rows to apply."""
     code = _statement(program, called, step)
     needed = listed((SQL("{} IS NOT NULL").format(name(need)) for need in step.needs), " OR ")
     if gathers(program, step, called):
@@ -73,10 +74,10 @@ def _guarded(program: Program, called: Names, step: Apply) -> Code:
 
 
 def gathers(program: Program, step: Apply, called: Names) -> bool:
-    """Return whether a row of the diff meets many of a state that can be gathered by one column.
+    """Return whether a row of the diff matches many rows of a state, which one column can gather.
 
-    PostgreSQL reads several pages of gathered rows at a time; for rows that it looks up one after the
-    other, it waits for each. Rows that are looked up by their keys are fewer, and the system reads ahead.
+    PostgreSQL reads several pages at a time for gathered rows, but waits for each row that it looks
+    up separately. Lookups by key match fewer rows, and the operating system reads ahead.
     """
     state = program.state(step.state)
     return (
@@ -92,9 +93,9 @@ def gathers(program: Program, step: Apply, called: Names) -> bool:
 
 
 def looks_up(program: Program, step: Apply) -> bool:
-    """Return whether many rows that are merged are looked up by their key, instead of reading all.
+    """Return whether merged rows are looked up by their key even if they are many.
 
-    They lie in one variable: if they are many, the statement is planned for them.
+    The rows must be in a single variable: if they are many, the statement is planned for them.
     """
     return (
         step.kind == "merge"
@@ -112,7 +113,7 @@ def _rows(variables: tuple[str, ...]) -> Composed:
 
 
 def _statement(program: Program, called: Names, step: Apply, gathers: bool = False) -> Lines:
-    """Return the statement, and what counts or keeps the rows that it changed."""
+    """Return the statement, with code that counts or collects the rows that it changed."""
     query: Code = query_code(step.query, called)
     ahead: list[Lines] = []
     if gathers:
@@ -120,7 +121,7 @@ def _statement(program: Program, called: Names, step: Apply, gathers: bool = Fal
         query = []
     else:
         query = [*query, *_order(program, step)]
-    write = _merged if step.kind == "merge" else _WRITTEN[step.kind]
+    write = _merged if step.kind == "merge" else _WRITERS[step.kind]
     statement = write(step, called, query, _conditions(step, gathers))
     if step.collect is None:
         code = [*_with(ahead), *_ended(statement, ";")]
@@ -129,7 +130,7 @@ def _statement(program: Program, called: Names, step: Apply, gathers: bool = Fal
         return code
     assert step.shape is not None
     old = "WITH (OLD AS b) " if _overwrites(step) and called.returns_old else ""
-    values = (_kept(step, side, column) for side, column in step.fields)
+    values = (_collected_value(step, side, column) for side, column in step.fields)
     shape = stored(called, step.shape).as_string(None)
     returning = filled(f"RETURNING {old}ROW(", values, f")::{shape} AS change")
     return [
@@ -141,7 +142,7 @@ def _statement(program: Program, called: Names, step: Apply, gathers: bool = Fal
 
 
 def _with(tables: list[Lines]) -> Lines:
-    """Return the tables that stand before a statement which reads them by name."""
+    """Return the common table expressions that precede a statement."""
     code: Lines = []
     for table in tables:
         (first, *inner) = table
@@ -154,7 +155,7 @@ def _with(tables: list[Lines]) -> Lines:
 
 
 def _ended(code: Lines, ending: str) -> Lines:
-    """Return lines with an ending behind the last one."""
+    """Return lines with an ending after the last line."""
     *before, last = code
     if isinstance(last, Composable):
         return [*before, SQL("{}{}").format(last, SQL(ending))]
@@ -162,7 +163,7 @@ def _ended(code: Lines, ending: str) -> Lines:
 
 
 def _conditions(step: Apply, gathers: bool) -> list[Composed]:
-    """Return which rows `t` of the state a row `d` of the diff is for."""
+    """Return the conditions that match a row `t` of the state with a row `d` of the diff."""
     conditions = [_equal(dotted("t", k), dotted("d", d), nulls) for k, d, nulls in step.keys]
     if gathers:
         conditions += [
@@ -191,7 +192,7 @@ def _updated(step: Apply, called: Names, query: Code, where: list[Composed]) -> 
     table = stored(called, step.state)
     before: Composable = SQL("")
     if _looks_twice(step, called):
-        # At the same row version.
+        # The additional scan must see the same row version.
         before = SQL(", {} AS b").format(table)
         where = [*where, SQL("b.ctid = t.ctid").format()]
     diff = around(SQL("FROM ("), query, SQL(") AS d{}").format(before))
@@ -201,12 +202,15 @@ def _updated(step: Apply, called: Names, query: Code, where: list[Composed]) -> 
 
 
 def _merged(step: Apply, called: Names, query: Code, where: list[Composed]) -> Lines:
-    """Add rows to those that are there, or beside them; a row whose count becomes 0 is deleted."""
+    """Add rows to the rows with the same keys, or insert them; a row whose count becomes 0 is
+    deleted.
+    """
     table = stored(called, step.state)
     columns = names(step.columns)
     keys = names(key for key, _, _ in step.keys)
     if any(nulls != "none" for _, _, nulls in step.keys):
-        # No join looks for several columns that may be NULL; the unique index does.
+        # A join cannot use an index for several columns that may be NULL, but ON CONFLICT uses the
+        # unique index.
         head = SQL("INSERT INTO {} AS t (").format(table).as_string(None)
         return [
             *filled(head, columns, ")"),
@@ -216,24 +220,24 @@ def _merged(step: Apply, called: Names, query: Code, where: list[Composed]) -> L
         ]
     same = listed((SQL("t.{0} = excluded.{0}").format(key) for key in keys), " AND ")
     count = name(step.counted) if step.counted else None
-    there: Lines = []
+    delete_empty: Lines = []
     matched: Composable = SQL("WHEN NOT MATCHED THEN INSERT")
     if count is not None:
-        there = [SQL("WHEN MATCHED AND t.{0} + excluded.{0} = 0 THEN DELETE").format(count)]
+        delete_empty = [SQL("WHEN MATCHED AND t.{0} + excluded.{0} = 0 THEN DELETE").format(count)]
         matched = SQL("WHEN NOT MATCHED AND excluded.{} <> 0 THEN INSERT").format(count)
     return [
         SQL("MERGE INTO {} AS t USING (").format(table),
         query,
         *filled(") AS excluded (", columns, ")"),
         SQL("ON {}").format(same if step.keys else SQL("true")),
-        *there,
+        *delete_empty,
         *filled("WHEN MATCHED THEN UPDATE SET ", _assignments(step)),
         *filled(f"{matched.as_string(None)} (", columns, ")"),
         *filled("VALUES (", names(step.columns, "excluded"), ")"),
     ]
 
 
-_WRITTEN = {
+_WRITERS = {
     ChangeKind.INSERT: _inserted,
     ChangeKind.UPDATE: _updated,
     ChangeKind.DELETE: _deleted,
@@ -241,7 +245,7 @@ _WRITTEN = {
 
 
 def _has_nullable_keys(step: Apply) -> bool:
-    """Return whether it pays to ask if the keys of a diff with many rows hold any NULL."""
+    """Return whether it is worth checking that the keys of a large diff hold no NULL."""
     return (
         step.kind in (ChangeKind.UPDATE, ChangeKind.DELETE)
         and bool(step.needs)
@@ -265,20 +269,21 @@ def _reads_variables_alone(step: Apply) -> bool:
 
 
 def _looks_twice(step: Apply, called: Names) -> bool:
-    """Return whether an update finds the rows as they were with a second look at them."""
+    """Return whether an update needs a second scan of its rows to find their old values."""
     return bool(step.collect) and _overwrites(step) and not called.returns_old
 
 
 def _overwrites(step: Apply) -> bool:
-    """Return whether an update keeps values that are in no diff and that it overwrites."""
+    """Return whether an update collects old values that it overwrites and that the diff lacks."""
     return any(_is_overwritten(step, *field) for field in step.fields)
 
 
 def _order(program: Program, step: Apply) -> list[Composable]:
-    """Return the order of a diff in which the state has its rows, as far as that is known.
+    """Return an ORDER BY that sorts a diff in the order of the state's rows, as far as that is
+    known.
 
-    Rows that lie side by side are then met one after the other: in pages that were just read, or that the
-    system reads ahead.
+    Neighboring rows are then processed one after the other: their pages were just read, or the
+    operating system reads them ahead.
     """
     state = program.state(step.state)
     tree = step.query.tree
@@ -292,14 +297,14 @@ def _order(program: Program, step: Apply) -> list[Composable]:
         by = [diff_of[c] for c in (*state.together, *state.key, *diff_of) if c in diff_of]
     else:
         by = [*state.together, *state.key]
-    # By a NULL nothing is put in order, and it would be taken for a text.
+    # NULL constants do not help to sort, and ORDER BY would take their type for text.
     is_null = [isinstance(item.unalias().unnest(), exp.Null) for item in tree.expressions]
-    places = dict.fromkeys(place + 1 for c in by if not is_null[place := columns.index(c)])
-    return [SQL("ORDER BY " + ", ".join(map(str, places)))] if places else []
+    positions = dict.fromkeys(position + 1 for c in by if not is_null[position := columns.index(c)])
+    return [SQL("ORDER BY " + ", ".join(map(str, positions)))] if positions else []
 
 
-def _kept(step: Apply, side: str, column: str) -> Composable:
-    """Return a column of a changed row, before or after."""
+def _collected_value(step: Apply, side: str, column: str) -> Composable:
+    """Return a column of a changed row, before or after the change."""
     if (step.kind, side) in ((ChangeKind.INSERT, "old"), (ChangeKind.DELETE, "new")):
         return SQL("NULL")
     if side == "old" and column in dict(step.before):
@@ -308,7 +313,7 @@ def _kept(step: Apply, side: str, column: str) -> Composable:
 
 
 def _is_overwritten(step: Apply, side: str, column: str) -> bool:
-    """Return whether a column before the change is neither as it is afterwards nor in the diff."""
+    """Return whether the old value of a column is neither kept by the change nor in the diff."""
     changed = dict(step.sets).keys() - dict(step.before).keys()
     return step.kind is ChangeKind.UPDATE and side == "old" and column in changed
 
@@ -319,7 +324,9 @@ def _assignments(step: Apply) -> Iterable[Composed]:
 
 
 def _equal(row: Composable, diff: Composable, nulls: Nulls) -> Composed:
-    """Return whether two values are the same; for NULLs in words that leave an index of use."""
+    """Return a condition that two values are the same. For NULLs, it is written so that an index
+    can be used.
+    """
     if nulls == "none":
         return SQL("{} = {}").format(row, diff)
     if nulls == "all":

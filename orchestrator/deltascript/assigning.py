@@ -1,4 +1,4 @@
-"""Statements that compute a diff into a variable (Assign)."""
+"""Statements that compute a diff into a variable (step `Assign`)."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ HASHING = (
     ("enable_mergejoin", "off", "on"),
     ("cpu_operator_cost", "0", "0.0025"),
 )
-"""Settings where a large diff is joined by hashing, and elsewhere. PostgreSQL expects that most values of
-a diff are the same, and would rather hash the tables that it is joined with."""
+"""Settings, with their values for hash joins of large diffs and for other statements.
+
+PostgreSQL expects that most values of a diff are equal, and would hash the joined tables instead."""
 
 
 def assigned(program: Program, names: Names, step: Assign) -> Code:
     """Return the statements of the step."""
     code: Code = _assigned(step, names)
-    plain = without_nulls(step.query)
-    if plain is not None:
-        query, fields = plain
+    simplified = without_nulls(step.query)
+    if simplified is not None:
+        query, fields = simplified
         hashable = _assigned(replace(step, query=query), names)
         code = branches([(_has_no_nulls(fields, names), hashable)], code)
     if step.hashed:
@@ -58,11 +59,14 @@ def assigned(program: Program, names: Names, step: Assign) -> Code:
 def switched_where_large(
     step: Assign | Apply, code: Code, settings: Sequence[tuple[str, str, str]]
 ) -> Lines:
-    """Return a statement under settings that differ where the step meets a large diff: name, there, here."""
+    """Return a statement with settings that differ if the diff is large.
+
+    `settings` has the name, the value for a large diff, and the value for a small diff.
+    """
     large = SQL("{} > {}").format(size(step.needs), Literal(sizes.SMALL))
-    there = switch((setting, value) for setting, value, _ in settings)
-    here = switch((setting, value) for setting, _, value in settings)
-    return [*when(large, there), *code, *when(large, here)]
+    for_large = switch((setting, value) for setting, value, _ in settings)
+    for_small = switch((setting, value) for setting, _, value in settings)
+    return [*when(large, for_large), *code, *when(large, for_small)]
 
 
 def _assigned(step: Assign, names: Names) -> Lines:
@@ -88,7 +92,7 @@ def _assigned(step: Assign, names: Names) -> Lines:
 
 
 def _limited(step: Assign, names: Names) -> Lines:
-    """Return the query, with no more rows than tell that there are too many."""
+    """Return the query with a limit: one row more than allowed shows that there are too many."""
     query = query_code(step.query, names)
     limit = SQL("LIMIT {}").format(Literal(_most(step) + 1))
     tree = step.query.tree
@@ -100,7 +104,7 @@ def _limited(step: Assign, names: Names) -> Lines:
 
 
 def _has_no_nulls(fields: Iterable[tuple[str, str]], names: Names) -> Composed:
-    """Return whether fields of variables hold no NULL."""
+    """Return the condition that fields of variables hold no NULL."""
     by_variable: dict[str, list[str]] = {}
     for variable, field in sorted(fields):
         by_variable.setdefault(variable, []).append(field)

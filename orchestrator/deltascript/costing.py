@@ -1,4 +1,4 @@
-"""Statements that compare a refresh with a recomputation, and remember what it took."""
+"""Statements that compare a refresh with a recomputation and record how long it took."""
 
 from __future__ import annotations
 
@@ -13,39 +13,41 @@ from orchestrator.deltascript.query import defined
 from orchestrator.deltascript.writer import Code, Lines, filled, listed, name, when
 
 FREELY = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_material")
-"""Settings that are off where small diffs go through indexes whatever the statistics say."""
+"""Settings that are off if small diffs use indexes regardless of the statistics."""
 
 
 def held(variable: str) -> Composed:
-    """Return how many rows a variable holds."""
+    """Return an expression for the number of rows that a variable holds."""
     return SQL("idivm.size({})").format(name(variable))
 
 
 def size(variables: Iterable[str]) -> Composed:
-    """Return how many rows some variables hold."""
+    """Return an expression for the number of rows that some variables hold together."""
     return listed(map(held, variables), " + ")
 
 
 def switch(settings: Iterable[tuple[str, str]]) -> Code:
-    """Return what changes settings for the statements that follow, until the program ends."""
+    """Return code that changes settings for the following statements, until the program ends."""
     calls = [SQL(f"set_config('{setting}', '{value}', true)") for setting, value in settings]
     return filled("PERFORM ", calls, ";")
 
 
 def plan_again(program: Program) -> Code:
-    """Return what has the statements that follow planned for the rows that they meet."""
+    """Return code after which the following statements are planned for their actual numbers of
+    rows.
+    """
     freely = switch((setting, "on") for setting in FREELY) if program.by_lookups else ()
     return [SQL("PERFORM idivm.plan_again();"), *freely]
 
 
 def planned_for(program: Program, variable: str) -> Lines:
-    """Return what has statements planned for their diffs, from where a diff is large on."""
+    """Return code that plans statements for their diffs if a diff is large."""
     large = SQL("cardinality({}) > {}").format(name(variable), Literal(sizes.SMALL))
     return when(large, plan_again(program))
 
 
 def weigh_changes(program: Program, names: Names) -> Code:
-    """Return what recomputes if applying the changes costs more, and plans for large diffs."""
+    """Return code that recomputes if applying the changes costs more, and plans for large diffs."""
     reads = [step for step in program.script if isinstance(step, ReadChanges)]
     variables = [(step.source.oid, change.variable) for step in reads for change in step.classes]
     terms = [
@@ -53,7 +55,8 @@ def weigh_changes(program: Program, names: Names) -> Code:
         for oid, variable in variables
         if oid not in program.applied
     ]
-    # Where a bound on the cost of a changed row is promised, the model knows less than the bound says.
+    # If the strategy guarantees a bound on the cost of a changed row, the bound is better than the
+    # model.
     several = sizes.CHEAP if program.by_lookups else sizes.SEVERAL
     wins = SQL("accesses > {} AND idivm.recompute_wins({}, accesses, pending > {})").format(
         Literal(sizes.WEIGHED_FROM), Literal(names.id), Literal(several)
@@ -72,27 +75,29 @@ def weigh_changes(program: Program, names: Names) -> Code:
         SQL("END IF;"),
     ]
     if variables:
-        # NULL is no size, and greatest leaves it out.
-        each = (SQL("cardinality({})").format(name(variable)) for _, variable in variables)
-        code += filled("IF greatest(", each, f") > {sizes.SMALL} THEN")
+        # NULL means no rows, and `greatest` ignores it.
+        sizes_of_diffs = (
+            SQL("cardinality({})").format(name(variable)) for _, variable in variables
+        )
+        code += filled("IF greatest(", sizes_of_diffs, f") > {sizes.SMALL} THEN")
         code += [plan_again(program), SQL("END IF;")]
     return code
 
 
 def weigh_step(program: Program, names: Names, step: Assign) -> Code:
-    """Return what recomputes where the rest of a refresh takes longer than that.
+    """Return code that recomputes if the rest of the refresh would take longer than that.
 
-    By now the diffs that the step reads have a size, and the time since the refresh began is known. Past
-    half of what a recomputation takes, no further diff is computed: a refresh that loses does so once, and
-    by half.
+    At this point the sizes of the diffs that the step reads are known, and so is the time since the
+    refresh began. After half the time of a recomputation, no further diff is computed. A refresh
+    that loses the comparison therefore wastes at most half that time, and only once.
     """
     if program.by_lookups:
         return []
     code: Lines = []
     if step.lookups:
         terms = [
-            SQL("{} * {}").format(Literal(round(each, 1)), held(variable))
-            for variable, each in step.lookups
+            SQL("{} * {}").format(Literal(round(accesses, 1)), held(variable))
+            for variable, accesses in step.lookups
         ]
         head = f"CONTINUE WHEN pending > {sizes.SEVERAL} AND idivm.recompute_pays({names.id}, "
         code += filled(head, terms, ");", " + ")
@@ -106,7 +111,7 @@ def weigh_step(program: Program, names: Names, step: Assign) -> Code:
 
 
 def note_cost(program: Program, names: Names) -> Code:
-    """Return what remembers how long a refresh took that was large enough to tell."""
+    """Return code that records the time of a refresh if it was large enough to be informative."""
     if not any(isinstance(step, ReadChanges) for step in program.script):
         return []
     view, variant = Literal(names.id), Literal(program.variant)
@@ -114,7 +119,7 @@ def note_cost(program: Program, names: Names) -> Code:
     return [
         *when(
             SQL("accesses > {} AND pending > {}").format(
-                Literal(sizes.TELLING), Literal(_untelling(program))
+                Literal(sizes.TELLING), Literal(_uninformative_rows(program))
             ),
             [
                 SQL("PERFORM idivm.note_diff({}, accesses, begun, {}, pending > {});").format(
@@ -133,7 +138,9 @@ def note_cost(program: Program, names: Names) -> Code:
     ]
 
 
-def _untelling(program: Program) -> int:
-    """Return up to how many changed rows a refresh does not tell what accesses cost."""
+def _uninformative_rows(program: Program) -> int:
+    """Return the largest number of changed rows at which the time of a refresh says little about
+    accesses.
+    """
     dearest = max((cost.accesses for cost in program.costs), default=1.0)
     return min(sizes.CHEAP, int(sizes.TELLING / max(dearest, 1.0)))

@@ -23,11 +23,11 @@ from orchestrator.deltascript.query import query_text
 from orchestrator.deltascript.reading import fields
 
 SEARCH_PATH: Final = "pg_catalog, pg_temp"
-"""Where a refresh looks for names: what prints names, as regclass does, prints them with schemas."""
+"""The search path of a refresh. With it, functions such as regclass print names with their schemas."""
 
 
 def create_states(program: Program, names: Names, content: bool = True) -> Iterator[Composed]:
-    """The statements that create the state tables, empty, and the row types of the variables."""
+    """Yield the statements that create the empty state tables and the row types of the variables."""
     shapes = dict(program.variables)
     for step in program.script:
         if isinstance(step, ReadChanges) and step.classes:
@@ -49,15 +49,15 @@ def create_states(program: Program, names: Names, content: bool = True) -> Itera
         if isinstance(state, StateTable) and state.arrays:
             yield _in_line(state, names)
         elif isinstance(state, StateTable) and _changes_in_place(program, state):
-            yield _filled(state, names, _filled_first(state))
+            yield _with_fill_factor(state, names, _first_fill_factor(state))
         if isinstance(state, StateTable) and state.elements:
             yield _compressed_quickly(state, names)
 
 
 def create_state_view(state: StateView, names: Names, relation: Composable) -> Composed:
-    """The statement that makes what the view shows a query over states, or turns it to new ones."""
+    """Return the statement that creates or replaces a view over states that shows the content."""
     columns = [
-        # PostgreSQL itself wrote the type, with its schema.
+        # PostgreSQL wrote the type, with its schema.
         SQL("q.{0}::{1} AS {0}").format(Identifier(column.name), SQL(column.type))
         for column in state.columns
     ]
@@ -68,34 +68,36 @@ def create_state_view(state: StateView, names: Names, relation: Composable) -> C
 
 
 FILLED_FIRST: Final = 80
-"""Per cent of a page that the first rows of a table fill whose rows are changed in place."""
+"""The fill factor, in percent, for the first rows of a table whose rows are updated in place."""
 
 HALF_FILLED: Final = 50
-"""The same where one change is of all rows of a page: each finds room for its next version."""
+"""The fill factor if one change updates all rows of a page, so that each new version has room."""
 
 LONG_FILLED_FIRST: Final = 55
-"""The same of rows with long values: a page has few of them, and each change is a long version."""
+"""The fill factor for rows with long values: a page has few rows, and each new version is long."""
 
 FILLED_LATER: Final = 90
-"""The same for rows that come later. PostgreSQL prunes a page when less than a tenth of it, or of
-what this leaves, is free: so the room between the two is where a page's rows find their next
-versions, without another entry in an index and without pruning at each change."""
+"""The fill factor for rows that are inserted later.
+
+PostgreSQL prunes a page if less than a tenth of it is free, or less than this fill factor leaves. The
+room between this fill factor and that of the first rows therefore takes new versions of rows without
+new index entries and without pruning at each change."""
 
 
 _PAGE = 8192
 _ROW, _VALUE = 28, 8
-"""Bytes of a row, and of a value as far as one can tell without looking."""
+"""Estimated bytes of the header of a row, and of a value."""
 
 
-def _filled_first(state: StateTable) -> int:
-    """How far to fill the pages of rows that are changed in place.
+def _first_fill_factor(state: StateTable) -> int:
+    """Return the fill factor for the first rows of a table whose rows are updated in place.
 
     >>> from dataclasses import replace
     >>> from sqlglot import exp
     >>> from orchestrator.deltascript.plan import Query, StateColumn
     >>> columns = tuple(StateColumn(name, hidden=False) for name in "abcd")
     >>> state = StateTable("s", columns, ("a",), (), Query(exp.select()), at_once=1)
-    >>> [_filled_first(replace(state, at_once=rows)) for rows in (1, 30, 60, 900)]
+    >>> [_first_fill_factor(replace(state, at_once=rows)) for rows in (1, 30, 60, 900)]
     [80, 78, 56, 50]
     """
     wanted = state.at_once * (_ROW + _VALUE * len(state.columns)) / _PAGE
@@ -103,7 +105,7 @@ def _filled_first(state: StateTable) -> int:
 
 
 def _changes_in_place(program: Program, state: State) -> bool:
-    """Whether the script changes columns of a state that no index holds."""
+    """Return whether the script updates only columns of a state that no index contains."""
     if not isinstance(state, StateTable):
         return False
     indexed = set(state.key).union(*state.probes)
@@ -115,14 +117,14 @@ def _changes_in_place(program: Program, state: State) -> bool:
     return any(not names & indexed for names in changed)
 
 
-def _filled(state: State, names: Names, share: int) -> Composed:
+def _with_fill_factor(state: State, names: Names, share: int) -> Composed:
     return SQL("ALTER TABLE {} SET (fillfactor = {})").format(
         names.state(state.role), Literal(share)
     )
 
 
 def _typed(program: Program, state: StateTable, names: Names, query: Composable) -> Composed:
-    """What users read has the definition's types, with lengths that a rewritten query may lose."""
+    """Return a query with the types of the definition, whose lengths a rewritten query may lose."""
     identifiers = [Identifier(name) for name in program.shown]
     columns = [
         SQL("{}.{}").format(
@@ -136,7 +138,9 @@ def _typed(program: Program, state: StateTable, names: Names, query: Composable)
 
 
 def _in_line(state: StateTable, names: Names) -> Composed:
-    """Keeps long values in their rows as they are, with room for their next versions beside them."""
+    """Return the statement that keeps long values uncompressed in their rows, with room for new
+    versions.
+    """
     columns = SQL(", ").join(
         SQL("ALTER COLUMN {} SET STORAGE EXTERNAL").format(Identifier(array))
         for array in state.arrays
@@ -147,7 +151,9 @@ def _in_line(state: StateTable, names: Names) -> Composed:
 
 
 def _compressed_quickly(state: StateTable, names: Names) -> Composed:
-    """Has long values compressed by the method that takes less time, where the server has it."""
+    """Return the statement that chooses the fastest compression for long values, if the server has
+    it.
+    """
     relation = Literal(names.state(state.role).as_string(None))
     columns = SQL(", ").join(map(Literal, state.elements))
     return SQL("SELECT idivm.compress_quickly({}, {})").format(relation, columns)
@@ -169,8 +175,11 @@ def _defining(
 
 
 def index_states(program: Program, names: Names, content: bool = True) -> Iterator[Composed]:
-    """The statements that index the state tables; once the first content is there, which is
-    cheapest, and leaves the room in its pages to later versions."""
+    """Yield the statements that index the state tables.
+
+    They run after the first content is written. This is cheapest, and leaves the free space of the
+    pages to new versions.
+    """
     for state in program.states:
         if state.role == program.content and not content:
             continue
@@ -180,7 +189,7 @@ def index_states(program: Program, names: Names, content: bool = True) -> Iterat
         elif isinstance(state, StateTable):
             yield from _index_state(state, names)
             if _changes_in_place(program, state):
-                yield _filled(state, names, FILLED_LATER)
+                yield _with_fill_factor(state, names, FILLED_LATER)
 
 
 def create_relation(
@@ -191,12 +200,12 @@ def create_relation(
     replacing: bool,
     options: Composable = SQL(""),  # noqa: B008
 ) -> Iterator[Composed]:
-    """The statements that create what users read.
+    """Yield the statements that create the view that users read.
 
-    The condition folds to true when a query is planned. It makes the relation depend on the
-    definition, and on the query as it was written if that is another one, so that all go when a base
-    table is dropped with CASCADE. It names them as relations, not as row types: PostgreSQL refuses to
-    alter a domain whose values a stored expression may hold.
+    The WHERE condition is constant and is evaluated at planning time. It makes the relation depend
+    on the definition view, and on the view of the original query if that differs, so that all are
+    dropped when a base table is dropped with CASCADE. It refers to relations and not to row types,
+    because PostgreSQL refuses to alter a domain whose values a stored expression may contain.
     """
     content = names.state(program.content)
     yield from show(names, relation, program.shown, content, replacing=replacing, options=options)
@@ -211,7 +220,7 @@ def show(
     replacing: bool,
     options: Composable = SQL(""),  # noqa: B008
 ) -> Iterator[Composed]:
-    """Return the statements by which a relation shows what a state table or view holds."""
+    """Yield the statements with which a relation shows the rows of a state table or view."""
     queries = [names.definition, *([names.written] if names.is_settled else [])]
     yield SQL("CREATE {}VIEW {}{} AS SELECT {} FROM {} AS s WHERE {}").format(
         SQL("OR REPLACE ") if replacing else SQL(""),
@@ -234,7 +243,7 @@ def show(
 
 
 def _index_state(state: StateTable, names: Names) -> Iterator[Composed]:
-    """A unique index on the key, and one for every other way in which the script looks for rows."""
+    """Yield a unique index on the key, and an index for each other lookup of the script."""
     table = names.state(state.role)
     if state.key and not state.nullable:
         yield add_key(table, *state.key)

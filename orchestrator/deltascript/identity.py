@@ -1,4 +1,4 @@
-"""How PostgreSQL tells the rows of idivm's tables apart where a publication takes these in."""
+"""How PostgreSQL identifies the rows of idivm's tables if a publication includes them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from psycopg.sql import SQL, Composable, Composed, Identifier
 
 
 def identify_rows(table: Composable) -> Composed:
-    """Lets rows of a table without a primary key change while a publication of all tables takes it in."""
+    """Return the statement that allows updates of a table without primary key in a publication of
+    all tables.
+    """
     return SQL("ALTER TABLE {} REPLICA IDENTITY FULL").format(table)
 
 
 def add_key(table: Composable, *columns: str) -> Composed:
-    """Gives a table its primary key, by which its rows are identified from now on."""
+    """Return the statement that adds a primary key, which then identifies the rows."""
     return SQL("ALTER TABLE {} ADD PRIMARY KEY ({}), REPLICA IDENTITY DEFAULT").format(
         table, SQL(", ").join(map(Identifier, columns))
     )

@@ -1,4 +1,4 @@
-"""The lines of a query: as few as fit into the width, broken where its structure is loosest."""
+"""The layout of queries: as few lines as possible, broken at the outermost structure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SET_OPERATIONS = frozenset({"UNION", "EXCEPT", "INTERSECT"})
 _SIDES = frozenset({"LEFT", "RIGHT", "FULL", "INNER", "CROSS", "NATURAL", "OUTER"})
 
 _QUERIES = frozenset({"SELECT", "WITH", "VALUES", "PARTITION", "ORDER", "WHERE"})
-"""The first words of groups that consist of clauses."""
+"""The first keywords of groups that consist of clauses."""
 
 _OPERATORS = (
     frozenset({"OR"}),
@@ -33,21 +33,21 @@ _OPERATORS = (
     frozenset({"+", "-", "||"}),
     frozenset({"*", "/", "%"}),
 )
-"""Operators, those that bind least first."""
+"""Operators, those with the lowest precedence first."""
 
 _HUGGED = 24
-"""The most characters beside a long argument that stand in its first and last line."""
+"""The most characters that may precede and follow a long argument on its first and last line."""
 
 
 @dataclass
 class Group:
-    """What stands between two parentheses, or between CASE and END."""
+    """The tokens between two parentheses, or between CASE and END."""
 
     opening: str
     closing: str = ")"
     items: list[Item] = field(default_factory=list)
     blank: bool = False
-    """Whether a blank precedes it."""
+    """Whether a blank precedes the group."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Word:
 
     @property
     def upper(self) -> str:
-        """The keyword that a token begins with, as of GROUP BY."""
+        """The first keyword of the token, for example of GROUP BY."""
         return self.text.upper().partition(" ")[0]
 
 
@@ -68,7 +68,7 @@ Items: TypeAlias = "Sequence[Item]"
 
 
 def laid_out(text: str, width: int = WIDTH) -> Lines:
-    """Return the lines of a query or expression that is written in one line.
+    """Return the lines of a query or expression, given on a single line.
 
     >>> from orchestrator.deltascript.writer import written
     >>> print(written(laid_out("SELECT a, b FROM t WHERE a = 1 AND b = 2", 20)), end="")
@@ -132,7 +132,7 @@ def _lines(items: Items, width: int) -> Lines:
 
 
 def _clause_lines(items: Items, width: int) -> Lines:
-    """Return the lines of a clause: its words, and below them what they are about."""
+    """Return the lines of a clause: its keywords, and its content below them."""
     if len(_flat(items)) <= width:
         return [SQL(_flat(items))]
     first = items[0]
@@ -159,13 +159,13 @@ def _around_group(items: Items, width: int) -> Lines:
     groups = [n for n, item in enumerate(items) if isinstance(item, Group) and item.items]
     if not groups:
         return [SQL(_flat(items))]
-    place = max(groups, key=lambda n: len(_flat([items[n]])))
-    group = items[place]
+    position = max(groups, key=lambda n: len(_flat([items[n]])))
+    group = items[position]
     assert isinstance(group, Group)
-    before, after = _flat(items[:place]), _flat(items[place + 1 :])
+    before, after = _flat(items[:position]), _flat(items[position + 1 :])
     if group.blank and before:
         before += " "
-    if after and items[place + 1].blank:
+    if after and items[position + 1].blank:
         after = f" {after}"
     if group.closing == "END":
         inside = [
@@ -185,7 +185,7 @@ def _around_group(items: Items, width: int) -> Lines:
 
 
 def _wrapped(before: str, lines: Lines, after: str) -> Lines:
-    """Return lines with texts before the first and behind the last of them."""
+    """Return lines with texts before the first line and after the last line."""
     first, last = lines[0], lines[-1]
     assert isinstance(first, SQL) and isinstance(last, SQL)
     if len(lines) == 1:
@@ -213,7 +213,7 @@ def _branch_lines(items: Items, width: int) -> Lines:
 
 
 def _is_call(items: Items) -> bool:
-    """Whether an argument is a call with parentheses, or CASE, and no operator follows."""
+    """Return whether an argument is a call with parentheses or CASE, without any operator."""
     groups = [item for item in items if isinstance(item, Group)]
     return (
         len(groups) == 1
@@ -231,7 +231,7 @@ def _is_query(items: Items) -> bool:
 
 
 def _split(items: Items, begins: Callable[[Items, int], bool]) -> Iterator[list[Item]]:
-    """Yield the items in parts; `begins` tells at which places a new one begins."""
+    """Yield the items in parts; `begins` returns whether a part begins at a position."""
     part: list[Item] = []
     for n, item in enumerate(items):
         if part and begins(items, n):
@@ -275,7 +275,7 @@ def _clause(items: Items, n: int) -> bool:
     if _is(items[n], "GROUP") and _is(before, "WITHIN"):
         return False
     if _is(items[n], *_SIDES):
-        # Functions too are called left and right.
+        # LEFT and RIGHT are also functions.
         after = items[n + 1] if n + 1 < len(items) else None
         return after is not None and _is(after, "JOIN", "OUTER") and not _is(before, *_SIDES)
     return not (_is(items[n], "JOIN") and _is(before, *_SIDES))
@@ -284,7 +284,7 @@ def _clause(items: Items, n: int) -> bool:
 def _operates(operators: frozenset[str], items: Items, n: int) -> bool:
     if not _is(items[n], *operators):
         return False
-    # The AND of BETWEEN is none.
+    # The AND of BETWEEN is not an operator.
     return not (
         _is(items[n], "AND") and any(_is(item, "BETWEEN") for item in items[max(0, n - 2) : n])
     )

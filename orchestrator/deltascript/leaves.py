@@ -1,8 +1,8 @@
 """Leaves of plans that a maintenance program runs: stored states, and diffs held in variables.
 
-A plan names neither tables nor functions of the database. A state is called by its role in a
-schema that no user can have, a variable by its name in a table that none can; `emit` puts the real
-names in their place.
+A plan names no tables or functions of the database. It names a state by its role, with a schema
+that cannot exist, and a variable by its name, with a qualifier that cannot exist. `query` replaces
+them by the real names.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from orchestrator.algebra.operators.scan import Scan
 from orchestrator.algebra.rendering import Block, Renderer
 
 STATE = "\0state"
-"""The schema of a state's role."""
+"""The schema of the roles of states."""
 
 PROGRAM = "\0program"
-"""What qualifies a variable."""
+"""The qualifier of variables."""
 
 SOURCE = "\0source"
-"""The schema of a captured table, which is called by its oid."""
+"""The schema of captured tables, which have their oid in their names."""
 
 
 def captured(scan: Scan) -> Scan:
-    """The scan of a captured table through what capture sees of it.
+    """Return the scan of a captured table through its source view.
 
-    Its columns keep their names there when the table's are renamed. Behind a zero byte, a name
-    says for programs which column it is.
+    The columns keep their names in the source view if columns of the table are renamed. The number
+    after the zero byte in a name tells programs which column it is.
     """
     if scan.table.schema == SOURCE:
         return scan
@@ -48,32 +48,32 @@ def captured(scan: Scan) -> Scan:
 
 
 def called(scan: Scan) -> str:
-    """For people: the name of a scan's table."""
+    """Return the name of a scan's table, for people."""
     return scan.table.name.partition("\0")[0]
 
 
 class _Leaf(Operator):
-    """A leaf, each of whose columns has a name where it is read."""
+    """A leaf, each of whose columns has a name in the relation that it reads."""
 
     alias: str
     outputs: tuple[tuple[Column, str], ...]
 
     @property
     def children(self) -> tuple[Operator, ...]:
-        """None."""
+        """No inputs."""
         return ()
 
     def with_children(self: Self, children: tuple[Operator, ...]) -> Self:
-        """Itself."""
+        """Return the operator itself, which has no inputs."""
         return self
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Those that are read."""
+        """The columns that are read."""
         return tuple(column for column, _ in self.outputs)
 
     def _block(self, **item: exp.Expression | list[exp.Expression]) -> Block:
-        """An item of FROM under the alias."""
+        """Return an item of FROM under the alias."""
         table = exp.Table(**item, alias=exp.TableAlias(this=identifier(self.alias)))
         return Block(
             (table,), {column: reference(name, self.alias) for column, name in self.outputs}
@@ -82,12 +82,12 @@ class _Leaf(Operator):
 
 @dataclass(frozen=True)
 class StateScan(_Leaf):
-    """The rows of a state table, with what is known of the result that it stores."""
+    """The rows of a state table, with facts about the result that it stores."""
 
     role: str
     alias: str
     outputs: tuple[tuple[Column, str], ...]
-    """Columns and what they are called in the table."""
+    """Columns and their names in the table."""
     ids: tuple[Column, ...]
     known: Dependencies
     known_keys: Keys
@@ -97,11 +97,11 @@ class StateScan(_Leaf):
 
     @property
     def label(self) -> str:
-        """The role."""
+        """The role of the state."""
         return f"state {self.role}"
 
     def called(self, column: Column) -> str:
-        """What a column is called in the table."""
+        """Return the name of a column in the table."""
         return self._called[column]
 
     @cached_property
@@ -109,11 +109,11 @@ class StateScan(_Leaf):
         return dict(reversed(self.outputs))
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """The IDs that the state is stored by."""
+        """Return the IDs by which the state is stored."""
         return Identified(self, self.ids)
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """A table in FROM."""
+        """Render as a table in FROM."""
         return self._block(this=identifier(self.role), db=identifier(STATE))
 
     def _not_null(self) -> Columns:
@@ -133,20 +133,20 @@ class DiffScan(_Leaf):
     variable: str
     alias: str
     outputs: tuple[tuple[Column, str], ...]
-    """Columns and the fields of the diff that they are."""
+    """Columns and the fields of the diff that they read."""
 
     symbol: ClassVar[str] = "diff"
 
     @property
     def label(self) -> str:
-        """The variable."""
+        """The name of the variable."""
         return f"diff {self.variable}"
 
     def identified(self, inputs: tuple[Identified, ...], symbols: Symbols) -> Identified:
-        """A diff is a bag."""
+        """Return no IDs, because a diff is a bag."""
         return Identified(self, ())
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """unnest in FROM."""
+        """Render as unnest in FROM."""
         rows = exp.Anonymous(this="unnest", expressions=[reference(self.variable, PROGRAM)])
         return self._block(this=rows)

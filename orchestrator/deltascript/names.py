@@ -1,4 +1,4 @@
-"""What the objects of an installed view are called."""
+"""The names of the objects of an installed view."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from orchestrator.sqltext import checksum, fitted_name
 
 
 def changed_column(side: str, number: int, column: str) -> str:
-    """Return what a column of a source is called in the view of its logged changes.
+    """Return the name of a source's column in the view of its logged changes.
 
     >>> changed_column("old", 2, "price"), changed_column("new", 7, "x" * 63)
     ('old_price', 'new_7')
     """
-    called = f"{side}_{column}"
-    return called if len(called.encode()) < 64 else f"{side}_{number}"
+    readable = f"{side}_{column}"
+    return readable if len(readable.encode()) < 64 else f"{side}_{number}"
 
 
 @dataclass(frozen=True)
 class SourceNames:
-    """A captured source as installed: its id, and its columns' names in the source view by number."""
+    """A captured source as installed: its id, and the names of its columns in the source view by
+    number.
+    """
 
     id: int
     columns: Mapping[int, str]
     key: tuple[int, ...] = ()
-    """The numbers of the columns that tell its rows apart; none where only their content does."""
+    """The numbers of the key columns; empty if only their content identifies rows."""
 
     def changed(self, side: str, number: int) -> str:
-        """Return what a column is called in the view of the logged changes."""
+        """Return the name of a column in the view of the logged changes."""
         return changed_column(side, number, self.columns[number])
 
     def log(self, suffix: str = "") -> Identifier:
@@ -40,26 +42,26 @@ class SourceNames:
 
 @dataclass(frozen=True)
 class Names:
-    """What the objects of an installed view are called."""
+    """The names of the objects of an installed view."""
 
     id: int
     view: str
-    """The unqualified name of the view, for readable state tables."""
+    """The unqualified name of the view, which makes the names of state tables readable."""
     sources: Mapping[int, SourceNames] = field(default_factory=dict)
     """The captured sources by the oid of their relation."""
     version: int = 0
-    """The server's, as it tells it: 180004."""
+    """The version number of the server, for example 180004."""
     is_settled: bool = False
-    """Whether the definition view settles what the query as it was written leaves open."""
+    """Whether the definition view completes open orders of the original query."""
 
     @property
     def returns_old(self) -> bool:
-        """Whether RETURNING shows rows as they were too."""
+        """Whether RETURNING can return old rows."""
         return self.version >= 180_000
 
     @property
     def sorts_before(self) -> bool:
-        """Whether what an aggregate is to see once is sorted below it, by whole rows."""
+        """Whether PostgreSQL sorts the input of a DISTINCT aggregate below it, by whole rows."""
         return self.version >= 160_000
 
     @property
@@ -69,15 +71,15 @@ class Names:
 
     @property
     def written(self) -> Identifier:
-        """The view of the query as it was written, which is there if the definition differs."""
+        """The view of the original query, which exists if the definition differs from it."""
         return Identifier("idivm_def", f"q{self.id}")
 
     def state(self, role: str) -> Identifier:
-        """The state table of a role."""
+        """Return the name of the state table with a role."""
         return Identifier("idivm_state", self.table(role))
 
     def table(self, role: str) -> str:
-        """The unqualified name of a state table."""
+        """Return the unqualified name of a state table."""
         part = "" if role == "content" else f"_{role}"
         if len(part.encode()) > 40:
             short = part.encode()[:30].decode(errors="ignore")

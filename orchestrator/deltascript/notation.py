@@ -1,4 +1,6 @@
-"""The steps of a Δ-script in relational notation, as in figure 7 of papers/idivm.txt, one line each."""
+"""The steps of a Δ-script in relational notation, as in figure 7 of papers/idivm.txt, one line
+each.
+"""
 
 from __future__ import annotations
 
@@ -51,13 +53,13 @@ _WORDS = {
 }
 
 _LONGEST = 48
-"""Characters of a condition or a list of columns."""
+"""The maximal length of a condition or a list of columns."""
 
 _COMMENT = 104
 
 
 def sign(kind: ChangeKind, of: str) -> str:
-    """Return how a diff is written.
+    """Return the notation of a diff.
 
     >>> sign(ChangeKind.DELETE, "parts")
     'Δ⁻parts'
@@ -66,7 +68,7 @@ def sign(kind: ChangeKind, of: str) -> str:
 
 
 def of_class(source: Source, change: ChangeClass) -> str:
-    """Return how a class of changes of a table is written; an update with the columns that it touches."""
+    """Return the notation of a class of changes; an update has the columns that it touches."""
     written = sign(change.kind, source.name)
     if change.kind is not ChangeKind.UPDATE:
         return written
@@ -85,7 +87,7 @@ def computing(step: Assign, plan: Operator, diffs: Mapping[str, str]) -> str:
 
 
 def applying(step: Apply, plan: Operator, diffs: Mapping[str, str]) -> str:
-    """Return the line of a step that applies a diff to a state, and of what it keeps of the change."""
+    """Return the line of a step that applies a diff to a state and collects the changes."""
     words = {
         ChangeKind.INSERT: "insert into",
         ChangeKind.UPDATE: "update",
@@ -93,13 +95,13 @@ def applying(step: Apply, plan: Operator, diffs: Mapping[str, str]) -> str:
     }
     word = "merge into" if step.kind == "merge" else words[step.kind]
     columns = f"({_short(name for name, _ in step.sets)})" if step.sets else ""
-    what = f"{word} {step.state}{columns}"
-    text = f"{what}: {relational(plan, diffs)}"
+    action = f"{word} {step.state}{columns}"
+    text = f"{action}: {relational(plan, diffs)}"
     return f"{diffs.get(step.collect, step.collect)} := {text}" if step.collect else text
 
 
 def relational(plan: Operator, diffs: Mapping[str, str]) -> str:
-    """Return a plan in one line; variables are called by their diffs.
+    """Return a plan as one line; variables have the names of their diffs.
 
     >>> from orchestrator.algebra.examples import running_example
     >>> print(relational(running_example().root, {}))
@@ -128,7 +130,7 @@ def relational(plan: Operator, diffs: Mapping[str, str]) -> str:
 
 
 def comment(notation: str) -> list[str]:
-    """Return the lines of a comment in ASCII, but for the names in it.
+    """Return the lines of a comment, which are ASCII except for names.
 
     >>> comment("insert into content: Δ⁺parts ⋈ devices_parts")
     ['-- insert into content: inserted parts JOIN devices_parts']
@@ -141,20 +143,20 @@ def comment(notation: str) -> list[str]:
     >>> all(line.isascii() for symbol in symbols for line in comment(symbol))
     True
     """
-    words = re.sub("|".join(map(re.escape, _WORDS)), lambda found: _WORDS[found[0]], notation)
+    words = re.sub("|".join(map(re.escape, _WORDS)), lambda match: _WORDS[match[0]], notation)
     flat = " ".join(words.split())
     lines = textwrap.wrap(flat, _COMMENT, break_long_words=False, break_on_hyphens=False)
     return [f"-- {line}" for line in lines]
 
 
 def _operand(text: str, symbol: str) -> str:
-    """Return an operand of a join, in parentheses where it is another operation."""
+    """Return an operand of a join, in parentheses if it is another operation."""
     inner = {operator for operator in "⋈⟕⟗⋉▷⊎" if f" {operator} " in _outside(text)}
     return f"({text})" if inner - ({symbol} if symbol == "⋈" else set()) else text
 
 
 def _outside(text: str) -> str:
-    """Return what stands outside of parentheses and brackets."""
+    """Return the text outside of parentheses and brackets."""
     depth, result = 0, ""
     for character in text:
         depth += character in "(["

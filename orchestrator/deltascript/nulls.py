@@ -1,8 +1,8 @@
-"""Simplify comparisons with a diff that holds no NULL, so that PostgreSQL can hash them.
+"""Simplifies comparisons with a diff that holds no NULL, so that PostgreSQL can hash them.
 
-Where columns may be NULL, a diff names rows by `stored = diff OR stored IS NULL AND diff IS NULL`. An
-index can find such rows, but no hash join can: without an index, PostgreSQL scans the table once for each
-row of the diff. Most diffs hold no NULL, and then `stored = diff` says the same.
+If columns may be NULL, a diff names rows by `stored = diff OR stored IS NULL AND diff IS NULL`. An
+index can find such rows, but a hash join cannot: without an index, PostgreSQL scans the table for
+each row of the diff. Most diffs hold no NULL, and then `stored = diff` is equivalent.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from orchestrator.deltascript.plan import Query
 
 
 def without_nulls(query: Query) -> tuple[Query, frozenset[tuple[str, str]]] | None:
-    """Return a query with plain equalities, and the variables and fields that must hold no NULL for it.
+    """Return a query with plain equalities, and the variables and fields that must hold no NULL for
+    it.
 
-    Return None if the query compares no diff in this way.
+    Return None if the query has no such comparison with a diff.
 
     >>> from orchestrator.algebra import dialect
     >>> from orchestrator.algebra.examples import PARTS, PID
@@ -31,10 +32,10 @@ def without_nulls(query: Query) -> tuple[Query, frozenset[tuple[str, str]]] | No
     >>> diff = DiffScan("gone", "d", ((old, "pid"),))
     >>> same = Scalar.read("(pid = old) OR ((pid IS NULL) AND (old IS NULL))", [PID, old])
     >>> plan = Join(diff, PARTS, same)
-    >>> found, fields = without_nulls(Query(Renderer(plan).query(plan, {}, (PID,))))
-    >>> dialect.write(found.tree.args["joins"][0].args["on"]), sorted(fields)
+    >>> query, fields = without_nulls(Query(Renderer(plan).query(plan, {}, (PID,))))
+    >>> dialect.write(query.tree.args["joins"][0].args["on"]), sorted(fields)
     ('parts.pid = d.pid', [('gone', 'pid')])
-    >>> without_nulls(found) is None
+    >>> without_nulls(query) is None
     True
     """
     tree = query.tree
@@ -70,7 +71,7 @@ def _is_diff(table: exp.Table) -> bool:
 
 
 def _compared(either: exp.Or) -> tuple[exp.EQ, tuple[exp.Column, exp.Column]] | None:
-    """The equality of `a = b OR a IS NULL AND b IS NULL`, and its two columns."""
+    """Return the equality in `a = b OR a IS NULL AND b IS NULL`, and its two columns."""
     equal, both = unwrapped(either.this), unwrapped(either.expression)
     if not (isinstance(equal, exp.EQ) and isinstance(both, exp.And)):
         return None

@@ -1,8 +1,8 @@
 """The refresh function of a view: its Δ-script as PL/pgSQL.
 
-A diff is held in a variable, an array of rows, and read with unnest. The planner takes such an
-array for ten rows, unless it plans for the very values: then it knows the size. Small diffs share
-one plan of index probes; from where a diff is large on, statements are planned for their diffs.
+A diff is an array of rows in a variable, and is read with unnest. The planner expects ten rows in
+such an array, unless it plans for the actual values, whose number it then knows. Small diffs share
+plans that look up rows by indexes. If a diff is large, statements are planned for their diffs.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ from orchestrator.deltascript.writer import (
 
 
 def create_program(program: Program, names: Names) -> Iterator[Composed]:
-    """Return the statements that make the refresh function, in place of an earlier one.
+    """Yield the statements that create or replace the refresh function.
 
-    It runs with the settings of the view's creator. It tells how many rows it changed; of which kind the
-    changes were, or NULL if there were none; and the transaction's own statements that it consumed.
+    It runs with the settings of the view's creator. It returns the number of rows that it changed,
+    the kind of the refresh (NULL if there were no changes), and which of the transaction's own
+    statements it consumed.
     """
     yield SQL("SELECT idivm.replace_program({})").format(Literal(names.id))
     settings = SQL("").join(
@@ -62,7 +63,7 @@ def create_program(program: Program, names: Names) -> Iterator[Composed]:
         "CREATE FUNCTION {}(since idivm.watermark, rebuild boolean,\n"
         '    OUT changed bigint, OUT kind "char", OUT marks jsonb)\n'
         "LANGUAGE plpgsql SECURITY DEFINER\nSET search_path = {}\n"
-        # Where a policy would hide rows from the owner, what is stored would be right for nobody.
+        # If a policy hid rows from the owner, the stored content would be wrong for every reader.
         "SET row_security = off\n"
         "{}{}AS {}"
     ).format(
@@ -104,13 +105,13 @@ def program_text(program: Program, names: Names) -> str:
 
 
 def step_code(program: Program, names: Names, step: Step) -> Code:
-    """Return the statements of a step, behind a comment that says what it does."""
+    """Return the statements of a step after a comment that describes it."""
     notation = getattr(step, "notation", "")
     return [*map(SQL, comment(notation)), *_STATEMENTS[type(step)](program, names, step)]
 
 
 def analyse_states(program: Program, names: Names) -> Iterator[Composed]:
-    """Return the statements after which the planner knows the sizes of the state tables."""
+    """Yield the statements that update the planner's statistics of the state tables."""
     for state in program.states:
         if isinstance(state, BagTable | StateTable):
             yield SQL("ANALYZE {}").format(stored(names, state.role))
@@ -140,22 +141,22 @@ _STATEMENTS: dict[type[Any], Callable[[Program, Names, Any], Code]] = {
 
 
 def _holds_any(variables: tuple[str, ...]) -> Composed:
-    # A variable holds rows or NULL, never an empty array.
+    # A variable holds rows or is NULL; it is never an empty array.
     return listed((SQL("{} IS NOT NULL").format(name(variable)) for variable in variables), " OR ")
 
 
 def _settings(program: Program, names: Names) -> SQL:
-    """Return the settings under which a program begins; reading a large diff changes them."""
+    """Return the settings with which the function starts; reading a large diff changes them."""
     reads = any(isinstance(step, ReadChanges) for step in program.script)
     settings = ["plan_cache_mode = force_generic_plan"] if reads else []
-    # What fills a variable or a table does not run in parallel, but would be planned to.
+    # Statements that fill variables or tables do not run in parallel, but would be planned for it.
     settings.append("max_parallel_workers_per_gather = 0")
     if reads and names.sorts_before:
-        # Reading a log counts its keys, which are a fraction of its rows.
+        # Reading a log counts its distinct keys, which are far fewer than its rows.
         settings.append("enable_presorted_aggregate = off")
     if program.by_lookups:
-        # A setting that is off counts as a high cost, and expensive plans would be compiled.
-        # Frequent values make more rows to hash than statistics expect.
+        # A disabled method counts as very expensive, so its plans would be compiled just in time.
+        # Frequent values make hash tables larger than statistics predict.
         settings += ["join_collapse_limit = 1", "jit = off", "hash_mem_multiplier = 8"]
         settings += [
             f"{setting} = {value}" for setting, _, value in HASHING if setting not in FREELY
@@ -173,7 +174,7 @@ def _settings(program: Program, names: Names) -> SQL:
 
 
 def _declarations(program: Program, names: Names) -> Code:
-    """Return the variables of the program, among them those that hold diffs."""
+    """Return the declarations of the variables of the program, including those that hold diffs."""
     diffs = [
         SQL("{} {}[];").format(name(variable), stored(names, shape))
         for variable, shape in program.variables
@@ -193,7 +194,7 @@ def _declarations(program: Program, names: Names) -> Code:
 
 
 def _unnested(lines: Code) -> Code:
-    """Return lines without the indentation of those that go on."""
+    """Return lines without nesting."""
     flattened: Lines = []
     for line in lines:
         flattened += [line] if isinstance(line, Composable) else line
@@ -201,9 +202,9 @@ def _unnested(lines: Code) -> Code:
 
 
 def _read_changes(program: Program, names: Names) -> Code:
-    """Return what finds out what has changed since the watermark, and reads it.
+    """Return code that reads the changes since the watermark.
 
-    A program that finds nothing to do ends here, before it has written anything.
+    A program without anything to do returns here, before it has written anything.
     """
     code: Lines = [
         *read_logs(program, names),
@@ -224,5 +225,5 @@ def _read_changes(program: Program, names: Names) -> Code:
 
 
 def _in_a_comment(text: Composable) -> SQL:
-    """Return a name for people; no part of it may end the line."""
+    """Return a name for a comment; no part of it may end the line."""
     return SQL(" ".join(text.as_string(None).split()))

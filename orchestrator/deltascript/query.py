@@ -1,4 +1,4 @@
-"""Queries of a program as text: with the real names, short aliases and no needless parentheses."""
+"""Queries of a program as text: with real names, short aliases and no needless parentheses."""
 
 from __future__ import annotations
 
@@ -19,30 +19,33 @@ from orchestrator.deltascript.writer import WIDTH, Lines, dotted, written
 _NAMES_AND_STRINGS = (exp.Identifier, exp.Literal, exp.National, exp.RawString, exp.ByteString)
 
 _HEAD = 16
-"""Characters of what stands before an expression."""
+"""The expected number of characters before an expression on its line."""
 
 _ATOMS = (exp.Column, exp.Literal, exp.Cast, exp.Anonymous, exp.Case, exp.Boolean, exp.Null)
 
 _DELIMITED = (exp.Where, exp.Having, exp.Alias, exp.Paren, exp.Anonymous, exp.If)
-"""What ends where its operand ends, by a word, a comma or a parenthesis."""
+"""Nodes whose operand is delimited by a keyword, a comma or a parenthesis."""
 
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 _SUMS = (exp.Add, exp.Sub, exp.Mul)
 
 _NEED_PARENTHESES = (exp.Dot, exp.Bracket, exp.Any, exp.All)
-"""Of a field, a subscript, and ANY and ALL of an array, the parentheses are part of the syntax."""
+"""Nodes whose parentheses are part of the syntax: fields, subscripts, ANY and ALL."""
 
 
 def query_text(query: Query, names: Names, shapes: Mapping[str, str] | None = None) -> SQL:
-    """Return a query with the real names of states and variables; with `shapes`, of empty variables."""
+    """Return a query with the real names of states and variables.
+
+    With `shapes`, variables are replaced by NULL arrays of their types.
+    """
     return SQL(dialect.write(named(query, names, shapes), own=True))
 
 
 def query_code(query: Query, names: Names) -> Lines:
     """Return the lines of a query.
 
-    Where a line ends within a name or a string, the query is a single line.
+    If a name or a string contains a line break, the query stays on a single line.
     """
     tree = _bare(_short_aliases(named(query, names)))
     if _has_lines(tree):
@@ -82,12 +85,12 @@ def stored(names: Names, role: str) -> Composed:
 
 
 def defined(names: Names) -> Composed:
-    """Return the name of the definition of the view."""
+    """Return the name of the definition view."""
     return dotted("idivm_def", f"v{names.id}")
 
 
 def bare_text(text: str, within: str = "") -> str:
-    """Return an expression in SQL without needless parentheses, to stand alone or as an operand of AND.
+    """Return an SQL expression without needless parentheses, alone or as an operand of AND.
 
     >>> bare_text("(((t.a) + d.b) = 0) IS TRUE"), bare_text("((a = 1)) OR (b = 2)")
     ('(t.a + d.b = 0) IS TRUE', 'a = 1 OR b = 2')
@@ -104,7 +107,7 @@ def bare_text(text: str, within: str = "") -> str:
 
 
 def _bare(tree: Tree) -> Tree:
-    """Return a tree without needless parentheses and names."""
+    """Return a tree without needless parentheses and aliases."""
 
     def simplify(node: Tree) -> Tree:
         if isinstance(node, exp.Alias) and isinstance(node.this, exp.Column):
@@ -132,7 +135,7 @@ def _bare(tree: Tree) -> Tree:
         node.set("this", inner)
         return node
 
-    # From the leaves upward, so that a pair of parentheses sees what is left within it.
+    # Go from the leaves upward, so that outer parentheses see the simplified operand.
     for node in list(tree.find_all(exp.Paren, exp.Alias)):
         simple = simplify(node)
         if simple is not node:
@@ -144,18 +147,18 @@ def _bare(tree: Tree) -> Tree:
 
 
 def _has_lines(tree: Tree) -> bool:
-    """Return whether a name or a string has more than one line."""
+    """Return whether a name or a string contains a line break."""
     return any("\n" in str(node.args.get("this")) for node in tree.find_all(*_NAMES_AND_STRINGS))
 
 
 def _is_test(node: Tree) -> bool:
-    """Return whether a condition binds more tightly than AND."""
+    """Return whether a condition has a higher precedence than AND."""
     inner = node.this if isinstance(node, exp.Not) else node
     return isinstance(inner, exp.Is) or isinstance(node, (*_COMPARISONS, *_ATOMS))
 
 
 def _short_aliases(tree: Tree) -> Tree:
-    """Return a tree with the numbers of aliases left out where no other alias needs them.
+    """Return a tree in which aliases lose their numbers, unless another alias needs them.
 
     >>> text = "SELECT d_3.a FROM t AS d_3 UNION ALL SELECT d_4.a FROM t AS d_4 JOIN u AS d_5 ON d_5.a = d_4.a"
     >>> dialect.write(_short_aliases(dialect.parse(text)))
@@ -196,7 +199,7 @@ def _above(node: Tree) -> Iterator[Tree]:
 
 
 def _sources(select: exp.Select) -> Iterator[str]:
-    """Yield the aliases of a query's own FROM."""
+    """Yield the aliases in the FROM of a query, without those of its subqueries."""
     clauses = [select.args.get("from_"), *(select.args.get("joins") or [])]
     for clause in filter(None, clauses):
         for node in clause.find_all(exp.TableAlias):

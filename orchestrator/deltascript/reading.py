@@ -1,9 +1,10 @@
-"""Statements that read net changes from the logs into variables (ReadChanges).
+"""Statements that read net changes from the logs into variables (step `ReadChanges`).
 
-A log is read column by column, only the columns that the view uses. Usually each key has one pending
-change, which is its net effect: then nothing is grouped or joined. A source whose keys have several
-pending changes is read once more, through its function of net changes. Values are compared in the columns
-that the view reads: a change in other columns does not matter here.
+A log is read column by column, and only the columns that the view uses. Usually each key has a
+single pending change, which is its net change, so that nothing is grouped or joined. A source with
+keys that have several pending changes is read again, through its function of net changes. Values
+are compared only in the columns that the view reads, because changes of other columns do not
+matter.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ from orchestrator.deltascript.query import bare_text, defined, stored
 from orchestrator.deltascript.writer import WIDTH, Code, Lines, dotted, filled, listed, name, when
 
 _OUTER, _INNER = 112, 108
-"""Characters of lines that read a log, and of those that read it once more, without indentation."""
+"""Width of the lines that read a log first, and of those that read it again, without indentation."""
 
 
 def fields(step: ReadChanges, names: Names) -> Composed:
-    """Return the fields of a source's diffs, with their collations, and types without constraints."""
+    """Return the fields of a source's diffs, with their collations and with types without
+    constraints.
+    """
     if not step.fields:
         return SQL("NULL::boolean AS present").format()
     types = {column.attnum: column.plain_type for column in step.source.columns}
@@ -51,19 +54,22 @@ def fields(step: ReadChanges, names: Names) -> Composed:
 
 
 def read_logs(program: Program, names: Names) -> Code:
-    """Return the statements that read the logs of all sources, and ask for a recomputation where they must."""
+    """Return the statements that read the logs of all sources, and request a recomputation if
+    necessary.
+    """
     steps = {step.source: step for step in program.script if isinstance(step, ReadChanges)}
     code: Lines = []
     code += when(SQL("NOT rebuild AND since.own_xid = own"), [SQL("marks := since.own_marks;")])
     for source in program.sources:
-        code += _of_source(program, source, steps.get(source), names)
+        code += _read_log(program, source, steps.get(source), names)
     return code
 
 
-def _of_source(program: Program, source: Source, step: ReadChanges | None, names: Names) -> Code:
-    """Read the log of a source; without a step, only find out whether there is anything in it.
+def _read_log(program: Program, source: Source, step: ReadChanges | None, names: Names) -> Code:
+    """Return code that reads the log of a source; without a step, it only checks whether the log
+    has changes.
 
-    Most tables hardly ever change: an empty log is noticed without a query.
+    Most tables rarely change, so an empty log is detected without a query.
     """
     known = names.sources[source.oid]
     read = step is not None and bool(step.classes)
@@ -95,10 +101,13 @@ def _of_source(program: Program, source: Source, step: ReadChanges | None, names
 
 
 def _has_more(program: Program, step: ReadChanges, source: SourceNames, names: Names) -> Code:
-    """Return what asks for a recomputation where reading and applying the log takes longer, before any row is read."""
-    each = [program.accesses(change.variable) for change in step.classes]
-    # Which kinds of changes are pending is not known yet.
-    least = 0.0 if step.source.oid in program.applied else round(min(each, default=0.0), 1)
+    """Return code that requests a recomputation if it is faster than applying the log.
+
+    It decides before any row of the log is read.
+    """
+    accesses = [program.accesses(change.variable) for change in step.classes]
+    # The kinds of the pending changes are not known yet.
+    least = 0.0 if step.source.oid in program.applied else round(min(accesses, default=0.0), 1)
     work = SQL("work := coalesce(work, idivm.query_work({}));")
     more = SQL(
         "rebuild := rebuild OR idivm.has_more_pending({}, since, idivm.most_pending({}, work, {}));"
@@ -111,7 +120,7 @@ def _has_more(program: Program, step: ReadChanges, source: SourceNames, names: N
 
 
 def _counts(key: Composable | None) -> list[tuple[Composable, str]]:
-    """Return what is asked of the pending rows of every log, and the variables for the answers."""
+    """Return the values that are computed for every log, and the variables that receive them."""
     counts: list[tuple[Composable, str]] = [(SQL("count(*)"), "taken")]
     if key is not None:
         counts.append((SQL("count(DISTINCT {})").format(key), "keys"))
@@ -131,7 +140,7 @@ def _log(source: SourceNames, suffix: str) -> Composed:
 
 
 def _into(wanted: Sequence[tuple[Composable, str]], rows: Code, width: int = _OUTER) -> Lines:
-    """Compute values of rows `c` into variables."""
+    """Return code that computes values of rows `c` into variables."""
     return [
         *filled("SELECT ", (value for value, _ in wanted), width=width),
         *filled("INTO ", (name(variable) for _, variable in wanted), width=width),
@@ -142,7 +151,7 @@ def _into(wanted: Sequence[tuple[Composable, str]], rows: Code, width: int = _OU
 def _with_change(
     step: ReadChanges, source: SourceNames, names: Names, rows: Composable, width: int = _OUTER
 ) -> Lines:
-    """Return rows `c` with the row of the diff as a further column."""
+    """Return code for rows `c` with the row of the diff as an additional column."""
     values = [
         dotted("c", source.changed(side, number))
         for side in ("old", "new")
@@ -158,10 +167,10 @@ def _with_change(
 def _collected(
     step: ReadChanges, conditions: Sequence[Sequence[Composable]], called: dict[str, str]
 ) -> list[tuple[Composable, str]]:
-    """Return the rows of each class, and the variables for them. A class without rows is NULL.
+    """Return the rows of each class and the variables for them. A class without rows is NULL.
 
-    The first condition of a class tells the kind of a change. The others cost more than to find out
-    whether the row matters to the view.
+    The first condition of a class checks the kind of a change. The others are more expensive than
+    the check whether the row matters to the view, and follow it.
     """
     return [
         (_collected_rows([kind, *_relevant(change, called), *further]), change.variable)
@@ -189,7 +198,7 @@ def _by_content(step: ReadChanges, source: SourceNames, names: Names) -> Lines:
         listed([value for _, value in values] or [SQL("true")]), stored(names, step.shape)
     )
     kind = SQL("CASE WHEN n.old IS DISTINCT FROM NULL THEN 'D' ELSE 'I' END AS op")
-    shown = [SQL("{} AS {}").format(value, name(field)) for field, value in values]
+    columns = [SQL("{} AS {}").format(value, name(field)) for field, value in values]
     kinds = [[_KINDS[change.kind]] for change in step.classes]
     collected = _collected(step, kinds, {field: field for field, _ in values})
     return [
@@ -197,7 +206,7 @@ def _by_content(step: ReadChanges, source: SourceNames, names: Names) -> Lines:
         *filled("INTO ", (name(variable) for _, variable in collected)),
         SQL("FROM ("),
         [
-            *filled("SELECT ", [kind, change, *shown]),
+            *filled("SELECT ", [kind, change, *columns]),
             SQL("FROM {}(since) AS n CROSS JOIN generate_series(1, n.times)").format(net),
         ],
         SQL(") AS c;"),
@@ -212,7 +221,7 @@ _KINDS = {
 
 
 def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Lines:
-    """Return the statement that takes every key to have changed once, and the statement for other cases."""
+    """Return the statement for keys with a single change each, and the statement for other cases."""
     in_key = [column for column in step.source.columns if column.in_key]
 
     def field(side: str, column: SourceColumn) -> Composed:
@@ -223,7 +232,7 @@ def _by_key(step: ReadChanges, source: SourceNames, names: Names) -> Lines:
         tests = differ(columns, old, new)
         return listed(tests) if len(tests) == 1 else SQL("({})").format(listed(tests, " OR "))
 
-    # Keys may be equal by `=` and yet look different: that is a deletion and an insertion.
+    # Keys may be equal by `=` and look different: such an update is a delete and an insert.
     coarse = [column for column in in_key if column.equality != "exact"]
 
     def condition(change: ChangeClass) -> list[Composable]:
@@ -264,20 +273,21 @@ _HASHED = frozenset(
         *("uuid", "date", "timestamp", "timestamp without time zone", "timestamp with time zone"),
     }
 )
-"""Types whose values have hashes, which are equal where the values are."""
+"""Types with a hash function, under which equal values have equal hashes."""
 
 _INTEGERS = {
     "smallint": "hashint2extended",
     "integer": "hashint4extended",
     "bigint": "hashint8extended",
 }
-"""Functions that hash numbers, one after the other, without a row around them."""
+"""Functions that hash integers without a row around them."""
 
 
 def _distinguished(key: Sequence[Composable], columns: Sequence[SourceColumn]) -> Composable:
-    """Return a value that equal keys share.
+    """Return a value that is the same for equal keys.
 
-    Numbers are quicker to sort than rows; keys that share a number by chance are looked at closer.
+    Numbers are sorted faster than rows. Different keys with the same number only lead to a closer
+    look.
     """
     if len(key) == 1:
         return key[0]

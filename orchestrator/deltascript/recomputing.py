@@ -28,9 +28,10 @@ from orchestrator.deltascript.writer import (
 
 
 def recompute(program: Program, names: Names, again: bool) -> Code:
-    """Return what recomputes the states where that was asked for.
+    """Return code that recomputes the states if a recomputation was requested.
 
-    If a refresh may begin `again`, what it wrote so far belongs to the same transaction and does not count.
+    With `again`, a refresh may restart. The rows that it wrote before belong to the same
+    transaction and are not counted.
     """
     states = [state for state in program.states if isinstance(state, StateTable)]
     if not states:
@@ -61,22 +62,26 @@ def recompute(program: Program, names: Names, again: bool) -> Code:
 
 
 def _if_affected(program: Program, role: str, call: Lines) -> Code:
-    """Return the call under the condition that the pending changes concern the state, if not all changes do.
+    """Return the call, under the condition that pending changes affect the state, unless all of
+    them do.
 
-    Where a refresh decides by the sizes of all diffs (kind A), a state that none of them reaches is right already.
+    If a refresh decides by the sizes of all diffs (kind A), a state that none of them affects is
+    already correct.
     """
     reads = [step for step in program.script if isinstance(step, ReadChanges)]
     every = [change.variable for step in reads for change in step.classes]
     reaching = variables_reaching(program, role)
     if reaching.issuperset(every):
         return call
-    held = [SQL("{} IS NOT NULL").format(name(each)) for each in every if each in reaching]
-    asked = [SQL("kind IS DISTINCT FROM 'A'"), *held]
-    return [*filled("IF ", asked, " THEN", " OR "), call, SQL("END IF;")]
+    held = [
+        SQL("{} IS NOT NULL").format(name(variable)) for variable in every if variable in reaching
+    ]
+    conditions = [SQL("kind IS DISTINCT FROM 'A'"), *held]
+    return [*filled("IF ", conditions, " THEN", " OR "), call, SQL("END IF;")]
 
 
 def variables_reaching(program: Program, role: str) -> frozenset[str]:
-    """Return the variables whose rows may lead to changes of a state, by way of any steps."""
+    """Return the variables whose rows may lead to changes of a state, through any steps."""
     result: set[str] = set()
     for step in reversed(program.script):
         if isinstance(step, Apply):
@@ -91,13 +96,13 @@ def variables_reaching(program: Program, role: str) -> frozenset[str]:
 
 
 def refill(state: StateTable, names: Names, query: Composable | None = None) -> Composed:
-    """Return a statement of its own that gives a state the rows of its query, or of another query."""
+    """Return a complete statement that gives a state the rows of its query, or of another query."""
     text = [query] if query else query_code(state.query, names)
     return SQL("{}").format(SQL(written(_recomputed("SELECT", state, names, text))))
 
 
 def _recomputed(head: str, state: StateTable, names: Names, query: Code) -> Lines:
-    """Return the call that recomputes a state, with the query between dollar signs."""
+    """Return the call that recomputes a state, with the dollar-quoted query."""
     columns = (list(state.key), list(state.nullable), list(state.together))
     table, tag = Literal(stored(names, state.role).as_string(None)), SQL(dollar_tag(written(query)))
     return [
@@ -110,7 +115,7 @@ def _recomputed(head: str, state: StateTable, names: Names, query: Code) -> Line
 
 
 def replaced(program: Program, names: Names, step: ReplaceContent) -> Code:
-    """Return the call that gives a content that is a bag the rows of the definition."""
+    """Return the call that gives a bag table the rows of the definition."""
     state = program.state(step.state)
     assert isinstance(state, BagTable)
     identity = state.identity
@@ -119,7 +124,7 @@ def replaced(program: Program, names: Names, step: ReplaceContent) -> Code:
         Literal(defined(names).as_string(None)),
         Literal(identity.row if identity else None),
         Literal(identity.nth if identity else None),
-        # After a recomputation is asked for, the key that made rows distinct may be gone.
+        # If a recomputation was requested, the key that made rows unique may be gone.
         SQL("NOT rebuild" if identity and identity.distinct else "false"),
     ]
     return filled("changed := changed + idivm.recompute_bag(", arguments, ");")

@@ -1,4 +1,4 @@
-"""Sizes of diffs at which refresh programs change how they work."""
+"""Sizes of diffs at which refresh programs change their behavior."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ SMALL = 2000
 """Diffs of at most this many rows share a plan; larger ones are planned for their own size."""
 
 LARGE = 4_000_000
-"""A diff of more rows is not held in a variable: the states are recomputed."""
+"""A diff with more rows is not held in a variable; the states are recomputed instead."""
 
 CHEAP = 1000
-"""The time of a refresh of more changed rows says what a large diff costs."""
+"""The time of a refresh with more changed rows measures the cost of large diffs."""
 
 WEIGHED_FROM = 100
 """A refresh that expects fewer accesses is not compared with a recomputation."""
 
 SEVERAL, MANY = 100, 10_000
-"""A refresh of more changed rows that expects more accesses is compared with a recomputation by the cost model too.
-Others compare themselves only by what was measured: what a few rows meet is not known well enough."""
+"""A refresh with more changed rows and more expected accesses is also compared by the cost model.
+
+Other refreshes are only compared by measured times: the estimates for few rows are not good enough."""
 
 TELLING = 1000
-"""The time of a refresh that expects fewer accesses says more about its statements than about accesses."""
+"""The time of a refresh with fewer expected accesses depends more on its statements than on accesses."""
 
 FEW = 32
-"""A diff of at most this many rows looks up the rows of a state one after the other."""
+"""A diff of at most this many rows looks up the rows of a state separately."""
 
 LONG_LOG = 256 * 1024
 """For a log with more bytes, a refresh first estimates the number of pending rows."""
@@ -31,5 +32,6 @@ LONG = "20 milliseconds"
 """A refresh that takes less time is not compared with the time of a recomputation."""
 
 PATIENCE, IMPATIENCE = "500 milliseconds", "20 milliseconds"
-"""After so much time a refresh asks whether to go on: the first one of a session plans its statements. The latter
-holds for a refresh of several changed rows that expects many accesses."""
+"""The times after which a refresh checks whether to continue. The second time applies to a refresh of
+several changed rows with many expected accesses. The first is longer, because the first refresh of a
+session also plans its statements."""

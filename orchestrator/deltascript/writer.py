@@ -1,6 +1,6 @@
-"""The text of a program: lines with their indentation, folded where they fit into the width.
+"""The text of a program: indented lines, folded to the width.
 
-A program is a tree of lines, and each line is composed from typed parts. Only `written` indents.
+A program is a tree of lines, and each line is composed of typed parts. Only `written` indents.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from orchestrator.algebra import dialect
 from orchestrator.algebra.dialect import identifier
 
 Code: TypeAlias = "Sequence[Composable | Code]"
-"""Lines; those of a nested sequence are indented further."""
+"""Lines; the lines of a nested sequence are indented further."""
 
 Lines: TypeAlias = "list[Composable | Code]"
 
 WIDTH = 104
-"""Characters of a line without its indentation."""
+"""The maximal length of a line without its indentation."""
 
 _INDENT = "    "
 
-# Words that PL/pgSQL does not take as the name of a variable.
+# Words that PL/pgSQL does not accept as names of variables.
 _RESERVED_IN_PLPGSQL = frozenset(
     {"begin", "by", "declare", "execute", "foreach", "if", "loop", "strict", "while"}
 )
@@ -56,7 +56,7 @@ def names(texts: Iterable[str], table: str | None = None) -> list[Composable]:
 
 
 def listed(parts: Iterable[Composable], separator: str = ", ") -> Composed:
-    """Return parts in one line."""
+    """Return parts as one line."""
     return SQL(separator).join(parts)
 
 
@@ -84,7 +84,7 @@ def filled(
     separator: str = ", ",
     width: int = WIDTH,
 ) -> Lines:
-    """Return parts behind a head, as many on a line as fit; further lines are indented.
+    """Return parts after a head, as many as fit on each line; further lines are indented.
 
     >>> numbers = [SQL(str(number)) for number in range(100_000, 100_020)]
     >>> print(written(filled("SELECT ", numbers, ";")), end="")
@@ -96,7 +96,7 @@ def filled(
     lines = [head]
     for text, ending in zip(texts, endings, strict=False):
         room = width - len(text) - len(ending.rstrip())
-        # A long part stands on a line of its own, also behind the head.
+        # A long part gets a line of its own, also after the head.
         if lines[-1] and len(lines[-1]) > room and (lines[-1] != head or room > 0):
             lines.append("")
         lines[-1] += text + ending
@@ -107,7 +107,7 @@ def filled(
 
 
 def flat(code: Code) -> SQL | None:
-    """Return lines as a single one, or None if they are too long for it."""
+    """Return lines as a single line, or None if they are too long for it."""
     if not all(isinstance(line, Composable) for line in code):
         return None
     texts = [line.as_string(None) for line in code if isinstance(line, Composable)]
@@ -116,7 +116,7 @@ def flat(code: Code) -> SQL | None:
 
 
 def merged(code: Code) -> Lines:
-    """Return lines with each appended to the line before it, where it fits.
+    """Return lines with each line appended to the previous one if it fits.
 
     >>> print(written(merged([SQL("DELETE FROM t"), SQL("WHERE a = 1;"), SQL("x" * 100)])), end="")
     DELETE FROM t WHERE a = 1;
@@ -133,7 +133,7 @@ def merged(code: Code) -> Lines:
 
 
 def around(head: Composable, inner: Code, tail: Composable) -> Lines:
-    """Return lines between a head and a tail: all in one line if they fit.
+    """Return lines between a head and a tail, as a single line if they fit.
 
     >>> print(written(around(SQL("f("), [SQL("SELECT 1"), SQL("FROM t")], SQL(")"))), end="")
     f(SELECT 1 FROM t)
@@ -152,7 +152,7 @@ def when(condition: Composable, code: Code) -> Lines:
 
 
 def branches(cases: Sequence[tuple[Composable, Code]], otherwise: Code = ()) -> Lines:
-    """Return a conditional statement with several cases, in one line if it is short.
+    """Return a conditional statement with several cases, as a single line if it is short.
 
     >>> print(written(branches([(SQL("a"), [SQL("b;")])])), end="")
     IF a THEN b; END IF;
@@ -172,7 +172,7 @@ def branches(cases: Sequence[tuple[Composable, Code]], otherwise: Code = ()) -> 
 
 
 def dollar_tag(text: str) -> str:
-    """Return what begins and ends a text that is quoted by dollar signs.
+    """Return a dollar-quoting delimiter that does not occur in a text.
 
     >>> dollar_tag("SELECT 1"), dollar_tag("SELECT $query$a$query$")
     ('$query$', '$query_$')

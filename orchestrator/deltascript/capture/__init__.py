@@ -1,1 +1,1 @@
-"""The capture of changes: the source view, the log, the triggers that write it and what reads it."""
+"""Capture of changes: the source view, the log, the triggers that write it, and its readers."""

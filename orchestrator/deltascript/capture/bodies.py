@@ -1,4 +1,4 @@
-"""The bodies of the capture functions: what a statement, or a row, writes into the log."""
+"""The bodies of the capture functions, which log the changes of a statement or of a row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from orchestrator.deltascript.capture.table import (
 from orchestrator.sqltext import fresh_name
 
 ROWS = "rows"
-"""The row trigger of replica sessions, as it is called beside the operations."""
+"""The name of the row trigger of replica sessions, used like the name of an operation."""
 
 
 def _joined(parts: Iterator[Composed]) -> Composed:
@@ -51,7 +51,7 @@ def _image_columns(source: Captured, sides: str) -> Composed:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Where a logging statement finds the images of the rows, and the statement's number."""
+    """The expressions for the images of the rows and for the number of the statement."""
 
     old: Composable
     new: Composable
@@ -65,26 +65,26 @@ _TABLES = (SQL("old_rows"), SQL("new_rows"))
 
 
 _RECORDS = (SQL("(SELECT OLD.*)"), SQL("(SELECT NEW.*)"))
-"""The rows as statement triggers and as row triggers have them."""
+"""The old and the new row in a row trigger; `_TABLES` has them for a statement trigger."""
 
 
-def _counted(source: Captured, layout: Layout, given: tuple[SQL, SQL] = _TABLES) -> _Rows:
-    """The images while the table has the columns that it had: found by their places."""
-    places = {name: place for place, (_, name) in enumerate(layout.columns, start=1)}
-    used = [places[column.name] for column, _ in source.columns]
-    # The columns behind the last used one keep their names, which must be others.
-    taken = set(places)
+def _counted(source: Captured, layout: Layout, tables: tuple[SQL, SQL] = _TABLES) -> _Rows:
+    """Return images that find columns by position, for a table whose columns are unchanged."""
+    positions = {name: position for position, (_, name) in enumerate(layout.columns, start=1)}
+    used = [positions[column.name] for column, _ in source.columns]
+    # The columns after the last used one keep their names, which must not clash.
+    taken = set(positions)
     names = []
-    for place in range(1, max(used, default=0) + 1):
-        names.append(Identifier(fresh_name(f"idivm column {place}", taken)))
+    for position in range(1, max(used, default=0) + 1):
+        names.append(Identifier(fresh_name(f"idivm column {position}", taken)))
     aliases = SQL(" ({})").format(SQL(", ").join(names)) if names else SQL("")
-    values = [SQL("t.{}").format(names[place - 1]) for place in used]
+    values = [SQL("t.{}").format(names[position - 1]) for position in used]
     image = SQL("ROW({})::{}").format(
         SQL(", ").join([SQL("true"), *values][skip(source) :]), source.image
     )
     old, new = (
         SQL("(SELECT {} AS {} FROM {} AS t{})").format(image, SQL(side), rows, aliases)
-        for side, rows in zip(("old", "new"), given, strict=True)
+        for side, rows in zip(("old", "new"), tables, strict=True)
     )
     return _Rows(old, new, SQL("stmt"))
 
@@ -94,20 +94,20 @@ _NAMED = _Rows(
     SQL("(SELECT image AS new FROM new_images)"),
     SQL("$1"),
 )
-"""The images by the present names of the columns, as `idivm.images` spells them."""
+"""The images by the current names of the columns, as `idivm.images` writes them."""
 
 
 def _is_as_counted(source: Captured, layout: Layout) -> Composed:
-    """Whether the columns before the last used one are those that were there.
+    """Return the condition that the columns up to the last used one are still the same.
 
-    A used column cannot be dropped. `has_column_privilege` is NULL for one that was; it asks no
-    snapshot, which may be older than the columns.
+    A used column cannot be dropped. `has_column_privilege` is NULL for a dropped column. It uses no
+    snapshot, which might be older than the columns.
     """
-    used = {column.name for column, _ in source.columns}
-    last = max((n for n, (_, name) in enumerate(layout.columns) if name in used), default=-1)
+    used_names = {column.name for column, _ in source.columns}
+    last = max((n for n, (_, name) in enumerate(layout.columns) if name in used_names), default=-1)
     conditions = [SQL("TG_RELID = {}").format(Literal(layout.oid))]
     for attnum, name in layout.columns[: last + 1]:
-        if name not in used:
+        if name not in used_names:
             conditions.append(
                 SQL("has_column_privilege(TG_RELID, {}::smallint, 'SELECT') IS NOT NULL").format(
                     Literal(attnum)
@@ -135,7 +135,7 @@ def _deleted(source: Captured, segment: Identifier, rows: _Rows) -> Composed:
 
 
 def bodies(source: Captured, layout: Layout, number: int) -> dict[str, Composed]:
-    """Return the bodies of a table's capture functions, by what the functions are for."""
+    """Return the bodies of a table's capture functions, by the names of the functions."""
     counted, by_name = _counted(source, layout), _NAMED
     condition = _is_as_counted(source, layout)
 
@@ -167,7 +167,8 @@ def bodies(source: Captured, layout: Layout, number: int) -> dict[str, Composed]
             "    IF (SELECT count(*) FROM pg_inherits AS i JOIN idivm.source_members AS m ON m.member = i.inhparent\n"
             "        WHERE m.source = {0})\n"
             "       <> (SELECT count(*) - 1 FROM idivm.source_members AS m WHERE m.source = {0}) THEN\n"
-            # A statement that changed no row may have no transaction number yet, which is to come first.
+            # A statement that changed no row may not have a transaction number yet, which must come
+            # first.
             "        PERFORM pg_current_xact_id();\n        stmt := nextval({2});\n"
             "{1}    END IF;\n"
         ).format(
@@ -207,7 +208,7 @@ def bodies(source: Captured, layout: Layout, number: int) -> dict[str, Composed]
 
 
 def _row_body(source: Captured, layout: Layout) -> Composed:
-    """Logs one row, as the statement triggers log the rows of a statement."""
+    """Return the body that logs one row, as the statement triggers log the rows of a statement."""
     counted, by_name = _counted(source, layout, _RECORDS), _NAMED
 
     def changed(segment: Identifier, rows: _Rows) -> Composed:
@@ -215,12 +216,12 @@ def _row_body(source: Captured, layout: Layout) -> Composed:
             return _all_pairs(source, rows, segment, numbered=False)
         if source.keyed:
             return _changed_row(source, rows, segment)
-        # Two statements, of which the second is the one that the images stand before.
-        gone = _deleted(source, segment, rows)
-        come = _inserted(source, segment, rows)
+        # Two statements; the images precede the second one.
+        delete = _deleted(source, segment, rows)
+        insert = _inserted(source, segment, rows)
         if rows is by_name:
-            return SQL(", gone AS (\n{}) {}").format(gone, come)
-        return SQL("{};\n{}").format(gone, come)
+            return SQL(", gone AS (\n{}) {}").format(delete, insert)
+        return SQL("{};\n{}").format(delete, insert)
 
     def logged(
         sides: str, statement: Callable[[Identifier, _Rows], Composed]
@@ -241,13 +242,13 @@ def _row_body(source: Captured, layout: Layout) -> Composed:
             executed(source, images, lambda segment: statement(segment, by_name), using),
         )
 
-    ways = (
+    statements = (
         logged("n", lambda segment, rows: _inserted(source, segment, rows)),
         logged("o", lambda segment, rows: _deleted(source, segment, rows)),
         logged("on", changed),
     )
     condition = _is_as_counted(source, layout)
-    insert, delete, update = (either(condition, *way) for way in ways)
+    insert, delete, update = (either(condition, *variants) for variants in statements)
     return trigger_body(
         source,
         SQL(
@@ -258,12 +259,13 @@ def _row_body(source: Captured, layout: Layout) -> Composed:
 
 
 def _paired_update(source: Captured, rows: _Rows, segment: Identifier) -> Composed:
-    """Old and new rows paired by key; a key that changed leaves both sides without a partner.
+    """Return the statements that pair old and new rows by key; a changed key leaves both without a
+    partner.
 
-    A pair that is the same to the bit is not logged: the update changed no used column. One row
-    that kept its key, as most updates have it, needs no join: to start one is what takes time.
-    What foreign keys do to the table in the wake of a statement shares its transition tables, so
-    that a row may be there more than once; then the pairs must not share a row.
+    A pair of identical images is not logged, because the update changed no used column. Most
+    updates change a single row and keep its key; they need no join, which would take time to start.
+    The actions of foreign keys that a statement triggers share its transition tables, so a row may
+    occur there more than once. The pairs are then numbered, so that they do not share rows.
     """
     return SQL(
         "{one}"
@@ -290,7 +292,9 @@ def _paired_update(source: Captured, rows: _Rows, segment: Identifier) -> Compos
 
 
 def _changed_row(source: Captured, rows: _Rows, segment: Identifier) -> Composed:
-    """The two images of one row: a join of both sides is only for a key that changed."""
+    """Return the statements that log both images of a row; only a changed key needs a join of both
+    sides.
+    """
     return SQL(
         "{one}        FROM {old} AS o CROSS JOIN {new} AS n\n"
         "        WHERE {same}(o.old, n.new) IS TRUE AND {changed}(o.old, n.new);\n"

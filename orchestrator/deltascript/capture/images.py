@@ -1,4 +1,4 @@
-"""Whether two images of a row differ, to the bit."""
+"""Conditions that two images of a row differ, to the bit."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from psycopg.sql import SQL, Composable, Composed
 from orchestrator.deltascript.plan import SourceColumn
 
 Side = Callable[[SourceColumn], Composable]
-"""A column of the image on one side."""
+"""A function from a column to its value in the image of one side."""
 
 
 def differ(columns: Iterable[SourceColumn], old: Side, new: Side) -> list[Composed]:
-    """The conditions any of which is true where two images differ in some columns.
+    """Return conditions of which at least one is true if two images differ in some columns.
 
-    Values that are equal by `=` may look different, and for some types there is no such operator:
-    these are compared as records, which is dear, and last.
+    Values that are equal by `=` may look different, and some types have no such operator. Such
+    columns are compared as records. This comparison is expensive, so it comes last.
 
     >>> exact = SourceColumn(1, "day", False, "date", "exact")
     >>> shown = SourceColumn(2, "price", False, "numeric", "coarse")
     >>> text, cost = SourceColumn(3, "doc", False, "json"), SourceColumn(4, "cost", False, "numeric(9,2)", "coarse")
-    >>> old, new = (lambda one, side=side: SQL(f"{side}.{one.name}") for side in "on")
-    >>> for one in differ([exact, text, shown, cost], old, new):
-    ...     print(one.as_string(None))
+    >>> old, new = (lambda column, side=side: SQL(f"{side}.{column.name}") for side in "on")
+    >>> for condition in differ([exact, text, shown, cost], old, new):
+    ...     print(condition.as_string(None))
     o.day IS DISTINCT FROM n.day
     o.price IS DISTINCT FROM n.price
     scale(o.price) IS DISTINCT FROM scale(n.price)
@@ -39,13 +39,14 @@ def differ(columns: Iterable[SourceColumn], old: Side, new: Side) -> list[Compos
         if column.equality == "exact" or (is_numeric and "(" in column.plain_type):
             result.append(_distinct(old(column), new(column)))
         elif is_numeric:
-            # Beside its value a numeric has the places that it shows, unless they are declared.
+            # Besides its value, a numeric has a decimal scale, unless the type declares it.
             scales = (SQL("scale({})").format(side(column)) for side in (old, new))
             result += [_distinct(old(column), new(column)), _distinct(*scales)]
         else:
             by_image.append(column)
     if by_image:
-        # As records they are compared to the bit; as rows, column by column with `=`.
+        # The record operator `*<>` compares to the bit; `<>` of rows would compare column by column
+        # with `=`.
         rows = (
             SQL("ROW({})::record").format(SQL(", ").join(map(side, by_image)))
             for side in (old, new)

@@ -1,7 +1,8 @@
-"""The source view, the log and what reads it: images, net effects, and changes column by column.
+"""The source view, the log, and the functions that read it: images, net changes, and changed
+columns.
 
-Only the source view names columns of the user's table. PostgreSQL stores it as a parse tree, so that a rename in
-the table needs no repair.
+Only the source view names columns of the user's table. PostgreSQL stores it as a parse tree, so
+that a renamed column of the table needs no repair.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from orchestrator.deltascript.plan import SourceColumn
 
 
 def create_source(source: Captured) -> Iterator[Composed]:
-    """The statements that create the source view, the log and the function of net effect."""
+    """Yield the statements that create the source view, the log and the function of net changes."""
     yield SQL("CREATE VIEW {} AS SELECT {} FROM {} AS t").format(
         source.view, _view_columns(source), source.relation
     )
@@ -46,7 +47,9 @@ def create_source(source: Captured) -> Iterator[Composed]:
 
 
 def widen_source(source: Captured, added: Sequence[SourceColumn]) -> Iterator[Composed]:
-    """The statements that add columns to a source that exists; `source` has them already."""
+    """Yield the statements that add columns to an existing source; `source` already has these
+    columns.
+    """
     yield SQL("CREATE OR REPLACE VIEW {} AS SELECT {} FROM {} AS t").format(
         source.view, _view_columns(source), source.relation
     )
@@ -63,7 +66,7 @@ def widen_source(source: Captured, added: Sequence[SourceColumn]) -> Iterator[Co
 
 
 def _type(column: SourceColumn) -> SQL:
-    # PostgreSQL's own format_type wrote it; quoted where it must be.
+    # Written by PostgreSQL's format_type, with quotes where necessary.
     return SQL(column.plain_type)
 
 
@@ -86,9 +89,9 @@ def _image_types(source: Captured) -> Composable:
 
 
 def _compare_images(source: Captured) -> Iterator[Composed]:
-    """The functions that tell whether two images have the same key, and whether they differ.
+    """Yield the functions that compare images: whether keys are equal, and whether images differ.
 
-    Both are inlined, so that a join by the first still hashes and merges.
+    PostgreSQL inlines both, so that joins by the first one can still hash and merge.
     """
     if not source.keyed:
         return
@@ -109,7 +112,7 @@ def _same(column: SourceColumn, name: str) -> Composed:
 
 
 def _changed(source: Captured) -> Composed:
-    """Whether a pair lacks a side or differs in a used column, to the bit."""
+    """Return the condition that a pair lacks a side or differs in a used column, to the bit."""
     sides = (
         {
             column: SQL("({}).{}").format(SQL(row), Identifier(name))
@@ -118,23 +121,24 @@ def _changed(source: Captured) -> Composed:
         for row in "on"
     )
     old, new = (side.__getitem__ for side in sides)
-    # Of a pair with the same key, what a key says is the same if it is so to the bit.
-    asked = [
+    # In a pair with equal keys, key columns with exact equality cannot differ.
+    compared = [
         column for column, _ in source.columns if not (column.in_key and column.equality == "exact")
     ]
     return SQL(" OR ").join(
         [
             *(SQL("{} IS NULL").format(first_key(source, SQL(row))) for row in ("o", "n")),
-            *differ(asked, old, new),
+            *differ(compared, old, new),
         ]
     )
 
 
 def read_side(source: Captured) -> Iterator[Composed]:
-    """The statements that create or replace images and what reads them: comparison, net effect.
+    """Yield the statements that create or replace images and their readers: comparison, net
+    changes.
 
-    Images are without domains, as the log is: PostgreSQL refuses a new constraint to a domain while
-    a function takes rows that hold it, and an image may be older than the constraint.
+    Images have no domains, as the log has none. PostgreSQL refuses a new constraint on a domain
+    while a function takes rows that contain it, and an image may be older than the constraint.
     """
     yield SQL("CREATE OR REPLACE VIEW {} AS SELECT {} FROM {} AS s").format(
         source.image, _image_types(source), source.view
@@ -225,10 +229,11 @@ def read_side(source: Captured) -> Iterator[Composed]:
 
 
 def _read_changes(source: Captured) -> Iterator[Composed]:
-    """Create the view of the logged changes, column by column, and the functions that programs read.
+    """Yield the view of the logged changes, column by column, and the functions that programs call.
 
-    The branch of the view without rows gives its columns the collations of the table's. Of a source with
-    a key a program first takes every key to have changed once: then a row of the log is its net effect.
+    The branch of the view that returns no rows gives its columns the collations of the table. For a
+    source with a key, a program first assumes a single change for every key; a row of the log is
+    then a net change.
     """
 
     def columns(table: str, named: Callable[[str, SourceColumn, str], Composable]) -> Composed:
@@ -255,8 +260,8 @@ def _read_changes(source: Captured) -> Iterator[Composed]:
         'SELECT NULL::bigint AS seq, NULL::xid8 AS xid, NULL::"char" AS op{} WHERE false\n'
         "UNION ALL SELECT c.seq, c.xid, c.op{} FROM {} AS c"
     ).format(view, typed, logged, source.log())
-    # Comparisons tell that most rows were consumed long ago, or written by transactions that had yet to
-    # begin; they are quicker than to look into the snapshot.
+    # Comparisons quickly exclude most rows: those consumed long ago, and those of transactions that
+    # had not begun. Looking into the snapshot takes longer.
     yield SQL(
         "CREATE OR REPLACE FUNCTION {}(since idivm.watermark, floor xid8, ceiling xid8, consumer xid8)\n"
         "RETURNS SETOF {} LANGUAGE sql STABLE\nBEGIN ATOMIC\n"
@@ -271,10 +276,11 @@ def _read_changes(source: Captured) -> Iterator[Composed]:
 def _net_changes(
     source: Captured, changed: Callable[[str, SourceColumn, str], Composable]
 ) -> Composed:
-    """The function of net changes, for where a key has several pending ones.
+    """Return the function of net changes, for keys with several pending changes.
 
-    The images between the first and the last cancel, whatever the order in which the triggers of nested
-    statements wrote them, and at most one old and one new image remain. It is PL/pgSQL, which keeps plans.
+    The images between the first and the last cancel each other, in whatever order the triggers of
+    nested statements wrote them. At most one old and one new image remain. PL/pgSQL is used because
+    it caches plans.
     """
 
     def images(side: str, table: str = "p") -> Composed:
@@ -313,7 +319,7 @@ def _net_changes(
         "        FROM pending AS p CROSS JOIN LATERAL (\n"
         "            VALUES ('I'::\"char\", -1, {key}, {old}), ('D', 1, {key}, {new})\n"
         "        ) AS i (lacking, sign, {keys}, {images})\n"
-        # A lookup in a hash table, whatever the planner believes of the sizes.
+        # This becomes a lookup in a hash table, regardless of the planner's estimates.
         "        WHERE (({key}) IN (SELECT * FROM repeated)) IS TRUE AND p.op <> i.lacking\n"
         "        WINDOW same AS (PARTITION BY {by}, ROW({image})::text)\n"
         "    )\n"

@@ -1,4 +1,4 @@
-"""What every capture function does around its own statements: choose a segment of the log, and look for losses."""
+"""Common code of all capture functions: choose a segment of the log, and detect lost changes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from orchestrator.deltascript.capture.table import (
 )
 
 SEGMENT_BITS = 32
-"""A statement's number shifted right by this many bits tells, by its lowest bit, the log segment."""
+"""The statement number, shifted right by this many bits, has the log segment in its lowest bit."""
 
 
 LOOK_EVERY = 1024
-"""Once in so many statements a writer looks whether the log has grown beyond what views may keep."""
+"""After this many statements, a writer checks whether the log has exceeded its limit."""
 
 
 NOTHING = SQL("")
@@ -28,9 +28,11 @@ def into_segment(
     first: Composable = NOTHING,
     compared: bool = False,
 ) -> Composed:
-    """Runs one of two statements; `otherwise` has a condition and what is right without it.
+    """Return the body of a trigger that runs `insert`, or another statement if a condition is
+    false.
 
-    `compared` says whether they compare images.
+    `otherwise` has the condition and the statement that uses the current names of the columns.
+    `compared` says whether the statements compare images.
     """
     logged = by_segment(source, insert)
     if otherwise is not None:
@@ -51,7 +53,11 @@ def executed(
     statement: Callable[[Identifier], Composed],
     using: Composable,
 ) -> Composed:
-    """Runs a statement whose first words are what an expression gives, if it gives any."""
+    """Return the dynamic execution of a statement after a prefix; without a prefix, changes are
+    lost.
+
+    `images` is the expression for the prefix.
+    """
     return SQL(
         "    images := {images};\n"
         "    IF images IS NULL THEN\n{lost}    END IF;\n"
@@ -67,7 +73,7 @@ def executed(
 
 
 def trigger_body(source: Captured, logging: Composable, compared: bool) -> Composed:
-    """The body of a capture function around the statements that log."""
+    """Return the body of a capture function around the statements that log."""
     return SQL(
         "#variable_conflict use_column\n"
         "DECLARE\n"
@@ -93,10 +99,11 @@ def trigger_body(source: Captured, logging: Composable, compared: bool) -> Compo
 
 
 def _lacks_a_part(source: Captured, compared: bool) -> Composed:
-    """Whether DDL has taken away what a capture function needs, so that it would raise an error.
+    """Return the condition that DDL has removed an object that a capture function needs.
 
-    The view of the log has all columns of both segments and the source view has those of the table:
-    whatever drops one of these columns drops the view.
+    Without this check, the function would raise an error. The view of the log has all columns of
+    both segments, and the source view has those of the table. Dropping any of these columns drops
+    the view.
     """
 
     def text(name: Identifier) -> Literal:
@@ -132,7 +139,9 @@ def _lacks_a_part(source: Captured, compared: bool) -> Composed:
 
 
 def _note_lost(source: Captured) -> Composed:
-    """Leaves the statement unlogged, and has the views that read the table rebuilt."""
+    """Return code that leaves the statement unlogged and requests a rebuild of the views that read
+    the table.
+    """
     return SQL(
         "        IF to_regprocedure('idivm.note_lost(integer)') IS NOT NULL THEN\n"
         "            PERFORM idivm.note_lost({});\n        END IF;\n        RETURN NULL;\n"
@@ -140,7 +149,7 @@ def _note_lost(source: Captured) -> Composed:
 
 
 def by_segment(source: Captured, insert: Callable[[Identifier], Composed]) -> Composed:
-    """Return an INSERT into the segment that the number of the statement says."""
+    """Return an INSERT into the segment that the number of the statement selects."""
     return SQL("    IF (stmt >> {}) & 1 = 0 THEN\n{};\n    ELSE\n{};\n    END IF;\n").format(
         Literal(SEGMENT_BITS), insert(source.log("_a")), insert(source.log("_b"))
     )

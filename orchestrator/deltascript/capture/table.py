@@ -13,23 +13,23 @@ PLACEHOLDER = "present"
 
 @dataclass(frozen=True)
 class Layout:
-    """A table as its triggers know it: its identity, and its columns, dropped ones left out."""
+    """The identity of a table and its columns, without dropped ones, as its triggers use them."""
 
     oid: int
     columns: tuple[tuple[int, str], ...]
     partitioned: bool = False
-    """Whether it consists of other tables, its partitions."""
+    """Whether it is a partitioned table."""
 
 
 @dataclass(frozen=True)
 class Captured:
-    """A source as installed: its id, its table and the names its columns have in the source view."""
+    """A source as installed: its id, its table, and the names of its columns in the source view."""
 
     id: int
     relation: Composable
     columns: tuple[tuple[SourceColumn, str], ...]
     placeholder: bool = False
-    """Whether the source view begins with a column that stands for none, as for count(*)."""
+    """Whether the source view begins with a placeholder column, for queries such as count(*)."""
 
     @property
     def keyed(self) -> bool:
@@ -38,7 +38,7 @@ class Captured:
 
     @property
     def base(self) -> str:
-        """The name that all objects of the source begin with."""
+        """The prefix of the names of all objects of the source."""
         return f"s{self.id}"
 
     @property
@@ -48,26 +48,28 @@ class Captured:
 
     @property
     def image(self) -> Identifier:
-        """The type of an image: a row of the source view without the domains."""
+        """The type of an image: a row of the source view without domains."""
         return self.log("_image")
 
     def arguments(self, number: int) -> tuple[str, ...]:
-        """What the C form of capture is told of a table: source, number, the key's columns."""
+        """Return the arguments of the C form of capture: source, table number, key columns."""
         key = (str(column.attnum) for column, _ in self.columns if column.in_key)
         return (str(self.id), str(number), *key)
 
     def log(self, suffix: str = "") -> Identifier:
-        """An object in the log schema."""
+        """Return the name of an object in the log schema."""
         return Identifier("idivm_log", self.base + suffix)
 
 
 def function_body(body: Composable) -> Literal:
-    """A function's body as a string constant, so that no name in it can end it."""
+    """Return the body of a function as a string constant, so that no name in it can end it."""
     return Literal("\n" + body.as_string(None) + "\n")
 
 
 def skip(source: Captured) -> int:
-    """Return how many of a row's columns to leave out, where the placeholder comes first."""
+    """Return how many leading columns of a row to skip: the placeholder, if the source does not
+    need it.
+    """
     return 0 if source.placeholder else 1
 
 
@@ -77,5 +79,5 @@ def keys(source: Captured) -> list[tuple[SourceColumn, str]]:
 
 
 def first_key(source: Captured, row: Composable) -> Composed:
-    """Return the first column of the key of an image, which is NULL where there is no image."""
+    """Return the first key column of an image, which is NULL if there is no image."""
     return SQL("({}).{}").format(row, Identifier(keys(source)[0][1]))

@@ -1,14 +1,14 @@
-"""The SQL that captures the changes of one table: triggers and the functions that they call.
+"""SQL that captures the changes of a table: triggers and the functions that they call.
 
-Statement triggers log ordinary writes. They do not fire for what the apply worker of logical replication
-writes, so a row trigger logs the writes of sessions whose `session_replication_role` is `replica`.
-PostgreSQL fires either the one or the other.
+Statement triggers log ordinary writes. They do not fire for writes of the apply worker of logical
+replication, so a row trigger logs the writes of sessions whose `session_replication_role` is
+`replica`. PostgreSQL fires either the statement triggers or the row trigger.
 
-No text here names a column of the user's table but the source view, which PostgreSQL stores as a
-parse tree, so that a rename in the table needs no repair. Triggers count the columns instead, as
-long as they are those that were counted, and else ask the source view for their names. To store the
-turning of a row of the table into one of the source view as a parse tree as well would keep the
-table from being rewritten.
+Only the source view names columns of the user's table. PostgreSQL stores it as a parse tree, so
+that a renamed column needs no repair. Triggers find columns by position while the columns are
+unchanged; otherwise they get the names from the source view. If the conversion of a table row to a
+row of the source view were also stored as a parse tree, PostgreSQL would refuse to rewrite the
+table.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from orchestrator.deltascript.capture.table import (
 
 
 def capture_member(source: Captured, layout: Layout, number: int) -> Iterator[Composed]:
-    """The functions that log the changes of one table: the source itself, a partition or a child.
+    """Yield the functions that log the changes of one table: the source, a partition or a child.
 
-    Of a row that a MERGE moves from one partition to another, transition tables hold a part or
-    nothing; and a partition that carries no capture yet may be gone, with its rows, before anybody
-    sees it. The log then says of the table what it says after a TRUNCATE: compute it again.
+    If MERGE moves a row to another partition, transition tables contain only a part of the change,
+    or nothing. A partition that is not captured yet may be dropped with its rows before it is
+    noticed. In both cases the log requests a recomputation, as after TRUNCATE.
     """
     for operation, body in bodies(source, layout, number).items():
         yield SQL(
@@ -43,7 +43,7 @@ OPERATIONS = ("insert", "update", "delete", "truncate")
 
 
 def detach_triggers(source: Captured, member: Composable) -> Iterator[Composed]:
-    """The statements that take capture off a table."""
+    """Yield the statements that remove the triggers from a table."""
     for operation in (*OPERATIONS, ROWS):
         yield SQL("DROP TRIGGER IF EXISTS {} ON {}").format(
             Identifier(f"idivm_{source.id}_{operation}"), member
@@ -51,7 +51,7 @@ def detach_triggers(source: Captured, member: Composable) -> Iterator[Composed]:
 
 
 def drop_member(source: Captured, number: int) -> Iterator[Composed]:
-    """The statements that drop a table's capture functions."""
+    """Yield the statements that drop the capture functions of a table."""
     for operation in (*OPERATIONS, ROWS):
         yield SQL("DROP FUNCTION IF EXISTS {}").format(source.log(f"_{operation}_{number}"))
 
@@ -59,12 +59,12 @@ def drop_member(source: Captured, number: int) -> Iterator[Composed]:
 def attach_triggers(
     source: Captured, member: Composable, number: int, in_c: bool, partitioned: bool
 ) -> Iterator[Composed]:
-    """The triggers on one table, new or in their other form.
+    """Yield the statements that create or replace the triggers of a table.
 
-    Statement triggers fire in ordinary sessions and the row trigger in replica sessions. TRUNCATE has
-    no rows, and fires its statement trigger in both. A partitioned table holds no rows itself.
+    Statement triggers fire in ordinary sessions, the row trigger in replica sessions. TRUNCATE has
+    no rows, so its statement trigger fires in both. A partitioned table holds no rows itself.
 
-    The C form calls the functions of the table for what it does not do by itself.
+    The C form calls the functions of the table for cases that it does not handle.
     """
     transitions = {
         "insert": SQL("REFERENCING NEW TABLE AS new_rows"),
@@ -96,11 +96,11 @@ def attach_triggers(
 
 
 def attach_routing(source: Captured, member: Composable, number: int) -> Iterator[Composed]:
-    """What makes PostgreSQL hand a partitioned table's capture the right rows after a MERGE.
+    """Yield the trigger that makes PostgreSQL pass correct rows to capture after a MERGE.
 
-    Having routed a row to its partition, a MERGE takes that row for the new image of every row that
-    it updates afterwards, unless the partition has a trigger like this one. It never fires; the
-    table's partitions inherit it.
+    After MERGE has routed a row to its partition, PostgreSQL passes that row as the new image of
+    every row that the MERGE updates later, unless the partition has a trigger like this one. The
+    trigger never fires; partitions inherit it.
     """
     yield SQL(
         "CREATE TRIGGER {} BEFORE INSERT ON {} FOR EACH ROW WHEN (false) EXECUTE FUNCTION {}()"

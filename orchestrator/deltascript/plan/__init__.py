@@ -1,4 +1,6 @@
-"""Maintenance plans: immutable values that strategies produce, programs are written from, and the catalog stores."""
+"""Maintenance plans: immutable values that strategies produce. Programs are generated from them,
+and the catalog stores them.
+"""
 
 from orchestrator.deltascript.plan.costs import (
     Cost,

@@ -1,4 +1,4 @@
-"""What a plan is expected to cost, and what that was computed from."""
+"""The expected cost of a plan, and the data that it was computed from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.deltascript.plan.steps import ChangeKind
 
 @dataclass(frozen=True)
 class Probe:
-    """Columns of a table, by number, by which the script looks for rows."""
+    """Columns of a table, by number, by which the script looks up rows."""
 
     table: int
     columns: tuple[int, ...]
@@ -19,36 +19,36 @@ class Probe:
 
 @dataclass(frozen=True)
 class MissingIndex:
-    """A probe that no index serves, and how much that costs."""
+    """A probe that no index supports, and its cost."""
 
     probe: Probe
     factor: float
-    """How many times as much a change costs as it would with the index."""
+    """The factor by which a change costs more than with the index."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one changed row costs, in index lookups and rows (papers/idivm.txt, section 6)."""
+    """The cost of one changed row, in index lookups and rows (papers/idivm.txt, section 6)."""
 
     source: str
     variable: str
-    """The variable that holds such changes."""
+    """The variable that holds the changes."""
     kind: ChangeKind
     columns: tuple[str, ...]
-    """Those that an update touches."""
+    """The columns that an update touches."""
     accesses: float
-    """All of them."""
+    """All accesses."""
     a: float
-    """Those of the queries that compute diffs."""
+    """The accesses of the queries that compute diffs."""
     p: float
-    """Rows changed in the joined result, or in what is stored in its place."""
+    """Rows changed in the joined result, or in the state that is stored instead."""
     g: float
-    """Rows changed in the view, for each of these."""
+    """Rows changed in the view, for each of the rows that `p` counts."""
     k: float
-    """Rows inserted into what is stored besides the view."""
+    """Rows inserted into states other than the view."""
     scans: tuple[tuple[int, tuple[int, ...], float], ...] = ()
-    """The tables that are scanned for want of an index, by oid, with the columns of the probe, by number,
-    and the accesses that the scan counts as, for however many changed rows."""
+    """The tables that are scanned because an index is missing: oid, columns of the probe by number,
+    and the accesses that the scan counts as, independent of the number of changed rows."""
 
     @property
     def scanned(self) -> float:
@@ -58,67 +58,67 @@ class Cost:
 
 @dataclass(frozen=True)
 class Price:
-    """What an access took in refreshes, of the many that a plan expects."""
+    """The measured time of an access in the refreshes of a plan variant."""
 
     variant: str
-    """Of the plans by which these views were maintained."""
+    """The plan variant of the views that were measured."""
     seconds: float
     views: int
-    """How many other views measured it, in the median; none if it was the view itself."""
+    """The number of other views whose median this is; 0 if the view itself was measured."""
     costs: tuple[Cost, ...] = ()
-    """What the plan expected that was measured; empty if as much as today's."""
+    """The costs that the measured plan expected; empty if they equal the current ones."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one change is expected to cost on average."""
+    """The expected average cost of a change."""
 
     accesses: float
-    """Lookups and rows, by the model."""
+    """Lookups and rows, by the cost model."""
     price: Price | None = None
-    """What was measured of such plans."""
+    """The measured time of an access for the plan variant."""
     access_microseconds: float | None = None
-    """What an access counts, where any price is known."""
+    """The assumed time of an access, if any measurement exists."""
 
     @property
     def change_microseconds(self) -> float | None:
-        """What the change takes, where any price is known."""
-        each = self.access_microseconds
-        return None if each is None else self.accesses * each
+        """The expected time of a change, if any measurement exists."""
+        access_time = self.access_microseconds
+        return None if access_time is None else self.accesses * access_time
 
     def __str__(self) -> str:
-        """For people."""
-        texts = f"a change costs {self.accesses:,.3g} lookups and rows on average"
+        """Return the estimate as text for users."""
+        text = f"a change costs {self.accesses:,.3g} lookups and rows on average"
         if self.access_microseconds is None:
-            return f"{texts}; what they take was not measured"
+            return f"{text}; what they take was not measured"
         return (
-            f"{texts}, {self.change_microseconds:,.3g} µs at {self.access_microseconds:,.3g} µs each"
+            f"{text}, {self.change_microseconds:,.3g} µs at {self.access_microseconds:,.3g} µs each"
             f" ({self._measured(self.access_microseconds)})"
         )
 
-    def _measured(self, counted: float) -> str:
+    def _measured(self, assumed: float) -> str:
         if self.price is None:
             return "of such plans nothing was measured"
-        found = self.price.seconds * 1e6
+        measured = self.price.seconds * 1e6
         if self.price.views:
-            return f"{found:,.3g} µs in the median of {self.price.views} other views"
-        more = "" if math.isclose(found, counted) else f", {found:,.3g} µs in fact"
+            return f"{measured:,.3g} µs in the median of {self.price.views} other views"
+        more = "" if math.isclose(measured, assumed) else f", {measured:,.3g} µs in fact"
         return f"measured by its own refreshes{more}"
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What PostgreSQL knows of a table's size, its values and its changes."""
+    """Statistics of a table: its size, its values and its changes."""
 
     rows: float
     distinct: Mapping[int, float] = field(default_factory=dict)
-    """Numbers of values, by column."""
+    """The number of distinct values of each column."""
     changes: Mapping[ChangeKind, float] = field(default_factory=dict)
-    """Rows changed so far, by kind."""
+    """The number of rows changed so far, by kind of change."""
     indexed: frozenset[int] = frozenset()
-    """Columns with which an index begins."""
+    """The columns that are the first column of an index."""
     common: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    """The shares of rows that the most common values have, by column and by digest."""
+    """The fractions of rows with the most common values, by column and by digest of the value."""
     foreign_keys: tuple[tuple[tuple[int, ...], int, tuple[int, ...]], ...] = ()
-    """Columns that refer to a table, by oid, and the columns that they refer to. They count for costs
-    alone: a plan that was made without a key is still right with it."""
+    """Referencing columns, the referenced table by oid, and the referenced columns. They only
+    affect costs: a plan that was made without a foreign key is also correct with it."""

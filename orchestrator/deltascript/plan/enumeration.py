@@ -1,4 +1,4 @@
-"""How relations are partitioned, and how the rows of a content that no table holds are found."""
+"""Partitioned relations, and the enumeration of a content that no table holds."""
 
 from __future__ import annotations
 
@@ -8,30 +8,32 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Partition:
-    """Relations in two parts, by how many of their rows have a value: roles of states."""
+    """A relation divided into two parts by the degrees of its values; tables are given by roles of
+    states.
+    """
 
     relation: str
     on: tuple[str, ...]
-    """The variables whose values these are."""
+    """The variables whose values decide."""
     epsilon: str
     threshold: str
-    """The column of the partitioning's state with N^ε."""
+    """The column with N^ε in the state of the partitioning."""
     values: tuple[str, ...]
-    """The columns that hold a value, in the states of the degrees and of the heavy values."""
+    """The columns with the values, in the states of the degrees and of the heavy values."""
     degrees: str
     degree: str
-    """The column of a value's degree."""
+    """The column with the degree of a value."""
     heavy_values: str
     parts: tuple[str, ...]
-    """The heavy and the light part, if these are what is stored."""
+    """The heavy and the light part, if these are stored."""
 
 
 @dataclass(frozen=True)
 class Partitioning:
-    """How relations are partitioned, and the state of one row that says what N is.
+    """The partitions of relations, and the state with a single row that stores N.
 
-    Its columns are the threshold base N, the number of rows, and how often values and everything
-    were rebalanced; and N^ε.
+    The columns of that row are the threshold base N, the number of rows, the numbers of minor and
+    major rebalances, and N^ε.
     """
 
     state: str
@@ -44,11 +46,11 @@ class Partitioning:
 
 @dataclass(frozen=True)
 class Walk:
-    """The rows of a state, and those of others that extend each of them."""
+    """The rows of a state, and the rows of other states that extend each of them."""
 
     state: str
     columns: tuple[tuple[str, str], ...]
-    """Variables, and the columns that hold them."""
+    """Variables, and the columns that hold their values."""
     nullable: tuple[str, ...]
     """The variables that may be NULL."""
     below: tuple[Walk, ...]
@@ -60,16 +62,16 @@ class Walk:
 
     @property
     def variables(self) -> frozenset[str]:
-        """Its own and those below."""
+        """The variables of the state and of all states below."""
         return self.own.union(*(item.variables for item in self.below))
 
     @property
     def alone(self) -> Walk:
-        """The state by itself."""
+        """The walk over this state only."""
         return replace(self, below=())
 
     def walk(self) -> Iterator[Walk]:
-        """Itself and those below."""
+        """Yield this walk and all walks below it."""
         yield self
         for item in self.below:
             yield from item.walk()
@@ -77,15 +79,16 @@ class Walk:
 
 @dataclass(frozen=True)
 class Enumeration:
-    """How the rows of a content that no table holds are found one after the other."""
+    """How to enumerate the rows of a content that no table holds."""
 
     variables: tuple[str, ...]
-    """Those that tell rows apart, in the order in which they vary, the last one most often."""
+    """The variables that identify rows, in the order in which they vary; the last one varies
+    fastest."""
     shown: tuple[tuple[str, str], ...]
-    """The view's columns that show one."""
+    """The columns of the view and the variables that they show."""
     unions: tuple[tuple[Walk, ...], ...]
-    """The content is a sum, and each summand a product; where the variables of a state that others
-    extend are not all among these, what its rows have below may overlap."""
+    """The content is a sum of products. If a state is extended by others and not all its variables
+    are in `variables`, the extensions of different rows of the state may overlap."""
     streamed: bool = False
-    """Whether rows come in the order in which the states have them, one summand after the other; a
-    row that several have, or one more than once, is looked up in the others before it is shown."""
+    """Whether rows come in the order of the states, one summand after the other. A row that occurs
+    several times is then looked up in the other summands before it is returned."""

@@ -1,7 +1,7 @@
-"""The maintenance plan: the value that every strategy produces and everything else consumes.
+"""The maintenance plan: the value that every strategy produces and all other parts use.
 
-A plan names no object of the database. It speaks of sources by the relation they capture, and of
-state tables by their role; `runtime` gives both their names when it installs the plan.
+A plan names no object of the database. It refers to sources by the relations that they capture, and
+to state tables by their roles. `runtime` gives them names when it installs the plan.
 """
 
 from __future__ import annotations
@@ -32,52 +32,53 @@ from orchestrator.deltascript.plan.tables import (
 )
 
 VERSION = 1
-"""Of the form that the catalog stores. A view with another version is planned again."""
+"""The version of the stored form of plans. A view with another version is planned again."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a strategy was taken or not."""
+    """Why a strategy was chosen or rejected."""
 
     strategy: str
     taken: bool
     because: str
     estimate: Estimate | None = None
-    """Of a plan that was compared with others."""
+    """The estimate of a plan that was compared with others."""
 
 
 @dataclass(frozen=True)
 class Initialised:
-    """Where the first content of a state was computed, if not all of it in PostgreSQL."""
+    """Where the first content of a state was computed, if PostgreSQL did not compute all of it."""
 
     state: str
     by: Literal["Spark", "PostgreSQL"]
     because: str = ""
 
     def __str__(self) -> str:
-        """For people."""
+        """Return the text for users."""
         return f"{self.state} by {self.by}" + (f" ({self.because})" if self.because else "")
 
 
 @dataclass(frozen=True)
 class Definition:
-    """What a plan was made from."""
+    """The query that a plan was made from."""
 
     algebra: str
-    """The algebra plan in print, or what it does not model."""
+    """The printed algebra plan, or the part of the query that the algebra does not model."""
     algebra_tree: dict[str, Any]
-    """The same for programs."""
+    """The algebra plan as JSON."""
     inlined: tuple[int, ...]
-    """The relations, by oid, whose definitions the plan has in it."""
+    """The relations, by oid, whose definitions are part of the plan."""
     reads: tuple[tuple[int, int, tuple[int, ...]], ...] = ()
-    """What the definition and each plain view below it read: view, relation, columns, by number."""
+    """The columns that the definition and each plain view below it read: view, relation, column
+    numbers."""
     types: tuple[int, ...] = ()
     """The types, by oid, of the columns that are read."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is captured, what is stored, and what a refresh does."""
+    """The captured sources, the states, and the script of a refresh."""
 
     strategy: Strategy
     sources: tuple[Source, ...]
@@ -86,38 +87,40 @@ class Program:
     content: str
     """The role of the state that the view reads."""
     settings: tuple[tuple[str, str], ...]
-    """Session settings that the content may depend on, as they were when the view was made."""
+    """Session settings that the content may depend on, with their values when the view was
+    created."""
     time_dependent: tuple[str, ...]
-    """Functions whose results change by themselves; with any, every refresh runs the script."""
+    """Time-dependent functions of the query. If there are any, every refresh runs the script."""
     variables: tuple[tuple[str, str], ...] = ()
     """The variables that hold diffs, and the roles of their row types."""
     probes: tuple[Probe, ...] = ()
-    """How the script looks for rows of tables."""
+    """The lookups of rows of tables by the script."""
     costs: tuple[Cost, ...] = ()
-    """By the statistics of the time of planning."""
+    """Costs by the statistics at planning time."""
     by_lookups: bool = False
-    """Whether small diffs go through indexes, in the order in which joins are written, whatever the
-    statistics say: where a bound on the cost is promised, no guess of the planner may break it."""
+    """Whether small diffs always use indexes, in the written order of the joins, regardless of
+    statistics. If the strategy guarantees a bound on the cost, a wrong choice of the planner must
+    not break it."""
     applied: tuple[int, ...] = ()
-    """The sources, by oid, whose changes are applied however many they are."""
+    """The sources, by oid, whose changes are always applied, however many there are."""
 
     @property
     def variant(self) -> str:
-        """The strategy, and whether the inputs of aggregations are stored for it."""
+        """The strategy, and whether inputs of aggregations are stored for it."""
         cached = any(state.role == CACHE for state in self.states)
         return f"{self.strategy} with a cache" if cached else str(self.strategy)
 
     def accesses(self, variable: str) -> float:
-        """What a row of a variable that holds changes costs."""
+        """Return the cost of a row of a variable that holds changes."""
         return next((cost.accesses for cost in self.costs if cost.variable == variable), 1.0)
 
     def state(self, role: str) -> State:
-        """The state of a role."""
+        """Return the state with a role."""
         return next(state for state in self.states if state.role == role)
 
     @property
     def layout(self) -> tuple[object, ...]:
-        """The layout of the table that holds the content, or of the view in its place."""
+        """The layout of the table that holds the content, or of the view that replaces it."""
         state = self.state(self.content)
         assert not isinstance(state, Shape)
         return state.layout
@@ -140,19 +143,21 @@ class Program:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Why a plan was taken, and what was known then."""
+    """The reasons for a plan, and the facts that it is based on."""
 
     reasons: tuple[Reason, ...] = ()
     notes: tuple[str, ...] = ()
-    """What costs more than the change does, and why."""
+    """Why some operations cost more than the change itself."""
     statistics: tuple[Statistics | None, ...] = ()
-    """What was known of each source when this was planned; by it the same plan is found again."""
+    """The statistics of each source at planning time, with which the same plan can be made
+    again."""
     prices: tuple[Price, ...] = ()
-    """What was known of accesses then."""
+    """The measured access times at planning time."""
     missing: tuple[MissingIndex, ...] = ()
-    """The indexes without which a change costs many times as much, here or in a better plan."""
+    """The indexes without which a change costs many times as much, in this plan or in a better
+    one."""
     initialised: tuple[Initialised, ...] = ()
-    """Where the first content was computed; empty if all of it by the refresh function."""
+    """Where the first content was computed; empty if the refresh function computed all of it."""
 
 
 @dataclass(frozen=True)
@@ -164,13 +169,13 @@ class MaintenancePlan:
     program: Program
     evidence: Evidence
     partitioning: Partitioning | None = None
-    """Of a plan over heavy and light parts of relations."""
+    """The partitioning of a plan with heavy and light parts of relations."""
     enumeration: Enumeration | None = None
-    """Of a content that no table holds."""
+    """The enumeration of a content that no table holds."""
 
     @property
     def strategy(self) -> str:
-        """The strategy that made it."""
+        """The name of the strategy of the plan."""
         return self.program.strategy.value
 
     def because(
@@ -179,25 +184,25 @@ class MaintenancePlan:
         prices: tuple[Price, ...] = (),
         missing: tuple[MissingIndex, ...] = (),
     ) -> MaintenancePlan:
-        """Return the plan with the reasons for it, and what was known of costs."""
+        """Return the plan with the reasons for it, and the facts about costs that were used."""
         evidence = replace(self.evidence, reasons=reasons, prices=prices, missing=missing)
         return replace(self, evidence=evidence)
 
     def drawn(self, picture: str) -> MaintenancePlan:
-        """Return the plan with a drawing of its tree below the algebra."""
+        """Return the plan with a drawing of its tree below the algebra plan."""
         algebra = f"{self.definition.algebra}\n\n{picture}"
         return replace(self, definition=replace(self.definition, algebra=algebra))
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as plain values, for people: queries have the names of tables."""
+        """Return the plan as plain values for people; queries contain the names of tables."""
         return {"variant": self.program.variant, **encoded(self, str)}
 
     def stored(self) -> dict[str, Any]:
-        """The plan as plain values, for the catalog."""
+        """Return the plan as plain values for the catalog."""
         form = encoded(self, lambda query: query.stored)
         return {"version": VERSION, "variant": self.program.variant, **form}
 
     @staticmethod
     def of_stored(value: dict[str, Any]) -> MaintenancePlan | None:
-        """Return the plan that has this form in the catalog, or None if the form is of another version."""
+        """Return the plan with this stored form, or None if the form has another version."""
         return decoded(MaintenancePlan, value) if value.get("version") == VERSION else None

@@ -1,4 +1,4 @@
-"""Queries of plans: over tables, states and variables, by names that no database has."""
+"""Queries of plans over tables, states and variables, with names that cannot exist in a database."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from orchestrator.deltascript.leaves import PROGRAM, SOURCE, STATE
 _QUALIFIER = re.compile("|".join(re.escape(f'"{name}".') for name in (PROGRAM, SOURCE, STATE)))
 
 _NUMBERED = re.compile('"((?:[^"\0]|"")*)\0[0-9.]*"')
-"""A captured table or column, with its number behind a zero byte."""
+"""A captured table or column, with its number after a zero byte."""
 
 _ESCAPES = {"\0": "\1z", "\1": "\1e"}
-"""JSON in PostgreSQL has no zero byte."""
+"""Escapes for JSON, which cannot contain zero bytes in PostgreSQL."""
 
 
 class Query:
-    """A query over tables, states and variables; two are equal if their texts are."""
+    """A query over tables, states and variables; two queries are equal if their texts are equal."""
 
     def __init__(self, tree: Tree) -> None:
-        """Keeps a tree that nobody else changes."""
+        """Keep a tree, which the caller must not change afterwards."""
         self.__dict__["_tree"] = tree
 
     @classmethod
     def of_stored(cls, stored: str) -> Query:
-        """Return the query that has this form in the catalog."""
+        """Return the query with this form in the catalog."""
         query = cls.__new__(cls)
         query.__dict__["_text"] = stored.replace("\1z", "\0").replace("\1e", "\1")
         return query
 
     @property
     def stored(self) -> str:
-        r"""The form that the catalog has.
+        r"""The form that the catalog stores.
 
         >>> query = Query(dialect.parse('SELECT a FROM "\0state".cache'))
         >>> Query.of_stored(query.stored) == query
         True
         """
-        return re.sub("[\0\1]", lambda found: _ESCAPES[found[0]], self._text)
+        return re.sub("[\0\1]", lambda match: _ESCAPES[match[0]], self._text)
 
     @property
     def tree(self) -> Tree:
@@ -51,11 +51,11 @@ class Query:
 
     @property
     def states(self) -> frozenset[str]:
-        """The roles of the states that it reads."""
+        """The roles of the states that the query reads."""
         return frozenset(t.name for t in self._tree.find_all(exp.Table) if t.db == STATE)
 
     def names_behind(self, qualifier: str) -> frozenset[str]:
-        r"""Return the names of states, variables or captured tables in the text, by what qualifies them.
+        r"""Return the names of states, variables or captured tables with a given qualifier.
 
         >>> sorted(Query(dialect.parse('SELECT a FROM "\0state".cache, "\0state"."B c"')).names_behind("\0state"))
         ['B c', 'cache']
@@ -64,20 +64,20 @@ class Query:
         return frozenset(quoted.replace('""', '"') or plain for quoted, plain in names)
 
     def __str__(self) -> str:
-        r"""For people: states by their roles, variables by their names.
+        r"""Return the query for people: states by their roles, variables by their names.
 
         >>> print(Query(dialect.parse('SELECT t."a\0007.1" FROM "\0source"."T\0007" AS t')))
         SELECT t.a FROM "T" AS t
         """
         text = _QUALIFIER.sub("", self._text)
-        return _NUMBERED.sub(lambda found: _name(found[1].replace('""', '"')), text)
+        return _NUMBERED.sub(lambda match: _name(match[1].replace('""', '"')), text)
 
     def __eq__(self, other: object) -> bool:
-        """By their texts."""
+        """Compare the texts."""
         return isinstance(other, Query) and self._text == other._text
 
     def __hash__(self) -> int:
-        """Of the text."""
+        """Return the hash of the text."""
         return hash(self._text)
 
     @cached_property

@@ -12,16 +12,16 @@ from orchestrator.deltascript.plan.tables import Source
 
 @dataclass(frozen=True)
 class ReplaceContent:
-    """Compute the definition again and apply only the difference to a state table."""
+    """Run the definition again and write only the differences to a state table."""
 
     state: str
 
     notation: str = "replace the content by the result of the query: only differences are written"
-    """The step in one line."""
+    """The step as one line."""
 
 
 class ChangeKind(str, Enum):
-    """What happened to a row: a word in plans, in the names of variables, in stored JSON and in SQL.
+    """The kind of a change of a row, as named in plans, variables, stored JSON and SQL.
 
     >>> f"rows to {ChangeKind.DELETE} are parts_{ChangeKind.DELETE.done}"
     'rows to delete are parts_deleted'
@@ -35,12 +35,12 @@ class ChangeKind(str, Enum):
 
     @property
     def done(self) -> str:
-        """The participle, for rows to which it happened."""
+        """The participle, for rows that were changed in this way."""
         return f"{self.value.removesuffix('e')}ed"
 
     @classmethod
     def _missing_(cls, value: object) -> ChangeKind | None:
-        # Plans of views that were installed earlier.
+        # Stored plans of earlier versions have these names.
         return {"plus": cls.INSERT, "minus": cls.DELETE}.get(str(value))
 
 
@@ -51,93 +51,100 @@ Nulls: TypeAlias = Literal["none", "some", "all"]
 class ChangeClass:
     """A base-table i-diff (papers/idivm.txt, section 5): a kind of change, held in a variable.
 
-    An update belongs to it if one of the touched columns, given by number, changed.
+    An update belongs to the class if a touched column changed; touched columns are given by number.
     """
 
     variable: str
     kind: ChangeKind
     touched: frozenset[int]
     where: Query | None = None
-    """A condition on the fields of the diff that all rows satisfy which matter to the view."""
+    """A condition on the fields of the diff that every row that matters to the view satisfies."""
 
 
 @dataclass(frozen=True)
 class ReadChanges:
-    """Read the net changes of a source into variables, one for each class of changes.
+    """Read the net changes of a source into variables, one variable for each class of changes.
 
-    Without classes, the script takes the source for constant: any change has it recomputed.
+    Without classes, the script takes the source for constant, and any change leads to a
+    recomputation.
     """
 
     source: Source
     shape: str
-    """The row type of the variables; the installation makes it."""
+    """The row type of the variables, which the installation creates."""
     fields: tuple[tuple[int, str], ...]
-    """Column numbers, and what they are called behind `old_` and `new_`."""
+    """Column numbers and field names; the diff has each field with the prefixes `old_` and
+    `new_`."""
     classes: tuple[ChangeClass, ...]
     notation: str = ""
-    """The step in one line, in relational notation."""
+    """The step as one line, in relational notation."""
 
 
 @dataclass(frozen=True)
 class Assign:
-    """Compute a diff into a variable, if one of the variables that it needs holds anything."""
+    """Compute a diff into a variable, if any of the variables that it needs holds rows."""
 
     variable: str
     shape: str
     query: Query
     needs: tuple[str, ...]
     apart: tuple[tuple[str, str], ...] = ()
-    """Variables that hold some of the rows once more, and the condition on these, as SQL over `d`:
-    a step that reads no others then runs only if there are any."""
+    """Variables that hold a subset of the rows, and the condition for it, as SQL over `d`. A step
+    that only reads the subset runs only if it has rows."""
     hashed: bool = False
-    """Whether a large diff is joined by hashing alone: it meets far more rows than statistics expect."""
+    """Whether a large diff is joined only by hash joins, because it matches many more rows than
+    statistics predict."""
     at_most: int | None = None
-    """Up to how many rows it is held, if that is less than others are."""
+    """The largest number of rows to hold, if it is smaller than the general limit."""
     lookups: tuple[tuple[str, float], ...] = ()
-    """Variables, and the accesses that the query is expected to take for each of their rows, if many."""
+    """Variables, and the accesses that the query is expected to need for each of their rows, if
+    many."""
     notation: str = ""
-    """The step in one line, in relational notation."""
+    """The step as one line, in relational notation."""
 
 
 @dataclass(frozen=True)
 class Apply:
-    """Apply a diff to a state, and keep what changed in a variable if something reads it."""
+    """Apply a diff to a state, and collect the changes in a variable if another step reads them."""
 
     kind: ChangeKind | Literal["merge"]
-    """A merge inserts the rows whose keys are not there and updates the others."""
+    """`merge` inserts rows with new keys and updates the others."""
     state: str
     query: Query
     keys: tuple[tuple[str, str, Nulls], ...]
-    """Columns of the state, what they are called in the diff, which of the diff's are NULL."""
+    """Columns of the state, their names in the diff, and which of their values in the diff are
+    NULL."""
     columns: tuple[str, ...]
     """All columns of the state."""
     sets: tuple[tuple[str, str], ...]
-    """Columns and their new values, as SQL over `t`, the stored row, and `d`, the diff; in a merge
-    that is a row of the state, called `excluded`."""
+    """Columns and their new values, as SQL over `t`, the stored row, and `d`, the diff. In a merge,
+    the diff row is a row of the state named `excluded`."""
     where: str | None
     collect: str | None
     shape: str | None
     needs: tuple[str, ...]
     fields: tuple[tuple[str, str], ...] = ()
-    """What is kept of a row that changed, as the shape has it: `old` or `new`, and the column."""
+    """The fields that are collected of a changed row, in the order of the shape: `old` or `new`,
+    and the column."""
     before: tuple[tuple[str, str], ...] = ()
-    """Columns that an update changes, and what holds their stored values in the diff."""
+    """Columns that an update changes, and the columns of the diff with their stored values."""
     counted: str | None = None
-    """Of a merge that adds: the column that counts what a row stands for. At 0 the row goes."""
+    """For a merge that adds: the column with the number of rows that a row represents. At 0, the
+    row is deleted."""
     notation: str = ""
-    """The step in one line, in relational notation."""
+    """The step as one line, in relational notation."""
 
 
 @dataclass(frozen=True)
 class Replan:
-    """Plan the steps that follow for the rows that they meet, if a variable holds anything."""
+    """Plan the following steps for their actual numbers of rows, if a variable holds rows."""
 
     needs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Analyse:
-    """Let the planner know how large the states are by now, if a variable holds anything."""
+    """Update the planner's statistics of the states, if a variable holds rows."""
 
     needs: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""The form of plans in the catalog: JSON that is written from dataclasses and read back by their types."""
+"""The stored form of plans: JSON that is written from dataclasses and read by their types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.deltascript.plan.steps import Step
 from orchestrator.deltascript.plan.tables import State
 
 _TAG = "type"
-"""Tells the dataclasses of a union apart."""
+"""The key under which JSON has the class of a value, if its type is a union."""
 
 _TAGGED = frozenset({*get_args(Step), *get_args(State)})
 
@@ -22,7 +22,7 @@ Value = TypeVar("Value")
 
 
 def encoded(value: Any, query: Callable[[Query], str]) -> Any:
-    """Return a value as JSON has it; `query` writes queries."""
+    """Return a value as plain JSON values; `query` encodes queries."""
     if isinstance(value, Query):
         return query(value)
     if isinstance(value, Enum):
@@ -31,16 +31,16 @@ def encoded(value: Any, query: Callable[[Query], str]) -> Any:
         tag = {_TAG: type(value).__name__} if type(value) in _TAGGED else {}
         return {**tag, **{f.name: encoded(getattr(value, f.name), query) for f in fields(value)}}
     if isinstance(value, Mapping):
-        return {encoded(key, query): encoded(each, query) for key, each in value.items()}
+        return {encoded(key, query): encoded(element, query) for key, element in value.items()}
     if isinstance(value, frozenset):
         return sorted(value)
     if isinstance(value, tuple | list):
-        return [encoded(each, query) for each in value]
+        return [encoded(element, query) for element in value]
     return value
 
 
 def decoded(kind: type[Value], value: Any) -> Value:
-    """Return the value of a type that `encoded` gave this form.
+    """Return the value of a type from the form that `encoded` returned.
 
     >>> from orchestrator.deltascript.plan.costs import Statistics
     >>> from orchestrator.deltascript.plan.steps import ChangeKind
@@ -62,23 +62,25 @@ def _decoded(kind: Any, value: Any) -> Any:
         kinds = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
         return tuple(map(_decoded, kinds, value))
     if origin is frozenset:
-        return frozenset(_decoded(arguments[0], each) for each in value)
+        return frozenset(_decoded(arguments[0], element) for element in value)
     if origin in (Mapping, dict):
         of_key, of_value = arguments
-        return {_decoded(of_key, key): _decoded(of_value, each) for key, each in value.items()}
+        return {
+            _decoded(of_key, key): _decoded(of_value, element) for key, element in value.items()
+        }
     if kind is Query:
         return Query.of_stored(value)
     if isinstance(kind, type) and is_dataclass(kind):
         hints = _hints(kind)
         return kind(**{f.name: _decoded(hints[f.name], value[f.name]) for f in fields(kind)})
-    # The keys of JSON's objects are text.
+    # The keys of JSON objects are strings.
     if kind in (int, float) or (isinstance(kind, type) and issubclass(kind, Enum)):
         return kind(value)
     return value
 
 
 def _choice(kinds: tuple[Any, ...], value: Any) -> Any:
-    """Return the member of a union that a value is of."""
+    """Return the member of a union that a value belongs to."""
     if isinstance(value, Mapping) and _TAG in value:
         return next(kind for kind in kinds if kind.__name__ == value[_TAG])
     words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]

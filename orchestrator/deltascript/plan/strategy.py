@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Strategy(str, Enum):
-    """How views are maintained; `auto` chooses among these."""
+    """The strategies that maintain views; `auto` chooses one of them."""
 
     ID = "id"
     TUPLE = "tuple"
@@ -16,5 +16,5 @@ class Strategy(str, Enum):
     RECOMPUTE = "recompute"
 
     def __str__(self) -> str:
-        """Return the name, as users write it."""
+        """Return the name as users write it."""
         return str(self.value)

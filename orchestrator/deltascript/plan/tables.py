@@ -1,4 +1,4 @@
-"""What a plan reads and stores: captured relations, state tables, and queries in place of tables."""
+"""The relations of a plan: captured relations, state tables, and queries that replace tables."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from orchestrator.deltascript.leaves import STATE
 from orchestrator.deltascript.plan.query import Query
 
 CONTENT = "content"
-"""The role of the state that holds what the view shows."""
+"""The role of the state with the content of the view."""
 
 
 CACHE = "cache"
-"""What the roles of stored inputs of aggregations begin with."""
+"""The prefix of the roles of caches, the stored inputs of aggregations."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the view: its name and its type as PostgreSQL writes it."""
+    """A column of the view, with its type as PostgreSQL writes it."""
 
     name: str
     type: str
@@ -30,16 +30,16 @@ class Column:
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """A captured column: its number in the table and its name at the time of planning."""
+    """A captured column, with its number in the table and its name at planning time."""
 
     attnum: int
     name: str
     in_key: bool
     plain_type: str
-    """The type without domains: an absent image is NULL, which a domain may forbid."""
+    """The type without domains, because a missing image is NULL, which a domain may forbid."""
     equality: str = ""
-    """How values compare: `exact` where those equal by `=` of pg_catalog are the same to the bit,
-    `coarse` where they may look different (1.0 and 1.00), empty where `=` is not to be used."""
+    """How values compare: `exact` if values that are equal by `=` of pg_catalog are identical,
+    `coarse` if equal values may look different (1.0 and 1.00), empty if `=` must not be used."""
 
 
 @dataclass(frozen=True)
@@ -51,30 +51,31 @@ class Source:
     name: str
     columns: tuple[SourceColumn, ...]
     not_null: tuple[int, ...] = ()
-    """Numbers of the captured columns that a plan may take for free of NULLs."""
+    """Numbers of the captured columns that the plan assumes to be never NULL."""
     keys: tuple[tuple[int, ...], ...] = ()
-    """Keys beside the one that rows are told apart by, which a plan may take for granted."""
+    """Keys that the plan may rely on, in addition to the key that identifies rows."""
     stored: tuple[int, ...] = ()
-    """Stored generated columns that the view reads: another expression rewrites them unnoticed."""
+    """Stored generated columns that the view reads. A change of their expressions rewrites them
+    without firing triggers."""
     virtual: tuple[int, ...] = ()
     """Virtual generated columns that the view reads, whose expressions are in the plan."""
 
     def __str__(self) -> str:
-        """Schema and name, for messages."""
+        """Return schema and name, for messages."""
         return f"{self.schema}.{self.name}"
 
     @property
     def keyed(self) -> bool:
-        """Whether rows are told apart by a key, and not by their content."""
+        """Whether a key identifies rows, and not their content."""
         return any(column.in_key for column in self.columns)
 
 
 @dataclass(frozen=True)
 class RowIdentity:
-    """Hidden columns that tell the rows of a bag apart.
+    """Hidden columns that identify the rows of a bag.
 
-    `row` holds a digest of the row's image; `nth` numbers the rows that share it. In a result
-    known to have a key no two rows share an image, and every `nth` is 1.
+    `row` holds a digest of the row's image; `nth` numbers the rows with the same image. In a result
+    with a known key, images are unique and `nth` is always 1.
     """
 
     row: str
@@ -89,17 +90,18 @@ class BagTable:
     role: str
     columns: tuple[Column, ...]
     identity: RowIdentity | None
-    """None where a table has no room for further columns; it is computed whenever it is asked for."""
+    """None if the table has no room for more columns; the digest is then computed when it is
+    needed."""
 
     @property
     def layout(self) -> tuple[object, ...]:
-        """What tables that can hold the same rows have in common."""
+        """The facts that are equal for tables that can hold the same rows."""
         return self.columns, self.identity
 
 
 @dataclass(frozen=True)
 class StateColumn:
-    """A column of a state table; hidden ones are not shown by the view."""
+    """A column of a state table; the view does not show hidden columns."""
 
     name: str
     hidden: bool
@@ -112,29 +114,31 @@ class StateTable:
     role: str
     columns: tuple[StateColumn, ...]
     key: tuple[str, ...]
-    """Empty where there is at most one row."""
+    """The key; empty if there is at most one row."""
     nullable: tuple[str, ...]
-    """Those of the key that may be NULL."""
+    """The columns of the key that may be NULL."""
     query: Query
-    """What it holds, in the order of its columns."""
+    """The query of the content, with columns in the order of the table."""
     probes: tuple[tuple[str, ...], ...] = ()
-    """Sets of columns by which the script looks for rows."""
+    """Sets of columns by which the script looks up rows."""
     together: tuple[str, ...] = ()
-    """Columns by which the first rows are put in order, so that those with equal values lie together."""
+    """Columns by which the first rows are sorted, so that rows with equal values are stored
+    together."""
     at_once: float = 1.0
-    """How many of these one changed row has updated, about."""
+    """The approximate number of rows of the table that one changed row updates."""
     not_null: tuple[str, ...] = ()
     """Columns that never hold NULL."""
     arrays: tuple[str, ...] = ()
-    """Columns whose values are long, hardly compress and change often."""
+    """Columns with long values that hardly compress and change often."""
     elements: tuple[str, ...] = ()
-    """Columns whose values are long, compress well and change often."""
+    """Columns with long values that compress well and change often."""
     historic: bool = False
-    """Whether what it holds depends on earlier changes too: its query says what it holds at first."""
+    """Whether the content also depends on earlier changes; the query then returns its initial
+    content."""
 
     @property
     def layout(self) -> tuple[object, ...]:
-        """What tables that can hold the same rows have in common."""
+        """The facts that are equal for tables that can hold the same rows."""
         return (
             self.columns,
             self.key,
@@ -148,7 +152,7 @@ class StateTable:
 
 @dataclass(frozen=True)
 class Shape:
-    """The row type of a variable, that of a query's result."""
+    """The row type of a variable: the type of the rows of a query."""
 
     role: str
     query: Query
@@ -156,18 +160,18 @@ class Shape:
 
 @dataclass(frozen=True)
 class StateView:
-    """What the view shows where no table holds it: a query over states, run by whoever reads."""
+    """A query over states that runs when the view is read, if no table holds the content."""
 
     role: str
     columns: tuple[Column, ...]
     keys: tuple[str, ...]
-    """Hidden columns behind them, which tell its rows apart."""
+    """Hidden columns after the others, which identify the rows."""
     query: Query
-    """Shows all these columns; the others perhaps of types that have to be cast to theirs."""
+    """The query for all these columns; values may have to be cast to the types of `columns`."""
 
     @property
     def layout(self) -> tuple[object, ...]:
-        """What views that can show the same rows have in common."""
+        """The facts that are equal for views that can show the same rows."""
         return self.columns, self.keys
 
 
@@ -175,10 +179,10 @@ State: TypeAlias = BagTable | StateTable | Shape | StateView
 
 
 def pairs_of(role: str, fields: Iterable[tuple[str, str]]) -> Query:
-    """The shape of a state's changes: columns before and after, each with `old` or `new`."""
+    """Return the shape of a state's changes: columns with their old or new values."""
     names = [(f"{side}_{name}", name) for side, name in fields]
     table = exp.Table(
         this=identifier(role), db=identifier(STATE), alias=exp.TableAlias(this=identifier("s"))
     )
-    items = [exp.alias_(reference(name, "s"), identifier(shown)) for shown, name in names]
+    items = [exp.alias_(reference(name, "s"), identifier(field)) for field, name in names]
     return Query(exp.select(*items).from_(table))
