@@ -1,1 +1,1 @@
-"""What the strategies share: diffs, stored states, the script composer, access paths."""
+"""The common parts of the strategies: diffs, stored states, the script composer, access paths."""

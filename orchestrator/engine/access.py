@@ -1,7 +1,7 @@
 """How the queries of a script reach their rows: loops over a diff (papers/idivm.txt, appendix A).
 
-For each row of a diff, the rows that it joins are looked up in one table or stored result after the
-other, by the columns that are known so far. This is what indexes are for, and what costs count.
+For each row of a diff, the joined rows are looked up in one table or stored result after the other,
+by the columns that are known so far. Indexes serve these lookups, and cost estimates count them.
 """
 
 from __future__ import annotations
@@ -26,40 +26,42 @@ Rows = Scan | StateScan
 
 @dataclass(frozen=True)
 class Lookup:
-    """Rows of a table or a stored result, found by some of their columns; by none, all of them."""
+    """A lookup of rows of a table or a stored result by some columns; without columns, it reads all
+    rows.
+    """
 
     rows: Rows
     by: tuple[Column, ...]
 
 
 Fanout = Callable[[Lookup], float]
-"""How many rows a lookup finds on average."""
+"""A function that returns how many rows a lookup finds on average."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Diffs, and what is looked up for each of their rows, in this order."""
+    """Diffs, and the lookups for each of their rows, in this order."""
 
     diffs: tuple[DiffScan, ...]
     lookups: tuple[Lookup, ...]
     conditions: tuple[Scalar, ...]
-    """What the rows satisfy besides equalities of columns, which lookups go by."""
+    """The conditions on the rows other than equalities of columns, which lookups use."""
     equal: tuple[frozenset[Column], ...] = ()
-    """Columns that the rows have equal."""
+    """Sets of columns that are equal in the rows."""
 
 
 def loops(plan: Operator) -> tuple[Loop, ...]:
-    """The loops of a query; each branch of a union is one of its own.
+    """Return the loops of a query; each branch of a union has a separate loop.
 
     >>> from orchestrator.algebra.examples import running_example
-    >>> [str(one.rows.label) for loop in loops(running_example().root) for one in loop.lookups]
+    >>> [lookup.rows.label for loop in loops(running_example().root) for lookup in loop.lookups]
     ['parts', 'devices_parts', 'devices']
     """
     return tuple(_loops(plan, frozenset()))
 
 
 def _loops(plan: Operator, given: frozenset[Column]) -> Iterator[Loop]:
-    """The loops of a plan, some of whose columns are known for each row that is wanted."""
+    """Yield the loops of a plan if some of its columns are known for each requested row."""
     if isinstance(plan, UnionAll):
         for branch in plan.branches:
             renamed = tuple(branch.renamed(plan.outputs))
@@ -75,7 +77,7 @@ def _loops(plan: Operator, given: frozenset[Column]) -> Iterator[Loop]:
     }
     own = [condition for condition in flat.conditions if not _is_equality(condition)]
     equal = [frozenset(pair) for pair in _equal_pairs(flat)]
-    for choice in product(*(_found(*each) for each in in_reach(flat, known))):
+    for choice in product(*(_atom_loops(*each) for each in in_reach(flat, known))):
         yield Loop(
             tuple(diff for loop in choice for diff in loop.diffs),
             tuple(lookup for loop in choice for lookup in loop.lookups),
@@ -85,7 +87,7 @@ def _loops(plan: Operator, given: frozenset[Column]) -> Iterator[Loop]:
 
 
 def _equal_pairs(flat: Flat) -> Iterator[tuple[Column, Column]]:
-    """Pairs of equal columns; an item of the product is equal to the column that it shows."""
+    """Yield pairs of equal columns; an output of the product equals the column that it shows."""
     for condition in flat.conditions:
         if condition.sides is not None:
             left, right = (side.as_column for side in condition.sides)
@@ -99,37 +101,38 @@ def _equal_pairs(flat: Flat) -> Iterator[tuple[Column, Column]]:
 def in_reach(
     flat: Flat, given: Collection[Column] = (), fanout: Fanout | None = None
 ) -> Iterator[tuple[Operator, tuple[Column, ...]]]:
-    """The atoms as a loop reaches them, each with the columns of it that are known by then.
+    """Yield the atoms in the order in which a loop reaches them, with their columns known at that
+    point.
 
-    Diffs come first, then each time the atom of which most is known; of several, the one in which
-    fewest rows are found.
+    Diffs come first. Then follows each time the atom with the most known columns, and among several
+    such atoms the one in which the fewest rows are found.
     """
 
-    def found(atom: Operator, by: frozenset[Column]) -> float:
+    def rows_found(atom: Operator, by: frozenset[Column]) -> float:
         return fanout(Lookup(atom, tuple(by))) if fanout and isinstance(atom, Rows) else 0.0
 
     equal = list(_equalities(flat.conditions))
     known = set(given)
-    diffs = [each for each in flat.atoms if _is_change(each)]
-    left = [each for each in flat.atoms if not _is_change(each)]
+    diffs = [atom for atom in flat.atoms if _is_change(atom)]
+    remaining = [atom for atom in flat.atoms if not _is_change(atom)]
     for diff in diffs:
         known = known | set(diff.columns)
         yield diff, ()
-    weighed: dict[int, tuple[frozenset[Column], tuple[bool, int, float]]] = {}
-    while left:
+    ranks: dict[int, tuple[frozenset[Column], tuple[bool, int, float]]] = {}
+    while remaining:
         known = _determined(equal, known)
-        for atom in left:
+        for atom in remaining:
             by = frozenset(known.intersection(atom.columns))
-            if id(atom) not in weighed or weighed[id(atom)][0] != by:
-                weighed[id(atom)] = by, (_is_unique(atom, by), len(by), -found(atom, by))
-        atom = max(left, key=lambda item: weighed[id(item)][1])
-        left = [each for each in left if each is not atom]
-        yield atom, in_order(weighed[id(atom)][0], atom.columns)
+            if id(atom) not in ranks or ranks[id(atom)][0] != by:
+                ranks[id(atom)] = by, (_is_unique(atom, by), len(by), -rows_found(atom, by))
+        atom = max(remaining, key=lambda item: ranks[id(item)][1])
+        remaining = [other for other in remaining if other is not atom]
+        yield atom, in_order(ranks[id(atom)][0], atom.columns)
         known = known | set(atom.columns)
 
 
 def _is_change(atom: Operator) -> bool:
-    """Return whether the rows of an atom come from diffs, in each branch if it is a union."""
+    """Return whether the rows of an atom come from diffs; for a union, in each of its branches."""
     if isinstance(atom, UnionAll):
         return all(
             any(isinstance(leaf, DiffScan) for leaf in walk(child)) for child in atom.children
@@ -141,7 +144,7 @@ def _is_unique(atom: Operator, by: frozenset[Column]) -> bool:
     return any(key <= by for key in atom.keys)
 
 
-def _found(atom: Operator, by: tuple[Column, ...]) -> list[Loop]:
+def _atom_loops(atom: Operator, by: tuple[Column, ...]) -> list[Loop]:
     if isinstance(atom, DiffScan):
         return [Loop((atom,), (), ())]
     if isinstance(atom, Rows):
@@ -149,21 +152,21 @@ def _found(atom: Operator, by: tuple[Column, ...]) -> list[Loop]:
     if isinstance(atom, UnionAll):
         return list(_loops(atom, frozenset(by)))
     if len(atom.children) == 1:
-        # It is evaluated whole, over rows that a diff below it may reach.
+        # The operator is evaluated completely, over rows that a diff below it may reach.
         return list(_loops(atom.children[0], frozenset()))
-    # An operator through which nothing is looked up: all that is below it.
+    # No lookups reach through this operator: it reads everything below.
     below = [operator for operator in walk(atom) if not operator.children]
     return [
         Loop(
-            tuple(item for item in below if isinstance(item, DiffScan)),
-            tuple(Lookup(item, ()) for item in below if isinstance(item, Rows)),
+            tuple(leaf for leaf in below if isinstance(leaf, DiffScan)),
+            tuple(Lookup(leaf, ()) for leaf in below if isinstance(leaf, Rows)),
             (),
         )
     ]
 
 
 def _determined(equal: list[tuple[Column, frozenset[Column]]], known: set[Column]) -> set[Column]:
-    """With the columns that equalities make known, wherever they are."""
+    """Return known columns together with all columns that equalities determine from them."""
     grew = True
     while grew:
         columns = {column for column, others in equal if others and others <= known}
@@ -173,8 +176,10 @@ def _determined(equal: list[tuple[Column, frozenset[Column]]], known: set[Column
 
 
 def known_by(plan: Operator, given: Collection[Column]) -> frozenset[Column]:
-    """The columns of a plan that some columns of a diff below determine, also by equalities that take
-    NULL for equal to NULL."""
+    """Return the columns of a plan that some columns of a diff determine.
+
+    Equalities in which NULL equals NULL also count.
+    """
     flat = flattened(plan, probing=True)
     known = _determined(list(_equalities(flat.conditions)), set(given))
     result = {c for c, scalar in flat.items.items() if scalar.references <= known}
@@ -190,11 +195,11 @@ def equal_to(column: Column, pairs: Collection[frozenset[Column]]) -> frozenset[
 
 
 def _equalities(conditions: tuple[Scalar, ...]) -> Iterator[tuple[Column, frozenset[Column]]]:
-    """Columns, and what is read by the expressions that they are equal to, or NULL with."""
+    """Yield columns with the columns that the expressions equal to them read; NULL may equal NULL."""
     for condition in conditions:
         if (sides := condition.sides) is not None:
-            for item, other in (sides, sides[::-1]):
-                if (column := item.as_column) is not None:
+            for side, other in (sides, sides[::-1]):
+                if (column := side.as_column) is not None:
                     yield column, other.references
 
 
@@ -206,9 +211,9 @@ def _is_equality(condition: Scalar) -> bool:
     return all(isinstance(unwrapped(side), exp.Column) for side in (tree.this, tree.expression))
 
 
-def probes(found: Iterable[Loop]) -> Iterator[Lookup]:
-    """What queries look up by known columns for the rows of a diff."""
-    for loop in found:
+def probes(alternatives: Iterable[Loop]) -> Iterator[Lookup]:
+    """Yield the lookups by known columns for the rows of a diff."""
+    for loop in alternatives:
         for lookup in loop.lookups if loop.diffs else ():
             if lookup.by:
                 yield lookup

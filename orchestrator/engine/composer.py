@@ -1,7 +1,7 @@
-"""What composition gathers while it goes through a plan: names, states, variables, steps.
+"""The composer of Δ-scripts: it collects names, states, variables and steps while it visits a plan.
 
 Passes 2 and 3 of papers/idivm.txt, section 4: the rules of the operators are instantiated from the
-leaves to the root, and what they give is put in the order in which it must run.
+leaves to the root, and the resulting steps are put in the order in which they must run.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Changes:
 
     @property
     def variables(self) -> tuple[str, str, str]:
-        """All of them, in the order in which diffs are applied."""
+        """The variables, in the order in which diffs are applied."""
         return self.deleted, self.updated, self.inserted
 
     def of(self, kind: ChangeKind) -> str:
@@ -80,7 +80,7 @@ class Changes:
 
 
 class Composer:
-    """Gives out names, and keeps what has been composed so far."""
+    """Gives out names, and holds the parts of a script that are composed so far."""
 
     def __init__(
         self,
@@ -91,80 +91,82 @@ class Composer:
         change_of_join: JoinRule | None = None,
         minimise: bool = True,
     ) -> None:
-        """Starts with nothing composed."""
+        """Start with an empty script."""
         self.sources = {source.oid: source for source in sources}
         self.symbols = symbols
         self.types = dict(types)
         self.states: list[State] = []
         self.static = static
-        """Tables, by oid, whose changes are answered by recomputing everything."""
+        """Tables, by oid, whose changes lead to a complete recomputation."""
         self.change_of_join = change_of_join
-        """In place of the rule of the join: the change as a bag of a whole tree of joins."""
+        """Returns the change of a whole tree of joins as a bag, instead of the rule of the join."""
         self.minimise = minimise
-        """Whether queries are cut down by what is known of diffs."""
+        """Whether queries are minimized by facts about diffs."""
         self.in_steps: Callable[[Operator], Operator] = lambda plan: plan
-        """Cuts long joins of a plan, and adds the steps that hold what their beginnings find."""
+        """Splits long joins of a plan, and adds the steps that compute their first parts."""
         self.steps: list[Step] = []
         self.plans: dict[int, Operator] = {}
-        """The plans of the steps' queries, by the steps' places."""
+        """The plans of the queries of steps, by the positions of the steps."""
         self.loops: dict[int, tuple[Loop, ...]] = {}
-        """How these reach their rows."""
+        """The loops of these queries."""
         self.stored: dict[str, Operator] = {}
-        """What the states hold, by their roles."""
+        """The plans whose results the states hold, by roles."""
         self.scans: dict[str, StateScan] = {}
-        """How they are read."""
+        """The scans of the states, by roles."""
         self.variables: list[tuple[str, str]] = []
         """All variables of the program, and the roles of their row types."""
         self.changes: dict[str, Changes] = {}
-        """Of the states that something reads, by their roles."""
+        """The variables with the changes of states, for states whose changes may be read, by roles."""
         self.classes: dict[tuple[int, ChangeKind, frozenset[int]], ChangeClass] = {}
-        """What the program reads of its sources' changes."""
+        """The classes of changes of sources that the program reads."""
         self.relevant: Mapping[Operator, Scalar] = {}
-        """Scans, and what their rows must satisfy to matter."""
+        """Scans, and the conditions that rows which matter satisfy."""
         self.conditions: dict[
             tuple[int, ChangeKind, frozenset[int]], list[tuple[Scalar, Scan] | None]
         ] = {}
-        """For every class, the conditions under which a leaf that reads it asks for a change."""
+        """For each class, the conditions of the leaves that read it; None for a leaf that needs all rows."""
         self.visible: tuple[tuple[str, Column], ...] = ()
-        """The view's columns: their names, and what they are."""
+        """The names of the view's columns, and the columns of the plan."""
         self.bags: dict[Operator, Bag | None] = {}
-        """The changes of results that were wanted as bags."""
+        """The changes of results that were requested as bags."""
         self.diffs: dict[Operator, tuple[Diff, ...]] = {}
-        """The diffs of results; a result may be in a plan more than once."""
+        """The diffs of results; a result may occur in a plan several times."""
         self.together: dict[str, list[tuple[str, ...]]] = {}
-        """Columns by which updates find rows of states that they leave as they are, by their roles."""
+        """Columns by which updates find rows of states without changing these columns, by roles."""
         self.lookups: list[Lookup] = []
-        """How queries look for rows by other conditions than equalities, which want an index too."""
+        """Lookups by conditions other than equalities, which need indexes too."""
         self.probes: dict[str, list[tuple[str, ...]]] = {}
-        """Columns by which queries of the script look for the rows of states, by their roles."""
+        """Columns by which queries of the script look up rows of states, by roles."""
         self.seldom: dict[str, tuple[Operator, frozenset[Column]]] = {}
-        """Variables that hold a changed group once for so many changes as it has rows: rows and their groups."""
+        """Variables that receive a changed group only once for as many changes as the group has rows.
+
+        The value has the rows and their grouping columns."""
         self.finds: dict[str, float] = {}
-        """Variables for each of whose rows a lookup is expected to find at most so many rows."""
+        """Variables, and the most rows that a lookup is expected to find for each of their rows."""
         self.notes: list[str] = []
-        """What is computed at a cost that depends on more than the change, and why."""
+        """Notes on computations whose cost depends on more than the change, and why."""
         self._done: set[Hashable] = set()
         self._names = Symbols()
 
     # Names
 
     def name(self, *wanted: str) -> str:
-        """A name for a variable or a role."""
+        """Return a name for a variable or a role."""
         return self._names.fresh(*wanted)
 
     def column(self, wanted: str) -> Column:
-        """A new column."""
+        """Return a new column."""
         return Column(self.symbols.fresh(wanted))
 
     def fresh(self, column: Column, prefix: str = "old_") -> Column:
-        """A new column like another."""
+        """Return a new column with the type of another column."""
         result = replace(column, symbol=self.symbols.fresh(f"{prefix}{column.symbol}"))
         if column.symbol in self.types:
             self.types[result.symbol] = self.types[column.symbol]
         return result
 
     def comparable(self, columns: Iterable[Column]) -> None:
-        """Refuses columns whose values `=` of pg_catalog does not compare."""
+        """Reject columns whose values the `=` of pg_catalog does not compare."""
         for column in columns:
             known = self.types.get(column.symbol)
             if known is None or not known.comparable:
@@ -173,38 +175,40 @@ class Composer:
                 )
 
     def is_ordered(self, column: Column) -> bool:
-        """Whether a column's values are numbers or points in time, which all compare alike."""
+        """Return whether a column has numbers or times, which have a single order."""
         known = self.types.get(column.symbol)
         return known is not None and known.name.partition("(")[0] in _ORDERED
 
-    def first(self, thing: Hashable) -> bool:
-        """Whether this is asked for the first time."""
-        new = thing not in self._done
-        self._done.add(thing)
+    def first(self, key: Hashable) -> bool:
+        """Return whether this is the first call with a value."""
+        new = key not in self._done
+        self._done.add(key)
         return new
 
     # Plans
 
     def identify(self, plan: Operator, rows: Operator, ids: Sequence[Column]) -> Join:
-        """The rows of a result that a diff names by some of its IDs, beside the diff's columns.
+        """Return the rows of a result that a diff names by some of its IDs, joined with the diff.
 
-        The diff's IDs, and whatever else the rows show too, are left out of it.
+        The columns of the diff that the rows also have are renamed and not shown.
         """
-        # A diff may have the very columns of the rows, which a condition could not tell apart.
-        named = {column: self.fresh(column) for column in dict.fromkeys(ids)}
+        # A diff may have the same columns as the rows, which a condition could not distinguish.
+        new_ids = {column: self.fresh(column) for column in dict.fromkeys(ids)}
         rest = {column: self.fresh(column) for column in plan.columns if column not in rows.columns}
-        plan, _ = copied(plan, self.symbols, {**named, **rest})
-        kept = [(column, column) for column in named.values()]
-        kept += [(new, old) for old, new in rest.items()]
+        plan, _ = copied(plan, self.symbols, {**new_ids, **rest})
+        pairs = [(column, column) for column in new_ids.values()]
+        pairs += [(new, old) for old, new in rest.items()]
         return Join(
-            renamed(plan, kept),
+            renamed(plan, pairs),
             rows,
-            same([(new, old) for old, new in named.items()], rows.not_null),
+            same([(new, old) for old, new in new_ids.items()], rows.not_null),
         )
 
     @contextmanager
     def joins_not_stored(self) -> Iterator[None]:
-        """Meanwhile no join is stored: a part of it, as the result of a recursion, changes untold."""
+        """Store no joins in this context: a part of them changes without a diff, as the result of a
+        recursion.
+        """
         rule, self.change_of_join = self.change_of_join, None
         try:
             yield
@@ -213,7 +217,7 @@ class Composer:
 
     @contextmanager
     def other_bags(self, given: Mapping[Operator, Bag] | None) -> Iterator[None]:
-        """Meanwhile the changes of some leaves are others, and those of all results follow from them."""
+        """Replace the changes of some leaves in this context, and thereby those of all results."""
         before = self.bags
         if given is not None:
             self.bags = dict(given)
@@ -223,7 +227,7 @@ class Composer:
             self.bags = before
 
     def union(self, columns: Sequence[Column], parts: Sequence[Part]) -> Bag:
-        """Signed rows from several plans that show these columns."""
+        """Return signed rows from several plans that show these columns."""
         sign = Column(self.symbols.fresh("sign"), "integer", "integer_ops", exact=True)
         branches = []
         for given, plan in parts:
@@ -237,7 +241,9 @@ class Composer:
         return Bag(UnionAll(tuple(branches), (*columns, sign)), sign)
 
     def prepared(self, plan: Operator) -> Operator:
-        """A plan for a step to run: cut down by what is known of the sources' diffs, and in steps."""
+        """Return a plan for the query of a step: minimized by facts about diffs, with long joins
+        split.
+        """
         return self.in_steps(self._minimized(plan))
 
     def _minimized(self, plan: Operator) -> Operator:
@@ -254,7 +260,7 @@ class Composer:
     # Steps
 
     def add(self, plan: Operator, step: Step) -> None:
-        """Adds a step, which runs the query of a plan."""
+        """Add a step that runs the query of a plan."""
         self.plans[len(self.steps)], self.loops[len(self.steps)] = plan, loops(plan)
         if isinstance(step, Assign):
             step = replace(step, notation=notation.computing(step, plan, self._diffs()))
@@ -263,7 +269,7 @@ class Composer:
         self.steps.append(step)
 
     def _diffs(self) -> dict[str, str]:
-        """Return how the diffs that variables hold are written."""
+        """Return the notation of the diffs that variables hold."""
         written = {
             change.variable: notation.of_class(self.sources[oid], change)
             for (oid, _, _), change in self.classes.items()
@@ -273,17 +279,19 @@ class Composer:
         return written
 
     def held(self, wanted: str, bag: Bag) -> Bag:
-        """A bag computed once, into a variable."""
+        """Return a bag that is computed once, into a variable."""
         if isinstance(bag.plan, DiffScan):
             return bag
         return replace(bag, plan=self.assign(wanted, bag.plan, bag.plan.columns))
 
     def probe(self, state: StateScan, columns: Sequence[Column]) -> None:
-        """Says that the script looks for a state's rows by some columns, which wants an index."""
+        """Note that the script looks up rows of a state by some columns, which needs an index."""
         self.probes.setdefault(state.role, []).append(tuple(map(state.called, columns)))
 
     def keep_together(self, state: StateScan, columns: Sequence[Column]) -> None:
-        """Says that updates find a state's rows by some columns, and change what is joined to them."""
+        """Note that updates find rows of a state by some columns, and change data that is joined
+        with them.
+        """
         self.together.setdefault(state.role, []).append(tuple(map(state.called, columns)))
 
     def assign(
@@ -294,10 +302,10 @@ class Composer:
         needs: Iterable[str] | None = None,
         at_most: int | None = None,
     ) -> DiffScan:
-        """Computes a diff once, into a variable, and reads it from there.
+        """Compute a diff once into a variable, and return the scan of the variable.
 
-        It is computed if one of the variables that it `needs` holds anything: those that it reads,
-        unless others are named. With more than `at_most` rows everything is recomputed.
+        The diff is computed if any of the variables in `needs` holds rows; by default these are the
+        variables that it reads. If it has more than `at_most` rows, everything is recomputed.
         """
         return self.assign_apart(wanted, plan, columns, (), needs, at_most)[0]
 
@@ -310,7 +318,9 @@ class Composer:
         needs: Iterable[str] | None = None,
         at_most: int | None = None,
     ) -> tuple[DiffScan, ...]:
-        """The same, and for each condition a variable that holds the rows which satisfy it."""
+        """Compute a diff as `assign` does, with a further variable for each condition that holds
+        the matching rows.
+        """
         variable = self.name(wanted)
         shape = self.name(f"{wanted}_row")
         columns = tuple(dict.fromkeys(columns))
@@ -318,10 +328,12 @@ class Composer:
         query = self.query(plan, columns)
         self.states.append(Shape(shape, query))
         self.variables.append((variable, shape))
-        wanting = variables(plan) if needs is None else needs
-        apart = tuple((self.name(f"{wanted}_{name}"), _of_diff(item)) for name, item in conditions)
+        needed = variables(plan) if needs is None else needs
+        apart = tuple(
+            (self.name(f"{wanted}_{name}"), _diff_condition(item)) for name, item in conditions
+        )
         self.variables += [(name, shape) for name, _ in apart]
-        step = Assign(variable, shape, query, tuple(sorted(wanting)), apart, at_most=at_most)
+        step = Assign(variable, shape, query, tuple(sorted(needed)), apart, at_most=at_most)
         self.add(plan, step)
         outputs = tuple((column, column.symbol) for column in columns)
         return tuple(
@@ -330,19 +342,19 @@ class Composer:
         )
 
     def query(self, plan: Operator, columns: Sequence[Column]) -> Query:
-        """A plan as a query that shows some columns by their symbols."""
+        """Return a plan as a query that shows some columns by their symbols."""
         renderer = Renderer(plan)
         return Query(renderer.with_shared(renderer.query(plan, {}, columns)))
 
 
 def fields_of(source: Source) -> tuple[tuple[int, str], ...]:
-    """What the columns of a source are called in its diffs, behind `old_` or `new_`."""
+    """Return the names of a source's columns in its diffs, without the prefix `old_` or `new_`."""
     names = Symbols()
     return tuple((c.attnum, names.fresh(fitted_name(c.name, " " * 8)[:-8])) for c in source.columns)
 
 
-def _of_diff(condition: Scalar) -> str:
-    """A condition on the columns of a diff as SQL over `d`."""
+def _diff_condition(condition: Scalar) -> str:
+    """Return a condition on the columns of a diff as SQL over `d`."""
 
     def qualified(node: Tree) -> Tree:
         return reference(node.name, "d") if isinstance(node, exp.Column) else node

@@ -1,11 +1,11 @@
 """The diffs that rules propagate (papers/idivm.txt, section 2), as plans.
 
-The columns of a diff are those of the result that it is for, so that a condition on the result is
-a condition on the diff as it stands. Values before the change have columns of their own.
+A diff has the columns of the result that it changes, so a condition on the result can be applied to
+the diff directly. Values before the change have separate columns.
 
-Diffs are sets of facts: to apply the deletions, then the updates, then the insertions of all diffs
-of a result, in any order and as often as one likes, turns its rows before the changes into those
-after. So two tables may change at once, and rows found by more than one way do no harm.
+Diffs are sets of facts. If the deletes, then the updates, then the inserts of all diffs of a result
+are applied, in any order within a kind and any number of times, the old rows become the new rows.
+Therefore several tables may change at once, and it is harmless to find a row more than once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from orchestrator.deltascript.leaves import DiffScan
 
 @dataclass(frozen=True)
 class Delete:
-    """Δ-(Ī'): the rows with these values of some of their IDs go.
+    """Δ-(Ī'): the rows with these values of some of their IDs are deleted.
 
-    It may name rows that never were. Rows that it names and that are there afterwards are among
-    the insertions.
+    The diff may name rows that never existed. If a row that it names exists afterwards, an insert
+    has it.
     """
 
     plan: Operator
@@ -37,7 +37,7 @@ class Delete:
 class Update:
     """Δu(Ī', before, after): in the rows with these IDs, the touched columns have new values.
 
-    Every column of the plan that is one of the result's holds the value after the change.
+    A column of the plan that is a column of the result holds the value after the change.
     """
 
     plan: Operator
@@ -46,29 +46,29 @@ class Update:
     """Columns of the result, and the columns that hold their values before the change."""
     touched: frozenset[Column]
     present: bool = False
-    """Whether it is known to name no rows that the result has not."""
+    """Whether the diff is known to name only rows of the result."""
 
     def known_after(self, columns: Iterable[Column]) -> bool:
-        """Whether the diff holds some columns' values after the change."""
+        """Return whether the diff holds the values of some columns after the change."""
         return frozenset(columns) <= frozenset(self.plan.columns)
 
     def known_before(self, columns: Iterable[Column]) -> bool:
-        """Whether the diff holds some columns' values before the change."""
+        """Return whether the diff holds the values of some columns before the change."""
         return frozenset(columns) <= self.before.keys()
 
     def passed_on(self) -> Update:
-        """The same for a result that may lack some of the rows."""
+        """Return the diff for a result that may lack some of the rows."""
         return replace(self, present=False)
 
     @property
     def as_before(self) -> dict[Column, Scalar]:
-        """What turns an expression over the result into one over the values before."""
+        """A substitution that turns an expression over the result into one over the old values."""
         return {column: Scalar.column(old) for column, old in self.before.items()}
 
 
 @dataclass(frozen=True)
 class Insert:
-    """Δ+(Ā): whole rows, which are there afterwards, and perhaps were before."""
+    """Δ+(Ā): complete rows that exist after the change, and perhaps before it."""
 
     plan: Operator
 
@@ -78,12 +78,14 @@ Diff: TypeAlias = Delete | Update | Insert
 
 @dataclass(frozen=True)
 class Bag:
-    """The change of a bag: rows that come (sign 1) or go (sign -1), each one time."""
+    """The change of a bag: inserted rows (sign 1) and deleted rows (sign -1), each for a single
+    copy.
+    """
 
     plan: Operator
     sign: Column
 
 
 def variables(plan: Operator) -> frozenset[str]:
-    """The variables without whose rows a plan has none."""
+    """Return the variables that a plan reads; if none of them holds rows, the plan has no rows."""
     return frozenset(operator.variable for operator in walk(plan) if isinstance(operator, DiffScan))

@@ -1,8 +1,8 @@
-"""Values that are equal and look different: 1.0 and 1.00, '1 day' and '24 hours', 'a' and 'A' under a
+"""Equal values that look different: 1.0 and 1.00, '1 day' and '24 hours', 'a' and 'A' under a
 collation that ignores case.
 
-A group shows one of its rows' values. When no row shows that value any more, the group must show
-another one, so the rules compare such values by their text as well.
+A group shows the value of one of its rows. When no row has that value any more, the group must show
+another one. The rules therefore also compare such values by their texts.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ EXACT = frozenset(
         *("timestamp without time zone", "timestamp with time zone", "time without time zone"),
     }
 )
-"""Types whose equal values are the same to the bit."""
+"""Types whose equal values are always identical."""
 
 FIRST_USER_OID = 16384
-"""Objects that PostgreSQL itself brings have smaller oids."""
+"""The smallest oid of objects that users create."""
 
 _DECLARED = re.compile(r"(numeric|character)\(\d+(,-?\d+)?\)")
-"""Types whose values are all shown with as many digits or blanks."""
+"""Types whose values all have the same scale or length."""
 
 
 def look_alike(columns: Iterable[Column], types: Mapping[str, ColumnType]) -> tuple[Column, ...]:
-    """Return the columns of which equal values may look different.
+    """Return the columns whose equal values may look different.
 
     >>> declared = Column("price", "numeric(9,2)", "numeric_ops 1700")
     >>> free, day = Column("rate", "numeric", "numeric_ops 1700"), Column("day", "date", exact=True)
@@ -57,7 +57,9 @@ def _is_exact(column: Column, known: ColumnType | None) -> bool:
 
 
 def _is_plain(column: Column) -> bool:
-    """Return whether a column has no collation, or one that PostgreSQL brings: these tell all texts apart."""
+    """Return whether a column has no collation, or a built-in one. Built-in collations distinguish
+    all texts.
+    """
     return column.equality is not None and not _has_own_collation(column)
 
 
@@ -67,7 +69,7 @@ def _has_own_collation(column: Column) -> bool:
 
 
 def has_own_collations(plan: Operator) -> bool:
-    """Return whether a plan may compare texts by a collation of a user's own.
+    """Return whether a plan may compare texts by a user-defined collation.
 
     >>> from orchestrator.algebra.examples import PARTS
     >>> has_own_collations(PARTS)
@@ -77,18 +79,18 @@ def has_own_collations(plan: Operator) -> bool:
         if any(map(_has_own_collation, operator.columns)):
             return True
         for scalar in operator.scalars:
-            if any(map(_may_bring_one, scalar.tree.find_all(exp.Collate, exp.Cast))):
+            if any(map(_may_have_collation, scalar.tree.find_all(exp.Collate, exp.Cast))):
                 return True
     return False
 
 
-def _may_bring_one(tree: exp.Expr) -> bool:
-    """Return whether an expression gives a collation by name, or by a domain."""
+def _may_have_collation(tree: exp.Expr) -> bool:
+    """Return whether an expression specifies a collation, or a domain that may have one."""
     return isinstance(tree, exp.Collate) or "." in str(tree.args["to"].args.get("kind"))
 
 
 def image(columns: Iterable[Column]) -> Scalar:
-    """Return what some columns look like, as one text.
+    """Return an expression for the texts of some columns as a single text.
 
     >>> image([Column("a"), Column("b")])
     Scalar(ROW(a, b)::text COLLATE "C")

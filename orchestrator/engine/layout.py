@@ -1,8 +1,8 @@
-"""How stored results lie in their tables: what is indexed, and which rows are near each other.
+"""The layout of stored results: which columns are indexed, and which rows are stored together.
 
-A script finds rows by some of their columns. There is an index for each such set of columns. And
-where rows with equal values are changed together, they lie together at first: a change of one
-user's rows then touches one page, and not as many as there are rows.
+A script finds rows by some of their columns, and each such set of columns has an index. If rows
+with equal values change together, the first content stores them together. A change of a single
+user's rows then touches one page instead of one page for each row.
 """
 
 from __future__ import annotations
@@ -26,34 +26,36 @@ def laid_out(
     composer: Composer,
     cardinality: Cardinality,
 ) -> StateTable:
-    """A state with its indexes and its order."""
+    """Return a state with its indexes and the order of its rows."""
     scan = composer.scans[state.role]
     columns = {name: column for column, name in scan.outputs}
     own = [
-        tuple(_compared(lookup.rows, lookup.by, composer))
+        tuple(_indexable_columns(lookup.rows, lookup.by, composer))
         for lookup in lookups
         if isinstance(lookup.rows, StateScan) and lookup.rows.role == state.role
     ]
-    ways = [(False, by) for by in own if by]
-    ways += [(True, by) for by in composer.together.get(state.role, ())]
+    accesses = [(False, by) for by in own if by]
+    accesses += [(True, by) for by in composer.together.get(state.role, ())]
     in_place = set()
     for step in script:
         if isinstance(step, Apply) and step.state == state.role and step.keys:
             by = tuple(name for name, _, _ in step.keys)
-            ways.append((step.kind is ChangeKind.UPDATE, by))
+            accesses.append((step.kind is ChangeKind.UPDATE, by))
             if step.kind is ChangeKind.UPDATE:
                 in_place.add(by)
     total = cardinality.rows(scan)
-    found = [
+    candidates = [
         (is_update, cardinality.fanout(scan, frozenset(columns[name] for name in by)), by)
-        for is_update, by in ways
+        for is_update, by in accesses
         if not set(state.key) <= set(by)
     ]
-    # A lookup may go by a part of the key, and diffs come in its order.
+    # A lookup may use a part of the key, and diffs come in the order of the key.
     otherwise = (False, 1.0, state.key)
-    # Updates, which leave rows where they are, come before what finds them or takes them away.
+    # Updates leave rows in place, and take precedence over lookups and deletes.
     _, rows, together = max(
-        found, default=otherwise, key=lambda way: (way[0], _spared(total, way[1]))
+        candidates,
+        default=otherwise,
+        key=lambda candidate: (candidate[0], _saved_pages(total, candidate[1])),
     )
     return replace(
         state,
@@ -64,28 +66,27 @@ def laid_out(
 
 
 _ON_A_PAGE = 100
-"""Rows, about."""
+"""The approximate number of rows on a page."""
 
 _MANY = 4 * _ON_A_PAGE
-"""More rows than these change at once too rarely for room to be left for it."""
+"""Changes of more rows at once are too rare to reserve free space for them."""
 
 
-def _spared(rows: float, together: float) -> float:
-    """How many pages fewer are touched where rows that are found together lie together, if all rows
-    are found once.
+def _saved_pages(rows: float, together: float) -> float:
+    """Return how many fewer pages are touched if rows that are found together are stored together.
 
-    What finds thousands at a time finds them on every page, and does so a few times; what finds a
-    single row has nothing to gain.
+    It is assumed that all rows are found once. A lookup that finds thousands of rows touches every
+    page anyway, but happens rarely. A lookup that finds a single row gains nothing.
 
-    >>> [round(_spared(20_000, together)) for together in (1, 5, 100, 1_000)]
+    >>> [round(_saved_pages(20_000, together)) for together in (1, 5, 100, 1_000)]
     [0, 16000, 19800, 3800]
     """
     scattered, near = min(together, rows / _ON_A_PAGE), max(1.0, together / _ON_A_PAGE)
     return rows / max(together, 1.0) * max(scattered - near, 0.0)
 
 
-def _compared(rows: StateScan, by: Iterable[Column], composer: Composer) -> Iterator[str]:
-    """The columns of a lookup that an index can hold."""
+def _indexable_columns(rows: StateScan, by: Iterable[Column], composer: Composer) -> Iterator[str]:
+    """Yield the columns of a lookup that an index can contain."""
     for column in by:
         known = composer.types.get(column.symbol)
         if known is None or known.comparable:
@@ -98,7 +99,9 @@ def _probes(
     lookups: Iterable[tuple[str, ...]],
     composer: Composer,
 ) -> tuple[tuple[str, ...], ...]:
-    """The sets of columns to index beside the key, whose first columns need no other index."""
+    """Return the sets of columns to index besides the key. Prefixes of an index need no other
+    index.
+    """
     nullable = set(state.nullable)
     wanted = [
         {name for name, _, _ in step.keys}
@@ -109,8 +112,8 @@ def _probes(
     result: list[tuple[str, ...]] = []
     wanted += [set(names) for names in composer.probes.get(state.role, ())]
     for names in sorted(filter(None, wanted), key=len, reverse=True):
-        place = {name: n for n, name in enumerate(state.key)}
-        ordered = tuple(sorted(names, key=lambda n: (n in nullable, place.get(n, 0), n)))
+        position_in_key = {name: n for n, name in enumerate(state.key)}
+        ordered = tuple(sorted(names, key=lambda n: (n in nullable, position_in_key.get(n, 0), n)))
         indexes = [state.key, *result]
         if not any(set(index[: len(names)]) == names for index in indexes):
             result.append(ordered)
@@ -118,8 +121,8 @@ def _probes(
 
 
 def table_probes(lookups: Iterable[Lookup]) -> tuple[Probe, ...]:
-    """The columns by which rows of tables are looked up; fewer columns of the same stand for more."""
-    found = {
+    """Return the sets of columns by which rows of tables are looked up."""
+    columns_of_tables = {
         (
             lookup.rows.table.oid,
             frozenset(o.attnum for o in lookup.rows.outputs if o.column in lookup.by),
@@ -127,7 +130,9 @@ def table_probes(lookups: Iterable[Lookup]) -> tuple[Probe, ...]:
         for lookup in lookups
         if isinstance(lookup.rows, Scan)
     }
-    return tuple(Probe(oid, tuple(sorted(by))) for oid, by in sorted(found, key=_in_order))
+    return tuple(
+        Probe(oid, tuple(sorted(by))) for oid, by in sorted(columns_of_tables, key=_in_order)
+    )
 
 
 def _in_order(probe: tuple[int, frozenset[int]]) -> tuple[int, list[int]]:

@@ -1,7 +1,7 @@
 """The changes of a plan's leaves: base tables, and states that are stored below.
 
-Base-table i-diff schemas (papers/idivm.txt, section 5), and their like for the rows that a step
-changed in a state: both lie in variables, each row as it was and as it is.
+Base tables have the i-diff schemas of papers/idivm.txt, section 5. The rows that a step changed in
+a state have similar diffs. Both are held in variables, with old and new values of each row.
 """
 
 from __future__ import annotations
@@ -43,27 +43,28 @@ from orchestrator.engine.terms import same
 
 @dataclass(frozen=True)
 class _Changes:
-    """The variables that hold a leaf's changes."""
+    """The variables that hold the changes of a leaf."""
 
     fields: dict[Column, str]
-    """The leaf's columns, and what they are called behind `old_` or `new_`."""
+    """The columns of the leaf, and the names of their fields without the prefix `old_` or
+    `new_`."""
     ids: tuple[Column, ...]
     deleted: str
     inserted: str
     updates: tuple[tuple[str, frozenset[Column]], ...]
-    """With the columns that an update of the variable touches."""
+    """The variables of updates, with the columns that they touch."""
     composer: Composer
 
     def scan(self, variable: str, outputs: Sequence[tuple[Column, str]]) -> DiffScan:
-        """The rows of a variable."""
+        """Return the rows of a variable."""
         return DiffScan(variable, self.composer.symbols.fresh("d"), tuple(outputs))
 
     def side(self, variable: str, side: str, columns: Iterable[Column]) -> DiffScan:
-        """The rows of a variable as they were or as they are."""
+        """Return the old or the new rows of a variable."""
         return self.scan(variable, [(c, f"{side}_{self.fields[c]}") for c in columns])
 
     def diffs(self) -> Iterator[Diff]:
-        """As facts about the leaf's rows."""
+        """Yield the changes as diffs."""
         yield Delete(self.side(self.deleted, "old", self.ids), self.ids)
         yield Insert(self.side(self.inserted, "new", self.fields))
         rest = [column for column in self.fields if column not in self.ids]
@@ -75,14 +76,14 @@ class _Changes:
             yield Update(plan, self.ids, before | {c: c for c in self.ids}, touched)
 
     def parts(self) -> Iterator[Part]:
-        """As a bag."""
+        """Yield the changes as parts of a bag."""
         for variable, _ in self.updates:
             yield -1, self.side(variable, "old", self.fields)
             yield 1, self.side(variable, "new", self.fields)
         yield from self.deleted_and_inserted()
 
     def deleted_and_inserted(self) -> Iterator[Part]:
-        """What is no update, as a bag."""
+        """Yield the deletes and inserts as parts of a bag."""
         yield -1, self.side(self.deleted, "old", self.fields)
         yield 1, self.side(self.inserted, "new", self.fields)
 
@@ -90,40 +91,40 @@ class _Changes:
 def diffs_of(
     leaf: Operator, conditional: Sequence[frozenset[Column]], composer: Composer
 ) -> tuple[Diff, ...]:
-    """The diffs of a leaf, with a class of updates for each set of conditional columns.
+    """Return the diffs of a leaf, with a class of updates for each set of conditional columns.
 
-    A table without a key stands by itself only where nothing but the change as a bag is used, as at
-    the right of a semijoin. There its diffs say no more than that there is a change.
+    A table without a key is used directly only where the rule needs just its change as a bag, for
+    example on the right of a semijoin. Its diffs then only say that there is a change.
     """
     changes = _changes(leaf, conditional, composer)
     return tuple(changes.diffs()) if changes else ()
 
 
 def bag_of(leaf: Operator, composer: Composer) -> Bag | None:
-    """The change of a leaf as a bag; None of a leaf that never changes."""
+    """Return the change of a leaf as a bag, or None if the leaf never changes."""
     changes = _changes(leaf, (), composer)
     return composer.union(leaf.columns, list(changes.parts())) if changes else None
 
 
 def members_of(state: StateScan, composer: Composer) -> Bag | None:
-    """The IDs of a stored result that come or go; None of a result that never changes."""
+    """Return the inserted and deleted IDs of a stored result, or None if it never changes."""
     changes = _changes(state, (), composer)
     return composer.union(state.columns, list(changes.deleted_and_inserted())) if changes else None
 
 
 @dataclass(frozen=True)
 class ChangesApart:
-    """The change of a table, its updates also as such."""
+    """The change of a table as a bag, with its updates also as diffs."""
 
     every: Bag
     rest: Bag
-    """What is no update."""
+    """The deletes and inserts."""
     updates: tuple[Update, ...]
 
 
 def changes_apart(scan: Scan, composer: Composer) -> ChangesApart:
-    """The change of a table that may change."""
-    changes = _of_table(scan, (), composer)
+    """Return the change of a table that may change."""
+    changes = _table_changes(scan, (), composer)
     return ChangesApart(
         composer.union(scan.columns, list(changes.parts())),
         composer.union(scan.columns, list(changes.deleted_and_inserted())),
@@ -133,86 +134,89 @@ def changes_apart(scan: Scan, composer: Composer) -> ChangesApart:
 
 @dataclass(frozen=True)
 class Sides:
-    """The rows of a table that change, as they were and as they are, and those that stay."""
+    """The old and the new versions of the changed rows of a table, and the unchanged rows."""
 
     gone: Bag
     come: Bag
     kept: Operator
-    """The table without the rows that come or have changed."""
+    """The table without the rows that were inserted or updated."""
 
 
 def sides(scan: Scan, composer: Composer) -> Sides | None:
-    """The change of a table in two halves, if a key tells which of its rows have changed."""
-    changes = _of_table(scan, (), composer)
+    """Return both versions of the changed rows of a table, or None if no key identifies its rows."""
+    changes = _table_changes(scan, (), composer)
     if not changes.ids:
         return None
     updates = [variable for variable, _ in changes.updates]
-    gone: list[Part] = [
+    old: list[Part] = [
         (-1, changes.side(v, "old", changes.fields)) for v in (*updates, changes.deleted)
     ]
-    come: list[Part] = [
+    new: list[Part] = [
         (1, changes.side(v, "new", changes.fields)) for v in (*updates, changes.inserted)
     ]
-    kept: Operator = scan
+    unchanged: Operator = scan
     for variable in (*updates, changes.inserted):
-        fresh = [(column, composer.fresh(column)) for column in changes.ids]
-        outputs = [(new, f"new_{changes.fields[column]}") for column, new in fresh]
-        is_changed = same([(new, column) for column, new in fresh], frozenset(changes.ids))
-        kept = Antisemijoin(kept, changes.scan(variable, outputs), is_changed)
-    return Sides(composer.union(scan.columns, gone), composer.union(scan.columns, come), kept)
+        ids = [(column, composer.fresh(column)) for column in changes.ids]
+        outputs = [(copy, f"new_{changes.fields[column]}") for column, copy in ids]
+        is_changed = same([(copy, column) for column, copy in ids], frozenset(changes.ids))
+        unchanged = Antisemijoin(unchanged, changes.scan(variable, outputs), is_changed)
+    return Sides(composer.union(scan.columns, old), composer.union(scan.columns, new), unchanged)
 
 
 def constant(leaf: Operator) -> None:
-    """Refuses a leaf whose rows may change in ways that no diff tells."""
+    """Reject a leaf whose rows may change without a diff."""
     if not isinstance(leaf, Values | FunctionScan) or leaf.outer_columns:
         raise NotModelledError("there is no rule for this leaf", leaf.label)
 
 
 def reads(composer: Composer) -> Iterator[ReadChanges]:
-    """The steps that read the captured changes; they come before all others.
+    """Yield the steps that read the captured changes, which precede all other steps.
 
-    What no step asks for is not read.
+    Classes that no step needs are not read.
     """
     by_source: dict[int, list[ChangeClass]] = {}
     for (oid, _, _), change_class in composer.classes.items():
         by_source.setdefault(oid, []).append(change_class)
-    wanted = _wanted(composer)
+    wanted_fields = _wanted(composer)
     for oid, classes in by_source.items():
         source = composer.sources[oid]
         shape = composer.name(f"{source.name}_diff")
-        composer.variables += [(item.variable, shape) for item in classes]
-        found = [
-            replace(item, where=_where(source, item, composer))
-            for item in classes
-            if item.variable in wanted
+        composer.variables += [(change.variable, shape) for change in classes]
+        needed = [
+            replace(change, where=_where(source, change, composer))
+            for change in classes
+            if change.variable in wanted_fields
         ]
-        asked = {name for item in found for name in wanted[item.variable]}
-        asked |= {
-            c.name for item in found if item.where for c in item.where.tree.find_all(exp.Column)
+        read_fields = {name for change in needed for name in wanted_fields[change.variable]}
+        read_fields |= {
+            c.name
+            for change in needed
+            if change.where
+            for c in change.where.tree.find_all(exp.Column)
         }
-        # To tell which class a change is of.
+        # The touched and key columns are needed to find the class of a change.
         compared = {column.attnum for column in source.columns if column.in_key}
-        compared = compared.union(*(item.touched for item in found))
+        compared = compared.union(*(change.touched for change in needed))
         fields = tuple(
             (attnum, name)
             for attnum, name in fields_of(source)
-            if attnum in compared or asked & {f"old_{name}", f"new_{name}"}
+            if attnum in compared or read_fields & {f"old_{name}", f"new_{name}"}
         )
-        if found:
-            yield ReadChanges(source, shape, fields, tuple(found), reading(source, found))
+        if needed:
+            yield ReadChanges(source, shape, fields, tuple(needed), reading(source, needed))
     for oid in sorted(composer.static):
         source = composer.sources[oid]
         yield ReadChanges(source, "", (), (), reading(source, ()))
 
 
 def relevant(plan: Operator) -> dict[Operator, Scalar]:
-    """For every scan that stands nowhere but below selections, their conditions.
+    """Return the conditions of every scan that only occurs below selections.
 
-    A row that does not satisfy them, neither before its change nor after, changes nothing above.
+    A row that does not satisfy them, before and after its change, changes nothing above.
     """
-    found: dict[Operator, list[Scalar]] = {}
-    everywhere = Counter(walk(plan))
-    tops = {id(item.input) for item in walk(plan) if isinstance(item, Selection)}
+    conditions_of: dict[Operator, list[Scalar]] = {}
+    occurrences = Counter(walk(plan))
+    tops = {id(selection.input) for selection in walk(plan) if isinstance(selection, Selection)}
     for operator in walk(plan):
         parts: list[Scalar] = []
         below: Operator = operator
@@ -223,16 +227,18 @@ def relevant(plan: Operator) -> dict[Operator, Scalar]:
             ]
             below = below.input
         if isinstance(below, Scan) and below is not operator:
-            found.setdefault(below, []).append(conjunction(parts))
+            conditions_of.setdefault(below, []).append(conjunction(parts))
     return {
         scan: disjunction(dict.fromkeys(conditions))
-        for scan, conditions in found.items()
-        if TRUE not in conditions and everywhere[scan] == len(conditions)
+        for scan, conditions in conditions_of.items()
+        if TRUE not in conditions and occurrences[scan] == len(conditions)
     }
 
 
 def _where(source: Source, change_class: ChangeClass, composer: Composer) -> Query | None:
-    """The condition of a class: that of any leaf that reads it, before or after the change."""
+    """Return the condition of a class: any leaf that reads it needs the row, before or after the
+    change.
+    """
     conditions = composer.conditions[source.oid, change_class.kind, change_class.touched]
     if None in conditions:
         return None
@@ -249,14 +255,12 @@ def _where(source: Source, change_class: ChangeClass, composer: Composer) -> Que
     sides = {ChangeKind.DELETE: ["old"], ChangeKind.INSERT: ["new"]}.get(
         change_class.kind, ["old", "new"]
     )
-    trees = [
-        at(side, *found) for found in dict.fromkeys(filter(None, conditions)) for side in sides
-    ]
+    trees = [at(side, *pair) for pair in dict.fromkeys(filter(None, conditions)) for side in sides]
     return Query(exp.or_(*dict.fromkeys(trees), copy=False)) if trees else None
 
 
 def _wanted(composer: Composer) -> dict[str, set[str]]:
-    """The variables that steps need or read, and the fields that these read of them."""
+    """Return the variables that steps need or read, and the fields of them that steps read."""
     result: dict[str, set[str]] = {need: set() for step in composer.steps for need in _needs(step)}
     for plan in composer.plans.values():
         for scan in walk(plan):
@@ -276,7 +280,7 @@ def _changes(
     if isinstance(leaf, Scan):
         if leaf.table.oid in composer.static:
             return None
-        return _of_table(leaf, conditional, composer)
+        return _table_changes(leaf, conditional, composer)
     if isinstance(leaf, StateScan):
         if not any(isinstance(step, Apply) and step.state == leaf.role for step in composer.steps):
             return None
@@ -290,13 +294,15 @@ def _changes(
     return None
 
 
-def _of_table(scan: Scan, conditional: Sequence[frozenset[Column]], composer: Composer) -> _Changes:
+def _table_changes(
+    scan: Scan, conditional: Sequence[frozenset[Column]], composer: Composer
+) -> _Changes:
     source, columns = _captured(scan, composer)
     names = dict(fields_of(source))
-    ids = tuple(column for column, item in columns.items() if item.in_key)
-    # Without a key nothing tells which old row a new one was.
+    ids = tuple(column for column, captured in columns.items() if captured.in_key)
+    # Without a key, the old version of a new row is unknown.
     rest = frozenset(columns) - frozenset(ids) if ids else frozenset()
-    sets = [item & rest for item in conditional]
+    sets = [touched & rest for touched in conditional]
     sets.append(rest.difference(*sets))
 
     condition = composer.relevant.get(scan)
@@ -308,7 +314,7 @@ def _of_table(scan: Scan, conditional: Sequence[frozenset[Column]], composer: Co
         return _class(source, kind, numbers, composer).variable
 
     return _Changes(
-        {column: names[item.attnum] for column, item in columns.items()},
+        {column: names[captured.attnum] for column, captured in columns.items()},
         ids,
         variable(ChangeKind.DELETE),
         variable(ChangeKind.INSERT),
@@ -318,7 +324,7 @@ def _of_table(scan: Scan, conditional: Sequence[frozenset[Column]], composer: Co
 
 
 def _captured(scan: Scan, composer: Composer) -> tuple[Source, dict[Column, SourceColumn]]:
-    """The source of a scan's changes, and what its columns are there."""
+    """Return the source of a scan's changes, and the captured column for each column of the scan."""
     source = composer.sources.get(scan.table.oid)
     if source is None:
         raise NotModelledError("changes of this relation come without a key", called(scan))
@@ -341,11 +347,11 @@ def _captured(scan: Scan, composer: Composer) -> tuple[Source, dict[Column, Sour
 def _class(
     source: Source, kind: ChangeKind, touched: frozenset[int], composer: Composer
 ) -> ChangeClass:
-    place = (source.oid, kind, touched)
-    if place not in composer.classes:
+    key = (source.oid, kind, touched)
+    if key not in composer.classes:
         rest = [column for column in source.columns if not column.in_key]
         name = [source.name, kind.done]
         if len(touched) < len(rest):
             name += [column.name for column in rest if column.attnum in touched][:3]
-        composer.classes[place] = ChangeClass(composer.name("_".join(name)), kind, touched)
-    return composer.classes[place]
+        composer.classes[key] = ChangeClass(composer.name("_".join(name)), kind, touched)
+    return composer.classes[key]

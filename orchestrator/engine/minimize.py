@@ -1,13 +1,13 @@
-"""Pass 4: queries of the script are cut down by what is known of diffs (papers/idivm.txt, figure 8).
+"""Pass 4: minimization of queries by facts about diffs (papers/idivm.txt, figure 8).
 
-A base table R is read as it is afterwards, and the diffs of a source are its net changes. So of rows
-with the same key
+A base table R is read in its state after the change, and the diffs of a source are its net changes.
+Hence, for rows with the same key:
 
-- C1: those of Δ+ are in R, as they are in the diff,
-- C2: those of Δ- are not in R,
-- C3: those of Δu are in R, as the diff has them after the change.
+- C1: the rows of Δ+ are in R, with the values of the diff,
+- C2: the rows of Δ- are not in R,
+- C3: the rows of Δu are in R, with the values of the diff after the change.
 
-Where a diff and its table meet on the table's key, one of the two is not needed.
+If a diff and its table are joined on the table's key, one of the two is not needed.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from orchestrator.deltascript.plan import ChangeKind
 
 @dataclass(frozen=True)
 class Held:
-    """What a variable holds: changes of a table's rows, which are told apart by a key."""
+    """The changes that a variable holds: rows of a table that a key identifies."""
 
     kind: ChangeKind
     table: int
     key: frozenset[int]
     fields: Mapping[int, str]
-    """What the table's columns are called behind `old_` or `new_`."""
+    """The fields of the table's columns, without the prefix `old_` or `new_`."""
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """A diff and its table where their keys are equal."""
+    """A diff and its table that are joined on the key."""
 
     diff: DiffScan
     held: Held
@@ -59,32 +59,34 @@ class Meeting:
         return self.held.kind is ChangeKind.DELETE
 
     def wide(self) -> tuple[DiffScan, dict[Column, Scalar]]:
-        """The diff with the table's columns after the change, and what stands for these."""
+        """Return the diff with the table's columns after the change, and replacements for the
+        table's columns.
+        """
         known = {name: column for column, name in self.diff.outputs}
         added = []
-        instead = {}
+        replacements = {}
         for output in self.rows.outputs:
             name = f"new_{self.held.fields[output.attnum]}"
             if name not in known:
                 added.append((output.column, name))
             elif known[name] != output.column:
-                instead[output.column] = Scalar.column(known[name])
-        return replace(self.diff, outputs=(*self.diff.outputs, *added)), instead
+                replacements[output.column] = Scalar.column(known[name])
+        return replace(self.diff, outputs=(*self.diff.outputs, *added)), replacements
 
 
 # Figure 8 ------------------------------------------------------------------------------------------
 
 
 def join_with_table(product: Flat, meeting: Meeting) -> Flat:
-    """Δ+ ⋈ R → Δ+ and Δu ⋈ R → Δu, whatever else they are joined with.
+    """Δ+ ⋈ R → Δ+ and Δu ⋈ R → Δu, independent of other inputs of the join.
 
     >>> flat = join_with_table(*_example(ChangeKind.INSERT, joined=True))
-    >>> [one.label for one in flat.atoms], flat.conditions, list(flat.items.values())
+    >>> [atom.label for atom in flat.atoms], flat.conditions, list(flat.items.values())
     (['diff parts_inserted'], (Scalar(price > 5),), [Scalar(price)])
     """
-    diff, instead = meeting.wide()
+    diff, replacements = meeting.wide()
     key = _keys(meeting, diff)
-    conditions = [condition.substitute(instead) for condition in product.conditions]
+    conditions = [condition.substitute(replacements) for condition in product.conditions]
     return Flat(
         tuple(
             diff if atom is meeting.diff else atom
@@ -92,7 +94,7 @@ def join_with_table(product: Flat, meeting: Meeting) -> Flat:
             if atom is not meeting.rows
         ),
         tuple(condition for condition in conditions if not _is_trivial(condition, key)),
-        {column: scalar.substitute(instead) for column, scalar in product.items.items()},
+        {column: scalar.substitute(replacements) for column, scalar in product.items.items()},
     )
 
 
@@ -107,7 +109,7 @@ def join_after_deletion(product: Flat) -> Flat:
 
 
 def semijoin_with_table(left: Flat, meeting: Meeting, condition: Scalar) -> Flat:
-    """Δ+ ⋉ σφ(R) → σφ(Δ+) and Δu ⋉ σφ(R) → σφ(Δu), with φ over what the diff has afterwards.
+    """Δ+ ⋉ σφ(R) → σφ(Δ+) and Δu ⋉ σφ(R) → σφ(Δu), with φ over the new values in the diff.
 
     >>> left, meeting = _example(ChangeKind.UPDATE)
     >>> semijoin_with_table(left, meeting, Scalar.read("(pid = id) AND (price > 5)", [PID, PRICE, _ID])).conditions
@@ -119,12 +121,12 @@ def semijoin_with_table(left: Flat, meeting: Meeting, condition: Scalar) -> Flat
 
 
 def semijoin_with_diff(left: Flat, meeting: Meeting, condition: Scalar) -> Flat:
-    """R ⋉ σφ(Δ+) → σφ(Δ+) and R ⋉ σφ(Δu) → σφ(Δu), shown as rows of R: a key is in a diff once.
+    """R ⋉ σφ(Δ+) → σφ(Δ+) and R ⋉ σφ(Δu) → σφ(Δu), with the columns of R; a diff has each key once.
 
     >>> _, meeting = _example(ChangeKind.INSERT)
     >>> left = Flat((meeting.rows,), (), {PRICE: Scalar.column(PRICE)})
     >>> flat = semijoin_with_diff(left, meeting, Scalar.read("pid = id", [PID, _ID]))
-    >>> [one.label for one in flat.atoms], flat.conditions
+    >>> [atom.label for atom in flat.atoms], flat.conditions
     (['diff parts_inserted'], ())
     """
     both = Flat((*left.atoms, meeting.diff), (*left.conditions, *condition.conjuncts), left.items)
@@ -132,27 +134,27 @@ def semijoin_with_diff(left: Flat, meeting: Meeting, condition: Scalar) -> Flat:
 
 
 def antisemijoin_with_table(left: Flat, meeting: Meeting, condition: Scalar) -> Flat:
-    """Δ+ ▷ σφ(R) → σ¬φ(Δ+) and Δu ▷ σφ(R) → σ¬φ(Δu), with φ over what the diff has afterwards.
+    """Δ+ ▷ σφ(R) → σ¬φ(Δ+) and Δu ▷ σφ(R) → σ¬φ(Δu), with φ over the new values in the diff.
 
     >>> left, meeting = _example(ChangeKind.INSERT)
     >>> antisemijoin_with_table(left, meeting, Scalar.read("(pid = id) AND (price > 5)", [PID, PRICE, _ID])).conditions
     (Scalar(((price > 5)) IS NOT TRUE),)
     """
-    alone = semijoin_with_table(replace(left, conditions=()), meeting, condition)
-    _, instead = meeting.wide()
-    own = [item.substitute(instead) for item in left.conditions]
-    unless = filled("(x) IS NOT TRUE", x=conjunction(alone.conditions))
-    return replace(alone, conditions=(*own, unless))
+    matching = semijoin_with_table(replace(left, conditions=()), meeting, condition)
+    _, replacements = meeting.wide()
+    own = [conjunct.substitute(replacements) for conjunct in left.conditions]
+    negated = filled("(x) IS NOT TRUE", x=conjunction(matching.conditions))
+    return replace(matching, conditions=(*own, negated))
 
 
 # How they are applied ------------------------------------------------------------------------------
 
 
 def minimized(plan: Operator, held: Mapping[str, Held], symbols: Symbols) -> Operator:
-    """The plan without the tables that diffs stand for, and without what has no rows."""
+    """Return the plan without tables that diffs can replace, and without parts that have no rows."""
     tables = {operator.table.oid for operator in walk(plan) if isinstance(operator, Scan)}
-    some = {operator.variable for operator in walk(plan) if isinstance(operator, DiffScan)}
-    if any(name in some and item.table in tables for name, item in held.items()):
+    read = {operator.variable for operator in walk(plan) if isinstance(operator, DiffScan)}
+    if any(name in read and changes.table in tables for name, changes in held.items()):
         return _Minimizer(held, symbols).of(plan)
     return plan
 
@@ -163,7 +165,7 @@ class _Minimizer:
     symbols: Symbols
 
     def of(self, plan: Operator) -> Operator:
-        """A plan with every cluster of joins cut down."""
+        """Return a plan with each group of adjacent joins minimized."""
         if isinstance(plan, Semijoin):
             return self._semijoin(plan)
         if not isinstance(plan, Join | Selection | Projection):
@@ -178,10 +180,10 @@ class _Minimizer:
                 smaller = join_after_deletion(smaller)
                 break
             smaller = join_with_table(smaller, meeting)
-        return cluster.kept(plan) if smaller is product else _plan(smaller, plan.columns)
+        return cluster.unchanged(plan) if smaller is product else _plan(smaller, plan.columns)
 
     def _semijoin(self, plan: Semijoin) -> Operator:
-        """Figure 8's rules of semijoin (⋉) and antisemijoin (▷)."""
+        """Apply the rules of figure 8 for semijoin (⋉) and antisemijoin (▷)."""
         plan = replace(plan, left=self.of(plan.left), right=self.of(plan.right))
         left, right = flattened(plan.left), flattened(plan.right)
         if len(right.atoms) != 1 or _shared((*left.atoms, *right.atoms)):
@@ -206,7 +208,7 @@ class _Minimizer:
     def _meetings(
         self, operators: Sequence[Operator], other: Sequence[Operator], conditions: Iterable[Scalar]
     ) -> Iterator[Meeting]:
-        """Where an input of one side meets one of the other."""
+        """Yield the diffs and tables on opposite sides that are joined on the key."""
         atoms = dict.fromkeys((*operators, *other))
         equal = _Equal(atoms, conditions)
         for diff in (atom for atom in atoms if isinstance(atom, DiffScan)):
@@ -223,7 +225,7 @@ class _Minimizer:
 
 @dataclass
 class _Cluster:
-    """Makes one product of joins, selections and projections, of inputs that share no column."""
+    """Turns joins, selections and projections into one product of inputs that share no column."""
 
     inside: _Minimizer
     columns: set[Column] = field(default_factory=set)
@@ -231,37 +233,37 @@ class _Cluster:
     done: dict[Operator, Operator] = field(default_factory=dict)
 
     def of(self, plan: Operator) -> Flat:
-        """The product."""
+        """Return the product."""
         return flattened(plan, atom=self._atom)
 
-    def kept(self, plan: Operator) -> Operator:
-        """The plan as it was, with what became of its inputs."""
+    def unchanged(self, plan: Operator) -> Operator:
+        """Return the original plan over its minimized inputs."""
         if plan in self.done:
             return self.done[plan]
-        return plan.with_children(tuple(map(self.kept, plan.children)))
+        return plan.with_children(tuple(map(self.unchanged, plan.children)))
 
     def _atom(self, plan: Operator) -> Flat:
         atom = self.done[plan] = self.inside.of(plan)
         aliases = {operator.alias for operator in walk(atom) if hasattr(operator, "alias")}
-        became = {column: column for column in atom.columns}
-        if aliases & self.aliases or self.columns & became.keys():
-            atom, new = copied(atom, self.inside.symbols)
-            became = {column: new.get(column, column) for column in became}
+        new_columns = {column: column for column in atom.columns}
+        if aliases & self.aliases or self.columns & new_columns.keys():
+            atom, copies = copied(atom, self.inside.symbols)
+            new_columns = {column: copies.get(column, column) for column in new_columns}
             aliases = {operator.alias for operator in walk(atom) if hasattr(operator, "alias")}
         self.aliases |= aliases
         self.columns |= set(atom.columns)
-        return Flat((atom,), (), {old: Scalar.column(new) for old, new in became.items()})
+        return Flat((atom,), (), {old: Scalar.column(new) for old, new in new_columns.items()})
 
 
 class _Equal:
-    """Which columns some conditions make equal."""
+    """The columns that some conditions make equal."""
 
     def __init__(self, atoms: Iterable[Operator], conditions: Iterable[Scalar]) -> None:
         columns = {column for atom in atoms for column in atom.columns}
         self.classes = equal_columns(conditions, columns)
 
     def on_key(self, meeting: Meeting) -> bool:
-        """Whether a diff and its table meet on the key."""
+        """Return whether a diff and its table are joined on the key."""
         side = "old" if meeting.is_gone else "new"
         fields = meeting.held.fields
         own = {output.attnum: output.column for output in meeting.rows.outputs}
@@ -269,24 +271,24 @@ class _Equal:
             return False
         return all(
             any(
-                {own[number], column} <= change_class
+                {own[number], column} <= equal
                 for column, name in meeting.diff.outputs
                 if name == f"{side}_{fields[number]}"
-                for change_class in self.classes
+                for equal in self.classes
             )
             for number in meeting.held.key
         )
 
 
 def _plan(product: Flat, columns: Iterable[Column]) -> Operator:
-    """A product as a plan, which begins with the diffs."""
-    inputs = sorted(product.atoms, key=lambda item: not isinstance(item, DiffScan))
+    """Return a product as a plan that starts with the diffs."""
+    inputs = sorted(product.atoms, key=lambda atom: not isinstance(atom, DiffScan))
     items = tuple(Item(column, product.items[column]) for column in columns)
     return Projection(joined_on(inputs, product.conditions), items)
 
 
 def _keys(meeting: Meeting, diff: DiffScan) -> frozenset[Column]:
-    """The columns of a diff that hold the key after the change, and are not NULL."""
+    """Return the columns of a diff that hold the key after the change, which is never NULL."""
     names = {f"new_{meeting.held.fields[number]}" for number in meeting.held.key}
     return frozenset(column for column, name in diff.outputs if name in names)
 
@@ -304,7 +306,7 @@ _ID = Column("id", "integer", "integer_ops", exact=True)
 
 
 def _example(kind: ChangeKind, joined: bool = False) -> tuple[Flat, Meeting]:
-    """For the rules' examples: a diff of `parts`, alone or joined with the table."""
+    """Return a diff of `parts` for the examples of the rules, alone or joined with the table."""
     held = Held(kind, PARTS.table.oid, frozenset({1}), {1: "pid", 2: "price"})
     name = "old_pid" if kind is ChangeKind.DELETE else "new_pid"
     diff = DiffScan(f"parts_{kind.done}", "d", ((_ID, name),))

@@ -1,4 +1,4 @@
-"""Queries of the script show no column, and read no field of a diff, that nothing above asks for."""
+"""Removes columns and fields that nothing above reads from the queries of a script."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from orchestrator.algebra.traversal import unfold
 from orchestrator.deltascript.leaves import DiffScan
 
 Wanted: TypeAlias = "frozenset[Column] | None"
-"""The columns that are asked of a result; None where all are."""
+"""The columns of a result that are read; None if all are read."""
 
 
 def pruned(plan: Operator, columns: Iterable[Column]) -> Operator:
-    """The plan without columns that only pass through it, some of its own being asked for.
+    """Return the plan without columns that only pass through it, given the output columns that are
+    read.
 
     >>> from orchestrator.algebra.operators.set_operation import Branch
     >>> a, b, c, x, y = map(Column, "abcxy")
@@ -46,15 +47,15 @@ def _divided(operator: Operator, wanted: Wanted) -> tuple[Operator, tuple[Wanted
         read = frozenset[Column]().union(*(item.scalar.references for item in items))
         return replace(operator, items=items), (read,)
     if isinstance(operator, UnionAll):
-        places = [n for n, column in enumerate(operator.outputs) if column in wanted] or [0]
+        positions = [n for n, column in enumerate(operator.outputs) if column in wanted] or [0]
         branches = tuple(
-            replace(branch, columns=tuple(branch.columns[n] for n in places))
+            replace(branch, columns=tuple(branch.columns[n] for n in positions))
             for branch in operator.branches
         )
-        outputs = tuple(operator.outputs[n] for n in places)
+        outputs = tuple(operator.outputs[n] for n in positions)
         tag = operator.tag if operator.tag in outputs else None
-        made = replace(operator, branches=branches, outputs=outputs, tag=tag)
-        return made, tuple(frozenset(branch.columns) for branch in branches)
+        pruned_union = replace(operator, branches=branches, outputs=outputs, tag=tag)
+        return pruned_union, tuple(frozenset(branch.columns) for branch in branches)
     if isinstance(operator, Selection | Join | Grouping):
         below = wanted | operator.references
         return operator, tuple(below & frozenset(child.columns) for child in operator.children)

@@ -1,9 +1,9 @@
-"""Parts of a stored result computed again, where a change says only which parts it affects.
+"""Recomputes parts of a stored result, if a change only says which parts it affects.
 
-An operator falls into parts if its result over an input is that over the rows of each combination
-of some columns' values, put together: groups, partitions of windows, the rows that DISTINCT ON
-compares. The parts that a change of the input affects are computed again, and the stored rows of
-these parts replaced by difference. Without such columns the whole result is one part.
+An operator has parts if its result is the union of its results over the input rows with equal
+values of some columns: groups, partitions of windows, the rows that DISTINCT ON compares. The parts
+that a change of the input affects are recomputed, and the differences replace their stored rows.
+Without such columns, the whole result is a single part.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from orchestrator.engine.states import Upkeep
 from orchestrator.engine.terms import shown
 
 PARTS = "parts"
-"""What the variables that hold the affected parts begin with."""
+"""The prefix of variables that hold the affected parts."""
 
 SPAN = "span"
-"""What the variables begin with that say which rows of a part are affected."""
+"""The prefix of variables that hold the affected span of a part."""
 
 AFTER = "_after"
-"""What the variables that hold a result computed again end with."""
+"""The suffix of variables that hold a recomputed result."""
 
 
 def again(upkeep: Upkeep, operator: Operator, changed: Bag, parts: Sequence[Column]) -> None:
-    """Computes the parts that a change of an operator's input affects again."""
+    """Recompute the parts of a result that a change of the operator's input affects."""
     composer, state = upkeep.composer, upkeep.state
     after = f"{state.role}{AFTER}"
     [below] = operator.children
@@ -44,7 +44,7 @@ def again(upkeep: Upkeep, operator: Operator, changed: Bag, parts: Sequence[Colu
         needs = variables(changed.plan)
         fresh = composer.assign(after, operator, operator.columns, needs)
         if isinstance(operator, Grouping):
-            # Without groups it has one row, whatever there is.
+            # Without groups, the result always has exactly one row.
             upkeep.replace(fresh, ())
             upkeep.insert(fresh)
             return
@@ -54,7 +54,7 @@ def again(upkeep: Upkeep, operator: Operator, changed: Bag, parts: Sequence[Colu
     rows = shown(composer.identify(affected, below, parts), below.columns)
     fresh = composer.assign(after, operator.with_children((rows,)), operator.columns)
     if set(state.ids) <= set(parts):
-        # A part has one row at most, which goes if the part is empty.
+        # A part has at most one row, which is deleted if the part is empty.
         exchange(upkeep, shown(affected, state.ids), fresh)
         return
     composer.probe(state, parts)
@@ -64,7 +64,7 @@ def again(upkeep: Upkeep, operator: Operator, changed: Bag, parts: Sequence[Colu
 def exchange(
     upkeep: Upkeep, before: Operator, fresh: Operator, needs: Iterable[str] | None = None
 ) -> None:
-    """Replaces some stored rows by others, and rewrites only what differs."""
+    """Replace some stored rows by other rows, and write only the differences."""
     ids = upkeep.state.ids
     upkeep.delete(without(before, fresh, ids, upkeep.composer), ids, needs=needs)
     upkeep.replace(fresh, ids)
@@ -74,9 +74,10 @@ def exchange(
 def without(
     rows: Operator, others: Operator, ids: Sequence[Column], composer: Composer
 ) -> Operator:
-    """The IDs of rows that others do not have.
+    """Return the IDs of rows that other rows do not have.
 
-    Grouped, and not joined: PostgreSQL takes diffs for small, and would loop over one within the other.
+    It groups instead of joining: PostgreSQL expects small diffs, and would loop over one within the
+    other.
     """
     among = composer.column("among")
     branches = []

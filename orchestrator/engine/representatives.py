@@ -1,8 +1,9 @@
-"""Groups whose equal keys look different show a key that some row of theirs has now.
+"""Keeps the shown keys of groups valid, if equal keys may look different.
 
-Beside the count of a group's rows, its state holds the sum of a hash of what their keys look like.
-If the key that the group shows looks like all of them, the sum is the count times its hash. Otherwise
-the rows differ, and when a row goes, the rule reads the group's rows again to choose a key.
+A group must show a key that one of its current rows has. Besides the number of rows, the state
+stores the sum of a hash of the texts of their keys. If all rows have the shown key's text, the sum
+is the count times its hash. Otherwise the rows differ; when a row is deleted, the rule reads the
+rows of the group again to choose a key.
 """
 
 from __future__ import annotations
@@ -25,25 +26,27 @@ from orchestrator.engine.states import Upkeep
 from orchestrator.engine.terms import same, shown
 
 LOST = "lost"
-"""What the variables begin with that hold groups which may show what no row has."""
+"""The prefix of variables that hold groups which may show a key that no row has."""
 
 
 @dataclass(frozen=True)
 class Looks:
-    """What a group's state holds about the looks of its rows' keys, and how that grows."""
+    """The hash sum that the state of a group stores about the texts of its keys, and its changes."""
 
     coarse: tuple[Column, ...]
-    """The grouping columns of which equal values may look different."""
+    """The grouping columns whose equal values may look different."""
     call: Aggregate
-    """The sum of the hashes, which is 0 for no rows."""
+    """The sum of the hashes, which is 0 without rows."""
 
     def delta(self, sign: Column) -> Aggregate:
-        """Return what a change adds to the sum."""
+        """Return the change of the sum."""
         change = filled("coalesce(sum(s * h), 0)", s=sign, h=_hash(self.coarse))
         return Aggregate(self.call.column, change)
 
     def doubt(self, stored: Mapping[Column, Column], rows: Column) -> Scalar:
-        """Return whether a group may show a key that no row of it has, after a change of its `rows`."""
+        """Return the condition that a group may show a key that no row has, after a change by
+        `rows`.
+        """
         return filled(
             "(n + x) * h <> l + y",
             n=stored[rows],
@@ -62,25 +65,27 @@ def lost_groups(
     read: Iterable[Column],
     doubt: Callable[[Mapping[Column, Column]], Scalar],
 ) -> DiffScan:
-    """Return the keys of the changed groups that may show what no row has, or would if they came.
+    """Return the keys of new groups, and of changed groups that may show a key that no row has.
 
-    The `doubt` is over the change of a group and, by the columns that it is given, the stored group; it
-    may read the stored keys and the columns to `read`.
+    The condition `doubt` reads the change of a group and the stored group, whose columns it
+    receives. It may read the stored keys and the columns in `read`.
     """
     composer, state = upkeep.composer, upkeep.state
     stored = {column: composer.fresh(column) for column in (*state.ids, *read)}
-    kept, _ = copied(shown(state, stored), composer.symbols, stored)
+    groups, _ = copied(shown(state, stored), composer.symbols, stored)
     not_null = frozenset(new for old, new in stored.items() if old in state.not_null)
     equal = same(((column, stored[column]) for column in state.ids), not_null)
     condition = filled("n IS NULL AND x > 0 OR d", n=stored[rows], x=rows, d=doubt(stored))
-    selection = Selection(LeftJoin(delta, kept, equal), condition)
+    selection = Selection(LeftJoin(delta, groups, equal), condition)
     lost = composer.assign(LOST, shown(selection, state.ids or (rows,)), state.ids or (rows,))
     composer.seldom[lost.variable] = whole.input, frozenset(whole.by)
     return lost
 
 
 def looks_of(coarse: tuple[Column, ...], composer: Composer) -> Looks:
-    """Return what to keep for groups by some columns of which equal values may look different."""
+    """Return the hash sum to store for groups by some columns whose equal values may look
+    different.
+    """
     total = Column(composer.symbols.fresh("idivm_looks"), "numeric")
     call = Aggregate(total, filled("coalesce(sum(h), 0)", h=_hash(coarse)))
     return Looks(coarse, call)
@@ -89,7 +94,10 @@ def looks_of(coarse: tuple[Column, ...], composer: Composer) -> Looks:
 def compute_again(
     upkeep: Upkeep, whole: Grouping, lost: DiffScan, *, replaces: bool = False
 ) -> None:
-    """Store the groups with some keys as their rows give them; with `replaces`, they may be stored still."""
+    """Recompute the groups with some keys from their rows, and store them.
+
+    With `replaces`, the state may still contain the groups.
+    """
     composer = upkeep.composer
     rows: Operator = shown(composer.identify(lost, whole.input, whole.by), whole.input.columns)
     fresh = composer.assign(

@@ -1,9 +1,11 @@
-"""Long joins in steps: what is likely to be much is held before it is looked up with.
+"""Splits long joins into steps: a result that is likely to be large is stored before the next
+lookup.
 
-The loops of a query begin with a diff (papers/idivm.txt, appendix A). How many rows a lookup finds is
-known on average alone, and changes are not average: a new nation has no customers yet. PostgreSQL, who
-plans for the average, would rather read the tables at the other end of a long join. So a query ends
-where a lookup finds many on average; what it found is held, and the next query begins with that.
+The loops of a query begin with a diff (papers/idivm.txt, appendix A). The number of rows that a
+lookup finds is only known on average, and changes are not average: a new nation has no customers
+yet. PostgreSQL plans for the average, and would rather read the tables at the other end of a long
+join. A query therefore ends at a lookup that finds many rows on average. Its result is held in a
+variable, with which the next query begins.
 """
 
 from __future__ import annotations
@@ -32,28 +34,28 @@ from orchestrator.engine.access import Fanout, Lookup, Rows, in_reach
 from orchestrator.engine.terms import shown
 
 MANY = 30.0
-"""A lookup that finds so many rows on average ends a query."""
+"""A lookup that finds at least this many rows on average ends a query."""
 
 _THROUGH = Grouping | Distinct | UnionAll | LeftJoin | Semijoin | Antisemijoin
-"""Operators below which joins may be cut, as they evaluate their inputs once and whole."""
+"""Operators below which joins may be split, because they evaluate their inputs once and completely."""
 
 Hold = Callable[[Operator], DiffScan]
-"""Computes a plan into a variable."""
+"""A function that computes a plan into a variable."""
 
 
 def in_steps(plan: Operator, fanout: Fanout, hold: Hold) -> Operator:
-    """A plan whose joins begin with what was found by lookups that are held.
+    """Return a plan whose joins begin with the stored results of earlier lookups.
 
     >>> from orchestrator.algebra.examples import PARTS, PID, PRICE, running_example
     >>> from orchestrator.algebra.traversal import rewrite
     >>> diff = DiffScan("parts_inserted", "d", ((PID, "new_pid"), (PRICE, "new_price")))
-    >>> plan = rewrite(running_example().root, lambda one: diff if one == PARTS else one)
-    >>> def hold(found):
-    ...     print([one.label for one in flattened(found).atoms], *found.columns)
-    ...     return DiffScan("reached", "r", tuple((c, c.symbol) for c in found.columns))
-    >>> made = in_steps(plan, lambda lookup: 100.0, hold)
+    >>> plan = rewrite(running_example().root, lambda operator: diff if operator == PARTS else operator)
+    >>> def hold(part):
+    ...     print([atom.label for atom in flattened(part).atoms], *part.columns)
+    ...     return DiffScan("reached", "r", tuple((c, c.symbol) for c in part.columns))
+    >>> split = in_steps(plan, lambda lookup: 100.0, hold)
     ['diff parts_inserted', 'devices_parts'] device pid price
-    >>> [one.label for one in flattened(made).atoms]
+    >>> [atom.label for atom in flattened(split).atoms]
     ['diff reached', 'devices']
     """
     if plan.outer_columns:
@@ -76,7 +78,7 @@ def in_steps(plan: Operator, fanout: Fanout, hold: Hold) -> Operator:
 
 
 def _is_lookups(flat: Flat) -> bool:
-    """Whether a product looks up rows for those of a diff, in more than one place."""
+    """Return whether a product looks up rows for those of a diff, in more than one place."""
     columns = [column for atom in flat.atoms for column in atom.columns]
     return (
         len(flat.atoms) > 2
@@ -90,34 +92,34 @@ def _is_lookups(flat: Flat) -> bool:
 def _cut(flat: Flat, fanout: Fanout, hold: Hold) -> Flat:
     order = list(in_reach(flat, fanout=fanout))
     inputs: list[Operator] = []
-    waiting = list(flat.conditions)
+    unchecked = list(flat.conditions)
     checked: list[Scalar] = []
-    cut = False
-    for place, (atom, by) in enumerate(order):
+    is_split = False
+    for position, (atom, by) in enumerate(order):
         inputs.append(atom)
-        if isinstance(atom, DiffScan) or place == len(order) - 1:
+        if isinstance(atom, DiffScan) or position == len(order) - 1:
             continue
         assert isinstance(atom, Rows)
         if fanout(Lookup(atom, by)) < MANY:
             continue
-        here = {column for item in inputs for column in item.columns}
-        own = [item for item in waiting if item.references and item.references <= here]
-        waiting = [item for item in waiting if item not in own]
+        known = {column for rows in inputs for column in rows.columns}
+        own = [c for c in unchecked if c.references and c.references <= known]
+        unchecked = [c for c in unchecked if c not in own]
         checked += own
-        implied = _implied(flat.conditions, checked, here)
+        implied = _implied(flat.conditions, checked, known)
         checked += implied
-        wanted = _read(here, [*waiting, *flat.items.values()])
-        # A row without columns is no row of a variable.
-        wanted = wanted or tuple(column for item in inputs for column in item.columns)[:1]
+        wanted = _read(known, [*unchecked, *flat.items.values()])
+        # A variable cannot hold rows without columns.
+        wanted = wanted or tuple(column for rows in inputs for column in rows.columns)[:1]
         inputs = [hold(shown(joined_on(inputs, [*own, *implied]), wanted))]
-        cut = True
-    return Flat(tuple(inputs), tuple(waiting), flat.items) if cut else flat
+        is_split = True
+    return Flat(tuple(inputs), tuple(unchecked), flat.items) if is_split else flat
 
 
 def _implied(
-    conditions: Iterable[Scalar], checked: Iterable[Scalar], here: Collection[Column]
+    conditions: Iterable[Scalar], checked: Iterable[Scalar], known: Collection[Column]
 ) -> list[Scalar]:
-    """The equalities between some columns that follow by way of columns that come later.
+    """Return the equalities between known columns that follow through columns joined later.
 
     >>> a, b, c = (Column(name, "integer", "integer_ops") for name in "abc")
     >>> equal = [Scalar.read("a = c", [a, c]), Scalar.read("c = b", [b, c])]
@@ -127,16 +129,16 @@ def _implied(
     []
     """
     result = []
-    for equal_column in equal_columns(conditions):
-        together = [part for part in equal_columns(checked) if part & equal_column]
-        apart = [{c} for c in equal_column & set(here) if not any(c in part for part in together)]
-        first, *others = sorted(min(map(str, part)) for part in (*together, *apart)) or [""]
-        named = {str(column): column for column in equal_column}
+    for equal in equal_columns(conditions):
+        checked_classes = [part for part in equal_columns(checked) if part & equal]
+        apart = [{c} for c in equal & set(known) if not any(c in part for part in checked_classes)]
+        first, *others = sorted(min(map(str, part)) for part in (*checked_classes, *apart)) or [""]
+        named = {str(column): column for column in equal}
         result += [filled("x = y", x=named[other], y=named[first]) for other in others]
     return result
 
 
 def _read(columns: set[Column], by: list[Scalar]) -> tuple[Column, ...]:
-    """The columns that expressions read, in the order in which they do."""
+    """Return the columns that expressions read, in the order of the expressions."""
     read = (c for item in by for c in sorted(item.references & columns, key=str))
     return tuple(dict.fromkeys(read))

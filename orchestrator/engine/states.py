@@ -1,4 +1,4 @@
-"""Stored results: the tables that hold them, and the steps that keep them right."""
+"""Stored results: the tables that hold them, and the steps that maintain them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from orchestrator.engine.terms import renamed
 from orchestrator.sqltext import fitted_name
 
 INDEXED_AT_MOST = 32
-"""Columns of an index; every state has one over its key."""
+"""The greatest number of columns of an index; every state has an index on its key."""
 
 
 def store(
@@ -51,21 +51,24 @@ def store(
     *,
     followed: bool = True,
 ) -> StateScan:
-    """Stores a result under its IDs; of the content, first the columns that the view shows.
+    """Store a result under its IDs, and return its scan. The content begins with the columns of the
+    view.
 
-    If it is `followed`, further steps may ask for its changes.
+    If the result is `followed`, later steps may read its changes.
     """
     require_index(ids)
     if not plan.columns:
         raise NotModelledError("a result without columns cannot be stored", plan.label)
     names = Symbols()
     shown = composer.visible if role == CONTENT else ()
-    called = {column: names.fresh(name) for name, column in shown}
-    # Changes of the state put `old_` and `new_` before these names.
-    short = {c: fitted_name(c.symbol, " " * 8)[:-8] for c in plan.columns if c not in called}
-    hidden = {column: names.fresh(name) for column, name in short.items()}
-    outputs = {**called, **hidden}
-    made = [(column, Column(name)) for column, name in outputs.items()]
+    visible_names = {column: names.fresh(name) for name, column in shown}
+    # Leave room for the prefixes `old_` and `new_` of the fields of changes.
+    fitted = {
+        c: fitted_name(c.symbol, " " * 8)[:-8] for c in plan.columns if c not in visible_names
+    }
+    hidden = {column: names.fresh(name) for column, name in fitted.items()}
+    outputs = {**visible_names, **hidden}
+    renames = [(column, Column(name)) for column, name in outputs.items()]
     composer.states.append(
         StateTable(
             role=role,
@@ -75,7 +78,7 @@ def store(
             ),
             key=tuple(outputs[column] for column in ids),
             nullable=tuple(outputs[column] for column in ids if column not in plan.not_null),
-            query=composer.query(renamed(plan, made), [new for _, new in made]),
+            query=composer.query(renamed(plan, renames), [new for _, new in renames]),
             not_null=tuple(name for column, name in outputs.items() if column in plan.not_null),
         )
     )
@@ -102,29 +105,31 @@ def store(
 
 
 def require_index(ids: Sequence[Column]) -> None:
-    """Refuse a result with more IDs than an index can have columns."""
+    """Reject a result with more IDs than an index can have columns."""
     if len(ids) > INDEXED_AT_MOST:
-        listed = ", ".join(map(str, ids))
-        raise NotModelledError(f"no index has more than {INDEXED_AT_MOST} columns", listed)
+        names = ", ".join(map(str, ids))
+        raise NotModelledError(f"no index has more than {INDEXED_AT_MOST} columns", names)
 
 
 def both(columns: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Columns before and after a change."""
+    """Return columns with their old and new values: pairs of side and name."""
     names = tuple(columns)
     return tuple((side, name) for side in ("old", "new") for name in names)
 
 
 def keep_what_is_read(composer: Composer) -> None:
-    """Leaves out of the changes of stored results what no step reads; called after all steps."""
+    """Remove unread fields from the changes of stored results; called after all steps."""
     read: dict[str, set[str]] = {}
     for plan in composer.plans.values():
         for scan in walk(plan):
             if isinstance(scan, DiffScan):
                 read.setdefault(scan.variable, set()).update(name for _, name in scan.outputs)
     for role, held in composer.changes.items():
-        asked = set[str]().union(*(read.get(item, ()) for item in held.variables))
-        every = both(name for _, name in composer.scans[role].outputs)
-        fields = tuple(item for item in every if "_".join(item) in asked) or every[:1]
+        read_fields = set[str]().union(*(read.get(item, ()) for item in held.variables))
+        all_fields = both(name for _, name in composer.scans[role].outputs)
+        fields = (
+            tuple(item for item in all_fields if "_".join(item) in read_fields) or all_fields[:1]
+        )
         composer.states = [
             Shape(item.role, pairs_of(role, fields)) if item.role == held.shape else item
             for item in composer.states
@@ -139,25 +144,25 @@ def keep_what_is_read(composer: Composer) -> None:
 
 @dataclass(frozen=True)
 class Upkeep:
-    """Adds the steps that keep a stored result."""
+    """Adds the steps that maintain a stored result."""
 
     state: StateScan
     composer: Composer
     _before: dict[Column, Column] = field(default_factory=dict)
     _stored: dict[str, str] = field(default_factory=dict)
-    """What such columns are called in the table, by their symbols."""
+    """The names of these columns in the table, by their symbols."""
 
     def stored(self, column: Column) -> Column:
-        """A column of the row that a step finds, to be told from the same column of its diff."""
+        """Return a column of the stored row, which differs from the same column of the diff."""
         if column not in self._before:
-            made = self._before[column] = self.composer.fresh(column)
-            self._stored[made.symbol] = self.state.called(column)
+            copy = self._before[column] = self.composer.fresh(column)
+            self._stored[copy.symbol] = self.state.called(column)
         return self._before[column]
 
     def apply(self, diffs: Sequence[Diff]) -> None:
-        """Applies diffs: deletions first, then updates, then insertions.
+        """Apply diffs: first deletes, then updates, then inserts.
 
-        A column of a table is stored as it was before the change, which an update's diff tells.
+        If a column comes directly from a table, the diff of an update knows its stored value.
         """
         plan = self.composer.stored[self.state.role]
         own = {c for operator in walk(plan) if isinstance(operator, Scan) for c in operator.columns}
@@ -175,29 +180,30 @@ class Upkeep:
                 self.insert(diff.plan)
 
     def apply_bag(self, changed: Bag) -> None:
-        """Applies a bag."""
-        goes, comes = self.net(changed)
-        self.delete(goes, self.state.ids)
-        self.replace(comes, self.state.ids)
-        self.insert(comes)
+        """Apply a bag."""
+        deleted, inserted = self.net(changed)
+        self.delete(deleted, self.state.ids)
+        self.replace(inserted, self.state.ids)
+        self.insert(inserted)
 
     def net(
         self, changed: Bag, columns: Sequence[Column] | None = None
     ) -> tuple[DiffScan, DiffScan]:
-        """What remains of a bag: for every key, at most one row that goes or one that comes.
+        """Return the net change of a bag: the deleted IDs and the inserted rows, at most one for
+        each key.
 
-        The bag has some `columns` of the state: all, unless others are named.
+        The bag has the columns in `columns`, by default all columns of the state.
         """
         ids, composer = self.state.ids, self.composer
         columns = self.state.columns if columns is None else columns
         rows = composer.held("change", changed)
         net = Aggregate(composer.column("net"), filled("sum(x)", x=rows.sign))
-        gone = Selection(Grouping(rows.plan, ids, (net,)), filled("x < 0", x=net.column))
-        goes = composer.assign("deleted", gone, ids)
-        return goes, composer.assign("inserted", self._images(rows, columns), columns)
+        negative = Selection(Grouping(rows.plan, ids, (net,)), filled("x < 0", x=net.column))
+        deleted = composer.assign("deleted", negative, ids)
+        return deleted, composer.assign("inserted", self._images(rows, columns), columns)
 
     def _images(self, rows: Bag, columns: Sequence[Column]) -> Operator:
-        """The rows that come and do not go again on another way, told apart to the bit."""
+        """Return the inserted rows that are not deleted again, compared by identity."""
         composer, state = self.composer, self.state
         rest = [column for column in columns if column not in state.ids]
         keys = [
@@ -208,15 +214,18 @@ class Upkeep:
         if coarse := look_alike(state.ids, composer.types):
             keys.append(Item(composer.column("image"), image(coarse)))
         wide = Projection(rows.plan, (*map(Item.kept, (*columns, rows.sign)), *keys))
-        some = [(composer.fresh(column), column) for column in rest]
-        first = [Aggregate(each, filled("(array_agg(x))[1]", x=column)) for each, column in some]
+        representatives = [(composer.fresh(column), column) for column in rest]
+        values = [
+            Aggregate(copy, filled("(array_agg(x))[1]", x=column))
+            for copy, column in representatives
+        ]
         net = Aggregate(composer.column("net"), filled("sum(x)", x=rows.sign))
         by = (*state.ids, *(item.column for item in keys))
-        groups = Selection(Grouping(wide, by, (*first, net)), filled("x > 0", x=net.column))
-        return renamed(groups, [*((c, c) for c in state.ids), *some])
+        groups = Selection(Grouping(wide, by, (*values, net)), filled("x > 0", x=net.column))
+        return renamed(groups, [*((c, c) for c in state.ids), *representatives])
 
     def _image(self, column: Column) -> list[Scalar]:
-        """What two values share that are the same to the bit."""
+        """Return expressions that are equal only for identical values."""
         known = self.composer.types.get(column.symbol)
         name = known.name if known is not None else column.type or ""
         if name.endswith("[]"):
@@ -232,7 +241,7 @@ class Upkeep:
         where: Scalar | None = None,
         needs: Iterable[str] | None = None,
     ) -> None:
-        """Deletes the rows that a diff names; `needs` is as in `Composer.assign`."""
+        """Delete the rows that a diff names; `needs` is as in `Composer.assign`."""
         self._apply(ChangeKind.DELETE, plan, ids, where=where, needs=needs)
 
     def update(
@@ -243,21 +252,22 @@ class Upkeep:
         where: Scalar | None = None,
         before: Mapping[Column, Column] = MappingProxyType({}),
     ) -> None:
-        """Changes the rows that a diff names.
+        """Update the rows that a diff names.
 
-        The expressions are over the columns of the diff and, by `stored`, those of the row. Of some
-        columns the diff may hold what the row has `before` the change.
+        The expressions read the columns of the diff and, through `stored`, those of the row.
+        `before` gives the columns of the diff that hold stored values of the row.
         """
         self._apply(ChangeKind.UPDATE, plan, ids, sets, where, before=before)
 
     def replace(
         self, plan: Operator, ids: Sequence[Column], columns: Sequence[Column] | None = None
     ) -> None:
-        """Change the rows that a diff holds whole, where they differ from what is stored.
+        """Update the rows whose complete new values a diff holds, if they differ from the stored
+        ones.
 
-        A row whose ID looks different (1.00 for 1.0) is deleted, for the insertion that follows: an
-        update leaves IDs as they are. If `columns` are named, the diff has only these, and its IDs look
-        as they did.
+        A row whose ID looks different (1.00 for 1.0) is deleted and inserted again later, because
+        an update does not change IDs. If `columns` are given, the diff has only these, and its IDs
+        look unchanged.
         """
         coarse = look_alike(ids, self.composer.types)
         if coarse and columns is None:
@@ -278,12 +288,12 @@ class Upkeep:
         self.update(plan, ids, [(column, Scalar.column(column)) for column in rest], differ)
 
     def _base_cast(self, column: Column) -> str:
-        """What makes a value of a domain one of its base type, as it becomes when aggregated."""
+        """Return the cast from a domain to its base type, which values have after aggregation."""
         known = self.composer.types.get(column.symbol)
         return f"::{known.name}" if known is not None and known.domain else ""
 
     def insert(self, plan: Operator) -> None:
-        """Inserts the rows of a diff that are not there."""
+        """Insert the rows of a diff that do not exist."""
         self._apply(ChangeKind.INSERT, plan, ())
 
     def merge(
@@ -292,17 +302,18 @@ class Upkeep:
         sets: Sequence[tuple[Column, Scalar]],
         count: Column | None = None,
     ) -> None:
-        """Inserts rows, or changes those that are there by their IDs; nobody follows the state.
+        """Insert rows, or update existing rows by their IDs; nothing may read the changes of the
+        state.
 
-        The expressions are over the columns of the new row and, by `stored`, those of the old one.
-        A row whose `count`, which is added up, becomes 0 goes.
+        The expressions read the columns of the new row and, through `stored`, those of the old row.
+        `count` is added up; a row is deleted if it becomes 0.
         """
         ids = self.state.ids
         nullable = count is not None and not self.state.not_null.issuperset(ids)
         self._apply("merge", plan, ids, sets, count=None if nullable else count)
         if count is not None and nullable:
-            fewer = Selection(plan, filled("x <= 0", x=count))
-            self.delete(fewer, ids, filled("x = 0", x=self.stored(count)))
+            not_positive = Selection(plan, filled("x <= 0", x=count))
+            self.delete(not_positive, ids, filled("x = 0", x=self.stored(count)))
 
     def _apply(
         self,
@@ -339,7 +350,7 @@ class Upkeep:
                 query=composer.query(plan, columns),
                 keys=tuple(
                     (state.called(place), c.symbol, _nulls(c, place, state, plan))
-                    for c, place in zip(ids, map(self._place, ids), strict=True)
+                    for c, place in zip(ids, map(self._indexed_column, ids), strict=True)
                 ),
                 columns=tuple(name for _, name in state.outputs),
                 sets=tuple(
@@ -356,18 +367,23 @@ class Upkeep:
             ),
         )
 
-    def _place(self, column: Column) -> Column:
-        """A column, or the ID that is equal to it: one index then serves both."""
+    def _indexed_column(self, column: Column) -> Column:
+        """Return the column, or an ID that is equal to it, so that one index serves both."""
         state = self.state
         equal = state.dependencies.same(column)
         return next(
-            (item for item in (column, *state.ids) if item in equal & set(state.ids)), column
+            (
+                candidate
+                for candidate in (column, *state.ids)
+                if candidate in equal & set(state.ids)
+            ),
+            column,
         )
 
     def _text(self, scalar: Scalar, merging: bool = False) -> str:
-        """An expression as SQL: `t` is the row that the step finds, `d` the diff.
+        """Return an expression as SQL: `t` is the stored row, `d` the row of the diff.
 
-        In a merge the diff's rows are those of the state, and called `excluded`.
+        In a merge, the rows of the diff have the columns of the state and are named `excluded`.
         """
 
         def qualified(node: Tree) -> Tree:
@@ -383,7 +399,7 @@ class Upkeep:
 
 
 def _nulls(column: Column, place: Column, state: StateScan, plan: Operator) -> Nulls:
-    """Which NULLs a step must see to that looks for a diff's rows in a state."""
+    """Return which NULLs a step must handle when it looks up rows of a diff in a state."""
     while isinstance(plan, Projection) and all(item.is_unchanged for item in plan.items):
         plan = plan.input
     if isinstance(plan, LeftJoin) and plan.condition == FALSE and column in plan.right.columns:

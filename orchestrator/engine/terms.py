@@ -1,4 +1,4 @@
-"""Small plans and conditions that rules are made of."""
+"""Small plans and conditions that rules use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.algebra.scalar import Scalar, conjunction, filled
 
 
 def shown(plan: Operator, columns: Iterable[Column]) -> Operator:
-    """A plan cut to some columns."""
+    """Return a plan reduced to some columns."""
     wanted = tuple(dict.fromkeys(columns))
     if plan.columns == wanted:
         return plan
@@ -19,15 +19,15 @@ def shown(plan: Operator, columns: Iterable[Column]) -> Operator:
 
 
 def renamed(plan: Operator, pairs: Iterable[tuple[Column, Column]]) -> Operator:
-    """A plan with other columns: pairs of what it has and what it is to have."""
+    """Return a plan with renamed columns, given pairs of old and new columns."""
     return Projection(plan, tuple(Item(new, Scalar.column(old)) for old, new in pairs))
 
 
 def same(pairs: Iterable[tuple[Column, Column]], not_null: frozenset[Column]) -> Scalar:
-    """The condition that pairs of columns are equal, NULL to NULL.
+    """Return the condition that pairs of columns are equal, where NULL equals NULL.
 
-    The second of a pair is a stored column. Written so that an index on it is used: IS NOT
-    DISTINCT FROM would not.
+    The second column of each pair is stored. The condition is written so that an index on it can be
+    used, which IS NOT DISTINCT FROM would prevent.
 
     >>> old, price = Column("old"), Column("price")
     >>> same([(old, price)], frozenset({price}))

@@ -1,4 +1,4 @@
-"""How many tables a query joins: beyond a limit, a program of diffs would be too large."""
+"""The number of joined tables of a query, which limits the size of its program."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from orchestrator.algebra.traversal import fold
 from orchestrator.algebra.unsupported import Unsupported
 
 MOST_JOINED = 40
-"""Tables of one join, at most. Each of n tables has a query over all n of them, so that a program grows
-with n^2, and what plans it with more."""
+"""The largest number of tables in a join. Each of n tables has a query over all n tables, so a program
+grows with n^2, and planning grows faster."""
 
 
 @once
 def too_wide(plan: Plan) -> Unsupported | None:
-    """Why a plan has too long a join, if it has."""
-    found = [1]
+    """Return why a join of the plan is too long, or None."""
+    numbers = [1]
 
     def joined(operator: Operator, inputs: tuple[int, ...]) -> int:
-        """How many tables an operator joins, with those below it."""
+        """Return how many tables an operator joins, including those below it."""
         through = inputs and isinstance(operator, Binary | Selection | Projection)
-        found.append(sum(inputs) if through else 1)
-        return found[-1]
+        numbers.append(sum(inputs) if through else 1)
+        return numbers[-1]
 
     fold(plan.root, joined)
-    widest = max(found)
+    widest = max(numbers)
     if widest <= MOST_JOINED:
         return None
     return Unsupported(

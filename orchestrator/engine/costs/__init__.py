@@ -1,1 +1,1 @@
-"""What a script costs by statistics of the tables."""
+"""The cost of a script, estimated from the statistics of the tables."""

@@ -1,4 +1,4 @@
-"""How many rows queries have, and how many lookups and rows read find them, by PostgreSQL's statistics."""
+"""Estimates of the rows and accesses of queries, from PostgreSQL's statistics."""
 
 from __future__ import annotations
 
@@ -34,34 +34,36 @@ from orchestrator.engine.costs.fixed import Fixed
 from orchestrator.engine.costs.origins import Origins
 
 FANOUT = 10.0
-"""Rows that share a value of a column of which nothing is known."""
+"""The assumed number of rows with the same value in a column without statistics."""
 
 UNKNOWN = Statistics(rows=1000.0)
 NOTHING = Statistics(rows=0.0)
 
 SOME = 1 / 3
-"""The share of rows that satisfy a condition of which nothing is known."""
+"""The assumed share of rows that satisfy an arbitrary condition."""
 
 EITHER = 1 / 2
-"""The least share of the rows of a diff that satisfy a condition: only rows are read that satisfy it before or after
-their change."""
+"""The smallest share of a diff's rows that satisfy a condition.
+
+Only rows that satisfy it before or after their change are read."""
 
 MOST = 1e18
-"""No estimate is larger; infinity is no number to SQL or JSON."""
+"""The largest estimate; SQL and JSON numbers cannot be infinite."""
 
 
 @dataclass(frozen=True)
-class _Met:
-    """What a lookup meets."""
+class _Match:
+    """The rows that a lookup matches."""
 
     shares: Mapping[Column, float]
-    """The shares of rows that are found by each column, if all of the values that are looked up are known."""
+    """For each column, the share of rows that it matches, if the values on both sides are known."""
     is_by_chance: bool
-    """Whether the values come from different tables, so that no foreign key says that there is such a row."""
+    """Whether the values come from different tables, so that no foreign key guarantees a matching
+    row."""
 
 
-def _wanted(limit: Limit) -> float:
-    """The rows that a limit takes; its count is a number, or a sum of some."""
+def _limit_rows(limit: Limit) -> float:
+    """Return the number of rows of a limit; its count is a number or a sum of numbers."""
     if limit.count is None:
         return math.inf
     return sum(
@@ -85,26 +87,26 @@ def _is_not_null(tree: Tree) -> bool:
 
 
 class Cardinality:
-    """Numbers of rows and accesses, as far as statistics tell."""
+    """Estimates of rows and accesses."""
 
     def __init__(self, composer: Composer, statistics: Mapping[int, Statistics]) -> None:
-        """Start with the leaves of what has been composed."""
+        """Start with the leaves of the composed plans."""
         self.composer = composer
         self.statistics = statistics
         self.origin: dict[Column, tuple[Scan, int]] = {}
         self.origins = Origins(composer)
         self.replaced: int | None = None
-        """The table whose rows come or go, so that no row can refer to them by a foreign key."""
+        """The table with inserted or deleted rows, to which no row can refer by a foreign key."""
         self._known: dict[str, float] = {}
         self.fixed = Fixed(composer)
-        self._met: dict[int, tuple[Loop, tuple[_Met, ...]]] = {}
-        """By the loops' addresses: what lookups meet, and the loop, which keeps its address."""
+        self._matches: dict[int, tuple[Loop, tuple[_Match, ...]]] = {}
+        """The matches of lookups by the ids of their loops. Storing the loop keeps its id valid."""
         self._shares: dict[Scalar, float] = {}
         self._learned = 0
         self.learn(*composer.plans.values())
 
     def learn(self, *plans: Operator) -> None:
-        """Look at the columns of some plans, and of the results stored by now."""
+        """Register the columns of some plans, and of newly stored results."""
         stored = list(self.composer.stored.values())[self._learned :]
         self._learned += len(stored)
         for plan in (*plans, *stored):
@@ -126,8 +128,8 @@ class Cardinality:
         self, plan: Operator, alternatives: tuple[Loop, ...], held: Mapping[str, float]
     ) -> tuple[float, float]:
         """Return the rows of a query and the accesses that find them, given the rows of variables."""
-        found = [self._loop(loop, held) for loop in alternatives]
-        rows, accesses = sum(n for n, _ in found), sum(n for _, n in found)
+        estimates = [self._loop(loop, held) for loop in alternatives]
+        rows, accesses = sum(n for n, _ in estimates), sum(n for _, n in estimates)
         top = below_projections(plan)
         if not any(loop.diffs for loop in alternatives):
             rows = min(rows, self.rows(plan))
@@ -154,11 +156,11 @@ class Cardinality:
             and not unwrapped(condition.tree).this
             for condition in loop.conditions
         ):
-            # PostgreSQL does not run it.
+            # PostgreSQL does not run a query whose condition is FALSE.
             return 0.0, 0.0
         rows, accesses = 1.0, 0.0
         known: set[Column] = set()
-        waiting = list(loop.conditions)
+        unchecked = list(loop.conditions)
         for diff in loop.diffs:
             rows *= held.get(diff.variable, 0.0)
             known.update(diff.columns)
@@ -166,34 +168,32 @@ class Cardinality:
             return 0.0, 0.0
         finds = self.composer.finds
         most = min((finds.get(diff.variable, MOST) for diff in loop.diffs), default=MOST)
-        own = [
-            each for each in waiting if loop.diffs and each.references and each.references <= known
-        ]
-        waiting = [each for each in waiting if each not in own]
-        for item in own:
-            rows *= max(EITHER, self._share(item))
-        for lookup, met in zip(loop.lookups, self._met_of(loop), strict=True):
+        own = [c for c in unchecked if loop.diffs and c.references and c.references <= known]
+        unchecked = [c for c in unchecked if c not in own]
+        for condition in own:
+            rows *= max(EITHER, self._share(condition))
+        for lookup, met in zip(loop.lookups, self._matches_of(loop), strict=True):
             by = frozenset(lookup.by)
             impossible = bool(loop.diffs) and self.refers(lookup.rows, by)
-            found = 0.0 if impossible else min(most, self.fanout(lookup.rows, by, met))
-            accesses += rows * (1 + found)
+            matches = 0.0 if impossible else min(most, self.fanout(lookup.rows, by, met))
+            accesses += rows * (1 + matches)
             known.update(lookup.rows.columns)
-            ready = [each for each in waiting if each.references <= known]
-            waiting = [each for each in waiting if each not in ready]
-            rows *= found
-            for item in ready:
-                rows *= self._share(item)
-        # What these read is computed from the rows.
-        rows *= math.prod(map(self._share, waiting))
+            ready = [c for c in unchecked if c.references <= known]
+            unchecked = [c for c in unchecked if c not in ready]
+            rows *= matches
+            for condition in ready:
+                rows *= self._share(condition)
+        # The remaining conditions read columns that are computed from the rows.
+        rows *= math.prod(map(self._share, unchecked))
         return min(rows, MOST), min(accesses, MOST)
 
     def _share(self, condition: Scalar) -> float:
-        """The share of rows that satisfy a condition."""
+        """Return the share of rows that satisfy a condition."""
         if condition not in self._shares:
-            self._shares[condition] = self._estimated(condition)
+            self._shares[condition] = self._estimated_share(condition)
         return self._shares[condition]
 
-    def _estimated(self, condition: Scalar) -> float:
+    def _estimated_share(self, condition: Scalar) -> float:
         tree = unwrapped(condition.tree)
         if isinstance(tree, exp.EQ):
             sides = (condition.part(side).as_column for side in (tree.this, tree.expression))
@@ -210,31 +210,33 @@ class Cardinality:
             return left + right - left * right
         return SOME
 
-    def _met_of(self, loop: Loop) -> tuple[_Met, ...]:
-        """Return what each lookup of a loop meets, as far as it is known whose values are looked up."""
-        if id(loop) not in self._met:
+    def _matches_of(self, loop: Loop) -> tuple[_Match, ...]:
+        """Return the matches of each lookup of a loop, if the origin of the looked-up values is
+        known.
+        """
+        if id(loop) not in self._matches:
             known = {column for diff in loop.diffs for column in diff.columns}
-            found = []
+            matches = []
             for lookup in loop.lookups:
-                found.append(self._met_by(lookup, loop, known))
+                matches.append(self._matches_by(lookup, loop, known))
                 known.update(lookup.rows.columns)
-            self._met[id(loop)] = loop, tuple(found)
-        return self._met[id(loop)][1]
+            self._matches[id(loop)] = loop, tuple(matches)
+        return self._matches[id(loop)][1]
 
-    def _met_by(self, lookup: Lookup, loop: Loop, known: AbstractSet[Column]) -> _Met:
+    def _matches_by(self, lookup: Lookup, loop: Loop, known: AbstractSet[Column]) -> _Match:
         shares: dict[Column, float] = {}
         tables: set[int] = set()
         for column in lookup.by:
             theirs = self.values(column)
-            equal = sorted(equal_to(column, loop.equal) & known, key=lambda item: item.symbol)
-            mine = next((each for each in equal if self.values(each) is not None), None)
+            equal = sorted(equal_to(column, loop.equal) & known, key=lambda c: c.symbol)
+            mine = next((other for other in equal if self.values(other) is not None), None)
             if theirs is not None and mine is not None:
                 shares[column] = share_met(self.values(mine) or theirs, theirs)
                 tables.update((self.origins.of(mine) or ())[:1])
-        return _Met(shares, len(tables) > 1 and len(shares) == len(lookup.by))
+        return _Match(shares, len(tables) > 1 and len(shares) == len(lookup.by))
 
     def values(self, column: Column) -> Values | None:
-        """Return what is known of the values of a column."""
+        """Return the statistics of the values of a column, or None."""
         oid, attnum = self.origins.of(column) or (0, 0)
         known = self.statistics.get(oid)
         if known is None:
@@ -244,38 +246,47 @@ class Cardinality:
             distinct = self.distinct(column)
         return None if distinct is None else Values(distinct, known.common.get(attnum, {}))
 
-    def fanout(self, rows: Operator, by: frozenset[Column], met: _Met | None = None) -> float:
-        """How many rows share values of some columns, and of some lookups if it is known what they meet."""
+    def fanout(self, rows: Operator, by: frozenset[Column], met: _Match | None = None) -> float:
+        """Return how many rows share the values of some columns.
+
+        If the matches of a lookup are given, the result is the number of rows that it matches.
+        """
         total = self.rows(rows)
         if not by:
             return total
         shares = met.shares if met else {}
         if met and met.is_by_chance:
-            found = total * math.prod(shares.values())
-            return min(found, 1.0) if has_key(rows.keys, rows.dependencies, by) else found
+            matches = total * math.prod(shares.values())
+            return min(matches, 1.0) if has_key(rows.keys, rows.dependencies, by) else matches
         if has_key(rows.keys, rows.dependencies, by):
-            # What is compared beside a key holds for some of the rows only.
-            beside = min((by - key for key in rows.keys if key <= by), key=len, default=frozenset())
-            return min(total, 1.0) / max((self.distinct(item) for item in beside), default=1.0)
+            # Columns that are compared in addition to a key match only for some of the rows.
+            additional = min(
+                (by - key for key in rows.keys if key <= by), key=len, default=frozenset()
+            )
+            return min(total, 1.0) / max(map(self.distinct, additional), default=1.0)
         share = min(shares.get(column) or 1 / self.distinct(column) for column in by)
         return max(1.0, total * share) if total else 0.0
 
     def refers(self, rows: Operator, by: frozenset[Column]) -> bool:
-        """Whether rows are looked up by a foreign key to the table whose rows come or go, so that there
-        are none. A stored join has the referred key in place of the foreign one."""
+        """Return whether rows are looked up by a foreign key to the table with inserted or deleted
+        rows.
+
+        Such a lookup finds no rows. A stored join may have the referenced key instead of the
+        foreign key.
+        """
         if self.replaced is None:
             return False
-        found = {self.origin[column] for column in by if column in self.origin}
+        compared = {self.origin[column] for column in by if column in self.origin}
         stored = self.composer.stored.get(rows.role) if isinstance(rows, StateScan) else None
-        scans = [scan for scan, _ in found]
+        scans = [scan for scan, _ in compared]
         scans += (
             [operator for operator in walk(stored) if isinstance(operator, Scan)] if stored else []
         )
-        numbers = {attnum for scan, attnum in found if scan.table.oid == self.replaced}
+        numbers = {attnum for scan, attnum in compared if scan.table.oid == self.replaced}
         return any(
             target == self.replaced
             and (
-                {(scan, attnum) for attnum in columns} <= found
+                {(scan, attnum) for attnum in columns} <= compared
                 or (stored is not None and numbers.issuperset(referred))
             )
             for scan in scans
@@ -285,12 +296,12 @@ class Cardinality:
         )
 
     def knows(self, plan: Operator) -> bool:
-        """Whether there are rows of all tables in a plan, and statistics of them."""
+        """Return whether all tables of a plan have rows and statistics."""
         tables = (operator.table.oid for operator in walk(plan) if isinstance(operator, Scan))
         return all(self.statistics.get(oid, NOTHING).rows > 0 for oid in tables)
 
     def rows(self, plan: Operator) -> float:
-        """The rows of a plan."""
+        """Return the estimated number of rows of a plan."""
         if isinstance(plan, Scan):
             return self.statistics.get(plan.table.oid, UNKNOWN).rows
         if isinstance(plan, StateScan):
@@ -300,7 +311,7 @@ class Cardinality:
         if isinstance(plan, UnionAll):
             return sum(map(self.rows, plan.children))
         if isinstance(plan, Limit):
-            return min(self.rows(plan.input), _wanted(plan))
+            return min(self.rows(plan.input), _limit_rows(plan))
         if isinstance(plan, Grouping | Distinct):
             by = plan.by if isinstance(plan, Grouping) else plan.columns
             return min(self.rows(plan.input), self._groups(plan.input, by, {}))
@@ -315,7 +326,7 @@ class Cardinality:
         return self._loop(loop, {})[0]
 
     def distinct(self, column: Column) -> float:
-        """How many values a column has."""
+        """Return the estimated number of distinct values of a column."""
         if column not in self.origin:
             return FANOUT
         scan, attnum = self.origin[column]

@@ -1,8 +1,9 @@
-"""How many rows share a value: averages over the rows that change, and not over the values.
+"""The number of rows that share a value, averaged over the changed rows and not over the values.
 
-A value that many rows have changes often, too. So the expected number of rows that a changed row meets is
-size-biased: Σ p(v) · n(v), where p(v) is the share of changed rows with value v and n(v) the number of
-rows that it meets. The most common values come from PostgreSQL's statistics; the other values count alike.
+A value that many rows have also changes often. The expected number of rows that a changed row
+matches is therefore size-biased: Σ p(v) · n(v), where p(v) is the share of changed rows with value
+v and n(v) the number of rows that it matches. The most common values come from PostgreSQL's
+statistics; all other values are assumed equally frequent.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ class Values:
 
     distinct: float
     common: Mapping[str, float] = field(default_factory=dict)
-    """The shares of rows that the most common values have, by digest."""
+    """The shares of rows with the most common values, by digest of the value."""
 
     @property
     def rare_share(self) -> float:
-        """The share of rows that a value has which is not among the most common ones.
+        """The share of rows with a value that is not among the most common ones.
 
         >>> Values(12.0, {"a": 0.4, "b": 0.2}).rare_share
         0.04
@@ -32,9 +33,10 @@ class Values:
 
 
 def share_met(mine: Values, theirs: Values, at_most: float = math.inf) -> float:
-    """Return the share of their rows that a row meets by its value, on average over my rows.
+    """Return the share of the other side's rows that a row matches by its value, on average over
+    own rows.
 
-    Values that have a larger share of their rows than `at_most` are left out.
+    Values that at least the share `at_most` of the other side's rows have are left out.
 
     >>> share_met(Values(10.0), Values(10.0))
     0.1
@@ -50,7 +52,7 @@ def share_met(mine: Values, theirs: Values, at_most: float = math.inf) -> float:
         degree = theirs.common.get(value, rare)
         covered += degree
         met += share * degree if degree < at_most else 0.0
-    # The other values are spread over what is left of theirs.
+    # The other values are spread evenly over the remaining rows of the other side.
     rest = max(0.0, 1.0 - math.fsum(mine.common.values()))
     left = max(1.0, max(mine.distinct, theirs.distinct) - len(mine.common))
     return met + rest * min(max(0.0, 1.0 - covered) / left, at_most)

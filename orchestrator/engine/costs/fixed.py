@@ -1,6 +1,6 @@
-"""Which columns of a diff have one value for each changed row of a table.
+"""The columns of a diff that have a single value for each changed row of a table.
 
-All that such a row is joined with lies in one group then, which is read once.
+All rows that such a changed row joins with then belong to one group, which is read once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orchestrator.engine.composer import Composer
 
 
 class _PlanShape:
-    """What is asked of a plan again and again."""
+    """Facts about a plan that are needed repeatedly."""
 
     def __init__(self, plan: Operator) -> None:
         self.plan = plan
@@ -31,26 +31,28 @@ class _PlanShape:
         self._known: dict[frozenset[Column], frozenset[Column]] = {}
 
     def known_by(self, given: frozenset[Column]) -> frozenset[Column]:
-        """Return the columns that some columns of its changes determine."""
+        """Return the columns that some columns of the plan's changes determine."""
         if given not in self._known:
             self._known[given] = known_by(self.plan, given)
         return self._known[given]
 
 
 class Fixed:
-    """The columns that one changed row determines, in a run of a program."""
+    """The columns that a changed row determines, in a run of a program."""
 
     def __init__(self, composer: Composer) -> None:
-        """Starts with no variable but those that hold the changes of tables."""
+        """Start with only the variables that hold the changes of tables."""
         self.composer = composer
         self.fields: dict[str, frozenset[str]] = {}
         """The fields of other variables that have one value for each changed row."""
         self._shapes: dict[int, _PlanShape] = {}
-        """By the plans' addresses, which they keep while they are here."""
+        """The shapes by the ids of their plans. Storing the plan keeps its id valid."""
 
     def columns(self, plan: Operator, held: Mapping[str, float]) -> frozenset[Column]:
-        """Return the columns of a plan that have one value for each changed row of a table, given the rows of
-        variables."""
+        """Return the columns of a plan that have a single value for each changed row of a table.
+
+        `held` gives the rows of variables.
+        """
         if isinstance(plan, UnionAll):
             branches = [
                 {new for old, new in branch.renamed(plan.outputs) if old in fixed}

@@ -1,4 +1,6 @@
-"""Which column of a table the values of a column come from, through diffs, states and variables."""
+"""The origins of values: which column of a table they come from, through diffs, states and
+variables.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +17,22 @@ from orchestrator.engine.composer import Composer, fields_of
 
 
 class Origins:
-    """The columns of tables that columns of composed plans have their values from."""
+    """The columns of tables from which columns of composed plans take their values."""
 
     def __init__(self, composer: Composer) -> None:
-        """Starts with none."""
+        """Start without any columns."""
         self.composer = composer
         self._columns: dict[str, tuple[int, int]] = {}
-        """Tables, by oid, and numbers of columns, by the symbols of the columns with their values."""
+        """Table oids and column numbers, by the symbols of the columns with their values."""
         self._fields: dict[str, Mapping[str, str | tuple[int, int]]] = {}
-        """What the fields of variables hold: a symbol, or a column of a table."""
+        """For each variable, the origins of its fields: a symbol, or a column of a table."""
 
     def of(self, column: Column) -> tuple[int, int] | None:
-        """Return the table, by oid, and the number of the column that has the values of a column."""
+        """Return the table oid and the column number from which a column takes its values, or None."""
         return self._columns.get(column.symbol)
 
     def learn(self, plan: Operator) -> None:
-        """Note which columns of tables the columns of a plan have their values from."""
+        """Register the origins of the columns of a plan."""
         for operator in reversed(list(walk(plan))):
             if isinstance(operator, Scan):
                 for output in operator.outputs:
@@ -59,7 +61,9 @@ class Origins:
             self._columns.setdefault(column.symbol, values)
 
     def _fields_of(self, variable: str) -> Mapping[str, str | tuple[int, int]]:
-        """Return what the fields of a variable hold: fields of a change of rows have a side in front."""
+        """Return the origins of the fields of a variable; fields of changes have the prefix of a
+        side.
+        """
         if not self._fields.get(variable):
             self._fields[variable] = dict(self._fields_found(variable))
         return self._fields[variable]

@@ -1,7 +1,7 @@
-"""What a change costs, in the terms of papers/idivm.txt, section 6 and appendix A.
+"""The cost of a change, in the terms of papers/idivm.txt, section 6 and appendix A.
 
-Costs count index lookups and rows read or written, for one changed row of each kind, by the loops
-of the script's queries. How many rows a lookup finds is taken from PostgreSQL's statistics.
+The cost counts index lookups and rows read or written, for one changed row of each kind, by the
+loops of the script's queries. PostgreSQL's statistics give the number of rows that a lookup finds.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from orchestrator.engine.composer import Composer
 from orchestrator.engine.costs.cardinality import MOST, SOME, Cardinality, below_projections
 
 SCANNED = 0.1
-"""What a row of a scan counts, in lookups: it is read in passing."""
+"""The cost of a row of a sequential scan, in lookups."""
 
 WRITTEN = 4.0
-"""What a changed row of a stored result counts, in lookups: its indexes change too."""
+"""The cost of a changed row of a stored result, in lookups, including changes of indexes."""
 
 
 @dataclass
 class _Run:
-    """A program run for one changed row."""
+    """A simulated run of a program for one changed row."""
 
     held: dict[str, float]
     """The rows that variables hold."""
     query: float = 0.0
     """Accesses of the queries."""
     applying: float = 0.0
-    """Accesses of the stored results that are changed."""
+    """Accesses to stored results that are changed."""
     computed: float = 0.0
-    """The most rows that a query puts into a variable."""
+    """The greatest number of rows that a query computes into a variable."""
     changed: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """The most rows of stored results that a step changes."""
+    """The greatest number of rows of each stored result that a step changes."""
     inserted: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     scans: dict[tuple[int, tuple[int, ...]], float] = field(
         default_factory=lambda: defaultdict(float)
     )
-    """Accesses of scans for want of an index, by table and columns."""
+    """Accesses of scans due to missing indexes, by table and columns."""
 
 
 def costs(composer: Composer, statistics: Mapping[int, Statistics]) -> tuple[Cost, ...]:
-    """Return what one changed row of each class costs the composed script."""
+    """Return the cost of one changed row of each class."""
     cardinality = Cardinality(composer, statistics)
     simulation = _Simulation(composer, cardinality)
     result = []
@@ -70,7 +70,7 @@ def costs(composer: Composer, statistics: Mapping[int, Statistics]) -> tuple[Cos
 def _cost(source: Source, change_class: ChangeClass, run: _Run) -> Cost:
     below = [n for role, n in run.changed.items() if role != CONTENT]
     content = run.changed[CONTENT]
-    # What is joined is in a cache, in a variable, or the view itself.
+    # The joined result is in a cache, in a variable, or in the view itself.
     spj = max([run.computed, *below]) or content
     return Cost(
         source=str(source),
@@ -95,18 +95,18 @@ class _Simulation:
         self.fixed = cardinality.fixed
 
     def run(self, held: Mapping[str, float]) -> _Run:
-        """Run the script on variables that hold so many rows."""
+        """Run the script, given the numbers of rows of variables."""
         run = _Run(dict(held))
         self.fixed.fields = {}
-        for place, step in enumerate(self.composer.steps):
-            plan = self.composer.plans.get(place)
+        for position, step in enumerate(self.composer.steps):
+            plan = self.composer.plans.get(position)
             if plan is None or not isinstance(step, Assign | Apply):
                 continue
             if step.needs and not any(run.held.get(need) for need in step.needs):
                 continue
-            rows, accesses = self.cardinality.query(plan, self.composer.loops[place], run.held)
+            rows, accesses = self.cardinality.query(plan, self.composer.loops[position], run.held)
             run.query += accesses
-            self._scan(self.composer.loops[place], run)
+            self._scan(self.composer.loops[position], run)
             if isinstance(step, Assign):
                 fixed = self.fixed.columns(plan, run.held)
                 self.fixed.fields[step.variable] = frozenset(column.symbol for column in fixed)
@@ -116,31 +116,31 @@ class _Simulation:
                 run.held.update((name, rows * SOME) for name, _ in step.apart)
                 run.computed = max(run.computed, rows)
                 continue
-            found = rows
+            matched = rows
             if step.kind is not ChangeKind.INSERT:
-                found = rows * self._matched(step)
-            written = found if self._recomputed.isdisjoint(step.needs) else found * SOME
+                matched = rows * self._matched(step)
+            written = matched if self._recomputed.isdisjoint(step.needs) else matched * SOME
             run.applying += rows + WRITTEN * written
-            run.changed[step.state] = max(run.changed[step.state], found)
+            run.changed[step.state] = max(run.changed[step.state], matched)
             if step.kind is ChangeKind.INSERT:
-                run.inserted[step.state] += found
+                run.inserted[step.state] += matched
             if step.collect:
-                run.held[step.collect] = run.held.get(step.collect, 0.0) + found
+                run.held[step.collect] = run.held.get(step.collect, 0.0) + matched
         return run
 
     @cached_property
     def _recomputed(self) -> frozenset[str]:
-        """The variables that hold partitions of windows: most of their rows are what they were."""
+        """The variables that hold partitions of windows, most of whose rows are unchanged."""
         return frozenset(
             step.variable
-            for place, step in enumerate(self.composer.steps)
+            for position, step in enumerate(self.composer.steps)
             if isinstance(step, Assign)
-            and place in self.composer.plans
-            and isinstance(below_projections(self.composer.plans[place]), Window)
+            and position in self.composer.plans
+            and isinstance(below_projections(self.composer.plans[position]), Window)
         )
 
     def _scan(self, alternatives: tuple[Loop, ...], run: _Run) -> None:
-        """Add the scans of a query: a table without an index for a lookup is gone through once."""
+        """Add the scans of a query: a table without an index for a lookup is read once."""
         for loop in alternatives:
             if not all(run.held.get(diff.variable) for diff in loop.diffs):
                 continue
