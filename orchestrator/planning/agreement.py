@@ -1,4 +1,6 @@
-"""What the correct answers of a query agree on, in a form that a comparison can ask the database for."""
+"""What the correct answers of a query agree on, as queries and facts for comparisons in the
+database.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,12 @@ __all__ = ["Agreement", "Kind", "ShownKeys", "agreement"]
 
 @dataclass(frozen=True)
 class ShownKeys:
-    """The keys that a view shows of its groups; what it shows must be what some row of a group has."""
+    """The keys of groups that a view shows; each value must occur in some row of its group."""
 
     columns: tuple[tuple[str, str], ...]
-    """Each column of the view with the column of `rows` that it shows."""
+    """Columns of the view, each with the column of `rows` that it shows."""
     rows: Composable
-    """The query of the groups' input."""
+    """The query of the input of the groups."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,9 @@ class Agreement:
 
     names: tuple[str, ...]
     kinds: tuple[Kind, ...]
-    """How far they agree on each column."""
+    """How closely the answers agree on each column."""
     rows: bool
-    """Whether they have the same rows, as far as the columns agree."""
+    """Whether the answers have the same rows, apart from differences in their columns."""
     sizes: Mapping[str, Composable]
     """For columns that show sums of floats, the query of the sums of absolute values."""
     keys: tuple[ShownKeys, ...]
@@ -53,7 +55,7 @@ class Agreement:
 
 
 def agreement(connection: Connection[Any], query: Identifier) -> Agreement | None:
-    """Return what the answers of a definition view agree on, or None if its query is not modelled."""
+    """Return what the answers of a definition view agree on, or None if its query is not modeled."""
     oid = catalog.relation_oid(connection, query)
     assert oid is not None
     plan = analyse(connection, oid).plan
@@ -82,10 +84,12 @@ def agreement(connection: Connection[Any], query: Identifier) -> Agreement | Non
 def _shown_keys(plan: Plan, open_in: Callable[[Plan], Openness]) -> Iterator[ShownKeys]:
     for groups, keys in representatives(plan):
         columns = tuple(column for _, column in keys)
-        known = open_in(Plan(groups, tuple(map(str, columns)), columns))
-        # Where the rows themselves show one of several looks, the query may have chosen another now.
-        pairs = [key for key, kind in zip(keys, known.kinds, strict=True) if kind is Kind.SAME]
-        if known.rows and pairs:
+        openness_of_rows = open_in(Plan(groups, tuple(map(str, columns)), columns))
+        # If the rows themselves are not determined, the query may show another value now.
+        pairs = [
+            key for key, kind in zip(keys, openness_of_rows.kinds, strict=True) if kind is Kind.SAME
+        ]
+        if openness_of_rows.rows and pairs:
             needed = tuple(dict.fromkeys(column for _, column in pairs))
             rows = _query(Plan(groups, tuple(map(str, needed)), needed))
             yield ShownKeys(tuple((name, str(column)) for name, column in pairs), rows)

@@ -1,7 +1,7 @@
-"""Plans of a query, as plans over what is captured.
+"""Plans of a query, changed into plans over captured relations.
 
-A maintained view is captured where its content is stored. There the rows have a key, though the view
-may not show it: changes are captured by it, and the plan identifies rows by it.
+A maintained view is captured at the table that stores its content. The rows there have a key, which
+the view may not show. Changes are captured by this key, and the plan identifies rows by it.
 """
 
 from __future__ import annotations
@@ -17,33 +17,38 @@ from orchestrator.frontend.facts import RelationColumn
 
 
 def as_captured(plan: Plan, sources: Mapping[int, tuple[Source, frozenset[int]]]) -> Plan:
-    """The plan over the sources of its relations, which are given by the relations' oids.
+    """Return the plan over the captured sources of its relations, given by the oids of the
+    relations.
 
-    With each come the numbers of the columns that never hold NULL. A column of a maintained view has
-    the same number in the content, which begins with what the view shows.
+    Each source has the numbers of the columns that are never NULL. A column of a maintained view
+    has the same number in the content, which begins with the columns of the view.
     """
     symbols = used_symbols(plan.root)
 
-    def through(operator: Operator) -> Operator:
+    def with_source(operator: Operator) -> Operator:
         if not isinstance(operator, Scan) or operator.table.oid not in sources:
             return operator
         source, not_null = sources[operator.table.oid]
         key = tuple(column.attnum for column in source.columns if column.in_key)
         if source.oid == operator.table.oid:
-            # Where capture tells rows apart by their content, a key of the table is of no use.
+            # If capture identifies rows by their content, the plan cannot use a key of the table.
             table = operator.table if key else replace(operator.table, keys=())
             return replace(operator, table=table)
         keys = (key,) if key else ()
         table = Table(source.oid, source.schema, source.name, keys, not_null)
         attnums = {output.attnum for output in operator.outputs}
         hidden = tuple(
-            ScanColumn(Column(symbols.fresh(item.name), item.plain_type), item.attnum, item.name)
-            for item in source.columns
-            if item.in_key and item.attnum not in attnums
+            ScanColumn(
+                Column(symbols.fresh(column_.name), column_.plain_type),
+                column_.attnum,
+                column_.name,
+            )
+            for column_ in source.columns
+            if column_.in_key and column_.attnum not in attnums
         )
         return replace(operator, table=table, outputs=(*operator.outputs, *hidden))
 
-    return replace(plan, root=rewrite(plan.root, through))
+    return replace(plan, root=rewrite(plan.root, with_source))
 
 
 def with_visible_keys(plan: Plan, keys: Mapping[int, tuple[RelationColumn, ...]]) -> Plan:

@@ -31,11 +31,11 @@ from orchestrator.algebra.traversal import fold, rewrite
 from orchestrator.engine.distinguishable import has_own_collations
 
 DESCRIBED = 800
-"""Columns whose types one query asks for."""
+"""The largest number of columns whose types a single query requests."""
 
 
 def types_of(connection: Connection[Any], plan: Plan) -> dict[str, ColumnType]:
-    """The types of a plan's columns, as PostgreSQL derives them."""
+    """Return the types of a plan's columns, as PostgreSQL derives them."""
     root = plan.root
     oids: dict[str, int] = {}
     declared: dict[str, int] = {}
@@ -47,8 +47,8 @@ def types_of(connection: Connection[Any], plan: Plan) -> dict[str, ColumnType]:
         if isinstance(operator, Grouping):
             for name, argument in _arguments(operator).items():
                 _describe(connection, operator.input, {name: argument}, oids, declared)
-        for some in _batches(wanted):
-            _describe(connection, operator, some, oids, declared)
+        for batch in _batches(wanted):
+            _describe(connection, operator, batch, oids, declared)
     types = catalog.column_types(connection, oids, declared)
     _infer_scale(operators, types)
     if not has_own_collations(root):
@@ -60,18 +60,22 @@ def types_of(connection: Connection[Any], plan: Plan) -> dict[str, ColumnType]:
 
 
 TEXTS = frozenset({"text", "character varying", "name"})
-"""Types whose equal values are the same unless a collation says otherwise."""
+"""Types whose equal values are identical unless a collation treats different texts as equal."""
 
 
 def _batches(wanted: dict[str, Scalar]) -> Iterator[dict[str, Scalar]]:
-    """Parts that one query can describe: it shows each twice, and PostgreSQL shows at most 1,664."""
+    """Yield parts that one query can describe: it has each column twice, and PostgreSQL allows
+    1,664 columns.
+    """
     items = list(wanted.items())
     for start in range(0, len(items), DESCRIBED):
         yield dict(items[start : start + DESCRIBED])
 
 
 def _arguments(grouping: Grouping) -> dict[str, Scalar]:
-    """The arguments of aggregates that have one, by the names that their types have."""
+    """Return the arguments of aggregates with a single argument, by the names of their types in
+    `types_of`.
+    """
     return {
         f"{aggregate.column}()": aggregate.arguments[0]
         for aggregate in grouping.aggregates
@@ -80,7 +84,7 @@ def _arguments(grouping: Grouping) -> dict[str, Scalar]:
 
 
 def _infer_scale(operators: Iterable[Operator], types: dict[str, ColumnType]) -> None:
-    """Adds of what operators compute how many places it shows; inputs come first."""
+    """Add the decimal scales of computed columns; inputs come first."""
     known = {symbol: type_.scale for symbol, type_ in types.items() if type_.scale is not None}
     known |= {symbol: 0 for symbol, type_ in types.items() if type_.name in INTEGERS}
     for operator in operators:
@@ -93,10 +97,10 @@ def _infer_scale(operators: Iterable[Operator], types: dict[str, ColumnType]) ->
             computed = _arguments(operator)
         for symbol, scalar in computed.items():
             if symbol in types and types[symbol].name == "numeric" and symbol not in known:
-                found = scale(scalar, known)
-                if found is not None:
-                    known[symbol] = found
-                    types[symbol] = replace(types[symbol], scale=found)
+                digits = scale(scalar, known)
+                if digits is not None:
+                    known[symbol] = digits
+                    types[symbol] = replace(types[symbol], scale=digits)
 
 
 def _describe(
@@ -106,14 +110,14 @@ def _describe(
     oids: dict[str, int],
     declared: dict[str, int],
 ) -> None:
-    # The step of a recursion stands for nothing by itself.
+    # The step of a recursion is not a complete query.
     if not wanted or rows.outer_columns or open_recursions(rows):
         return
     columns = [PlanColumn(f"c{number}") for number in range(len(wanted))]
     items = tuple(map(Item, columns, wanted.values()))
     rows = _without_shared(rows, oids, declared)
     query = to_sql(Plan(Projection(rows, items), tuple(map(str, columns)), tuple(columns)))
-    # What PostgreSQL says of a result calls a domain by its base type.
+    # The description of a result has the base types of domains.
     text = SQL(
         "SELECT {}, q.* FROM (VALUES (1)) AS one LEFT JOIN (SELECT * FROM ({}) AS q LIMIT 0) AS q ON true"
     ).format(
@@ -127,14 +131,16 @@ def _describe(
             cursor = connection.execute(text)
             row = cursor.fetchone()
     except psycopg.Error:
-        # GROUP BY key shows what the key determines; not all of that can be grouped by.
+        # With GROUP BY a key, a query may show columns that depend on the key and that cannot be
+        # grouped by.
         return
     assert row is not None and cursor.description is not None
     oids.update(zip(wanted, row[: len(wanted)], strict=True))
     described = cursor.description[len(wanted) :]
     for name, item in zip(wanted, described, strict=True):
         if item.scale is not None:
-            # It is read without its sign; where it is negative, no places are shown.
+            # The scale is unsigned here; a value beyond the maximum is a negative scale, which
+            # shows no digits.
             declared[name] = item.scale if item.scale <= MOST else 0
 
 
@@ -143,7 +149,8 @@ def _without_shared(
 ) -> Operator:
     """Return a plan with NULLs in place of common table expressions whose types are known.
 
-    An expression reads others, so that the text of the whole would be long for each of its operators.
+    These expressions read each other, so the text of the whole query would be long for each
+    operator.
     """
 
     def without(operator: Operator) -> Operator:
@@ -158,12 +165,12 @@ def _without_shared(
 
 
 def _name_of(symbol: str, oids: Mapping[str, int], declared: Mapping[str, int]) -> str | None:
-    """The type of a column in SQL, if it is one of the usual ones."""
-    name = _USUAL.get(oids.get(symbol, 0))
+    """Return the type of a column in SQL, if it is one of the common types."""
+    name = _COMMON_TYPES.get(oids.get(symbol, 0))
     return f"numeric({MOST}, {declared[symbol]})" if symbol in declared else name
 
 
-_USUAL = {
+_COMMON_TYPES = {
     16: "boolean",
     20: "bigint",
     21: "smallint",

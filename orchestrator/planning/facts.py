@@ -1,4 +1,4 @@
-"""What a strategy is asked about a view: its plan, tables, types and statistics, read from the database."""
+"""The planning request of a view: its plan, tables, types and statistics, read from the database."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ PINNED = (
     "lc_time",
     "xmlbinary",
 )
-"""Settings that results may depend on; a refresh has them as the view's creator had."""
+"""Settings that results may depend on; a refresh uses the values of the view's creator."""
 
 AS_WRITTEN = {"standard_conforming_strings": "on"}
-"""The setting with which a backslash in a string is one."""
+"""The setting under which a backslash in a string constant is an ordinary character."""
 
 
 def request_for(
@@ -55,9 +55,9 @@ def request_for(
     options: ViewOptions,
     known: Sequence[Statistics | None],
 ) -> PlanningRequest:
-    """What a strategy is asked about a view.
+    """Return the planning request of a view.
 
-    `known` are the statistics that led to an earlier plan, where it is to be made again.
+    `known` has the statistics of an earlier plan, if the same plan is to be made again.
     """
     used = {use.relation.oid: _source(connection, use) for use in analysis.sources}
     sources = tuple(source for source, _ in used.values())
@@ -66,7 +66,8 @@ def request_for(
     identified = None if lowered is None else infer_ids(lowered)
     typed = identified if isinstance(identified, Plan) else lowered
     if options.strategy == Strategy.RECOMPUTE:
-        typed = None  # It needs no types, and each operator costs a query.
+        # This strategy needs no types, and finding them takes a query for each operator.
+        typed = None
     types = {} if typed is None else types_of(connection, typed)
     rows = [name for name, type_ in types.items() if type_.name in _RECORDS and "(" not in name]
     if rows:
@@ -98,7 +99,9 @@ def request_for(
             ),
         ),
         distinct=analysis.distinct,
-        settings=_settings(connection, PINNED if _depends(analysis, sources, types) else ()),
+        settings=_settings(
+            connection, PINNED if _depends_on_settings(analysis, sources, types) else ()
+        ),
         algebra=algebra,
         algebra_tree=tree,
         maintain=options.maintain,
@@ -169,42 +172,42 @@ def _statistics(
 def _static(
     analysis: Analysis, sources: tuple[Source, ...], options: ViewOptions
 ) -> frozenset[int]:
-    """The sources that the user says hardly change, or leaves out of those that do."""
-    every = frozenset(source.oid for source in sources)
+    """Return the sources that the user declares static, or leaves out of the updatable ones."""
+    all_sources = frozenset(source.oid for source in sources)
     static = _named(analysis, sources, "static", options.static)
     if options.updatable is not None:
-        static |= every - _named(analysis, sources, "updatable", options.updatable)
+        static |= all_sources - _named(analysis, sources, "updatable", options.updatable)
     return static
 
 
 def _named(
     analysis: Analysis, sources: tuple[Source, ...], option: str, text: str | None
 ) -> frozenset[int]:
-    """The sources that an option names."""
+    """Return the sources that an option names."""
     names = [use.relation for use in analysis.sources]
     result = set()
     for wanted in (name.strip() for name in (text or "").split(",") if name.strip()):
-        fits = [n for n, item in enumerate(names) if wanted in (item.name, item.qualified)]
-        if len(fits) != 1:
+        matches = [n for n, item in enumerate(names) if wanted in (item.name, item.qualified)]
+        if len(matches) != 1:
             known = ", ".join(item.qualified for item in names)
-            request = "several tables" if fits else "no table"
+            request = "several tables" if matches else "no table"
             raise UsageError(
                 f"{option} names {wanted!r}, which is {request} of the query; it reads {known}."
             )
-        result.add(sources[fits[0]].oid)
+        result.add(sources[matches[0]].oid)
     return frozenset(result)
 
 
 def _source(connection: Connection[Any], use: SourceUse) -> tuple[Source, frozenset[int]]:
-    """A captured relation; a maintained view is captured where its content is stored.
+    """Return a captured relation, and the numbers of its columns that are never NULL.
 
-    And the numbers of columns that never hold NULL.
+    A maintained view is captured at the table that stores its content.
     """
     key = set(use.key.columns) if use.key else set()
     columns = tuple(_column(column, column.attnum in key) for column in use.captured)
     if use.relation.maintained is None:
         relation, captured = use.relation, {column.attnum for column in use.captured}
-        sure = frozenset(column.attnum for column in use.captured if column.not_null)
+        never_null = frozenset(column.attnum for column in use.captured if column.not_null)
         others = (
             plan_key.columns for plan_key in relation.plan_keys if set(plan_key.columns) != key
         )
@@ -213,11 +216,11 @@ def _source(connection: Connection[Any], use: SourceUse) -> tuple[Source, frozen
         rewritten = tuple(c.attnum for c in use.generated if c.expression is None)
         virtual = tuple(c.attnum for c in use.generated if c.expression is not None)
         source = replace(source, stored=rewritten, virtual=virtual)
-        return replace(source, not_null=tuple(sorted(sure)), keys=further), sure
-    stored, sure = catalog.stored_content(connection, use.relation.maintained)
+        return replace(source, not_null=tuple(sorted(never_null)), keys=further), never_null
+    stored, never_null = catalog.stored_content(connection, use.relation.maintained)
     keys = {column.attnum for column in stored.columns}
     rest = tuple(column for column in columns if column.attnum not in keys)
-    return replace(stored, columns=(*rest, *stored.columns)), sure
+    return replace(stored, columns=(*rest, *stored.columns)), never_null
 
 
 def _column(column: RelationColumn, in_key: bool) -> SourceColumn:
@@ -227,7 +230,7 @@ def _column(column: RelationColumn, in_key: bool) -> SourceColumn:
 
 _RECORDS = frozenset({"record", "record[]"})
 
-_SHOWN_ALIKE = frozenset(
+_SETTING_INDEPENDENT = frozenset(
     {
         *(
             "smallint",
@@ -242,27 +245,29 @@ _SHOWN_ALIKE = frozenset(
         *("text", "character varying", "character"),
     }
 )
-"""Types whose values are written in one way, given all digits of floats."""
+"""Types whose text form depends on no setting, if floats are written with all digits."""
 
 
-def _depends(
+def _depends_on_settings(
     analysis: Analysis, sources: Iterable[Source], types: Mapping[str, ColumnType]
 ) -> bool:
-    """Whether what is stored may depend on settings: results, and images that rows are told apart by."""
+    """Return whether stored data may depend on settings: results, or images that identify rows."""
     names = [
         *(column.type for column in analysis.columns),
         *(column.plain_type for source in sources for column in source.columns),
         *(column.name for column in types.values()),
     ]
-    shown = {"" if name.endswith("]") else name.partition("(")[0] for name in names}
-    return bool(analysis.settings or analysis.time_dependent) or not shown <= _SHOWN_ALIKE
+    type_names = {"" if name.endswith("]") else name.partition("(")[0] for name in names}
+    return (
+        bool(analysis.settings or analysis.time_dependent) or not type_names <= _SETTING_INDEPENDENT
+    )
 
 
 def _settings(connection: Connection[Any], pinned: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    # Each costs every refresh half a microsecond or more.
+    # Each setting costs every refresh at least half a microsecond.
     rows = connection.execute(
         "SELECT name, setting FROM pg_settings WHERE name = ANY (%s) ORDER BY name", [list(pinned)]
     ).fetchall()
-    # All digits of a float, so that two values with the same image are the same; and a backslash that
-    # is one, as programs are compiled by whatever session calls them first.
+    # Floats are written with all digits, so that equal images mean equal values. Backslashes are
+    # ordinary characters, because any session may compile a program first.
     return (*rows, ("extra_float_digits", "1"), *AS_WRITTEN.items())

@@ -1,4 +1,4 @@
-"""What the creator of a view is told about it."""
+"""Notices for the creator of a view."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ SETTLED = Literal(
 
 
 def say(connection: Connection[Any], notice: Literal) -> None:
-    """Send a notice to whoever listens to those of a connection."""
+    """Send a notice to the client of a connection."""
     text = Literal(f"BEGIN RAISE NOTICE USING MESSAGE = {notice.as_string(connection)}; END")
     connection.execute(SQL("DO {}").format(text))
 
 
 def recompute_notice(name: str, plan: MaintenancePlan, options: ViewOptions) -> str | None:
-    """Say that each refresh of a view recomputes it, why, and what would make the view incremental."""
+    """Return a notice that each refresh recomputes the view, why, and how to make the view
+    incremental.
+    """
     if plan.strategy != Strategy.RECOMPUTE or options.strategy == Strategy.RECOMPUTE:
         return None
     reasons = [reason.because for reason in plan.evidence.reasons if not reason.taken]

@@ -44,27 +44,28 @@ def plan_view(
     known: Evidence | None = None,
     before: ViewInfo | None = None,
 ) -> MaintenancePlan:
-    """Analyses the definition view of some names and chooses how to maintain it.
+    """Analyze the definition view and choose how to maintain it.
 
-    With `notify`, the session is told what of the query has no effect. `known` is what
-    was known when the plan in the catalog was made, which leads to the same plan. Without it, what is known
-    today is taken, also of the view that has maintained the same query `before`.
+    With `notify`, the session receives notices, for example about parts of the query without
+    effect. `known` is the evidence of an earlier plan, which leads to the same plan again. Without
+    it, current facts are used, including the measurements of the view that maintained the same
+    query `before`.
     """
     oid = catalog.relation_oid(connection, names.definition)
     assert oid is not None
-    # PostgreSQL prints strings as the session reads them.
+    # PostgreSQL prints strings according to the settings of the session.
     catalog.take_settings(connection, AS_WRITTEN)
     analysis = analyse(connection, oid)
     _refuse(analysis)
-    # From here on PostgreSQL plans parts of the query, and may call its functions.
+    # From here on, PostgreSQL plans parts of the query and may call its functions.
     if reason := catalog.distrusted(connection, oid, analysis.types):
         raise RightsError(f"The query may not be maintained: {reason}.")
     if notify and analysis.plan is not None and _is_sorted(analysis.plan.root):
         notices.say(connection, notices.UNSORTED)
-    settled = _determined(connection, names, analysis)
-    if notify and settled is not analysis:
+    completed = _determined(connection, names, analysis)
+    if notify and completed is not analysis:
         notices.say(connection, notices.SETTLED)
-    analysis = settled
+    analysis = completed
     request = replace(
         request_for(connection, analysis, options, () if known is None else known.statistics),
         prices=(
@@ -80,20 +81,20 @@ def plan_view(
 
 
 def _is_sorted(root: Operator) -> bool:
-    """Whether a query ends in an order that selects no rows."""
+    """Return whether a query ends with an order that does not select rows."""
     while isinstance(root, Projection):
         root = root.input
     return isinstance(root, Sort)
 
 
 def _determined(connection: Connection[Any], names: Names, analysis: Analysis) -> Analysis:
-    """Return the analysis of the definition with orders that leave nothing open.
+    """Return the analysis of the definition with all open orders completed.
 
-    The definition view itself has them then, so that every strategy finds the same answer among those
-    that the query allows. The query as it was written stays beside it, for `check` to ask.
+    The definition view is replaced accordingly, so that every strategy finds the same of several
+    correct answers. The original query is stored in a second view, which `check` reads.
     """
-    # A definition with the text of the views below would not be replanned when they are replaced, nor
-    # with the expressions of virtual columns when these are altered.
+    # A definition that contains the texts of views below it would not be planned again when they
+    # are replaced. The same holds for expressions of virtual columns.
     virtual = any(c.expression for use in analysis.sources for c in use.generated)
     if analysis.plan is None or analysis.inlined or virtual:
         return analysis
@@ -110,7 +111,7 @@ def _determined(connection: Connection[Any], names: Names, analysis: Analysis) -
             query = SQL(dialect.write(to_sql(plan)))
             connection.execute(statement.format(names.definition, query))
     except psycopg.Error:
-        # Not all that identifies rows can be sorted by. Then the answer stays open.
+        # Some columns that identify rows cannot be sorted. The order then stays open.
         return analysis
     return analyse(connection, analysis.definition)
 
@@ -148,7 +149,7 @@ def _refuse(analysis: Analysis) -> None:
 
 
 def _declaration(volatile: Sequence[str]) -> str:
-    """Say how to declare functions of users, which are volatile unless they are declared otherwise."""
+    """Return how to declare user-defined functions, which are volatile by default."""
     own = [name.partition("(")[0] for name in volatile if "." in name.partition("(")[0]]
     if not own:
         return ""
