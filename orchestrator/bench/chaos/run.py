@@ -27,6 +27,7 @@ from orchestrator.bench.chaos import published
 from orchestrator.bench.chaos.shared import (
     DISK,
     GENERATED,
+    KINDS,
     SEED,
     SUBSCRIBER,
     WRITTEN,
@@ -40,7 +41,6 @@ from orchestrator.errors import IdivmError, UsageError
 from orchestrator.fuzz.encodings import created_with
 from orchestrator.server import EmbeddedServer
 from orchestrator.server.unprivileged import server_account
-from orchestrator.spark.formats.written_types import KINDS
 
 
 def run(
