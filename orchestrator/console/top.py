@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -11,7 +12,7 @@ from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Footer, Header, Input, Static
 
 from orchestrator.catalog.monitoring import ViewState
@@ -112,15 +113,20 @@ class Top(App[None]):
         self.read()
         self.set_interval(SECONDS, self.read)
 
-    @work(thread=True, exclusive=True, group="read")
-    def read(self) -> None:
-        """Read a sample beside the user interface."""
+    @work(exclusive=True, group="read")
+    async def read(self) -> None:
+        """Read a sample in a thread. The thread calls nothing of the application, which may end meanwhile."""
         try:
-            sample = self.source.monitor.sample()
+            sample = await asyncio.to_thread(self.source.monitor.sample)
         except (IdivmError, psycopg.Error) as error:
-            self.call_from_thread(self._say, _sentence(error))
+            self._say(_sentence(error))
         else:
-            self.call_from_thread(self._take, sample)
+            self._take(sample)
+
+    @property
+    def _base(self) -> Screen[object]:
+        """The screen with the table, also while an explanation lies over it."""
+        return self.screen_stack[0]
 
     def _take(self, sample: Sample) -> None:
         self.views = {view.name: view for view in sample.views}
@@ -128,12 +134,12 @@ class Top(App[None]):
         self._show()
 
     def _say(self, sentence: str) -> None:
-        self.query_one("#error", Static).update(Text(sentence))
+        self._base.query_one("#error", Static).update(Text(sentence))
 
     def _show(self) -> None:
         """Fill the table, and leave the cursor on its view."""
-        table, chosen = self.query_one(DataTable), self._chosen()
-        words = self.query_one("#filter", Input).value.lower().split()
+        table, chosen = self._base.query_one(DataTable), self._chosen()
+        words = self._base.query_one("#filter", Input).value.lower().split()
         table.clear()
         for view in ORDERS[self.order](list(self.views.values())):
             cells = _cells(view)
@@ -150,7 +156,7 @@ class Top(App[None]):
         self.sub_title = f"{len(self.views)} views, {self.order}"
 
     def _chosen(self) -> ViewState | None:
-        table = self.query_one(DataTable)
+        table = self._base.query_one(DataTable)
         if not table.is_valid_row_index(table.cursor_row):
             return None
         key = table.coordinate_to_cell_key(table.cursor_coordinate).row_key
@@ -164,10 +170,10 @@ class Top(App[None]):
 
     def action_filter(self) -> None:
         """Show or hide the filter."""
-        field = self.query_one("#filter", Input)
+        field = self._base.query_one("#filter", Input)
         field.toggle_class("shown")
         field.value = ""
-        (field if field.has_class("shown") else self.query_one(DataTable)).focus()
+        (field if field.has_class("shown") else self._base.query_one(DataTable)).focus()
 
     def on_input_changed(self) -> None:
         """Show the views that the filter names."""
@@ -175,7 +181,7 @@ class Top(App[None]):
 
     def on_input_submitted(self) -> None:
         """Go back to the table."""
-        self.query_one(DataTable).focus()
+        self._base.query_one(DataTable).focus()
 
     def action_refresh(self) -> None:
         """Refresh the chosen view."""
@@ -196,19 +202,18 @@ class Top(App[None]):
             return
         self._act(action, view.id, f"{view.display}: {done}")
 
-    @work(thread=True, group="act")
-    def _act(self, action: Callable[[int], str | None], view: int, done: str) -> None:
+    @work(group="act")
+    async def _act(self, action: Callable[[int], str | None], view: int, done: str) -> None:
         try:
-            text = action(view)
-            sample = self.source.monitor.sample()
+            text = await asyncio.to_thread(action, view)
+            self._take(await asyncio.to_thread(self.source.monitor.sample))
         except (IdivmError, psycopg.Error) as error:
-            self.call_from_thread(self.notify, _sentence(error), severity="error", markup=False)
+            self.notify(_sentence(error), severity="error", markup=False)
             return
-        self.call_from_thread(self._take, sample)
         if text is None:
-            self.call_from_thread(self.notify, done, markup=False)
+            self.notify(done, markup=False)
         else:
-            self.call_from_thread(self.push_screen, Explained(text))
+            self.push_screen(Explained(text))
 
 
 def _sentence(error: IdivmError | psycopg.Error) -> str:

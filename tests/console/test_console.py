@@ -230,6 +230,8 @@ def test_top_shows_refreshes_explains_and_pauses_views(shop, source):
             await pilot.press("e")
             await settled()
             assert "strategy id" in app.screen.text
+            app.read()
+            await settled()
             await pilot.press("escape", "slash", *"skew")
             await pilot.pause()
             assert table.row_count == 1
