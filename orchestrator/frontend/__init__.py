@@ -1,1 +1,1 @@
-"""From SQL text to an algebra plan: statement splitting, analysis by PostgreSQL, plan building."""
+"""From SQL text to an algebra plan: split statements, analyze queries with PostgreSQL, build plans."""

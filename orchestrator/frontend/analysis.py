@@ -1,4 +1,4 @@
-"""What PostgreSQL knows of a definition view, as one value that needs no connection any more."""
+"""The analysis of a definition view, as a value that needs no connection."""
 
 from __future__ import annotations
 
@@ -27,76 +27,80 @@ from orchestrator.frontend.translate import QueryFacts, build
 
 @dataclass(frozen=True)
 class SourceUse:
-    """A relation whose changes can be captured, with what the view reads of it."""
+    """A relation whose changes can be captured, and the parts of it that the view reads."""
 
     relation: Relation
     columns: tuple[RelationColumn, ...]
     """The columns that the view reads, in the order of the relation."""
     key: Key | None
-    """The key that it is captured by; if it is not yet, the primary key, else the narrowest unique
-    one without NULLs."""
+    """The key by which the relation is captured. If it is not captured yet, this is the primary
+    key, or else the narrowest unique key without NULLs."""
     whole_row: bool = False
-    """Whether a row is read as one value."""
+    """Whether the view reads a row as a single value."""
     generated: tuple[RelationColumn, ...] = ()
-    """The generated columns that the view reads. Those that are virtual are not captured: a plan has
-    their expressions."""
+    """The generated columns that the view reads. Virtual ones are not captured, because plans
+    contain their expressions."""
 
     @property
     def captured(self) -> tuple[RelationColumn, ...]:
-        """The columns to capture: those that the view reads and those of the key."""
+        """The columns to capture: the columns that the view reads and the key."""
         attnums = {column.attnum for column in self.columns}
         attnums |= set(self.key.columns) if self.key else set()
         return tuple(column for column in self.relation.columns if column.attnum in attnums)
 
     @property
     def logged(self) -> tuple[RelationColumn, ...]:
-        """The same with the columns that other views read."""
+        """The captured columns, including those that other views read."""
         attnums = {column.attnum for column in self.captured} | self.relation.captured_columns
         return tuple(column for column in self.relation.columns if column.attnum in attnums)
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """A definition view taken apart."""
+    """The facts about a definition view."""
 
     definition: int
     text: str
-    """The canonical text: names resolved, `*` expanded, casts explicit."""
+    """The canonical text: with resolved names, expanded `*` and explicit casts."""
     columns: tuple[OutputColumn, ...]
     sources: tuple[SourceUse, ...]
     inlined: tuple[Relation, ...]
-    """Plain views, which the plan has expanded."""
+    """Plain views that are expanded in the plan."""
     uncaptured: tuple[Relation, ...]
-    """Relations that change without a trigger: foreign tables, materialized views, catalogs."""
+    """Relations that change without firing triggers: foreign tables, materialized views,
+    catalogs."""
     crowded: frozenset[int]
-    """Of these, by oid, the tables whose changes do not fit into a row of a log."""
+    """The oids of those uncaptured tables whose changes do not fit into a row of a log."""
     temporary: tuple[Relation, ...]
     volatile: tuple[str, ...]
-    """Functions that give another result at every call."""
+    """Functions that may return another result at every call."""
     time_dependent: tuple[str, ...]
-    """What may give another result in the next statement although no table changed: `now()`."""
+    """Functions that may return another result in the next statement although no table changed:
+    `now()`."""
     settings: tuple[str, ...]
-    """What depends on settings such as the time zone, and on nothing else; a user's own function may,
-    whatever it says of itself."""
+    """Functions that depend only on settings such as the time zone. A user-defined function may
+    depend on them even if it is declared immutable."""
     plan: Plan | None
     unsupported: tuple[Unsupported, ...] = ()
-    """Why there is no plan."""
+    """The reasons if there is no plan."""
     row_types: frozenset[int] = frozenset()
     """The composite types, as relations, whose rows functions return."""
     reads: tuple[Read, ...] = ()
-    """What the definition reads, and each plain view below it."""
+    """The relations and columns that the definition and each plain view below it read."""
     types: frozenset[int] = frozenset()
     """The types of the columns that a program reads."""
 
     @property
     def fixed(self) -> tuple[int, ...]:
-        """The relations, by oid, whose definitions the answer hangs on, not their rows alone."""
+        """The relations, by oid, on whose definitions the answer depends, and not only on their
+        rows.
+        """
         whole = {use.relation.oid for use in self.sources if use.whole_row} | self.row_types
         return (*(relation.oid for relation in self.inlined), *sorted(whole))
 
     @property
     def distinct(self) -> bool:
-        """Whether the view is known to have no two equal rows."""
+        """Whether the view is known to have no equal rows."""
         if self.plan is None:
             return False
         root = self.plan.root
@@ -104,37 +108,39 @@ class Analysis:
 
 
 MOST_CAPTURED = (1600 - 3) // 2
-"""Columns of a table whose changes can be captured. A change has each twice, as it was and as it is, and
-a table of PostgreSQL has no more than 1,600 columns."""
+"""The largest number of captured columns of a table. A change has the old and the new value of each, and
+a table of PostgreSQL has at most 1,600 columns."""
 
 _ROW = 8160
-"""The bytes of a row at most: it does not go on in another page."""
+"""The maximal size of a row in bytes; a row must fit on a page."""
 
 _HEADER = 24 + 24
-"""The header of a row, and what a change has beside images."""
+"""The bytes of a row header, and of the fields of a change other than images."""
 
 _INLINE = 24
-"""The bytes of a value that PostgreSQL does not store apart from its row."""
+"""The bytes that a value of variable length always takes in its row."""
 
 
 def fits_log_row(columns: Sequence[RelationColumn]) -> bool:
-    """Whether a change with such columns fits into a row, whatever their values are.
+    """Return whether a change with these columns fits into a row of a log, whatever the values are.
 
-    A write that does not fit into the log would fail.
+    A write whose change did not fit would fail.
     """
     size = _HEADER + len(columns) // 4 + 1
-    sure = 8
+    aligned = 8
     for column in (*columns, *columns):
         if column.length < 0:
-            size, sure = size + _INLINE, 1
+            size, aligned = size + _INLINE, 1
             continue
-        size += max(column.alignment - sure, 0) + column.length
-        sure = min(max(column.alignment, sure), column.length & -column.length)
+        size += max(column.alignment - aligned, 0) + column.length
+        aligned = min(max(column.alignment, aligned), column.length & -column.length)
     return len(columns) <= MOST_CAPTURED and size <= _ROW
 
 
 def analyse(connection: Connection[Any], definition: int) -> Analysis:
-    """Everything that planning needs to know of a definition view, by its oid. Writes nothing."""
+    """Return all facts about a definition view, given by its oid, that planning needs. Writes
+    nothing.
+    """
     views, relations = _collect(connection, definition)
     own = views[definition]
     used = _merged(use for view in views.values() for use in view.uses)
@@ -143,14 +149,16 @@ def analyse(connection: Connection[Any], definition: int) -> Analysis:
         *(f for oid in used for f in relations[oid].functions),
     ]
     functions = tuple(dict.fromkeys(called))
-    # A composite type counts as used where one of its fields is; it holds no rows.
+    # A composite type counts as used if one of its fields is, but it holds no rows.
     leaves = [relations[oid] for oid in used if oid not in views and relations[oid].relkind != "c"]
     temporary = tuple(r for r in leaves if r.persistence == "t")
-    lasting = [relation for relation in leaves if relation.persistence != "t"]
-    sources = [_source(relation, used[relation.oid]) for relation in lasting if _captures(relation)]
+    persistent = [relation for relation in leaves if relation.persistence != "t"]
+    sources = [
+        _source(relation, used[relation.oid]) for relation in persistent if _captures(relation)
+    ]
     captured = tuple(source for source in sources if fits_log_row(source.logged))
     followed = {source.relation.oid for source in captured}
-    uncaptured = tuple(relation for relation in lasting if relation.oid not in followed)
+    uncaptured = tuple(relation for relation in persistent if relation.oid not in followed)
     volatile = _names(functions, Volatility.VOLATILE)
     plan, unsupported = _plan(own, views, relations, functions, volatile)
     return Analysis(
@@ -187,7 +195,10 @@ def analyse(connection: Connection[Any], definition: int) -> Analysis:
 
 
 def _reads(views: Mapping[int, StoredView], relations: Mapping[int, Relation]) -> tuple[Read, ...]:
-    """What PostgreSQL asks the right to, view by view; of a row as a whole, to all columns."""
+    """Return the columns for which PostgreSQL requires the SELECT right, for each view.
+
+    If a row is read as a single value, these are all columns.
+    """
     return tuple(
         Read(
             view.oid,
@@ -205,14 +216,14 @@ def _reads(views: Mapping[int, StoredView], relations: Mapping[int, Relation]) -
 def _collect(
     connection: Connection[Any], definition: int
 ) -> tuple[dict[int, StoredView], dict[int, Relation]]:
-    """The definition view with the plain views below it, and all relations that they use."""
+    """Return the definition view with the plain views below it, and all relations that they use."""
     views: dict[int, StoredView] = {}
     relations: dict[int, Relation] = {}
     pending = [definition]
     while pending:
-        found = [catalog.stored_view(connection, oid) for oid in pending]
-        views.update((view.oid, view) for view in found)
-        new = {use.oid for view in found for use in view.uses} - relations.keys()
+        batch = [catalog.stored_view(connection, oid) for oid in pending]
+        views.update((view.oid, view) for view in batch)
+        new = {use.oid for view in batch for use in view.uses} - relations.keys()
         relations.update(catalog.relations(connection, new))
         pending = [
             oid
@@ -227,20 +238,21 @@ def _collect(
 def _merged(uses: Iterable[UsedRelation]) -> dict[int, UsedRelation]:
     merged: dict[int, UsedRelation] = {}
     for use in uses:
-        known = merged.get(use.oid, use)
+        earlier = merged.get(use.oid, use)
         merged[use.oid] = UsedRelation(
             oid=use.oid,
-            columns=known.columns | use.columns,
-            whole_row=known.whole_row or use.whole_row,
-            system_columns=known.system_columns | use.system_columns,
+            columns=earlier.columns | use.columns,
+            whole_row=earlier.whole_row or use.whole_row,
+            system_columns=earlier.system_columns | use.system_columns,
         )
     return merged
 
 
 def _captures(relation: Relation) -> bool:
-    """Whether triggers can report the relation's changes; a maintained view reports its own.
+    """Return whether triggers can report the relation's changes; a maintained view reports its own.
 
-    Those of a partition or a child do not fire when its rows change through the table above.
+    The triggers of a partition or inheritance child do not fire when its rows change through the
+    parent.
     """
     if relation.maintained is not None:
         return not relation.computed
@@ -264,7 +276,7 @@ def _names(functions: Iterable[FunctionUse], volatility: Volatility) -> tuple[st
 def _system_columns(
     used: Mapping[int, UsedRelation], relations: Mapping[int, Relation]
 ) -> tuple[str, ...]:
-    # A row's place and its transactions change when VACUUM or an update rewrites it.
+    # The position and the transaction ids of a row change when VACUUM or an update rewrites it.
     return tuple(
         f"{name} of {relations[oid].qualified}"
         for oid, use in used.items()
@@ -281,13 +293,13 @@ def _plan(
 ) -> tuple[Plan | None, tuple[Unsupported, ...]]:
     if volatile:
         return None, tuple(Unsupported("a volatile function", name) for name in volatile)
-    if lost := [use.name for use in functions if use.is_lost_cast]:
-        # The text of the query would mean the cast that is there now.
+    if lost_casts := [use.name for use in functions if use.is_lost_cast]:
+        # The text of the query would now use another cast.
         return None, tuple(
-            Unsupported("a cast that was dropped or replaced", name) for name in lost
+            Unsupported("a cast that was dropped or replaced", name) for name in lost_casts
         )
-    if chosen := [use.name for use in functions if use.is_by_domain]:
-        return None, tuple(Unsupported(BY_DOMAIN, name) for name in chosen)
+    if calls_by_domain := [use.name for use in functions if use.is_by_domain]:
+        return None, tuple(Unsupported(BY_DOMAIN, name) for name in calls_by_domain)
     facts = QueryFacts(
         relations={(r.schema, r.name): r for r in relations.values()},
         views={oid: view for oid, view in views.items() if oid != own.oid},
@@ -296,7 +308,7 @@ def _plan(
     try:
         plan = build(own.text, facts)
     except Exception as error:
-        # Whatever the algebra trips over, the view can be maintained by recomputation.
+        # If the algebra fails for any reason, the view can still be recomputed.
         return None, (Unsupported(f"{INTERNAL} ({type(error).__name__}: {error})", own.text[:80]),)
     if isinstance(plan, Unsupported):
         return None, (plan,)
@@ -308,4 +320,4 @@ BY_DOMAIN = (
 )
 
 INTERNAL = "the plan builder failed"
-"""How the reason of an Unsupported begins that is a mistake of the builder, not a limit of it."""
+"""The prefix of reasons that are bugs of the plan builder, and not limits of it."""

@@ -1,4 +1,4 @@
-"""Every query on PostgreSQL's own catalog. Nothing here writes."""
+"""Queries on PostgreSQL's system catalogs for the analysis of views. They only read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from orchestrator.frontend.used_objects import FIRST_USER_OID, used_functions, u
 
 
 def _maintained_views(connection: Connection[Any]) -> dict[int, tuple[int, bool]]:
-    """The relation of every maintained view with its number, and whether no table holds its rows."""
+    """Return, for the relation of each maintained view, the view's number and whether no table
+    stores its rows.
+    """
     rows = connection.execute(
         "SELECT v.relation::oid, v.id, coalesce(c.relkind = 'v', false) FROM idivm.views v"
         " LEFT JOIN pg_class c ON c.oid = v.state WHERE v.relation IS NOT NULL"
@@ -36,8 +38,10 @@ def _maintained_views(connection: Connection[Any]) -> dict[int, tuple[int, bool]
 def _captured(
     connection: Connection[Any], oids: list[int]
 ) -> dict[int, tuple[frozenset[int], frozenset[int]]]:
-    """The columns that the rows of captured relations are told apart by (none: by their content), and all
-    that are captured."""
+    """Return the key columns of captured relations, and all their captured columns.
+
+    There are no key columns if rows are identified by their content.
+    """
     rows = connection.execute(
         "SELECT s.relation::oid, array_agg(c.attnum::integer) FILTER (WHERE s.keyed AND c.in_key),"
         " array_agg(c.attnum::integer)"
@@ -55,9 +59,9 @@ def _is_installed(connection: Connection[Any]) -> bool:
 
 @contextmanager
 def empty_search_path(connection: Connection[Any]) -> Iterator[None]:
-    """Lets PostgreSQL write names with their schema for a while.
+    """Make PostgreSQL print names with their schemas in this context.
 
-    The transaction is rolled back at the end, so that the caller's search path returns.
+    The transaction is rolled back at the end, which restores the caller's search path.
     """
     with connection.transaction(force_rollback=True):
         connection.execute("SET LOCAL search_path = ''")
@@ -65,7 +69,9 @@ def empty_search_path(connection: Connection[Any]) -> Iterator[None]:
 
 
 def stored_view(connection: Connection[Any], oid: int) -> StoredView:
-    """The text of a view and what its own query uses; views below it are not entered."""
+    """Return the text of a view and the objects that its query uses, without those of the views
+    below.
+    """
     with empty_search_path(connection):
         row = connection.execute(
             "SELECT pg_get_viewdef(c.oid), r.ev_action::text FROM pg_class c"
@@ -87,7 +93,7 @@ def stored_view(connection: Connection[Any], oid: int) -> StoredView:
 
 
 def output_columns(connection: Connection[Any], oid: int) -> tuple[OutputColumn, ...]:
-    """The columns of a view with their types and collations."""
+    """Return the columns of a view with their types and collations."""
     with empty_search_path(connection):
         rows = connection.execute(
             _PLAIN_TYPES
@@ -117,11 +123,11 @@ _PLAIN_TYPES = SQL("""
         SELECT DISTINCT ON (type) type, oid, typmod FROM unfolded ORDER BY type, depth DESC
     )
 """)
-"""The type below all domains, for every column type of some relations."""
+"""A query of the base type for the type of each column of some relations."""
 
 
 def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, Relation]:
-    """The facts about some relations."""
+    """Return the facts about some relations."""
     wanted = sorted(oids)
     installed = _is_installed(connection)
     maintained = _maintained_views(connection) if installed else {}
@@ -171,8 +177,8 @@ def relations(connection: Connection[Any], oids: Collection[int]) -> dict[int, R
 
 
 def _columns(cursor: Any, oids: list[int]) -> Mapping[int, list[RelationColumn]]:
-    # A column of a table with inheritance children is only as NOT NULL as the least of theirs. A constraint that
-    # was never validated (from version 18 on) promises nothing.
+    # A column of a table is NOT NULL only if it is NOT NULL in all inheritance children. A
+    # constraint that was never validated (possible since version 18) guarantees nothing.
     rows = cursor.execute(
         _PLAIN_TYPES
         + SQL("""
@@ -242,7 +248,9 @@ def _columns(cursor: Any, oids: list[int]) -> Mapping[int, list[RelationColumn]]
 
 
 def _expressions(cursor: Any, oids: list[int]) -> dict[tuple[int, int], tuple[str, str]]:
-    """The expressions of virtual generated columns, as text and as trees, by table and number."""
+    """Return the expressions of virtual generated columns, as text and as trees, by table and
+    number.
+    """
     rows = cursor.execute(
         "SELECT a.attrelid, a.attnum, pg_get_expr(d.adbin, d.adrelid) AS text, d.adbin::text AS tree"
         " FROM pg_attribute a JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum"
@@ -252,17 +260,17 @@ def _expressions(cursor: Any, oids: list[int]) -> dict[tuple[int, int], tuple[st
     return {(row["attrelid"], row["attnum"]): (row["text"], row["tree"]) for row in rows.fetchall()}
 
 
-def _computed(column: RelationColumn, found: tuple[str, str] | None) -> RelationColumn:
-    if found is None:
+def _computed(column: RelationColumn, text_and_tree: tuple[str, str] | None) -> RelationColumn:
+    if text_and_tree is None:
         return column
-    text, tree = found
-    read = {int(str(node.fields["varattno"][0])) for node in node_tree.nodes(tree, "VAR")}
-    return replace(column, expression=text, reads=tuple(sorted(n for n in read if n > 0)))
+    text, tree = text_and_tree
+    columns = {int(str(node.fields["varattno"][0])) for node in node_tree.nodes(tree, "VAR")}
+    return replace(column, expression=text, reads=tuple(sorted(n for n in columns if n > 0)))
 
 
 def _keys(cursor: Any, oids: list[int]) -> Mapping[int, list[Key]]:
-    # An index can be unique in a sense of its own: under another operator class, or bytewise where
-    # the column's collation holds different texts equal. Those are no keys.
+    # An index can enforce another kind of uniqueness: with another operator class, or bytewise
+    # although the column's collation treats different texts as equal. Such indexes are no keys.
     rows = cursor.execute(
         """
         SELECT i.indrelid, i.indexrelid AS index, c.relname AS name, i.indisprimary AS primary,
@@ -301,7 +309,7 @@ def _keys(cursor: Any, oids: list[int]) -> Mapping[int, list[Key]]:
 
 
 def columns_with_defaults(connection: Connection[Any], table: int) -> frozenset[int]:
-    """The numbers of a table's columns that have a default."""
+    """Return the numbers of a table's columns that have a default."""
     rows = connection.execute(
         "SELECT adnum::integer FROM pg_attrdef WHERE adrelid = %s::oid", [table]
     ).fetchall()
@@ -309,7 +317,7 @@ def columns_with_defaults(connection: Connection[Any], table: int) -> frozenset[
 
 
 def equality_operators(connection: Connection[Any], types: Collection[int]) -> dict[int, SQL]:
-    """The operator, with its schema, by which keys of each type are equal."""
+    """Return the operator, with its schema, that compares keys of each type for equality."""
     rows = connection.execute(
         """
         WITH RECURSIVE plain(asked, oid) AS (
@@ -339,12 +347,12 @@ def equality_operators(connection: Connection[Any], types: Collection[int]) -> d
         """,
         [list(set(types))],
     ).fetchall()
-    # PostgreSQL itself wrote the names, quoted where they must be.
+    # PostgreSQL wrote the names, with quotes where necessary.
     return {oid: SQL(operator) for oid, operator in rows}
 
 
 def type_names(connection: Connection[Any], types: Collection[int]) -> dict[int, str]:
-    """What types are called, domains by the type below them, without their modifiers."""
+    """Return the names of types without modifiers; a domain has the name of its base type."""
     rows = connection.execute(
         "SELECT oid::bigint, format_type(coalesce(nullif(typbasetype, 0), oid), NULL) FROM pg_type"
         " WHERE oid = ANY (%s::oid[])",
@@ -354,7 +362,7 @@ def type_names(connection: Connection[Any], types: Collection[int]) -> dict[int,
 
 
 def _foreign_keys(cursor: Any, oids: list[int]) -> Mapping[int, list[ForeignKey]]:
-    # A reference to a partitioned table is also recorded once for each of its partitions.
+    # A reference to a partitioned table is also recorded for each of its partitions.
     rows = cursor.execute(
         """
         SELECT k.conrelid, k.conname AS name, k.conkey AS columns, k.confrelid AS target,
@@ -370,6 +378,6 @@ def _foreign_keys(cursor: Any, oids: list[int]) -> Mapping[int, list[ForeignKey]
     )
     result: dict[int, list[ForeignKey]] = defaultdict(list)
     for row in rows.fetchall():
-        fixed = {name: tuple(row[name]) for name in ("columns", "target_columns")}
-        result[row.pop("conrelid")].append(ForeignKey(**{**row, **fixed}))
+        tuples = {name: tuple(row[name]) for name in ("columns", "target_columns")}
+        result[row.pop("conrelid")].append(ForeignKey(**{**row, **tuples}))
     return result

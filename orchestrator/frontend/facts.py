@@ -1,4 +1,4 @@
-"""What the catalog says of relations, columns, keys and functions: immutable values."""
+"""Facts of the catalog about relations, columns, keys and functions, as immutable values."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ class RelationColumn:
     plain_type: str
     """The type without domains."""
     not_null: bool
-    """Whether the column can hold no NULL. A domain's NOT NULL does not count: an empty scalar
-    subquery gets past it."""
+    """Whether the column never holds NULL. NOT NULL of a domain does not count, because an empty
+    scalar subquery bypasses it."""
     collation: str | None
     deterministic: bool
-    """False for a collation under which different texts may be equal."""
+    """False for a collation in which different texts may be equal."""
     generated: str
     """`s` stored, `v` virtual, or empty."""
     identity: str
     """`a` always, `d` by default, or empty."""
     equality: str | None
-    """The default equality of the type; columns that name the same one compare alike by `=`."""
+    """A name for the default equality of the type; columns with the same name compare in the same
+    way by `=`."""
     exact: bool
-    """Whether values that are equal look equal too: true of integer, false of numeric (1.0, 1.00)."""
+    """Whether equal values always look the same: true for integer, false for numeric (1.0,
+    1.00)."""
     builtin_equality: bool
-    """Whether `=` of pg_catalog is the equality that keys of this type use."""
+    """Whether keys of this type use the `=` of pg_catalog."""
     expression: str | None = None
-    """Of a virtual generated column: the expression that computes it whenever it is read."""
+    """For a virtual generated column: the expression that computes it when it is read."""
     reads: tuple[int, ...] = ()
-    """The columns that this expression reads."""
+    """The columns that the expression reads."""
     length: int = -1
-    """The bytes of a value, or -1 where values differ in length."""
+    """The bytes of a value, or -1 if the length varies."""
     alignment: int = 1
-    """What the place of such a value in a row is a multiple of."""
+    """The alignment of the values in a row, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Key:
     columns: tuple[int, ...]
     primary: bool
     width: int
-    """The bytes of a key value, as far as the types tell."""
+    """The estimated bytes of a key value, by the types."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Index:
 
 @dataclass(frozen=True)
 class TableStatistics:
-    """What PostgreSQL's statistics say of a table."""
+    """PostgreSQL's statistics of a table."""
 
     table: int
     rows: float
@@ -74,9 +76,9 @@ class TableStatistics:
     deleted: float
     inserted: float
     distinct_values: dict[str, float]
-    """Column numbers, and how many values they have."""
+    """The number of distinct values, by column number."""
     common_values: dict[str, dict[str, float]]
-    """Column numbers, and the shares of rows that their most common values have, by digest."""
+    """The shares of rows with the most common values, by column number and digest of the value."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Relation:
-    """A table, a view or something like them."""
+    """A table, a view or a similar relation."""
 
     oid: int
     schema: str
@@ -114,7 +116,7 @@ class Relation:
     owner: str
     row_security: bool
     system: bool
-    """A relation of PostgreSQL itself, on which no trigger can be created."""
+    """Whether the relation belongs to PostgreSQL, so that no trigger can be created on it."""
     columns: tuple[RelationColumn, ...]
     keys: tuple[Key, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
@@ -123,20 +125,20 @@ class Relation:
     parents: tuple[int, ...] = ()
     is_partition: bool = False
     maintained: int | None = None
-    """The number of the maintained view that users read as this relation."""
+    """The number of the maintained view that users read under this name."""
     captured_key: frozenset[int] | None = None
-    """The columns that captured rows are told apart by, none where it is by content; None if they
-    are not captured yet."""
+    """The columns that identify captured rows; empty if their content does; None if the relation is
+    not captured yet."""
     captured_columns: frozenset[int] = frozenset()
-    """The columns that are captured already."""
+    """The columns that are already captured."""
     functions: tuple[FunctionUse, ...] = ()
-    """What the expressions of virtual generated columns call."""
+    """The functions that the expressions of virtual generated columns call."""
     computed: bool = False
-    """Whether it is one whose rows no table holds, so that nothing tells of their changes."""
+    """Whether no table holds the rows, so that their changes cannot be captured."""
 
     @property
     def kind(self) -> str:
-        """The kind in words."""
+        """The kind of the relation in words."""
         if self.parents:
             return "partition" if self.is_partition else "child"
         return _KINDS.get(self.relkind, self.relkind)
@@ -153,9 +155,9 @@ class Relation:
 
     @property
     def usable_keys(self) -> tuple[Key, ...]:
-        """The keys that hold for all rows that a query of the relation sees, the best first.
+        """The keys that hold for all rows that a query of the relation reads, the best key first.
 
-        The primary key comes first, then the narrowest: fewest bytes, fewest columns.
+        The primary key comes first, then the narrowest key: fewest bytes, then fewest columns.
         """
         if self.has_children:
             return ()
@@ -168,7 +170,7 @@ class Relation:
 
     @property
     def plan_keys(self) -> tuple[Key, ...]:
-        """The usable keys for a plan, first the one that changes are captured by."""
+        """The usable keys for a plan, starting with the key by which changes are captured."""
         captured = self.captured_key
         if captured is None:
             return self.usable_keys
@@ -177,27 +179,27 @@ class Relation:
         return tuple(sorted(self.usable_keys, key=lambda key: captured != frozenset(key.columns)))
 
     def column(self, attnum: int) -> RelationColumn:
-        """The column with this number."""
+        """Return the column with this number."""
         return next(column for column in self.columns if column.attnum == attnum)
 
 
 class Volatility(Enum):
-    """How long the result of a function for the same arguments stays."""
+    """How long the result of a function stays the same for the same arguments."""
 
     IMMUTABLE = "immutable"
     SETTINGS = "settings"
-    """Stable, and depends on nothing but session settings such as the time zone."""
+    """Stable, and depends only on session settings such as the time zone."""
     TIME_DEPENDENT = "moving"
-    """Stable within a statement, and may be another one in the next."""
+    """Stable within a statement, but possibly different in the next one."""
     VOLATILE = "volatile"
 
 
 @dataclass(frozen=True)
 class FunctionUse:
-    """A function that a query calls, also through an operator, an aggregate or a cast."""
+    """A function that a query calls, directly or through an operator, an aggregate or a cast."""
 
     name: str
-    """As a message shows it: `now()`, `public.f()`."""
+    """The name for messages: `now()`, `public.f()`."""
     volatility: Volatility
     schema: str = "pg_catalog"
     proname: str = ""
@@ -205,15 +207,16 @@ class FunctionUse:
     """`function`, `aggregate`, `window`, `operator`, `cast`, `value` or `sampling`."""
     returns_set: bool = False
     returns_row: bool = False
-    """Whether some call returns a row of several columns."""
+    """Whether a call returns a row of several columns."""
     fields: tuple[str, ...] = ()
     """The names of these columns, if they are the same for every call."""
     row_types: tuple[int, ...] = ()
-    """The composite types, as relations, that calls return rows of."""
+    """The composite types, as relations, of rows that calls return."""
     is_lost_cast: bool = False
-    """Whether some call is printed as a cast, and the cast has another function by now or is gone."""
+    """Whether a call is printed as a cast that was dropped or has another function now."""
     is_by_domain: bool = False
-    """Whether some call is for a domain, in whose place a program has the base type."""
+    """Whether a call has an argument of a domain type, which a program replaces by the base
+    type."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +232,7 @@ class OutputColumn:
 
 @dataclass(frozen=True)
 class UsedRelation:
-    """A relation in a view's own query, with the columns that the query reads."""
+    """A relation in the query of a view, and the columns that the query reads."""
 
     oid: int
     columns: frozenset[int]
@@ -239,7 +242,7 @@ class UsedRelation:
 
 @dataclass(frozen=True)
 class Read:
-    """What the query of one view reads of one relation; no columns where any will do."""
+    """The columns of a relation that the query of a view reads; empty if any column is enough."""
 
     through: int
     relation: int
@@ -248,7 +251,7 @@ class Read:
 
 @dataclass(frozen=True)
 class StoredView:
-    """A view as PostgreSQL keeps it: its text and what its own query uses."""
+    """A view as PostgreSQL stores it: its text and the objects that its query uses."""
 
     oid: int
     text: str

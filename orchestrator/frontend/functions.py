@@ -1,4 +1,4 @@
-"""Which functions a stored query calls, directly or behind operators, aggregates and casts."""
+"""The functions that a stored query calls, directly or through operators, aggregates and casts."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from orchestrator.frontend.volatility import SQL_VALUE_FUNCTIONS, classify, wors
 
 @dataclass(frozen=True)
 class Calls:
-    """The oids that a stored query names, by what they are."""
+    """The oids in a stored query, by their roles."""
 
     functions: frozenset[int]
     operators: frozenset[int]
     written_types: frozenset[int]
-    """Types whose values are turned into text by a cast."""
+    """Types whose values a cast converts to text."""
     read_types: frozenset[int]
-    """Types whose values are read from text by a cast."""
+    """Types whose values a cast reads from text."""
     constants: frozenset[int]
-    """Types whose values stand in the query, which are read from text when a program is compiled."""
+    """Types of constants in the query, which are read from text when a program is compiled."""
     results: frozenset[tuple[int, int]]
-    """Function and type of the result, of every plain call."""
+    """Function and result type of every plain call."""
     casts: frozenset[int]
     """Functions whose calls are printed as casts."""
     plain: tuple[FunctionUse, ...]
-    """What has no entry of its own in the catalog: `CURRENT_DATE`, `TABLESAMPLE`."""
+    """Functions without an entry in the catalog: `CURRENT_DATE`, `TABLESAMPLE`."""
 
 
 _FUNCTION_FIELDS = {
@@ -54,10 +54,10 @@ _TYPE_FIELDS = tuple(
         " array_typeid row_typeid coalescetype minmaxtype typeId type refrestype",
     )
 )
-"""Where the nodes of an expression keep the type of its value."""
+"""The fields in which nodes of expressions have the types of their values."""
 
 _CAST_FORMATS = (1, 2)
-"""COERCE_EXPLICIT_CAST and COERCE_IMPLICIT_CAST, which PostgreSQL prints as a cast to the result's type."""
+"""COERCE_EXPLICIT_CAST and COERCE_IMPLICIT_CAST, which PostgreSQL prints as casts to the result type."""
 
 _MARKERS = {
     "NEXTVALUEEXPR": FunctionUse("nextval()", Volatility.VOLATILE, proname="nextval"),
@@ -69,7 +69,7 @@ _MARKERS = {
 
 
 def calls_of(nodes: Iterable[Node]) -> Calls:
-    """Everything that a stored query tree calls.
+    """Return everything that a stored query tree calls.
 
     >>> from orchestrator.frontend import node_tree
     >>> tree = "{OPEXPR :opno 96 :args ({SQLVALUEFUNCTION :op 0 :type 1082})}"
@@ -121,14 +121,14 @@ def _markers(node: Node) -> Iterator[FunctionUse]:
         name = SQL_VALUE_FUNCTIONS[node.oid("op")]
         yield FunctionUse(name, Volatility.TIME_DEPENDENT, role="value")
     elif node.tag == "TABLESAMPLECLAUSE":
-        # With REPEATABLE the sample still follows the physical places of rows.
-        moves = node.child("repeatable") is not None
-        volatility = Volatility.TIME_DEPENDENT if moves else Volatility.VOLATILE
+        # With REPEATABLE, the sample still depends on the physical positions of rows.
+        repeatable = node.child("repeatable") is not None
+        volatility = Volatility.TIME_DEPENDENT if repeatable else Volatility.VOLATILE
         yield FunctionUse("TABLESAMPLE", volatility, role="sampling")
 
 
 def _type_of(node: Node | None) -> int:
-    """The type of an expression's value; 0 where that takes more than its own node."""
+    """Return the type of an expression's value, or 0 if its own node does not have it."""
     if node is None:
         return 0
     if node.tag == "SCALARARRAYOPEXPR" or node.tag in ("BOOLEXPR", "NULLTEST", "BOOLEANTEST"):
@@ -149,9 +149,9 @@ def describe(
     types: Iterable[Mapping[str, Any]],
     by_domain: Collection[tuple[bool, int]] = (),
 ) -> tuple[FunctionUse, ...]:
-    """The calls with their names and volatilities, from the rows of the catalog.
+    """Return the calls with their names and volatilities, from rows of the catalog.
 
-    `by_domain` has the operators (True) and functions (False) that are called for a domain.
+    `by_domain` has the operators (True) and functions (False) that are called with a domain.
     """
     by_oid = {row["oid"]: row for row in functions}
     types = list(types)
@@ -160,7 +160,7 @@ def describe(
 
     def fields(function: int) -> tuple[str, ...]:
         named = tuple(by_oid[function]["results"])
-        # A record has the columns that the function's own declaration names.
+        # The declaration of a function names the columns of a record.
         [*several] = {rows[r] or named for f, r in calls.results if f == function and r in rows}
         return several[0] if len(several) == 1 else ()
 
@@ -173,7 +173,7 @@ def describe(
         own = classify(row["builtin"], row["name"], row["body"], row["provolatile"])
         return worst(own, *(volatility(part) for part in row["parts"]))
 
-    def shown(oid: int) -> str:
+    def display_name(oid: int) -> str:
         row = by_oid[oid]
         return f"{_prefix(row)}{row['name']}()"
 
@@ -182,7 +182,7 @@ def describe(
         row = by_oid[oid]
         uses.append(
             FunctionUse(
-                name=shown(oid),
+                name=display_name(oid),
                 volatility=volatility(oid),
                 schema=row["schema"],
                 proname=row["name"],
@@ -198,14 +198,14 @@ def describe(
             )
         )
     for row in operators:
-        found = volatility(row["code"])
-        behind = f" (function {shown(row['code'])})" if row["code"] in by_oid else ""
-        name = f"operator {_prefix(row)}{row['name']}{behind}"
+        operator_volatility = volatility(row["code"])
+        implementation = f" (function {display_name(row['code'])})" if row["code"] in by_oid else ""
+        name = f"operator {_prefix(row)}{row['name']}{implementation}"
         sets = row["code"] in by_oid and by_oid[row["code"]]["returns_set"]
         uses.append(
             FunctionUse(
                 name,
-                found,
+                operator_volatility,
                 row["schema"],
                 row["name"],
                 "operator",
@@ -222,7 +222,8 @@ def describe(
                     FunctionUse(name, volatility(row[kind]), code["schema"], code["name"], "cast")
                 )
         if row["oid"] in calls.constants and volatility(row["input"]) != Volatility.IMMUTABLE:
-            # Read once it is the same for good, but how it is read depends on who reads it.
+            # A constant does not change after it is read, but how it is read depends on the
+            # session.
             uses.append(
                 FunctionUse(f"constants of {row['name']}", Volatility.SETTINGS, role="value")
             )

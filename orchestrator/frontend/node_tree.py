@@ -1,6 +1,6 @@
-"""Reads PostgreSQL's stored query trees (`pg_node_tree`), which name every function by its oid.
+"""Reads PostgreSQL's stored query trees (`pg_node_tree`), which have the oid of every function.
 
-The dependency catalog does not: PostgreSQL records no dependency on what is built in.
+The dependency catalog does not: PostgreSQL records no dependencies on built-in objects.
 
 >>> [node] = nodes("{FUNCEXPR :funcid 1299 :args ({CONST :constvalue 4 [ 1 0 ]}) :location -1}", "FUNCEXPR")
 >>> node.oid("funcid")
@@ -21,30 +21,32 @@ _TOKEN = re.compile(r"[(){}]|(?:\\.|[^\s(){}\\])+", re.DOTALL)
 
 @dataclass
 class Node:
-    """One node of a query tree: its tag and its fields; a field holds all that follows its name."""
+    """A node of a query tree: its tag and its fields. A field holds all values that follow its
+    name.
+    """
 
     tag: str
     fields: dict[str, list[Value]] = field(default_factory=dict)
 
     def oid(self, name: str) -> int:
-        """A field that holds an object identifier; 0 when it is not there."""
+        """Return a field that holds an object identifier, or 0 if it is missing."""
         values = self.fields.get(name)
         return int(values[0]) if values and isinstance(values[0], str) else 0
 
     def oids(self, name: str) -> list[int]:
-        """A field that holds a list of numbers, as `(o 96 98)` or `(b 7 8)`."""
+        """Return a field that holds a list of numbers, such as `(o 96 98)` or `(b 7 8)`."""
         values = self.fields.get(name) or [[]]
-        listed = values[0] if isinstance(values[0], list) else []
-        return [int(value) for value in listed if isinstance(value, str) and value.isdecimal()]
+        elements = values[0] if isinstance(values[0], list) else []
+        return [int(value) for value in elements if isinstance(value, str) and value.isdecimal()]
 
     def child(self, name: str) -> Node | None:
-        """A field that holds one node."""
+        """Return a field that holds a node."""
         values = self.fields.get(name)
         return values[0] if values and isinstance(values[0], Node) else None
 
 
 def parse(text: str) -> Value:
-    """The tree that a text stands for."""
+    """Return the tree of a text."""
     stack: list[list[Value]] = [[]]
     opened: list[Node] = []
     tokens = _TOKEN.finditer(text)
@@ -61,7 +63,7 @@ def parse(text: str) -> Value:
         elif token == ")":
             stack[-2].append(stack.pop())
         elif token.startswith(":") and opened:
-            # A field's values go to the node; whatever was collected before belongs to another field.
+            # The values of a field go to its node; values collected before belong to another field.
             stack[-1] = opened[-1].fields.setdefault(token[1:], [])
         else:
             stack[-1].append(token)
@@ -69,7 +71,7 @@ def parse(text: str) -> Value:
 
 
 def walk(value: Value) -> Iterator[Node]:
-    """Every node of a tree, outer nodes first."""
+    """Yield every node of a tree, outer nodes first."""
     pending = [value]
     while pending:
         current = pending.pop()
@@ -81,7 +83,7 @@ def walk(value: Value) -> Iterator[Node]:
 
 
 def nodes(text: str, *tags: str) -> Iterator[Node]:
-    """Every node of a stored tree, or those with one of these tags."""
+    """Yield every node of a stored tree, or those with one of these tags."""
     for node in walk(parse(text)):
         if not tags or node.tag in tags:
             yield node

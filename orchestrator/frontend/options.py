@@ -41,10 +41,10 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
 }
 
 MODES = _ALLOWED["maintain"]
-"""When a view follows its tables: by refreshes, after each statement, or at each commit."""
+"""When a view is updated: by refreshes, after each statement, or at each commit."""
 
 _FREE = ("updatable", "variable_order", "epsilon", "static", "factorizable")
-"""Options whose values name columns and tables: what they say is seen when the view is planned."""
+"""Options whose values are only checked when the view is planned, for example names of tables."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|min|h)")
@@ -53,59 +53,63 @@ _SIZE = re.compile(r"\d+ ?(kb|mb|gb|tb)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """How the user wants a view maintained."""
+    """How the user wants a view to be maintained."""
 
     maintain: str = "deferred"
     strategy: str = "auto"
     cache: str = "auto"
     minimise: str = "on"
-    """Whether programs look up no row that a diff already has; off, to see what that saves."""
+    """Whether programs avoid lookups of rows that a diff already has; `off` shows what that
+    saves."""
     create_indexes: str = "off"
-    """Whether indexes are made on tables where the program looks for rows and there is none."""
+    """Whether indexes are created on tables if the program needs them and they are missing."""
     updatable: str | None = None
-    """The tables that change; any other one's change is answered by recomputing the view."""
+    """The tables that change; a change of any other table recomputes the view."""
     staleness: str | None = None
-    """How far a deferred view may lag behind where `idivm serve` runs, as in 500ms."""
+    """The staleness that `idivm serve` allows for a deferred view, for example 500ms."""
     log_limit: str | None = None
-    """How much of the change logs may be kept for the view, as in 500MB."""
+    """The largest size of the change logs that are kept for the view, for example 500MB."""
     on_log_limit: str | None = None
-    """What happens when that is exceeded: a warning, a refresh with others, or a rebuild."""
+    """The action if the limit is exceeded: a warning, a refresh together with other views, or a
+    rebuild."""
     representation: str = "listing"
-    """Whether a table holds the rows, or views of a tree whose join they are."""
+    """Whether a table holds the rows, or several views of a view tree whose join they are."""
     variable_order: str | None = None
-    """The order that a view tree follows, as in a - { b, c - d }."""
+    """The variable order of a view tree, for example a - { b, c - d }."""
     epsilon: str = "0.5"
-    """Of the strategy `skew`: values with N^epsilon rows or more are heavy; for some tables as in
-    `r: 0, s: 1`."""
+    """For the strategy `skew`: values with at least N^epsilon rows are heavy. Tables may have
+    separate values, as in `r: 0, s: 1`."""
     partition: str = "single"
-    """Of triangles: whether all tables are divided by two columns, or only where that is needed."""
+    """For triangles: whether all tables are partitioned by two columns, or only where necessary."""
     static: str | None = None
-    """Tables that hardly change, as in item, census: a change there recomputes the view."""
+    """Tables that rarely change, for example item, census. A change of such a table recomputes the
+    view."""
     factorizable: str | None = None
-    """Matrices that change by whole rows or outer products, which a view tree keeps in factors."""
+    """Matrices that change by whole rows or outer products; a view tree stores such changes as
+    factors."""
 
     initialise: str = "postgresql"
-    """Where the first content is computed, as far as that gives the same to the bit."""
+    """Where the first content is computed, as far as the result is identical."""
     on_drop: str | None = None
-    """What happens when DROP ... CASCADE takes the view along: the next command notes it, or also creates
-    the view again once what it reads is there."""
+    """What happens if DROP ... CASCADE drops the view: the next command records it, or also
+    recreates the view as soon as its tables exist again."""
 
     on_error: str = "continue"
-    """What happens to a write that an eager or on_commit view cannot follow: it stands, and the view
-    stays as it was and says so; or it fails."""
+    """What happens to a write that an eager or on_commit view cannot apply: the write succeeds, and
+    the view keeps its content and reports that; or the write fails."""
 
     def to_json(self) -> dict[str, str]:
-        """The options as the catalog keeps them."""
+        """Return the options as the catalog stores them."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def is_option(name: str) -> bool:
-    """Whether an option of this name is idivm's, and not PostgreSQL's own."""
+    """Return whether an option with this name belongs to idivm, and not to PostgreSQL."""
     return name in _ALLOWED
 
 
 def seconds(duration: str) -> float:
-    """The length of a duration.
+    """Return the length of a duration.
 
     >>> seconds("500ms"), seconds("2 min")
     (0.5, 120.0)
@@ -119,7 +123,7 @@ def seconds(duration: str) -> float:
 
 
 def fraction(text: str) -> Fraction:
-    """A number from 0 to 1.
+    """Return a number from 0 to 1.
 
     >>> fraction("0.5") == fraction("1/2")
     True
@@ -134,7 +138,7 @@ def fraction(text: str) -> Fraction:
 
 
 def epsilons(text: str) -> tuple[Fraction, tuple[tuple[str, Fraction], ...]]:
-    """The epsilon of all tables, and those that tables have of their own.
+    """Return the default epsilon and the epsilons of single tables.
 
     >>> epsilons("1/4")
     (Fraction(1, 4), ())
@@ -157,7 +161,7 @@ def epsilons(text: str) -> tuple[Fraction, tuple[tuple[str, Fraction], ...]]:
 
 
 def parse_options(given: Iterable[tuple[str, object]]) -> ViewOptions:
-    """The options given by name, checked.
+    """Return the options given by name, after checks.
 
     >>> parse_options([("strategy", "recompute")]) == ViewOptions(strategy="recompute")
     True

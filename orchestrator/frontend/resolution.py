@@ -1,9 +1,9 @@
-"""Calls whose function PostgreSQL finds by the types of arguments.
+"""Calls whose function PostgreSQL resolves by the types of arguments.
 
-Captured rows have base types in place of domains. A call with such a row may resolve to another overload
-than in the query, and a polymorphic function is told another type. Where PostgreSQL takes a domain's value
-for one of the base type, its stored tree has an implicit cast, and the text of the query, too. So only
-calls that take the domain itself are in doubt.
+Captured rows have base types instead of domains. A call with such a row may resolve to another
+overload than in the query, and a polymorphic function receives another type. If PostgreSQL uses a
+domain's value as its base type, both the stored tree and the text of the query have a cast. So only
+calls that take the domain itself are ambiguous.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ARGUMENTS = {
     "NULLIFEXPR": ("opno", "args"),
     "SCALARARRAYOPEXPR": ("opno", "args"),
 }
-"""Where a call keeps what it calls, and its arguments."""
+"""The fields in which calls have the called object and the arguments."""
 
 _FUNCTIONS = frozenset({"FUNCEXPR", "AGGREF", "WINDOWFUNC"})
 
@@ -55,10 +55,10 @@ _RESULTS = {
     "XMLEXPR": "type",
     "SQLVALUEFUNCTION": "type",
 }
-"""Where an expression keeps the type of its value."""
+"""The fields in which expressions have the types of their values."""
 
 _CASTS = (1, 2)
-"""COERCE_EXPLICIT_CAST and COERCE_IMPLICIT_CAST: casts are found by base types."""
+"""COERCE_EXPLICIT_CAST and COERCE_IMPLICIT_CAST: PostgreSQL resolves casts by base types."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class TypedCall:
     is_operator: bool
     called: int
     passed: tuple[frozenset[int], ...]
-    """Of each argument: its type, by oid, and those of its parts."""
+    """For each argument: the oids of its type and of the types of its parts."""
 
 
 def typed_calls(nodes: Iterable[Node]) -> Iterator[TypedCall]:
-    """Return the calls of a query that PostgreSQL finds by the types of arguments.
+    """Yield the calls of a query that PostgreSQL resolves by the types of arguments.
 
     >>> from orchestrator.frontend.node_tree import nodes
     >>> [call] = typed_calls(nodes(
@@ -83,12 +83,12 @@ def typed_calls(nodes: Iterable[Node]) -> Iterator[TypedCall]:
     """
     for node in nodes:
         if node.tag == "ROWCOMPAREEXPR":
-            pairs = zip(_listed(node, "largs"), _listed(node, "rargs"), strict=True)
+            pairs = zip(_nodes_in(node, "largs"), _nodes_in(node, "rargs"), strict=True)
             for operator, pair in zip(node.oids("opnos"), pairs, strict=True):
                 yield _call(True, operator, pair)
         elif node.tag in _ARGUMENTS and node.oid("funcformat") not in _CASTS:
             called, *fields = _ARGUMENTS[node.tag]
-            arguments = [item for name in fields for item in _listed(node, name)]
+            arguments = [item for name in fields for item in _nodes_in(node, name)]
             yield _call(node.tag not in _FUNCTIONS, node.oid(called), arguments)
 
 
@@ -100,17 +100,17 @@ def _call(is_operator: bool, called: int, arguments: Iterable[Node]) -> TypedCal
     )
 
 
-def _listed(node: Node, name: str) -> list[Node]:
+def _nodes_in(node: Node, name: str) -> list[Node]:
     values = node.fields.get(name) or [[]]
-    return [item for item in _flat(values[0]) if isinstance(item, Node)]
+    return [item for item in _as_list(values[0]) if isinstance(item, Node)]
 
 
-def _flat(value: Value) -> list[Value]:
+def _as_list(value: Value) -> list[Value]:
     return value if isinstance(value, list) else [value]
 
 
 def _types(node: Node) -> Iterator[int]:
-    """The type of an expression's value, and of the parts that make its type."""
+    """Yield the type of an expression's value, and the types of the parts that determine its type."""
     if node.tag in _RESULTS:
         yield node.oid(_RESULTS[node.tag])
     if node.tag in ("TARGETENTRY", "COLLATEEXPR", "NAMEDARGEXPR"):
@@ -118,10 +118,10 @@ def _types(node: Node) -> Iterator[int]:
         if inner is not None:
             yield from _types(inner)
     elif node.tag in ("ROWEXPR", "ARRAYEXPR"):
-        for item in _listed(node, "args" if node.tag == "ROWEXPR" else "elements"):
+        for item in _nodes_in(node, "args" if node.tag == "ROWEXPR" else "elements"):
             yield from _types(item)
     elif node.tag == "SUBLINK":
         query = node.child("subselect")
-        shown = [] if query is None else _listed(query, "targetList")
-        for item in shown[:1]:
+        outputs = [] if query is None else _nodes_in(query, "targetList")
+        for item in outputs[:1]:
             yield from _types(item)

@@ -1,7 +1,7 @@
-"""Splits a script into statements and recognises those that the orchestrator takes itself.
+"""Splits a script into statements and recognizes those that the orchestrator executes.
 
-The text of a query is passed on as the user wrote it: sqlglot's tokenizer finds where the parts of
-a statement begin and end, and PostgreSQL alone parses the query.
+The text of a query is passed on as the user wrote it. sqlglot's tokenizer finds the boundaries of
+the parts of a statement; only PostgreSQL parses the query.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orchestrator.frontend.options import is_option
 
 @dataclass(frozen=True)
 class QualifiedName:
-    """The name of a relation, with its schema when one was given."""
+    """The name of a relation, with its schema if one was given."""
 
     name: str
     schema: str | None = None
@@ -32,7 +32,7 @@ class QualifiedName:
         return sql.Identifier(*([self.schema] if self.schema else []), self.name)
 
     def __str__(self) -> str:
-        """The name as it is written in SQL."""
+        """Return the name as written in SQL."""
         return self.identifier.as_string(None)
 
 
@@ -69,7 +69,7 @@ class RefreshView:
 
 @dataclass(frozen=True)
 class AlterView:
-    """`ALTER [MATERIALIZED] VIEW [IF EXISTS] name SET (options)`, with options of idivm's."""
+    """`ALTER [MATERIALIZED] VIEW [IF EXISTS] name SET (options)`, with options of idivm."""
 
     text: str
     name: QualifiedName
@@ -90,7 +90,7 @@ class CreateIndex:
 
 @dataclass(frozen=True)
 class Other:
-    """A statement for PostgreSQL itself; `verb` is its first word in capitals."""
+    """A statement for PostgreSQL; `verb` is its first word in capitals."""
 
     text: str
     verb: str
@@ -100,7 +100,7 @@ Statement: TypeAlias = CreateView | AlterView | DropView | RefreshView | CreateI
 
 
 def parse_script(script: str) -> list[Statement]:
-    """The statements of a script, in order.
+    """Return the statements of a script, in order.
 
     >>> for statement in parse_script('create view v as select 1; insert into t values (\\';\\')'):
     ...     print(type(statement).__name__, '|', statement.text)
@@ -118,7 +118,7 @@ def parse_script(script: str) -> list[Statement]:
 
 
 def parse_name(text: str) -> QualifiedName:
-    """A relation's name as written in SQL: `v`, `s.v`, `"My view"`.
+    """Return the name of a relation from its SQL form: `v`, `s.v`, `"My view"`.
 
     >>> parse_name('Sales."My view"')
     QualifiedName(name='My view', schema='sales')
@@ -133,7 +133,7 @@ def parse_name(text: str) -> QualifiedName:
 
 
 class _Script(Postgres):
-    """PostgreSQL's lexical rules, without sqlglot's habit of taking some commands in one piece."""
+    """PostgreSQL's lexical rules. sqlglot's own rules keep some commands as a single token."""
 
     class Tokenizer(Postgres.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
@@ -171,7 +171,7 @@ def _word(token: Token) -> str:
 
 
 class _Reader:
-    """Reads the tokens of one statement from left to right."""
+    """Reads the tokens of a statement from left to right."""
 
     def __init__(self, script: str, tokens: Sequence[Token]) -> None:
         self.script = script
@@ -183,17 +183,17 @@ class _Reader:
         return self.at >= len(self.tokens)
 
     def text(self, start: int = 0, stop: int | None = None) -> str:
-        """The script's own text from one token up to (and without) another."""
+        """Return the original text from a token up to (and without) another token."""
         tokens = self.tokens[start:stop]
         return self.script[tokens[0].start : tokens[-1].end + 1] if tokens else ""
 
     def peek(self, *words: str) -> bool:
-        """Whether the next tokens are these words."""
+        """Return whether the next tokens are these words."""
         ahead = self.tokens[self.at : self.at + len(words)]
         return [_word(token) for token in ahead] == list(words)
 
     def take(self, *words: str) -> bool:
-        """Steps over these words if they come next."""
+        """Skip these words if they come next, and return whether they did."""
         if self.peek(*words):
             self.at += len(words)
             return True
@@ -288,11 +288,11 @@ def _create_view(
     name = reader.qualified_name()
     columns: tuple[str, ...] | None = None
     if reader.take("("):
-        listed = [reader.name()]
+        names = [reader.name()]
         while reader.take(","):
-            listed.append(reader.name())
+            names.append(reader.name())
         reader.expect(")")
-        columns = tuple(listed)
+        columns = tuple(names)
     options: tuple[tuple[str, str], ...] = ()
     if reader.take("WITH"):
         options = tuple(reader.options())
@@ -336,7 +336,7 @@ def _create_index(reader: _Reader, text: str) -> CreateIndex | None:
 
 
 def _alter_view(reader: _Reader, text: str) -> AlterView | None:
-    """What an ALTER VIEW sets, unless it is for PostgreSQL."""
+    """Return the options that ALTER VIEW sets, or None if the statement is for PostgreSQL."""
     if_exists = reader.take("IF", "EXISTS")
     name = reader.qualified_name()
     if not reader.take("SET") or not reader.peek("("):

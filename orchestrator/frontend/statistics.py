@@ -1,4 +1,4 @@
-"""What PostgreSQL knows of the sizes, values and indexes of tables."""
+"""PostgreSQL's statistics of the sizes, values and indexes of tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orchestrator.frontend.facts import (
 
 
 def indexes_on(connection: Connection[Any], tables: Collection[int]) -> list[Index]:
-    """The indexes by which rows of some tables can be found by `=`."""
+    """Return the indexes that can find rows of some tables by `=`."""
     with connection.cursor(row_factory=class_row(Index)) as cursor:
         return cursor.execute(
             "SELECT i.indexrelid AS oid, i.indrelid AS table, i.indkey[0]::integer AS first_column"
@@ -27,14 +27,15 @@ def indexes_on(connection: Connection[Any], tables: Collection[int]) -> list[Ind
 
 
 COMMON = 50
-"""Rows that have a value for which its share is of interest."""
+"""The smallest number of rows with a common value for which its share is reported."""
 
 
 def statistics(connection: Connection[Any], tables: Collection[int]) -> list[TableStatistics]:
-    """What is known of the sizes of tables, of their columns' values, and of their changes.
+    """Return the statistics of tables: their sizes, the values of columns, and their changes.
 
-    A table that was never analysed is as large as its file says. Its rows are taken to have been
-    loaded, so that only further insertions count as changes. Common values are named by digests.
+    The size of a table that was never analyzed is estimated from its file. Its current rows are
+    assumed to have been loaded, so that only further inserts count as changes. Common values are
+    given by digests.
     """
     with connection.cursor(row_factory=class_row(TableStatistics)) as cursor:
         return cursor.execute(
@@ -78,11 +79,11 @@ def statistics(connection: Connection[Any], tables: Collection[int]) -> list[Tab
 
 
 def pages(connection: Connection[Any], table: int) -> int:
-    """How many pages a table's file has."""
+    """Return the number of pages of a table's file."""
     row = connection.execute(
         "SELECT pg_relation_size(%s::oid::regclass) / current_setting('block_size')::bigint",
         [table],
     ).fetchone()
     assert row is not None
-    # NULL for a table that was dropped meanwhile.
+    # The size is NULL if the table was dropped meanwhile.
     return int(row[0] or 0)

@@ -1,4 +1,4 @@
-"""The relations and functions that a stored view uses, by what PostgreSQL records of them."""
+"""The relations and functions that a stored view uses, from the catalog and the stored query."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from orchestrator.frontend.node_tree import Node
 from orchestrator.frontend.resolution import typed_calls
 
 FIRST_USER_OID = 16384
-"""Objects that PostgreSQL itself brings have smaller oids."""
+"""The smallest oid of objects that users create."""
 
 ATTNUM_OFFSET = -7
-"""Column sets in stored query trees count from the first system column."""
+"""The offset of column numbers in stored query trees, which start with the first system column."""
 
 _SYSTEM_COLUMNS = {-1: "ctid", -2: "xmin", -3: "cmin", -4: "xmax", -5: "cmax", -6: "tableoid"}
 
@@ -29,10 +29,11 @@ _SYSTEM_COLUMNS = {-1: "ctid", -2: "xmin", -3: "cmin", -4: "xmax", -5: "cmax", -
 def used_relations(
     connection: Connection[Any], view: int, nodes: Iterable[Node]
 ) -> tuple[UsedRelation, ...]:
-    """The relations and columns below a view, from the dependency catalog and the stored tree.
+    """Return the relations and columns that a view uses, from the dependency catalog and the stored
+    query.
 
-    The dependency catalog knows the columns by name but not a use of the row as a whole; the
-    stored query knows that as the column 0 among those it must be allowed to read.
+    The dependency catalog has the columns, but not uses of whole rows. The stored query has these
+    as column 0 among the columns that require the SELECT right.
     """
     columns: dict[int, set[int]] = defaultdict(set)
     for oid, attnum in connection.execute(
@@ -63,13 +64,15 @@ def used_relations(
 
 
 WHOLE_ROW = 1 << 16
-"""Stands for the row as a whole; 0 stands for the relation."""
+"""The number that stands for the whole row; 0 stands for the relation."""
 
 
 def used_functions(
     connection: Connection[Any], nodes: Collection[Node], text: str | None = None
 ) -> tuple[FunctionUse, ...]:
-    """What a query calls, with the volatility of all that stands behind each call."""
+    """Return the functions that a query calls, with the volatility of all functions behind each
+    call.
+    """
     calls = calls_of(nodes)
     with connection.cursor(row_factory=dict_row) as cursor:
         operators = cursor.execute(
@@ -125,17 +128,17 @@ def used_functions(
 
 
 FIRST_UNPINNED_OID = 12000
-"""Types with smaller oids are PostgreSQL's basic ones; information_schema has domains."""
+"""Types with smaller oids are PostgreSQL's basic types; those of information_schema include domains."""
 
 _RECORDS = frozenset({2249, 2287})
-"""record and record[], whose fields a query does not tell."""
+"""The types record and record[], whose fields the query does not determine."""
 
 
 def _by_domain(connection: Connection[Any], nodes: Iterable[Node]) -> set[tuple[bool, int]]:
-    """Return the operators (True) and functions (False) that a program could not call alike.
+    """Return the operators (True) and functions (False) that a program might resolve differently.
 
-    A program has no domains, so no function of users may take one. The built-in functions treat a domain
-    as its base type, but several polymorphic arguments must have the same type.
+    A program has no domains, so no user-defined function may take one. Built-in functions treat a
+    domain as its base type, but several polymorphic arguments must have the same type.
     """
     calls = list(typed_calls(nodes))
     used = {type_ for call in calls for types in call.passed for type_ in types}
@@ -143,8 +146,8 @@ def _by_domain(connection: Connection[Any], nodes: Iterable[Node]) -> set[tuple[
     if not domains:
         return set()
     domains |= _RECORDS
-    number = {call: sum(bool(domains & types) for types in call.passed) for call in calls}
-    asked = [call for call in calls if number[call]]
+    domain_arguments = {call: sum(bool(domains & types) for types in call.passed) for call in calls}
+    affected = [call for call in calls if domain_arguments[call]]
     rows = connection.execute(
         """
         SELECT c.is_operator, c.oid,
@@ -154,19 +157,23 @@ def _by_domain(connection: Connection[Any], nodes: Iterable[Node]) -> set[tuple[
         JOIN pg_proc p ON p.oid = CASE WHEN c.is_operator THEN o.oprcode::oid ELSE c.oid END
         WHERE p.oid < %s
         """,
-        [[item.is_operator for item in asked], [item.called for item in asked], FIRST_USER_OID],
+        [
+            [item.is_operator for item in affected],
+            [item.called for item in affected],
+            FIRST_USER_OID,
+        ],
     ).fetchall()
     takes_any = {(is_operator, oid): any_type for is_operator, oid, any_type in rows}
     return {
         called
-        for item in asked
+        for item in affected
         for called in [(item.is_operator, item.called)]
-        if called not in takes_any or (number[item] > 1 and not takes_any[called])
+        if called not in takes_any or (domain_arguments[item] > 1 and not takes_any[called])
     }
 
 
 def _with_domains(connection: Connection[Any], types: list[int]) -> frozenset[int]:
-    """Those of some types that are domains or have a domain in them."""
+    """Return those types that are domains or contain a domain."""
     rows = connection.execute(
         """
         WITH RECURSIVE parts(type, part) AS (

@@ -1,8 +1,8 @@
-"""Which stable functions of PostgreSQL depend on session settings alone.
+"""Classifies PostgreSQL's stable functions: does the result depend on session settings alone?
 
-PostgreSQL calls a function stable when its result may change between statements. For a view that
-is two different things: `to_char` changes with the session's time zone, which can be pinned;
-`now()` changes by itself. Whatever is not named here counts as moving.
+PostgreSQL calls a function stable if its result may change between statements. For a view there are
+two cases: `to_char` depends on the session's time zone, which can be pinned; `now()` depends on
+time. Any function that is not listed here counts as time-dependent.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ _SETTINGS_ONLY_NAMES = """
 _SETTINGS_ONLY = frozenset(_SETTINGS_ONLY_NAMES.split())
 
 _TIME_DEPENDENT_BODIES = frozenset({"time_timetz", "timetz_zone"})
-"""Functions that share a name with a settings-only one but ask for the present moment: the offset
-of a time of day is that of today."""
+"""Functions that share a name with a settings-only function but depend on the current time.
+
+They use the time zone offset of today for a time of day."""
 
 SQL_VALUE_FUNCTIONS = (
     "CURRENT_DATE",
@@ -67,11 +68,11 @@ SQL_VALUE_FUNCTIONS = (
     "CURRENT_CATALOG",
     "CURRENT_SCHEMA",
 )
-"""The functions without parentheses, in the order in which PostgreSQL numbers them."""
+"""The functions without parentheses, in the order of PostgreSQL's numbers."""
 
 
 def classify(builtin: bool, name: str, body: str, provolatile: str) -> Volatility:
-    """The class of a function by what the catalog says of it.
+    """Return the volatility of a function from its catalog entry.
 
     >>> classify(True, "to_char", "timestamptz_to_char", "s").value
     'settings'
@@ -90,7 +91,7 @@ def classify(builtin: bool, name: str, body: str, provolatile: str) -> Volatilit
 
 
 def worst(*volatility: Volatility) -> Volatility:
-    """The one that constrains a view most.
+    """Return the volatility that restricts a view most.
 
     >>> worst(Volatility.SETTINGS, Volatility.IMMUTABLE).value
     'settings'

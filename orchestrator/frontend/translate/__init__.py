@@ -1,4 +1,6 @@
-"""From the canonical text of a query to an algebra plan: one module for each family of constructs."""
+"""Translation of the canonical text of a query into an algebra plan, one module for each kind of
+clause.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from orchestrator.frontend.translate.validate import validate
 
 
 def build(text: str, facts: QueryFacts) -> Plan | Unsupported:
-    """The plan of a query as PostgreSQL prints it, or what the algebra does not model of it."""
+    """Return the plan of a query as PostgreSQL prints it, or the part that the algebra does not
+    model.
+    """
     try:
         tree = read(text)
         texts = [tree, *(read(view.text) for view in facts.views.values())]
@@ -36,7 +40,7 @@ def build(text: str, facts: QueryFacts) -> Plan | Unsupported:
 
 
 def _counts_columns(tree: Tree) -> bool:
-    """Whether somewhere columns of a table are named by their position."""
+    """Return whether columns of a derived table are named by position."""
     return any(
         isinstance(alias.parent, exp.Subquery) and alias.args.get("columns")
         for alias in tree.find_all(exp.TableAlias)
@@ -54,7 +58,9 @@ def _names(trees: Iterable[Tree]) -> frozenset[str]:
 
 
 def _query(context: Context, tree: Tree, scope: Scope) -> Plan:
-    """Any query: a SELECT, a set operation or VALUES, with or without parentheses."""
+    """Return the plan of any query: a SELECT, a set operation or VALUES, with or without
+    parentheses.
+    """
     while isinstance(tree, exp.Subquery) and tree.is_wrapper:
         tree = tree.this
     inside = with_clause(context, tree, scope)

@@ -1,4 +1,4 @@
-"""What plan building works with: facts of the catalog, names in scope, fresh symbols."""
+"""The environment of the translation: facts of the catalog, names in scope, fresh symbols."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from orchestrator.algebra.unsupported import NotModelledError
 from orchestrator.frontend.facts import FunctionUse, Relation, StoredView
 
 Named = tuple[tuple[str, Column], ...]
-"""The columns of something in FROM, in order, under their names there."""
+"""The columns of an item of FROM with their names there, in order."""
 
 
 @dataclass(frozen=True)
 class QueryFacts:
-    """All that the catalog says of what a query mentions."""
+    """Facts of the catalog about everything that a query mentions."""
 
     relations: Mapping[tuple[str, str], Relation]
     views: Mapping[int, StoredView] = field(default_factory=dict)
-    """The plain views to be expanded."""
+    """The plain views to expand."""
     functions: tuple[FunctionUse, ...] = ()
 
     @cached_property
@@ -35,12 +35,12 @@ class QueryFacts:
 
     @cached_property
     def window_functions(self) -> frozenset[tuple[str, str]]:
-        """Schema and name of the functions that only exist with OVER."""
+        """Schema and name of the functions that require OVER."""
         return self._named("window")
 
     @cached_property
     def plain_functions(self) -> frozenset[tuple[str, str]]:
-        """Schema and name of the functions that are neither."""
+        """Schema and name of the functions that are neither aggregates nor window functions."""
         return self._named("function")
 
     @cached_property
@@ -50,9 +50,11 @@ class QueryFacts:
 
     @cached_property
     def row_returning(self) -> dict[tuple[str, str], tuple[str, ...]]:
-        """Schema and name of the functions that return rows of several columns, and their names.
+        """Schema and name of the functions that return rows of several columns, and the names of
+        the columns.
 
-        There are none if they cannot be told, as of several functions of one name.
+        The names are empty if they are ambiguous, for example for several functions with the same
+        name.
         """
         result: dict[tuple[str, str], tuple[str, ...]] = {}
         for use in self.functions:
@@ -63,7 +65,7 @@ class QueryFacts:
 
     @cached_property
     def own_equality(self) -> bool:
-        """Whether a comparison by `=` may be that of an extension or a user."""
+        """Whether a comparison by `=` may belong to an extension or a user."""
         return any(
             use.role == "operator" and use.proname == "=" and use.schema != "pg_catalog"
             for use in self.functions
@@ -75,7 +77,7 @@ class QueryFacts:
 
 @dataclass(frozen=True)
 class Shared:
-    """A common table expression: what a reference to it makes."""
+    """A common table expression: its column names, and a function that returns a reference to it."""
 
     names: tuple[str, ...]
     scan: Callable[[], tuple[Operator, tuple[Column, ...]]]
@@ -83,32 +85,32 @@ class Shared:
 
 @dataclass(frozen=True)
 class Row:
-    """A row as one value."""
+    """A row as a single value."""
 
     named: Named
-    """All that it has."""
+    """The columns of the row."""
     present: Column | None = None
-    """Which column is NULL where an outer join has made the row, which then is NULL itself."""
+    """A column that is NULL if an outer join padded the row; the row itself is then NULL."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The names that an expression may use, and those of the queries around it."""
+    """The names that an expression may use, and those of the surrounding queries."""
 
     tables: Mapping[str, Named] = field(default_factory=dict)
     merged: Mapping[str, Column] = field(default_factory=dict)
-    """Columns of USING, which belong to no table."""
+    """The columns of USING, which belong to no table."""
     rows: Mapping[str, Row] = field(default_factory=dict)
-    """What is a row as one value, by the alias of its table."""
+    """Rows as single values, by the aliases of their tables."""
     shared: Mapping[str, Shared] = field(default_factory=dict)
     parent: Scope | None = None
 
     def inner(self) -> Scope:
-        """An empty scope inside this one."""
+        """Return an empty scope inside this one."""
         return Scope(parent=self)
 
     def beside(self, other: Scope) -> Scope:
-        """Both scopes' names on one level."""
+        """Return a scope with the names of both scopes on one level."""
         return replace(
             self,
             tables={**self.tables, **other.tables},
@@ -117,7 +119,10 @@ class Scope:
         )
 
     def padded(self, other: Scope, not_null: Columns) -> Scope:
-        """The scope after an outer join that pads the rows of another one, of which some are not NULL."""
+        """Return the scope after an outer join that pads the rows of another scope.
+
+        `not_null` has the columns of the padded side that are never NULL before.
+        """
         rows = dict(self.rows)
         for table, row in other.rows.items():
             present = row.present or next((c for _, c in row.named if c in not_null), None)
@@ -128,7 +133,7 @@ class Scope:
         return replace(self, rows=rows)
 
     def column(self, table: str | None, name: str) -> Column | None:
-        """What a reference means, innermost query first."""
+        """Return the column that a reference means, innermost query first."""
         own = self._own(table, name)
         if own is None and self.parent is not None:
             return self.parent.column(table, name)
@@ -147,7 +152,7 @@ class Scope:
         return None
 
     def row(self, table: str) -> Row | None:
-        """What a table's row is as one value, if that is known."""
+        """Return a table's row as a single value, if it is known."""
         if table in self.rows:
             return self.rows[table]
         if table in self.tables or self.parent is None:
@@ -155,7 +160,7 @@ class Scope:
         return self.parent.row(table)
 
     def cte(self, name: str) -> Shared | None:
-        """The common table expression of this name."""
+        """Return the common table expression with this name."""
         if name in self.shared:
             return self.shared[name]
         return self.parent.cte(name) if self.parent else None
@@ -163,36 +168,36 @@ class Scope:
 
 @dataclass(frozen=True)
 class Context:
-    """Passed to everything that builds a part of a plan."""
+    """The environment that all functions of the translation receive."""
 
     facts: QueryFacts
     symbols: Symbols
     mentioned: frozenset[str] | None
-    """Every column name in the texts, if no other columns of a table need to be scanned."""
+    """All column names in the texts, if no other columns of a table need to be scanned."""
     query: Callable[[Context, Tree, Scope], Plan]
-    """Builds a whole query; the modules of this package call each other through it."""
+    """Translates a complete query; the modules of this package call each other through it."""
 
     def column(self, *wanted: str, like: Column | None = None) -> Column:
-        """A new column, of the type of another one."""
+        """Return a new column, with the type of another one."""
         symbol = self.symbols.fresh(*wanted)
         return Column(symbol) if like is None else replace(like, symbol=symbol)
 
 
 def not_modelled(reason: str, where: Tree | str) -> NotModelledError:
-    """What to raise for a construct that has no place in the algebra."""
+    """Return the exception for a construct that the algebra does not model."""
     text = where if isinstance(where, str) else dialect.write(where)
     return NotModelledError(reason, " ".join(text.split()))
 
 
 def only_known(tree: Tree, *names: str) -> None:
-    """Refuses a tree with parts that the caller does not read."""
+    """Reject a tree with parts that the caller does not read."""
     for name, value in tree.args.items():
         if value and name not in names:
             raise not_modelled(f"the clause {name.strip('_').upper()}", tree)
 
 
 def called(tree: Tree) -> tuple[str, str] | None:
-    """Schema and name of the function that a tree calls, if it is a call.
+    """Return schema and name of the function that a tree calls, or None.
 
     >>> called(dialect.parse("SELECT s.f(1)").expressions[0])
     ('s', 'f')
@@ -211,7 +216,7 @@ def _name(call: exp.Anonymous) -> str:
 
 
 def set_calls(context: Context, scalar: Scalar) -> list[Tree]:
-    """The outermost calls of set-returning functions in an expression."""
+    """Return the outermost calls of set-returning functions in an expression."""
     result: list[Tree] = []
     pending = [scalar.tree]
     while pending:
@@ -224,7 +229,7 @@ def set_calls(context: Context, scalar: Scalar) -> list[Tree]:
 
 
 def same(scalars: list[Scalar], wanted: Scalar) -> int | None:
-    """The position of an expression among others, parentheses apart."""
+    """Return the position of an expression among others, ignoring parentheses, or None."""
     for position, scalar in enumerate(scalars):
         if scalar is wanted or alike(scalar, wanted):
             return position

@@ -1,4 +1,4 @@
-"""WITH: common table expressions, recursive ones among them."""
+"""WITH: common table expressions, including recursive ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.frontend.translate.context import Context, Scope, Shared, not_
 
 
 def with_clause(context: Context, query: Tree, scope: Scope) -> Scope:
-    """The scope of a query with the expressions of its WITH."""
+    """Return the scope of a query, extended by the expressions of its WITH."""
     clause = query.args.get("with_")
     if clause is None:
         return scope
@@ -21,15 +21,15 @@ def with_clause(context: Context, query: Tree, scope: Scope) -> Scope:
         only_known(cte, "this", "alias", "materialized")
         name = cte.alias
         recursive = bool(clause.args.get("recursive")) and _mentions(cte.this, name)
-        made = _recursive(context, cte, scope) if recursive else _plain(context, cte, scope)
-        scope = replace(scope, shared={**scope.shared, name: made})
+        expression = _recursive(context, cte, scope) if recursive else _plain(context, cte, scope)
+        scope = replace(scope, shared={**scope.shared, name: expression})
     return scope
 
 
 def _names(cte: exp.CTE, given: tuple[str, ...]) -> tuple[str, ...]:
     alias = cte.args["alias"]
-    listed = [column.name for column in alias.args.get("columns") or []]
-    return (*listed, *given[len(listed) :])
+    declared = [column.name for column in alias.args.get("columns") or []]
+    return (*declared, *given[len(declared) :])
 
 
 def _plain(context: Context, cte: exp.CTE, scope: Scope) -> Shared:
@@ -73,8 +73,8 @@ def _recursive(context: Context, cte: exp.CTE, scope: Scope) -> Shared:
         symbols = tuple(column.symbol for column in outputs)
         return RecursiveScan(inner, symbols, columns), columns
 
-    stepping = replace(scope, shared={**scope.shared, cte.alias: Shared(names, scan)})
-    step = context.query(context, body.expression, stepping.inner())
+    step_scope = replace(scope, shared={**scope.shared, cte.alias: Shared(names, scan)})
+    step = context.query(context, body.expression, step_scope.inner())
     recursion = Recursion(
         inner,
         Branch(base.root, base.columns),

@@ -1,4 +1,4 @@
-"""Scalar expressions: names become columns with identities, queries become subplans."""
+"""Scalar expressions: names become columns with identities, and queries become subplans."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _OF_ROWS = frozenset(
     for kind in ("json", "jsonb")
     for name in ("_agg", "_agg_strict", "_build_array", "_build_object", "_object_agg")
 ) | {"count", "num_nonnulls", "num_nulls", "row_to_json", "to_json", "to_jsonb"}
-"""Functions that make the same of any row with these values and names."""
+"""Functions whose result depends only on the values and field names of a row, and not on its type."""
 _ROW = "idivm row"
-"""A name that nobody else gives, for what comes before a row is a column of its name."""
+"""The alias of a row. No column may have this name, because a column would take precedence over the row."""
 
 _SYSTEM_COLUMNS = frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
 
 
 def scalar(context: Context, tree: Tree, scope: Scope) -> Scalar:
-    """An expression of the query's text over the columns in scope."""
+    """Return an expression of the query's text over the columns in scope."""
     columns: list[Column] = []
     subqueries: list[Subquery] = []
 
@@ -56,9 +56,9 @@ def scalar(context: Context, tree: Tree, scope: Scope) -> Scalar:
             raise not_modelled("an unknown form of subquery", node)
         if isinstance(node, QUERIES):
             plan = context.query(context, node, scope.inner())
-            asked = isinstance(node.parent, exp.Exists)
-            rows, shown = (bare(plan.root), ()) if asked else (plan.root, plan.columns)
-            subqueries.append(Subquery(rows, shown))
+            in_exists = isinstance(node.parent, exp.Exists)
+            rows, outputs = (bare(plan.root), ()) if in_exists else (plan.root, plan.columns)
+            subqueries.append(Subquery(rows, outputs))
             return exp.Parameter(this=exp.Literal.number(len(subqueries)))
         if isinstance(node, exp.Subquery) and node.args.get("with_"):
             raise not_modelled("WITH around a subquery in parentheses", node)
@@ -67,7 +67,7 @@ def scalar(context: Context, tree: Tree, scope: Scope) -> Scalar:
         if isinstance(node.this, exp.Star):
             return row(node)
         if not node.this.args.get("quoted") and node.name != node.name.lower():
-            # PostgreSQL puts a name with capitals in quotes; this is a word of some syntax.
+            # PostgreSQL quotes names with capitals, so this is a keyword.
             raise not_modelled("a keyword where a column is expected", node.parent or node)
         return column(scope.column(node.table or None, node.name), node)
 
@@ -80,7 +80,7 @@ def scalar(context: Context, tree: Tree, scope: Scope) -> Scalar:
 
 
 def _takes_rows(node: exp.Column) -> bool:
-    """Whether what reads a row asks for its values and names, not for its type."""
+    """Return whether the reader of a row uses its values and field names, and not its type."""
     above = node.parent
     while isinstance(above, exp.Paren | exp.Distinct | exp.Order | exp.Ordered):
         above = above.parent
@@ -91,7 +91,7 @@ def _takes_rows(node: exp.Column) -> bool:
 
 
 def _record(named: Named) -> Tree:
-    """A row of some columns, as one value.
+    """Return a row of some columns as a single value.
 
     >>> dialect.write(_record([("id", Column("a")), ("Name", Column("b"))]))
     '(SELECT "idivm row" FROM (SELECT a AS id, b AS "Name") AS "idivm row")'
@@ -103,7 +103,7 @@ def _record(named: Named) -> Tree:
         this=exp.Select(expressions=values),
         alias=exp.TableAlias(this=identifier(_ROW)),
     )
-    # The row is no column, and must not be taken for one.
+    # Use a variable, because the row must not be mistaken for a column.
     return exp.Subquery(
         this=exp.Select(expressions=[exp.Var(this=f'"{_ROW}"')], from_=exp.From(this=inner))
     )

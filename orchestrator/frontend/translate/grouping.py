@@ -1,4 +1,4 @@
-"""GROUP BY, HAVING and aggregates, grouping sets among them."""
+"""GROUP BY, HAVING and aggregates, including grouping sets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Rewriter = Callable[[Scalar], Scalar]
 
 
 def has_groups(context: Context, query: exp.Select, scalars: Sequence[Scalar]) -> bool:
-    """Whether a query groups its rows."""
+    """Return whether a query groups its rows."""
     if query.args.get("group") or query.args.get("having"):
         return True
     return any(True for item in scalars for _ in aggregate_calls(context, item))
@@ -47,10 +47,10 @@ def group(
     scalars: Sequence[Scalar],
     hints: Callable[[Scalar], str],
 ) -> tuple[Operator, Rewriter]:
-    """The groups of a query, and how an expression over its rows reads over the groups.
+    """Return the groups of a query, and a function that rewrites expressions to read the groups.
 
-    `scalars` are all expressions that are evaluated over the groups; `hints` proposes a name for
-    the column of an aggregate or a grouping expression.
+    `scalars` are all expressions that are evaluated over the groups. `hints` returns a proposed
+    name for the column of an aggregate or a grouping expression.
     """
     clause = query.args.get("group")
     if clause is not None and set(_used(clause)) - {"expressions"}:
@@ -59,12 +59,12 @@ def group(
     sets = _Sets(context, scope)
     alternatives = [sets.read(item) for item in items]
     calls = _calls(context, rows, scalars)
-    # Functions in GROUP BY are expanded before the groups are made, all others after.
+    # Set-returning functions in GROUP BY are expanded before grouping, all others after it.
     rows, over_sets = with_sets(context, rows, sets.keys)
     columns, rows = _columns_for(context, rows, sets.keys, over_sets, hints)
     grouped = list(zip(sets.keys, columns, strict=True))
     aggregates = [
-        # GROUPING() is over the groups' columns, others over rows.
+        # GROUPING() reads the grouping columns; other aggregates read rows.
         _aggregate(context, _replaced(c, grouped) if _is_grouping(c.tree) else c, hints(c))
         for c in calls
     ]
@@ -75,38 +75,40 @@ def group(
 
     if not sets.several:
         by = tuple(dict.fromkeys(columns))
-        left = {c for one in scalars for c in over_groups(one).references} & set(rows.columns)
-        # A column that a grouped key determines may be used as it is; it splits no group.
-        left -= set(by)
-        if not rows.dependencies.imply(by, left):
-            for subquery in (subquery for one in scalars for subquery in one.subqueries):
+        remaining = {c for item in scalars for c in over_groups(item).references} & set(
+            rows.columns
+        )
+        # A column that a grouping key determines may be used directly, because it splits no group.
+        remaining -= set(by)
+        if not rows.dependencies.imply(by, remaining):
+            for subquery in (subquery for item in scalars for subquery in item.subqueries):
                 require_own_aggregates(context, subquery.plan)
             raise not_modelled("a column that the groups are not known to determine", query)
-        by += tuple(column for column in rows.columns if column in left)
+        by += tuple(column for column in rows.columns if column in remaining)
         return Grouping(rows, by, tuple(aggregates)), over_groups
     _require_plain(sets, scalars[: len(query.expressions)])
     outs = {column: context.column(column.symbol, like=column) for column in columns}
     by_pairs = tuple((out, column) for column, out in outs.items())
-    place = {column: position for position, column in enumerate(outs)}
+    positions = {column: position for position, column in enumerate(outs)}
     combined = [
-        tuple(dict.fromkeys(place[columns[key]] for part in choice for key in part))
+        tuple(dict.fromkeys(positions[columns[key]] for part in choice for key in part))
         for choice in product(*alternatives)
     ]
     if clause is not None and clause.args.get("all") is False:
         # GROUP BY DISTINCT.
-        combined = list({frozenset(one): one for one in reversed(combined)}.values())[::-1]
+        combined = list({frozenset(set_): set_ for set_ in reversed(combined)}.values())[::-1]
     if len(combined) > _MOST_SETS:
         raise not_modelled("so many grouping sets", query)
     renamed = {column: Scalar.column(out) for column, out in outs.items()}
     grouping_sets = GroupingSets(rows, by_pairs, tuple(combined), tuple(aggregates))
-    return grouping_sets, lambda each: over_groups(each).substitute(renamed)
+    return grouping_sets, lambda item: over_groups(item).substitute(renamed)
 
 
 def _require_plain(sets: _Sets, scalars: Sequence[Scalar]) -> None:
-    """Refuses grouping sets of which PostgreSQL's text does not tell what is NULL where.
+    """Reject grouping sets for which PostgreSQL's text does not show which columns are NULL where.
 
-    It knows the items of SELECT that are grouped by their numbers: another one is another, also where
-    both are printed alike.
+    PostgreSQL distinguishes grouped items of SELECT by their numbers, even if both are printed in
+    the same way.
     """
     for key, times in zip(sets.keys, sets.times, strict=True):
         if not key.references:
@@ -123,20 +125,20 @@ def _used(clause: Tree) -> Iterator[str]:
 
 
 class _Sets:
-    """The grouping expressions of a GROUP BY, each once, and the sets that its items stand for."""
+    """The grouping expressions of a GROUP BY, each once, and the sets of its items."""
 
     def __init__(self, context: Context, scope: Scope) -> None:
         self.context, self.scope = context, scope
         self.keys: list[Scalar] = []
         self.times: list[int] = []
-        """How often each is written."""
+        """How often each expression is written."""
         self.several = False
 
     def read(self, item: Tree) -> list[tuple[int, ...]]:
-        """The alternative sets of one item of GROUP BY."""
+        """Return the alternative sets of an item of GROUP BY."""
         if isinstance(item, exp.GroupingSets):
             self.several = True
-            return [each for part in item.expressions for each in self.read(part)]
+            return [set_ for part in item.expressions for set_ in self.read(part)]
         if isinstance(item, exp.Rollup):
             self.several = True
             parts = [self.members(part) for part in item.expressions]
@@ -152,17 +154,17 @@ class _Sets:
         return [self.members(item)]
 
     def members(self, item: Tree) -> tuple[int, ...]:
-        """The keys of one set, written in parentheses or as a single expression."""
+        """Return the keys of a set, written in parentheses or as a single expression."""
         bare = unwrapped(item)
         parts = bare.expressions if isinstance(bare, exp.Tuple) else [bare]
         return tuple(self.key(part) for part in parts)
 
     def key(self, item: Tree) -> int:
-        made = scalar(self.context, item, self.scope)
-        position = same(self.keys, made)
+        expression = scalar(self.context, item, self.scope)
+        position = same(self.keys, expression)
         if position is None:
             position = len(self.keys)
-            self.keys.append(made)
+            self.keys.append(expression)
             self.times.append(0)
         self.times[position] += 1
         return position
@@ -175,15 +177,15 @@ def _columns_for(
     over_sets: Rewriter,
     hints: Callable[[Scalar], str],
 ) -> tuple[list[Column], Operator]:
-    """A column for each grouping expression; what is not one is computed below."""
+    """Return a column for each grouping expression, and the rows with those that must be computed."""
     columns: list[Column] = []
     computed: list[Item] = []
     for key in keys:
-        made = over_sets(key)
-        column = made.as_column
+        expression = over_sets(key)
+        column = expression.as_column
         if column is None or column not in rows.columns:
             column = typed(context.symbols.fresh(hints(key) or "key"), type_of(key))
-            computed.append(Item(column, made))
+            computed.append(Item(column, expression))
         columns.append(column)
     if computed:
         rows = Projection(rows, (*(Item.kept(column) for column in rows.columns), *computed))
@@ -191,7 +193,7 @@ def _columns_for(
 
 
 def aggregate_calls(context: Context, item: Scalar) -> Iterator[Tree]:
-    """The calls of aggregate functions in an expression, with FILTER and WITHIN GROUP."""
+    """Yield the calls of aggregate functions in an expression, with FILTER and WITHIN GROUP."""
     pending = [item.tree]
     while pending:
         tree = pending.pop()
@@ -199,7 +201,8 @@ def aggregate_calls(context: Context, item: Scalar) -> Iterator[Tree]:
             yield tree
             continue
         if isinstance(tree, exp.Window):
-            # An aggregate with OVER is none, but its arguments and its window may hold some.
+            # An aggregate with OVER is a window function, but its arguments and window may contain
+            # aggregates.
             inner = tree.this
             while isinstance(inner, exp.Filter | exp.Dot):
                 inner = inner.expression if isinstance(inner, exp.Dot) else inner.this
@@ -210,7 +213,7 @@ def aggregate_calls(context: Context, item: Scalar) -> Iterator[Tree]:
 
 
 def require_own_aggregates(context: Context, plan: Operator) -> None:
-    """Refuse aggregates that belong to a query around the one that holds them."""
+    """Reject aggregates that belong to a surrounding query."""
     for operator in walk(plan):
         if not isinstance(operator, Grouping | GroupingSets | Window):
             for item in operator.scalars:
@@ -219,7 +222,7 @@ def require_own_aggregates(context: Context, plan: Operator) -> None:
 
 
 def is_aggregate(context: Context, tree: Tree) -> bool:
-    """Whether a tree is a call of an aggregate function (without OVER)."""
+    """Return whether a tree is a call of an aggregate function (without OVER)."""
     core = tree
     while isinstance(core, exp.Filter | exp.WithinGroup):
         core = core.this
@@ -251,7 +254,7 @@ def _trees(value: object) -> list[Tree]:
 
 
 def _calls(context: Context, rows: Operator, scalars: Sequence[Scalar]) -> list[Scalar]:
-    """The different aggregate calls of a query."""
+    """Return the distinct aggregate calls of a query."""
     result: list[Scalar] = []
     own = set(rows.columns)
     for item in scalars:
@@ -268,14 +271,14 @@ def _aggregate(context: Context, call: Scalar, hint: str) -> Aggregate:
     aggregate = Aggregate(Column(""), call)
     direct = call.tree.find(exp.WithinGroup)
     if direct is not None and direct.this.find(exp.Parameter):
-        # It has one value for the group, and would be computed for each row below it.
+        # The argument has a single value for the group, but would be computed for each row.
         raise not_modelled("a subquery in a direct argument", call.tree)
     kind = "bigint" if aggregate.function in COUNTING else None
     return replace(aggregate, column=typed(context.symbols.fresh(hint or aggregate.function), kind))
 
 
 def _replaced(item: Scalar, results: Sequence[tuple[Scalar, Column]]) -> Scalar:
-    """An expression in which certain parts are columns of their own."""
+    """Return an expression in which some parts are replaced by columns."""
     if not results:
         return item
     wanted = [part for part, _ in results]
@@ -285,8 +288,8 @@ def _replaced(item: Scalar, results: Sequence[tuple[Scalar, Column]]) -> Scalar:
     def change(node: Tree) -> Tree:
         if isinstance(node, _NO_EXPRESSIONS) or _has_window(node):
             return node
-        # Subqueries make equal texts of different expressions, so that the text alone decides
-        # only that an expression is none of them.
+        # Different expressions with subqueries may have equal texts. The text alone can only show
+        # that an expression is none of them.
         part = item.part(node)
         position = same(wanted, part) if str(part) in texts else None
         if position is None:
@@ -299,11 +302,11 @@ def _replaced(item: Scalar, results: Sequence[tuple[Scalar, Column]]) -> Scalar:
 
 
 _NO_EXPRESSIONS = (exp.Paren, exp.Ordered, exp.Identifier, exp.DataType)
-"""Trees that may read like the expression within them."""
+"""Trees that may have the same text as the expression within them."""
 
 
 def _has_window(node: Tree) -> bool:
-    """Whether a tree is a call to which OVER belongs."""
+    """Return whether a tree is a call that has OVER."""
     above = node.parent
     while isinstance(above, exp.Filter | exp.Dot):
         node, above = above, above.parent

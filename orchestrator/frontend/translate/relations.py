@@ -43,11 +43,11 @@ from orchestrator.frontend.translate.context import (
 from orchestrator.frontend.translate.expressions import QUERIES, scalar
 
 Rows = tuple[Operator, Scope]
-"""Something in FROM: its rows, and the names that it brings into scope."""
+"""An item of FROM: its rows, and a scope with its names."""
 
 
 def from_clause(context: Context, query: exp.Select, scope: Scope) -> Rows:
-    """The FROM of a query; one row without columns where there is none."""
+    """Return the FROM of a query, or one row without columns if it is missing."""
     clause = query.args.get("from_")
     if clause is None:
         return Values(((),), ()), scope
@@ -66,14 +66,14 @@ def _joined(context: Context, first: Tree, joins: Sequence[exp.Join], scope: Sco
 
 
 def _join(context: Context, left: Operator, names: Scope, join: exp.Join, scope: Scope) -> Rows:
-    """A join of what is there already with one more item, which may refer to it."""
+    """Return a join of the preceding items with another item, which may refer to them."""
     only_known(join, "this", "side", "kind", "on", "using")
-    right, brought = _item(context, join.this, names)
-    both = names.beside(brought)
+    right, right_names = _item(context, join.this, names)
+    both = names.beside(right_names)
     kind = (join.side or join.kind or "").upper()
     using = join.args.get("using")
     if using:
-        conditions, merged = _using(context, names, brought, using, kind)
+        conditions, merged = _using(context, names, right_names, using, kind)
         condition = conjunction(conditions)
     elif join.args.get("on") is not None:
         condition = scalar(context, join.args["on"], both)
@@ -97,7 +97,7 @@ def _join(context: Context, left: Operator, names: Scope, join: exp.Join, scope:
     else:
         raise not_modelled("this kind of join", join)
     if kind in ("LEFT", "FULL"):
-        both = both.padded(brought, right.not_null)
+        both = both.padded(right_names, right.not_null)
     if kind in ("RIGHT", "FULL"):
         both = both.padded(names, left.not_null)
     if using:
@@ -111,27 +111,33 @@ MergedColumn = Column | Scalar
 def _using(
     context: Context, left: Scope, right: Scope, using: Sequence[Tree], kind: str
 ) -> tuple[list[Scalar], list[tuple[str, MergedColumn]]]:
-    """The equalities of a USING, and what its columns are.
+    """Return the equalities of USING, and the merged columns.
 
-    A merged column is that of the preserved side. A full join takes the one that is not NULL, and
-    so does a join of columns of different types, which gives them their common type.
+    A merged column is the column of the preserved side. For a full join, or for columns of
+    different types, it is the first value that is not NULL, in the common type of both.
     """
     conditions = []
     merged: list[tuple[str, MergedColumn]] = []
     for item in using:
         name = item.name
-        each, other = left.column(None, name), right.column(None, name)
-        if each is None or other is None:
+        left_column, right_column = left.column(None, name), right.column(None, name)
+        if left_column is None or right_column is None:
             raise not_modelled("a name that cannot be resolved", f"USING ({name})")
-        if context.facts.own_equality and None in (each.equality, other.equality):
+        if context.facts.own_equality and None in (left_column.equality, right_column.equality):
             raise not_modelled("USING over types of unknown equality", f"USING ({name})")
-        pair = (reference(each.symbol), reference(other.symbol))
-        conditions.append(Scalar.of(exp.EQ(this=pair[0], expression=pair[1]), [each, other]))
-        if kind != "FULL" and each.type is not None and each.type == other.type:
-            merged.append((name, other if kind == "RIGHT" else each))
+        pair = (reference(left_column.symbol), reference(right_column.symbol))
+        conditions.append(
+            Scalar.of(exp.EQ(this=pair[0], expression=pair[1]), [left_column, right_column])
+        )
+        if (
+            kind != "FULL"
+            and left_column.type is not None
+            and left_column.type == right_column.type
+        ):
+            merged.append((name, right_column if kind == "RIGHT" else left_column))
         else:
             both = exp.Anonymous(this="COALESCE", expressions=[tree.copy() for tree in pair])
-            merged.append((name, Scalar.of(both, [each, other])))
+            merged.append((name, Scalar.of(both, [left_column, right_column])))
     return conditions, merged
 
 
@@ -144,9 +150,9 @@ def _with_merged(
         if isinstance(column, Scalar):
             like = min(column.columns, key=lambda c: c.symbol)
             known_type = like.type is not None and len({c.type for c in column.columns}) == 1
-            made = context.column(name, like=like if known_type else None)
-            computed.append(Item(made, column))
-            known[name] = made
+            result = context.column(name, like=like if known_type else None)
+            computed.append(Item(result, column))
+            known[name] = result
         else:
             known[name] = column
     if computed:
@@ -155,10 +161,10 @@ def _with_merged(
 
 
 def _item(context: Context, tree: Tree, scope: Scope) -> Rows:
-    """One item of FROM; `scope` holds what it may refer to."""
+    """Return an item of FROM; `scope` has the names that it may use."""
     only_known(tree, *_KNOWN)
     if isinstance(tree, exp.Subquery) and not isinstance(tree.this, QUERIES):
-        return _parenthesised(context, tree, scope)
+        return _parenthesized(context, tree, scope)
     if isinstance(tree, exp.Subquery | exp.Values):
         query = tree.this if isinstance(tree, exp.Subquery) else tree
         plan = _distinguishable(context, context.query(context, query, scope.inner()))
@@ -169,16 +175,16 @@ def _item(context: Context, tree: Tree, scope: Scope) -> Rows:
         if isinstance(tree.this, exp.Identifier):
             return _relation(context, tree, scope)
         if isinstance(tree.this, exp.Values):
-            return _item(context, _moved_alias(tree), scope)
+            return _item(context, _with_alias(tree), scope)
         return _function(context, tree, scope)
     raise not_modelled("this item of FROM", tree)
 
 
 def _distinguishable(context: Context, plan: Plan) -> Plan:
-    """The plan with an identity of its own for every column that it shows.
+    """Return the plan with a separate column for each column that it shows.
 
-    Two columns that show the same are two to the query around: under ROLLUP, for one, they are
-    NULL in different rows.
+    The surrounding query distinguishes two columns with the same expression: under ROLLUP, for
+    example, they are NULL in different rows.
     """
     return distinguishable(plan, lambda name, column: context.column(name, like=column))
 
@@ -189,13 +195,13 @@ _KNOWN = (
 )  # fmt: skip
 
 
-def _moved_alias(tree: exp.Table) -> exp.Values:
+def _with_alias(tree: exp.Table) -> exp.Values:
     values: exp.Values = tree.this.copy()
     values.set("alias", tree.args["alias"].copy())
     return values
 
 
-def _parenthesised(context: Context, tree: exp.Subquery, scope: Scope) -> Rows:
+def _parenthesized(context: Context, tree: exp.Subquery, scope: Scope) -> Rows:
     inner = tree.this
     joins = inner.args.get("joins") or []
     bare = inner.copy()
@@ -205,7 +211,7 @@ def _parenthesised(context: Context, tree: exp.Subquery, scope: Scope) -> Rows:
     alias = tree.args.get("alias")
     if alias is None:
         return rows, replace(names, parent=None)
-    # An alias for the whole join hides the names inside; merged columns come first.
+    # An alias for the whole join hides the names inside. Merged columns come first.
     merged = [(name, column) for name, column in names.merged.items()]
     rest = [
         (name, column)
@@ -234,11 +240,13 @@ def _renamed(named: Named, alias: Tree) -> Named:
 def _relation(context: Context, tree: exp.Table, scope: Scope) -> Rows:
     schema, name = tree.db, tree.name
     alias = tree.args.get("alias")
-    called_so = alias.name if alias is not None else name
+    alias_name = alias.name if alias is not None else name
     shared = scope.cte(name) if not schema else None
     if shared is not None:
         rows, columns = shared.scan()
-        named_scope = _named_scope(called_so, tuple(zip(shared.names, columns, strict=True)), alias)
+        named_scope = _named_scope(
+            alias_name, tuple(zip(shared.names, columns, strict=True)), alias
+        )
         return rows, replace(named_scope, rows=_as_rows(named_scope))
     relation = context.facts.relations.get((schema or "pg_catalog", name))
     if relation is None:
@@ -248,12 +256,12 @@ def _relation(context: Context, tree: exp.Table, scope: Scope) -> Rows:
         plan = _distinguishable(context, context.query(context, dialect.read(stored.text), Scope()))
         names = [column.name for column in stored.columns]
         own = tuple(zip(names, plan.columns, strict=True))
-        # Its row has a type, whose names an alias does not change; so has that of a table.
-        return plan.root, replace(_named_scope(called_so, own, alias), rows={called_so: Row(own)})
+        # The row has a type, whose field names an alias does not change. The same holds for tables.
+        return plan.root, replace(_named_scope(alias_name, own, alias), rows={alias_name: Row(own)})
     if relation.row_security:
         raise not_modelled("row-level security decides which rows are seen", tree)
-    wanted = _wanted(context, relation, alias)
-    scan = _scan(context, relation, called_so, bool(tree.args.get("only")), wanted)
+    wanted = _named_columns(context, relation, alias)
+    scan = _scan(context, relation, alias_name, bool(tree.args.get("only")), wanted)
     names_of = {output.attnum: output.column for output in scan.outputs}
     rows = _with_virtual(context, relation, scan, wanted, names_of)
     named = tuple(
@@ -261,11 +269,11 @@ def _relation(context: Context, tree: exp.Table, scope: Scope) -> Rows:
         for column in relation.columns
         if column.attnum in names_of
     )
-    return rows, replace(_named_scope(called_so, named, alias), rows={called_so: Row(named)})
+    return rows, replace(_named_scope(alias_name, named, alias), rows={alias_name: Row(named)})
 
 
 def _as_rows(scope: Scope) -> dict[str, Row]:
-    """The rows of tables that have no type of their own: records, with the names that they have here."""
+    """Return the rows of tables without a row type: records with the names in this scope."""
     return {alias: Row(named) for alias, named in scope.tables.items()}
 
 
@@ -276,8 +284,10 @@ def _named_scope(name: str, named: Named, alias: Tree | None) -> Scope:
 _DEFAULT = 'pg_catalog."default"'
 
 
-def _wanted(context: Context, relation: Relation, alias: Tree | None) -> list[RelationColumn]:
-    """The columns of a table that a query may name."""
+def _named_columns(
+    context: Context, relation: Relation, alias: Tree | None
+) -> list[RelationColumn]:
+    """Return the columns of a table that a query may name."""
     renamed = alias is not None and alias.args.get("columns")
     return [
         column
@@ -293,9 +303,10 @@ def _with_virtual(
     wanted: Sequence[RelationColumn],
     names_of: dict[int, Column],
 ) -> Operator:
-    """The rows of a table with its virtual generated columns, which PostgreSQL computes when they are read.
+    """Return the rows of a table with its virtual generated columns, which are computed when they
+    are read.
 
-    Their expressions name columns of this table alone.
+    Their expressions only name columns of this table.
     """
     stored = ((c.name, names_of[c.attnum]) for c in relation.columns if c.attnum in names_of)
     own = Scope(tables={scan.alias: tuple(stored)})
@@ -306,7 +317,7 @@ def _with_virtual(
         text = f"({column.expression})::{column.type}"
         inside = {c.collation for c in relation.columns if c.attnum in column.reads} - {None}
         if column.collation is not None and inside | {_DEFAULT} != {column.collation}:
-            # PostgreSQL leaves its own schema out.
+            # PostgreSQL omits the schema pg_catalog.
             text = f"({text}) COLLATE {column.collation.removeprefix('pg_catalog.')}"
         [tree] = dialect.read(f"SELECT {text}").expressions
         names_of[column.attnum] = _scan_column(context, column, scan.alias)
@@ -351,7 +362,7 @@ def _scan_column(context: Context, column: RelationColumn, alias: str) -> Column
 def _function(context: Context, tree: exp.Table, scope: Scope) -> Rows:
     alias = tree.args.get("alias")
     tables = tree.args.get("rows_from") or [tree]
-    calls, definitions, returned = [], [], []
+    calls, definitions, returned_fields = [], [], []
     for table in tables:
         call = exp.Dot(this=table.args["db"], expression=table.this) if table.db else table.this
         own = None if table is tree else table.args.get("alias")
@@ -359,7 +370,7 @@ def _function(context: Context, tree: exp.Table, scope: Scope) -> Rows:
             raise not_modelled("this item of FROM", tree)
         calls.append(scalar(context, call, scope))
         definitions.append(_definitions(own))
-        returned.append(context.facts.row_returning.get(called(call) or ("", ""), ("",)))
+        returned_fields.append(context.facts.row_returning.get(called(call) or ("", ""), ("",)))
     if alias is None or not alias.args.get("columns"):
         raise not_modelled("a function in FROM whose columns are not listed", tree)
     names = [item.name for item in alias.args["columns"]]
@@ -370,21 +381,22 @@ def _function(context: Context, tree: exp.Table, scope: Scope) -> Rows:
         number = replace(columns.pop(), type="bigint", equality="integer_ops", exact=True)
     if defined and (number is not None or len(defined) != len(names)):
         raise not_modelled("a column definition list beside other columns", tree)
-    if all(returned) and not defined and not any(definitions):
-        # PostgreSQL's text does not list columns that a type has been given since.
-        missing = [name for names in returned for name in names][len(columns) :]
+    if all(returned_fields) and not defined and not any(definitions):
+        # PostgreSQL's text does not list columns that were added to a type later.
+        missing = [name for names in returned_fields for name in names][len(columns) :]
         if missing and (number is not None or len(calls) > 1):
             raise not_modelled("a function that returns more columns than are listed", tree)
         columns += [context.column(name, f"{alias.name}_{name}") for name in missing]
     name = context.symbols.fresh(alias.name)
     lists = (defined,) if defined else tuple(definitions)
     scan = FunctionScan(tuple(calls), name, tuple(columns), lists if any(lists) else (), number)
-    # A column that is not listed has no name here; there are none before an ordinal number.
+    # A column that is not listed has no name here. There are no such columns before an ordinal
+    # number.
     named = tuple(zip(names, scan.columns, strict=False))
     return scan, Scope(tables={alias.name: named})
 
 
 def _definitions(alias: Tree | None) -> tuple[exp.ColumnDef, ...]:
-    """The column definition list of a function that returns `record`."""
+    """Return the column definition list of a function that returns `record`."""
     columns = alias.args.get("columns") if alias is not None else None
     return tuple(column for column in columns or [] if isinstance(column, exp.ColumnDef))

@@ -1,4 +1,4 @@
-"""SELECT: the clauses in the order in which SQL evaluates them."""
+"""SELECT: its clauses, in the order in which SQL evaluates them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Output:
 
 
 def select(context: Context, query: exp.Select, scope: Scope) -> Plan:
-    """The plan of one SELECT; `scope` holds the queries around it and its WITH."""
+    """Return the plan of a SELECT; `scope` has the surrounding queries and its WITH."""
     only_known(query, *_KNOWN)
     rows, names = from_clause(context, query, scope)
     named = named_windows(query)
@@ -63,7 +63,7 @@ def select(context: Context, query: exp.Select, scope: Scope) -> Plan:
     conditions = [scalar(context, having.this, names)] if having else []
     scalars = [
         *(output.scalar for output in outputs),
-        *(each for _, each in order),
+        *(expression for _, expression in order),
         *on,
         *conditions,
     ]
@@ -82,8 +82,8 @@ def select(context: Context, query: exp.Select, scope: Scope) -> Plan:
             return item
 
     grouped = [_Output(o.name, over_groups(o.scalar)) for o in outputs]
-    grouped_order = [over_groups(each) for _, each in order]
-    grouped_on = [over_groups(each) for each in on]
+    grouped_order = [over_groups(expression) for _, expression in order]
+    grouped_on = [over_groups(expression) for expression in on]
 
     def window_hint(call: Scalar) -> str:
         position = same([output.scalar for output in grouped], call)
@@ -93,8 +93,8 @@ def select(context: Context, query: exp.Select, scope: Scope) -> Plan:
     rows, over_windows = windows(context, rows, everything, window_hint)
     rows, over_sets = with_sets(context, rows, [over_windows(o.scalar) for o in grouped])
     final = [_Output(o.name, over_sets(over_windows(o.scalar))) for o in grouped]
-    sort_scalars = [over_sets(over_windows(each)) for each in grouped_order]
-    on_scalars = [over_sets(over_windows(each)) for each in grouped_on]
+    sort_scalars = [over_sets(over_windows(expression)) for expression in grouped_order]
+    on_scalars = [over_sets(over_windows(expression)) for expression in grouped_on]
 
     columns, items = _items(context, rows, final)
     shown = tuple(dict.fromkeys(columns))
@@ -132,7 +132,7 @@ def _scalar(context: Context, tree: Tree, names: Scope, named: dict[str, exp.Win
 
 
 _NAMELESS = "?column?"
-"""How PostgreSQL calls a column without a name."""
+"""PostgreSQL's name for a column without a name."""
 
 Ordered = list[tuple[Tree, Scalar]]
 
@@ -144,24 +144,28 @@ def _ordering(
     named: dict[str, exp.Window],
     outputs: Sequence[_Output],
 ) -> Ordered:
-    """ORDER BY: a bare name or a number means an output column, anything else an expression."""
+    """Return the ORDER BY: a plain name or a number refers to an output column, any other item is
+    an expression.
+    """
     clause = query.args.get("order")
     result: Ordered = []
     for item in clause.expressions if clause is not None else []:
-        place = _output_place(item.this, outputs)
-        if place is not None:
-            result.append((item, outputs[place].scalar))
+        position = _output_position(item.this, outputs)
+        if position is not None:
+            result.append((item, outputs[position].scalar))
         else:
             result.append((item, _scalar(context, item.this, names, named)))
     return result
 
 
-def _output_place(tree: Tree, outputs: Sequence[_Output]) -> int | None:
+def _output_position(tree: Tree, outputs: Sequence[_Output]) -> int | None:
     if isinstance(tree, exp.Literal) and not tree.is_string:
         return int(tree.name) - 1
     if isinstance(tree, exp.Column) and not tree.table and not isinstance(tree.this, exp.Star):
-        places = [place for place, output in enumerate(outputs) if output.name == tree.name]
-        return places[0] if places else None
+        positions = [
+            position for position, output in enumerate(outputs) if output.name == tree.name
+        ]
+        return positions[0] if positions else None
     return None
 
 
@@ -175,16 +179,18 @@ def _distinct_on(
     parts = on.expressions if isinstance(on, exp.Tuple) else [on]
     result = []
     for tree in parts:
-        place = _output_place(tree, outputs)
-        whole = None if place is None else outputs[place].scalar
-        result.append(whole or scalar(context, tree, names))
+        position = _output_position(tree, outputs)
+        output = None if position is None else outputs[position].scalar
+        result.append(output or scalar(context, tree, names))
     return result
 
 
 def _items(
     context: Context, rows: Operator, outputs: Sequence[_Output]
 ) -> tuple[list[Column], list[Item]]:
-    """The column of each output, and the items that make them; equal outputs share one."""
+    """Return the column of each output, and the items that compute the columns; equal outputs share
+    a column.
+    """
     columns: list[Column] = []
     items: dict[Column, Item] = {}
     for position, output in enumerate(outputs):
@@ -205,29 +211,29 @@ def _items(
 def _sorted_by(
     context: Context,
     rows: Operator,
-    each: Scalar,
+    expression: Scalar,
     outputs: Sequence[_Output],
     columns: Sequence[Column],
     extra: list[Item],
 ) -> Column:
-    """The column to sort by: that of an output, or one more."""
-    position = same([output.scalar for output in outputs], each)
+    """Return the column to sort by: an output column, or an additional one."""
+    position = same([output.scalar for output in outputs], expression)
     if position is not None:
         return columns[position]
-    position = same([item.scalar for item in extra], each)
+    position = same([item.scalar for item in extra], expression)
     if position is not None:
         return extra[position].column
-    column = each.as_column
+    column = expression.as_column
     if column is not None and column in rows.columns:
         extra.append(Item.kept(column))
         return column
-    column = typed(context.symbols.fresh("key"), type_of(each))
-    extra.append(Item(column, each))
+    column = typed(context.symbols.fresh("key"), type_of(expression))
+    extra.append(Item(column, expression))
     return column
 
 
 def _projected(rows: Operator, items: Sequence[Item]) -> Operator:
-    """π, where it changes something."""
+    """Return the projection, or the rows if it would change nothing."""
     kept = [item.column for item in items if item.is_unchanged]
     if len(kept) == len(items) and set(kept) == set(rows.columns):
         return rows
@@ -237,24 +243,24 @@ def _projected(rows: Operator, items: Sequence[Item]) -> Operator:
 def limited(
     context: Context, rows: Operator, query: Tree, keys: tuple[SortKey, ...], scope: Scope
 ) -> Operator:
-    """ORDER BY, LIMIT and OFFSET over columns."""
+    """Return rows with ORDER BY, LIMIT and OFFSET over columns."""
     limit, offset = query.args.get("limit"), query.args.get("offset")
     start = None if offset is None else scalar(context, offset.expression, scope)
     if start is not None and str(start) == "0":
         start = None
-    count, ties = None, False
+    count, with_ties = None, False
     if isinstance(limit, exp.Fetch):
         options = limit.args.get("limit_options")
-        ties = options is not None and bool(options.args.get("with_ties"))
+        with_ties = options is not None and bool(options.args.get("with_ties"))
         count = scalar(context, limit.args.get("count") or exp.Literal.number(1), scope)
     elif limit is not None and not isinstance(limit.expression, exp.Var | exp.Null):
-        # LIMIT ALL and LIMIT NULL are none.
+        # LIMIT ALL and LIMIT NULL mean no limit.
         count = scalar(context, limit.expression, scope)
     if count is None and start is None:
         return Sort(rows, keys) if keys and not isinstance(rows, DistinctOn) else rows
     if frozenset() in rows.keys:
-        # Of one row, all or nothing is wanted.
-        wanted = [filled("coalesce(m, 0) = 0", m=start)] if start else []
-        wanted += [filled("coalesce(n, 1) > 0", n=count)] if count else []
-        return Selection(rows, conjunction(wanted))
-    return Limit(rows, keys, count, start, ties)
+        # For a single row, LIMIT is a condition.
+        conditions = [filled("coalesce(m, 0) = 0", m=start)] if start else []
+        conditions += [filled("coalesce(n, 1) > 0", n=count)] if count else []
+        return Selection(rows, conjunction(conditions))
+    return Limit(rows, keys, count, start, with_ties)

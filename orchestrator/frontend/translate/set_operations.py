@@ -25,7 +25,7 @@ from orchestrator.frontend.translate.windows import sort_key
 
 
 def set_operation(context: Context, query: exp.SetOperation, scope: Scope) -> Plan:
-    """The plan of a set operation; its columns are called as those of its first branch."""
+    """Return the plan of a set operation, with the column names of its first branch."""
     only_known(query, "with_", "this", "expression", "distinct", "order", "limit", "offset")
     plans = [context.query(context, part, scope) for part in _parts(query)]
     branches = tuple(Branch(plan.root, plan.columns) for plan in plans)
@@ -47,7 +47,7 @@ def set_operation(context: Context, query: exp.SetOperation, scope: Scope) -> Pl
 
 
 def _parts(query: exp.SetOperation) -> list[Tree]:
-    """The branches: all of a chain of UNION ALL, else two."""
+    """Return the branches: all of a chain of UNION ALL, otherwise two."""
     left: Tree = query.this
     chained = (
         isinstance(query, exp.Union)
@@ -65,7 +65,9 @@ def _parts(query: exp.SetOperation) -> list[Tree]:
 def outputs_of(
     context: Context, names: tuple[str, ...], branches: tuple[Branch, ...]
 ) -> tuple[Column, ...]:
-    """New columns for lined-up branches, with what is known of the type of all of them."""
+    """Return new columns for branches matched by position, with the types on which all branches
+    agree.
+    """
     outputs = []
     for position, name in enumerate(names):
         inputs = [branch.columns[position] for branch in branches]
@@ -89,7 +91,7 @@ def _position(tree: Tree, names: tuple[str, ...]) -> int:
 
 
 def values(context: Context, query: exp.Values, scope: Scope) -> Plan:
-    """The plan of VALUES."""
+    """Return the plan of VALUES."""
     only_known(query, "expressions", "alias", "order", "limit", "offset", "with_")
     rows = []
     for row in query.expressions:
@@ -102,9 +104,9 @@ def values(context: Context, query: exp.Values, scope: Scope) -> Plan:
         context.column(hints[position] if position < len(hints) else name)
         for position, name in enumerate(names)
     )
-    made: Operator = Values(tuple(rows), outputs)
+    table: Operator = Values(tuple(rows), outputs)
     keys = []
     order = query.args.get("order")
     for item in order.expressions if order is not None else []:
         keys.append(sort_key(item, outputs[_position(item.this, names)]))
-    return Plan(limited(context, made, query, tuple(keys), scope), names, outputs)
+    return Plan(limited(context, table, query, tuple(keys), scope), names, outputs)

@@ -1,7 +1,7 @@
-"""Set-returning functions in the SELECT list: side by side, once for each row (ROWS FROM).
+"""Set-returning functions in the SELECT list: evaluated side by side for each row (ROWS FROM).
 
-`SELECT t.a, unnest(t.b) FROM t` is t ⋈→ unnest(t.b). The shorter of several sets are filled up with
-NULLs, and a row for which all sets are empty is dropped.
+`SELECT t.a, unnest(t.b) FROM t` is t ⋈→ unnest(t.b). Shorter sets are filled with NULLs, and a row
+for which all sets are empty is dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from orchestrator.frontend.translate.context import Context, called, not_modelle
 def with_sets(
     context: Context, rows: Operator, scalars: Sequence[Scalar]
 ) -> tuple[Operator, Callable[[Scalar], Scalar]]:
-    """The rows with the functions' results, and how an expression reads over them."""
+    """Return the rows with the results of the functions, and a function that rewrites expressions
+    to read them.
+    """
     calls: list[Scalar] = []
     outputs: list[dict[str, Column]] = []
     for scalar in scalars:
@@ -38,27 +40,29 @@ def with_sets(
     alias = context.symbols.fresh("sets")
     rows = DependentJoin(rows, FunctionScan(tuple(calls), alias, tuple(columns)))
 
-    def over(each: Scalar) -> Scalar:
+    def over(item: Scalar) -> Scalar:
         def change(node: Tree) -> Tree:
-            call = _selected(node) or node
-            position = same(calls, each.part(call)) if called(call) else None
+            call = _call_of_field(node) or node
+            position = same(calls, item.part(call)) if called(call) else None
             if position is None:
                 return node
             named = outputs[position]
             field = node.expression.name if call is not node else next(iter(named))
             return reference(named[field].symbol)
 
-        if not set_calls(context, each):
-            return each
+        if not set_calls(context, item):
+            return item
         return Scalar.of(
-            each.tree.transform(change, copy=False), each.columns | set(columns), each.subqueries
+            item.tree.transform(change, copy=False), item.columns | set(columns), item.subqueries
         )
 
     return rows, over
 
 
 def _fields(context: Context, call: Tree) -> tuple[str, ...]:
-    """The columns that a function gives; none if something wants the row of several as it is."""
+    """Return the columns of a function's result; empty if the query uses the whole row of several
+    columns.
+    """
     name = called(call)
     assert name is not None
     if name not in context.facts.row_returning:
@@ -67,12 +71,12 @@ def _fields(context: Context, call: Tree) -> tuple[str, ...]:
     while isinstance(above, exp.Paren):
         above = above.parent
     fields = context.facts.row_returning[name]
-    wanted = above is not None and _selected(above) is call and above.expression.name in fields
+    wanted = above is not None and _call_of_field(above) is call and above.expression.name in fields
     return fields if wanted else ()
 
 
-def _selected(tree: Tree) -> Tree | None:
-    """The call of which a tree is a field: `f(x)` in `(f(x)).a`."""
+def _call_of_field(tree: Tree) -> Tree | None:
+    """Return the call of which a tree selects a field: `f(x)` in `(f(x)).a`."""
     if not isinstance(tree, exp.Dot) or not isinstance(tree.expression, exp.Identifier):
         return None
     call = unwrapped(tree.this)

@@ -1,4 +1,4 @@
-"""What is known of the type of a computed column without asking PostgreSQL."""
+"""The types of computed columns, as far as they follow without asking PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXACT = {
     "uuid": "uuid_ops 2950",
     "oid": "oid_ops 26",
 }
-"""Types whose equal values look equal, with the name of their equality as the catalog gives it."""
+"""Types whose equal values look the same, with the catalog's name of their equality."""
 
 _BOOLEAN = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.And, exp.Or, exp.Not, exp.Is)
 
@@ -27,7 +27,7 @@ COUNTING = frozenset({"count", "row_number", "rank", "dense_rank"})
 
 
 def typed(symbol: str, kind: str | None) -> Column:
-    """A column of a type, by the type's name.
+    """Return a column with a type, given by name.
 
     >>> typed("n", "bigint").equality
     'integer_ops'
@@ -37,7 +37,7 @@ def typed(symbol: str, kind: str | None) -> Column:
 
 
 def type_of(scalar: Scalar) -> str | None:
-    """The type of an expression's value, where its outermost part tells.
+    """Return the type of an expression's value, if its outermost part determines it.
 
     >>> type_of(Scalar.read("(a)::date")), type_of(Scalar.read("(a > b)")), type_of(Scalar.read("f(a)"))
     ('date', 'boolean', None)

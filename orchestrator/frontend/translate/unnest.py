@@ -1,8 +1,8 @@
 """WHERE: conditions on the rows, and subqueries that only ask whether a partner exists.
 
-`EXISTS (SELECT ... FROM s WHERE s.a = r.a)` becomes r ⋉ s, NOT EXISTS becomes r ▷ s, and
-`r.a IN (SELECT s.a ...)` a semijoin on r.a = s.a. NOT IN becomes an antisemijoin only where neither
-side can be NULL; everywhere else a subquery stays in its expression.
+`EXISTS (SELECT ... FROM s WHERE s.a = r.a)` becomes r ⋉ s, NOT EXISTS becomes r ▷ s, and `r.a IN
+(SELECT s.a ...)` becomes a semijoin on r.a = s.a. NOT IN becomes an antisemijoin only if neither
+side can be NULL. Any other subquery stays in its expression.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from orchestrator.algebra.scalar import unwrapped
 
 
 def where(rows: Operator, condition: Scalar) -> Operator:
-    """The rows that satisfy a condition."""
+    """Return the rows that satisfy a condition."""
     plain: list[Scalar] = []
     partners: list[Scalar] = []
     for conjunct in condition.conjuncts:
@@ -56,9 +56,9 @@ def _partner(rows: Operator, conjunct: Scalar) -> Operator | None:
         if operands is None:
             return None
         [subquery] = conjunct.subqueries
-        if negated and not _all_known(rows, subquery, operands):
+        if negated and not _has_no_nulls(rows, subquery, operands):
             return None
-        inner, matching = _decorrelated(_ordered(subquery.plan), set(rows.columns))
+        inner, matching = _decorrelated(_without_order(subquery.plan), set(rows.columns))
         equal = [
             _equal(operand, column)
             for operand, column in zip(operands, subquery.columns, strict=True)
@@ -73,7 +73,7 @@ def _partner(rows: Operator, conjunct: Scalar) -> Operator | None:
 
 
 def _operands(conjunct: Scalar, tree: exp.In) -> list[Scalar] | None:
-    """The left side of IN, value by value."""
+    """Return the values on the left side of IN."""
     if tree.args.get("query") is None:
         return None
     left = unwrapped(tree.this)
@@ -87,8 +87,8 @@ def _is_row(tree: Tree) -> bool:
     return isinstance(tree, exp.Anonymous) and str(tree.this).upper() == "ROW"
 
 
-def _all_known(rows: Operator, subquery: Subquery, operands: list[Scalar]) -> bool:
-    """Whether NOT IN cannot meet a NULL."""
+def _has_no_nulls(rows: Operator, subquery: Subquery, operands: list[Scalar]) -> bool:
+    """Return whether NOT IN cannot meet a NULL."""
     left = [operand.as_column for operand in operands]
     known = set(subquery.columns) <= subquery.plan.not_null
     return known and all(column is not None and column in rows.not_null for column in left)
@@ -99,22 +99,22 @@ def _equal(left: Scalar, right: Column) -> Scalar:
     return Scalar.of(tree, left.columns | {right})
 
 
-def _ordered(plan: Operator) -> Operator:
-    """A plan without what only orders its rows or drops duplicates."""
+def _without_order(plan: Operator) -> Operator:
+    """Return a plan without operators at its top that only order rows or remove duplicates."""
     while isinstance(plan, Sort | Distinct):
         plan = plan.input
     return plan
 
 
 def bare(plan: Operator) -> Operator:
-    """A plan without what does not decide whether there are rows."""
-    while isinstance(plan, Sort | Distinct | DistinctOn | Projection) or _takes_one(plan):
+    """Return a plan without operators at its top that do not affect whether there are rows."""
+    while isinstance(plan, Sort | Distinct | DistinctOn | Projection) or _keeps_a_row(plan):
         [plan] = plan.children
     return plan
 
 
-def _takes_one(plan: Operator) -> bool:
-    """Whether a plan is a LIMIT of at least one row."""
+def _keeps_a_row(plan: Operator) -> bool:
+    """Return whether a plan is a LIMIT of at least one row."""
     if not isinstance(plan, Limit) or plan.count is None or plan.offset is not None:
         return False
     count = unwrapped(plan.count.tree)
@@ -122,9 +122,9 @@ def _takes_one(plan: Operator) -> bool:
 
 
 def _decorrelated(plan: Operator, outer: set[Column]) -> tuple[Operator, Scalar]:
-    """The plan without the conditions that read outer columns, and those conditions.
+    """Return the plan without the conditions that read outer columns, and these conditions.
 
-    Where the conditions lie below a projection, it passes on the columns that they read.
+    A projection above the conditions passes on the columns that they read.
     """
     if isinstance(plan, Projection) and plan.outer_columns & outer:
         inner, matching = _decorrelated(plan.input, outer)

@@ -1,4 +1,4 @@
-"""A last look at a finished plan: every function stands where its operator gives it its meaning."""
+"""Final checks of a plan: every function must occur where the operator evaluates it as SQL does."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from orchestrator.frontend.translate.grouping import require_own_aggregates
 _SYNTAX = frozenset(
     {"all", "any", "array", "coalesce", "exists", "greatest", "grouping", "least", "nullif", "row"}
 ) | frozenset(map(str.lower, SQL_JSON | SQL_JSON_AGGREGATES))
-"""What looks like a call of a function and is none. Other syntax of this kind hides which function
-it calls, and with it whether that is an aggregate."""
+"""Syntax that looks like a function call but is none. Other such syntax hides the function that it
+calls, and thus whether that is an aggregate."""
 
 
 def validate(context: Context, plan: Plan) -> None:
-    """Refuses a plan that reads columns nobody gives, or calls a function at a wrong place.
+    """Reject a plan that reads undefined columns, or calls a function in a wrong place.
 
-    An aggregate in WHERE, for one, belongs to a query further out.
+    For example, an aggregate in WHERE belongs to a surrounding query.
     """
     if plan.root.outer_columns:
         [*names] = sorted(map(str, plan.root.outer_columns))

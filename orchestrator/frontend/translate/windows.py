@@ -1,4 +1,4 @@
-"""Window functions: calls with OVER become columns of ω, one operator for each window."""
+"""Window functions: calls with OVER become columns of ω, with an operator for each window."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from orchestrator.frontend.translate.types import COUNTING, type_of, typed
 
 
 def named_windows(query: exp.Select) -> dict[str, exp.Window]:
-    """The windows of a WINDOW clause."""
+    """Return the windows of a WINDOW clause."""
     return {window.this.name: window for window in query.args.get("windows") or []}
 
 
 def with_named(tree: Tree, named: dict[str, exp.Window]) -> Tree:
-    """An expression whose windows no longer refer to a WINDOW clause."""
+    """Return an expression whose windows no longer refer to a WINDOW clause."""
 
     def spelled_out(node: Tree) -> Tree:
         if not isinstance(node, exp.Window) or not node.args.get("alias"):
@@ -57,15 +57,17 @@ def windows(
     scalars: Sequence[Scalar],
     hints: Callable[[Scalar], str],
 ) -> tuple[Operator, Callable[[Scalar], Scalar]]:
-    """The rows with all window functions, and how an expression reads over them."""
-    found: list[Scalar] = []
+    """Return the rows with all window functions, and a function that rewrites expressions to read
+    them.
+    """
+    calls: list[Scalar] = []
     for item in scalars:
         for tree in _calls(item.tree):
             call = item.part(tree)
-            if same(found, call) is None:
-                found.append(call)
+            if same(calls, call) is None:
+                calls.append(call)
     results: list[Column] = []
-    for call in found:
+    for call in calls:
         rows, column = _window(context, rows, call, hints(call))
         results.append(column)
 
@@ -73,11 +75,11 @@ def windows(
         def change(node: Tree) -> Tree:
             if not isinstance(node, exp.Window):
                 return node
-            position = same(found, scalar.part(node))
+            position = same(calls, scalar.part(node))
             assert position is not None
             return reference(results[position].symbol)
 
-        if not found:
+        if not calls:
             return scalar
         return Scalar.of(
             scalar.tree.transform(change, copy=False),
@@ -126,7 +128,7 @@ def _list(tree: Tree, name: str) -> list[Tree]:
 def _computed(
     context: Context, rows: Operator, scalars: Sequence[Scalar]
 ) -> tuple[Operator, list[Column]]:
-    """The rows with a column for each expression."""
+    """Return the rows with a column for each expression."""
     items, columns = [], []
     for scalar in scalars:
         column = scalar.as_column
@@ -140,7 +142,7 @@ def _computed(
 
 
 def sort_key(item: Tree, column: Column) -> SortKey:
-    """An item of ORDER BY over a column."""
+    """Return an item of ORDER BY as a sort key on a column."""
     if not isinstance(item, exp.Ordered) or item.args.get("with_fill"):
         raise not_modelled("this form of ORDER BY", item)
     return SortKey(column, bool(item.args.get("desc")), bool(item.args.get("nulls_first")))
