@@ -22,15 +22,15 @@ from orchestrator.spark.errors import LoadError
 
 _BLOCK = 1 << 20
 _MOST = 1 << 30
-"""PostgreSQL takes no longer line."""
-_OPENING = 1 << 20
-"""To open another file costs as much as to read so many bytes."""
+"""The maximum size of a line that PostgreSQL accepts."""
+_OPENING_COST = 1 << 20
+"""Opening another file costs as much as reading so many bytes."""
 BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
 class Range:
-    """The lines of a file that begin in a range of its bytes."""
+    """The lines of a file that begin within a range of its bytes."""
 
     path: str
     start: int
@@ -39,30 +39,30 @@ class Range:
 
 @dataclass(frozen=True)
 class Block:
-    """Whole lines of a file as they stand there, and where they begin."""
+    """Unchanged whole lines of a file, and the byte where they begin."""
 
     path: str
     start: int
     data: bytes
     first: bool
-    """Whether the file has no more than blank lines before them."""
+    """Whether only blank lines precede them in the file."""
 
 
 @dataclass(frozen=True)
 class Torn:
-    """A row that cannot be taken apart."""
+    """A row that cannot be parsed."""
 
     at: int
     """The byte of the block where the row begins."""
     reason: str
     content: str
     ends: bool = False
-    """Whether the rows after it cannot be told apart, so that the load has to end."""
+    """Whether the rows after it cannot be separated, so that the load must end."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A block taken apart."""
+    """The rows of a block."""
 
     columns: Sequence[Any]
     """Arrow arrays."""
@@ -72,18 +72,18 @@ class Rows:
 
 
 class Reader(Protocol):
-    """Takes blocks of a format apart."""
+    """Parses blocks of a format into rows."""
 
     @property
     def spans_lines(self) -> bool:
-        """Whether a row may have several lines, so that a file is read in one piece."""
+        """Whether a row may span several lines, so that a file is read in one piece."""
 
     @property
     def whole_files(self) -> bool:
-        """Whether a file can be taken apart only as a whole."""
+        """Whether a file can only be parsed as a whole."""
 
     def whole(self, data: bytes) -> int:
-        """Return how many bytes are whole rows."""
+        """Return how many bytes at the beginning are whole rows."""
 
     def take_apart(self, block: Block) -> Rows:
         """Return the rows of a block."""
@@ -92,11 +92,11 @@ class Reader(Protocol):
         """Return the number of rows of a block."""
 
     def plainly(self, data: bytes) -> bytes:
-        """Return lines in UTF-8, with quotes as COPY has them."""
+        """Return lines in UTF-8, with quotes in COPY's form."""
 
 
 def local_path(uri: str) -> str | None:
-    """Return the path of a file that workers open by themselves.
+    """Return the path of a file that workers open themselves; None for other files.
 
     >>> local_path("file:///tmp/a%20b.csv"), local_path("s3a://bucket/a.csv")
     ('/tmp/a b.csv', None)
@@ -105,32 +105,33 @@ def local_path(uri: str) -> str | None:
 
 
 def cut(files: Sequence[tuple[str, int]], size: int) -> tuple[tuple[Range, ...], ...]:
-    """Cut files, given with their sizes, into partitions of about a size.
+    """Divide files, given with their sizes, into partitions of about a given size.
 
-    >>> [[(one.path, one.start, one.end) for one in part] for part in cut([("a", 5 << 20), ("b", 9)], 4 << 20)]
+    >>> parts = cut([("a", 5 << 20), ("b", 9)], 4 << 20)
+    >>> [[(range_.path, range_.start, range_.end) for range_ in part] for part in parts]
     [[('a', 0, 2621440)], [('a', 2621440, 5242880), ('b', 0, 9)]]
     """
     parts: list[list[Range]] = []
-    room = 0
+    space = 0
     for path, length in files:
         number = -(-length // size)
-        bounds = [length * item // number for item in range(number + 1)] if number else []
+        bounds = [length * part // number for part in range(number + 1)] if number else []
         for start, end in pairwise(bounds):
-            if not parts or end - start > room:
+            if not parts or end - start > space:
                 parts.append([])
-                room = size
+                space = size
             parts[-1].append(Range(path, start, end))
-            room -= end - start + _OPENING
+            space -= end - start + _OPENING_COST
     return tuple(map(tuple, parts))
 
 
 def digest(parts: Sequence[Sequence[Range]]) -> str:
-    """Return what tells one way of cutting files from another."""
+    """Return a digest that identifies a division of files."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def blocks(part: Range) -> Iterator[Block]:
-    """Yield the lines of a range, without the mark that a file may begin with."""
+    """Yield the lines of a range in blocks, without the byte order mark of a file."""
     with _opened(part.path) as file:
 
         def block(data: bytes) -> Block:
@@ -141,7 +142,7 @@ def blocks(part: Range) -> Iterator[Block]:
 
         if os.fstat(file.fileno()).st_size < part.end:
             raise LoadError(f"{part.path} is shorter than it was: run the load again.")
-        # The line that the byte before belongs to is another range's.
+        # A line that begins before the range belongs to the previous range.
         position = file.seek(max(part.start - 1, 0))
         skipping, rest = part.start > 0, b""
         while position < part.end:
@@ -183,7 +184,7 @@ def _opened(path: str) -> Iterator[FileIO]:
 
 
 def in_rows(pieces: Iterable[Block], reader: Reader) -> Iterator[Block]:
-    """Yield the lines of blocks in blocks that end where a row ends; a file ends its last row."""
+    """Yield blocks that end where a row ends; the end of a file ends its last row."""
     if not reader.spans_lines:
         yield from pieces
         return
@@ -193,7 +194,7 @@ def in_rows(pieces: Iterable[Block], reader: Reader) -> Iterator[Block]:
             yield _joined(waiting)
             waiting = []
         waiting.append(piece)
-        if sum(len(item.data) for item in waiting) > _MOST:
+        if sum(len(block.data) for block in waiting) > _MOST:
             raise LoadError(
                 f"{piece.path} has a row of more than 1 GB, or a quote that is not closed."
             )
@@ -204,8 +205,8 @@ def in_rows(pieces: Iterable[Block], reader: Reader) -> Iterator[Block]:
             yield replace(joined, data=joined.data[:size])
             first = joined.first and not joined.data[:size].strip()
             rest = joined.data[size:]
-            left = replace(joined, start=joined.start + size, data=rest, first=first)
-            waiting = [left] if rest else []
+            remaining = replace(joined, start=joined.start + size, data=rest, first=first)
+            waiting = [remaining] if rest else []
     if waiting:
         yield _joined(waiting)
 
@@ -217,7 +218,7 @@ def _joined(pieces: Sequence[Block]) -> Block:
 
 
 def read_again(block: Block, size: int) -> Block:
-    """Return a block of which only the beginning and the size are left."""
+    """Return a block with its data, given its beginning and its size."""
     with Path(block.path).open("rb") as file:
         file.seek(block.start)
         data = file.read(size)
@@ -225,7 +226,7 @@ def read_again(block: Block, size: int) -> Block:
 
 
 def places(path: str, starts: Iterable[int], reader: Reader) -> dict[int, tuple[int, int]]:
-    """Return the numbers of row and line, from 1, of the rows of a file that begin at some bytes."""
+    """Return row and line numbers, counted from 1, of the rows of a file that begin at the given bytes."""
     wanted = sorted(set(starts), reverse=True)
     result: dict[int, tuple[int, int]] = {}
     rows = lines = 0

@@ -1,10 +1,10 @@
 r"""CSV by the rules of PostgreSQL's COPY.
 
-A quote opens or closes a quoted part wherever it stands in a field; two quotes within such a part are
-one. A field without quotes and without characters is NULL, `""` is an empty string. Lines end with
-`\n` or `\r\n`. PostgreSQL takes lines apart itself where nothing but COPY reads them. Everywhere else
-`take_apart` does, by arithmetic on whole blocks: a character is quoted if the number of quotes before
-it is odd. `tests/spark/test_text_matrix.py` compares both with COPY.
+A quote opens or closes a quoted part anywhere in a field. Two quotes within a quoted part stand for one
+quote. A field without quotes and characters is NULL; `""` is an empty string. Lines end with `\n` or `\r\n`.
+If only COPY reads the lines, PostgreSQL parses them itself. Otherwise `take_apart` parses whole blocks by
+array arithmetic: a character is quoted if the number of quotes before it is odd.
+`tests/spark/test_text_matrix.py` compares both with COPY.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ _NEWLINE, _RETURN_BYTE = ord("\n"), ord("\r")
 
 @dataclass(frozen=True)
 class CsvReader:
-    """Takes lines of CSV apart."""
+    """Parses lines of CSV."""
 
     width: int
     """The number of fields of a row."""
     separator: bytes = b","
     quote: bytes = b'"'
     null: bytes = b""
-    """What stands for NULL, unless it is quoted."""
+    """The text for NULL, unless it is quoted."""
     multiline: bool | None = None
-    """Whether a row may have several lines; None if nobody has said."""
+    """Whether a row may span several lines; None if the user has not said so."""
     header: bytes | None = None
-    """The first line of every file, if that names the columns."""
+    """The first line of each file, if it names the columns."""
     escape: bytes | None = None
-    """What makes a quote a part of a quoted field, if that is not another quote."""
+    """The character that makes a quote part of a quoted field, if it is not another quote."""
     encoding: str | None = None
 
     @property
     def spans_lines(self) -> bool:
-        """Whether a row may have several lines."""
+        """Whether a row may span several lines."""
         return self.multiline is True
 
     def plainly(self, data: bytes) -> bytes:
-        r"""Return lines in UTF-8, with quotes as COPY has them.
+        r"""Return lines in UTF-8, with quotes in COPY's form.
 
         >>> CsvReader(2, escape=b"\\").plainly(b'"a\\"b\\\\",c\\d\n')
         b'"a""b\\",c\\d\n'
@@ -86,11 +86,11 @@ class CsvReader:
 
     @property
     def whole_files(self) -> bool:
-        """Whether only the beginning of a file tells where a later row ends."""
+        """Whether the end of a row depends on everything before it in the file."""
         return self.escape is not None
 
     def whole(self, data: bytes) -> int:
-        """Return how many bytes are whole rows."""
+        """Return how many bytes at the beginning are whole rows."""
         ends = np.flatnonzero(self._ends(np.frombuffer(data, np.uint8)))
         return int(ends[-1]) + 1 if len(ends) else 0
 
@@ -100,13 +100,13 @@ class CsvReader:
         return ends & (quotes == 0)
 
     def count(self, block: Block) -> int:
-        """Return the number of rows of a block, of which all but the last have ended."""
+        """Return the number of rows of a block; its last row may be incomplete."""
         characters = np.frombuffer(block.data, np.uint8)
         ends = self._ends(characters) if self.spans_lines else characters == _NEWLINE
         return int(np.count_nonzero(ends)) - len(self._left_out(block.data, block))
 
     def first_record(self, data: bytes) -> bytes | None:
-        r"""Return the first row of a file that is not blank, as it is written.
+        r"""Return the first row of a file that is not blank, unparsed.
 
         >>> CsvReader(0, multiline=True).first_record(b'\n "a\nb",c\r\nd')
         b' "a\nb",c'
@@ -137,7 +137,7 @@ class CsvReader:
         return [column[0].as_py() for column in rows.columns]
 
     def lines(self, block: Block) -> tuple[bytes, int] | Torn:
-        r"""Return the lines of a block that are rows, for COPY to take apart, and how many.
+        r"""Return the lines of a block that are rows, for COPY to parse, and their number.
 
         >>> CsvReader(2, header=b"a,b").lines(Block("t.csv", 0, b'a,b\r\n\r\n1,"x"\r\n \n2,y\n', True))
         (b'1,"x"\n2,y\n', 2)
@@ -148,7 +148,7 @@ class CsvReader:
         characters = np.frombuffer(data, np.uint8)
         ends = characters == _NEWLINE
         if self.quote in data:
-            # Counted modulo 256, which leaves odd and even as they are.
+            # The count modulo 256 is odd if and only if the count is odd.
             quotes = np.cumsum(characters == self.quote[0], dtype=np.uint8) & 1
             if quotes[ends].any():
                 return self._torn(block)
@@ -159,14 +159,14 @@ class CsvReader:
             if returns.any():
                 return self._torn(block)
         if data.startswith(b"\\.\n") or b"\n\\.\n" in data:
-            # Before version 18, a server takes it for the end of the data.
+            # Servers before version 18 treat this line as the end of the data.
             if self.width > 1:
                 return self._torn(block)
             data = re.sub(rb"^\\\.$", self.quote + b"\\." + self.quote, data, flags=re.MULTILINE)
         return data, int(np.count_nonzero(ends))
 
     def line_starts(self, block: Block) -> Any:
-        r"""Return the bytes of a block where the lines begin that `lines` returns.
+        r"""Return the bytes of a block at which the lines returned by `lines` begin.
 
         >>> CsvReader(2, header=b"a,b").line_starts(Block("t.csv", 0, b'a,b\r\n\r\n1,2\r\n3,4\n', True)).tolist()
         [7, 12]
@@ -178,7 +178,7 @@ class CsvReader:
 
     @property
     def takes_numbers(self) -> bool:
-        """Return whether numbers before a line are fields of their own."""
+        """Whether a number before a line is a field of its own."""
         return not set(self.separator + self.quote) & set(b"0123456789")
 
     def _torn(self, block: Block) -> Torn:
@@ -190,7 +190,7 @@ class CsvReader:
         header = self.header if block.first else None
         spans: list[tuple[int, int]] = []
         if self.width > 1 or header is not None:
-            # A line that does not begin with white space is not blank: few have to be looked at.
+            # Only lines that begin with white space can be blank, so few lines are checked.
             begins = (characters[:-1] == _NEWLINE) & (characters[1:] <= ord(" "))
             if self.spans_lines:
                 begins &= self._ends(characters)[:-1]
@@ -309,12 +309,12 @@ class CsvReader:
         inner = cuts[: rows * (self.width - 1)].reshape(rows, self.width - 1)
         begins = np.concatenate([starts[:, None], inner + 1], axis=1).ravel()
         finishes = np.concatenate([inner, stops[:, None]], axis=1).ravel()
-        # A field's characters are those from its begin to its finish.
+        # A field's characters are those between its begin and its finish.
         kept[begins] += 1
         kept[finishes] -= 1
         keep = np.cumsum(kept[:-1], dtype=np.int8) > 0
         if quotes is not None:
-            # Of two quotes in a row within a quoted part, the second is kept.
+            # Of two consecutive quotes within a quoted part, the second is kept.
             literal = quotes & (quoted == 1)
             literal[1:] &= quotes[:-1]
             literal[:1] = False
@@ -332,20 +332,20 @@ class CsvReader:
         if self.width == 1:
             return [fields]
         return [
-            fields.take(pa.array(np.arange(place, len(begins), self.width)))
-            for place in range(self.width)
+            fields.take(pa.array(np.arange(number, len(begins), self.width)))
+            for number in range(self.width)
         ]
 
     def _nulls(self, characters: Any, begins: Any, finishes: Any) -> Any:
         nulls = finishes - begins == len(self.null)
-        for place, byte in enumerate(self.null):
+        for offset, byte in enumerate(self.null):
             at = np.flatnonzero(nulls)
-            nulls[at] = characters[begins[at] + place] == byte
+            nulls[at] = characters[begins[at] + offset] == byte
         return nulls
 
 
 def not_utf_8(data: bytes) -> str | None:
-    r"""Return why bytes are no text, in PostgreSQL's words.
+    r"""Return why bytes are not UTF-8 text, in PostgreSQL's words; None if they are.
 
     >>> not_utf_8(b"a\xff")
     'invalid byte sequence for encoding "UTF8": 0xff'

@@ -1,7 +1,7 @@
-r"""Structs, maps and arrays of Arrow as JSON, column by column.
+r"""Convert Arrow's structs, maps and arrays to JSON, column by column.
 
-A value in a document is what `to_jsonb` of PostgreSQL makes of it: numbers keep their digits, NULL
-fields stay, times keep their microseconds and are shown in UTC, bytes are `\x` and hexadecimal digits.
+A value in a document equals the result of PostgreSQL's `to_jsonb`: numbers keep their digits, NULL fields
+stay, times keep their microseconds and are in UTC, bytes are `\x` and hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 from orchestrator.spark.formats.arrow import pa, pc
 
 Texts = Callable[[Any], Any]
-"""Gives the values of a column as PostgreSQL's input functions read them."""
+"""A function that returns the values of a column as PostgreSQL's input functions read them."""
 
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _ESCAPES = (("\\", "\\\\"), ('"', '\\"'))
 
 
 def documents(column: Any, texts: Texts) -> Any:
-    """The values of a column as parts of JSON documents; NULL stays NULL.
+    """Return the values of a column as parts of JSON documents; NULL stays NULL.
 
     >>> from orchestrator.spark.loading.encode import texts
     >>> documents(pa.array([{"a": 1, "b": [None, 'x"y']}, None]), texts).to_pylist()
@@ -31,12 +31,12 @@ def documents(column: Any, texts: Texts) -> Any:
     """
     kind, types = column.type, pa.types
     if types.is_struct(kind):
-        made = _struct(column, texts)
+        documents_of_column = _struct(column, texts)
     elif types.is_map(kind):
-        made = _map(column, texts)
+        documents_of_column = _map(column, texts)
     elif types.is_list(kind) or types.is_large_list(kind):
         values = _or_null(documents(column.flatten(), texts))
-        made = _gathered(column, values, "[", "]")
+        documents_of_column = _gathered(column, values, "[", "]")
     elif types.is_boolean(kind) or types.is_integer(kind) or types.is_decimal(kind):
         return texts(column)
     elif types.is_floating(kind):
@@ -45,7 +45,7 @@ def documents(column: Any, texts: Texts) -> Any:
         return _moments(texts(column), zone=kind.tz is not None)
     else:
         return _strings(texts(column))
-    return pc.if_else(column.is_valid(), made, pa.scalar(None, pa.large_string()))
+    return pc.if_else(column.is_valid(), documents_of_column, pa.scalar(None, pa.large_string()))
 
 
 def _text(value: str) -> Any:
@@ -82,9 +82,9 @@ def _map(column: Any, texts: Texts) -> Any:
 
 
 def _keys(column: Any, texts: Texts) -> Any:
-    shown = documents(column, texts)
-    bare = pc.starts_with(shown, '"')
-    return pc.if_else(bare, shown, _quoted(shown))
+    keys = documents(column, texts)
+    is_string = pc.starts_with(keys, '"')
+    return pc.if_else(is_string, keys, _quoted(keys))
 
 
 def _gathered(column: Any, values: Any, opening: str, closing: str, lengths: Any = None) -> Any:
@@ -96,7 +96,7 @@ def _gathered(column: Any, values: Any, opening: str, closing: str, lengths: Any
 
 
 def _numbers(result: Any) -> Any:
-    """Floating point numbers; those that JSON lacks as strings, named as PostgreSQL names them."""
+    """Return floats; those that JSON lacks become strings with PostgreSQL's names."""
     for short, name in (("nan", "NaN"), ("inf", "Infinity")):
         odd = pc.match_substring(result, short)
         result = pc.if_else(odd, _quoted(pc.replace_substring(result, short, name)), result)

@@ -1,7 +1,8 @@
-"""Columns whose values Spark's own types cannot all hold: they are read, and loaded, as text.
+"""Columns with values that Spark's own types cannot all hold: they are read, and loaded, as text.
 
-Beside its text such a column has a value of Spark's type, for `where` and `select` to compute with. That is
-made of the text where it fits; a value that does not fit ends the load when something computes with it.
+Besides its text, such a column has a value of Spark's type, so that `where` and `select` can compute with it.
+The value is derived from the text if it fits. A value that does not fit ends the load when an expression
+uses it.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ class Exact:
 
     name: str
     kind: str
-    """Spark's type to compute with, as its DDL writes it; `string` where there is none."""
+    """Spark's type to compute with, in DDL syntax; `string` if no type fits."""
     made: str
-    """PostgreSQL's type of the values, which a table that is made gets."""
+    """The PostgreSQL type of the values, which a table that the load creates gets."""
     free: bool = False
-    """Whether any type may read the text, as it may read CSV."""
+    """Whether any type may read the text, as for CSV."""
 
 
 def text_name(name: str) -> str:
-    """The column that holds the text of a column.
+    """Return the name of the column with the text of a column.
 
     >>> is_text_name(text_name("a"))
     True
@@ -43,19 +44,19 @@ def text_name(name: str) -> str:
 
 
 def is_text_name(name: str) -> bool:
-    """Whether a column holds the text of another."""
+    """Return whether a column holds the text of another column."""
     return name.startswith(_TEXT)
 
 
 def quoted(name: str) -> Column:
-    """A column by its very name."""
+    """Return a column by its exact name."""
     from pyspark.sql import functions as f
 
     return f.col("`" + name.replace("`", "``") + "`")
 
 
 def with_texts(raw: DataFrame, columns: Iterable[Exact], made: Mapping[str, Column]) -> DataFrame:
-    """A scan with the values to compute with, and the texts to load; `made` are the texts."""
+    """Return a scan with the values to compute with and the texts to load; `made` maps names to texts."""
     exact = {column.name: column for column in columns}
     shown = [
         guarded(made[name], exact[name]).alias(name) if name in exact else quoted(name)
@@ -65,7 +66,7 @@ def with_texts(raw: DataFrame, columns: Iterable[Exact], made: Mapping[str, Colu
 
 
 def guarded(text: Column, column: Exact) -> Column:
-    """The value of a text in Spark's type; an error that names it where the type cannot hold it."""
+    """Return a text as a value of Spark's type, or raise an error that names the text if it does not fit."""
     from pyspark.sql import functions as f
 
     if column.kind == "string":
@@ -88,14 +89,14 @@ def guarded(text: Column, column: Exact) -> Column:
 
 
 def bound(value: Column, use: Callable[[Column], Column]) -> Column:
-    """An expression that uses a value several times and computes it once, so that it stays short."""
+    """Return an expression that uses a value several times but computes it once, so that it stays short."""
     from pyspark.sql import functions as f
 
     return f.transform(f.array(value), use).getItem(0)
 
 
 def _with_year(text: Column) -> Column:
-    """A time as Spark reads it, which has a year 0 and negative ones where PostgreSQL writes BC."""
+    """Return a time in Spark's form, with year 0 and negative years instead of PostgreSQL's BC."""
     from pyspark.sql import functions as f
 
     year = f.lpad((f.regexp_extract(text, "^[0-9]+", 0).cast("int") - 1).cast("string"), 4, "0")
@@ -104,7 +105,7 @@ def _with_year(text: Column) -> Column:
 
 
 def _pattern(kind: str) -> str:
-    """What the texts look like that a type of Spark holds.
+    """Return the pattern of the texts that a Spark type can hold.
 
     >>> bool(re.match(_pattern("decimal(4,2)"), "12.50")), bool(re.match(_pattern("date"), "infinity"))
     (True, False)
@@ -119,7 +120,7 @@ def _pattern(kind: str) -> str:
 
 
 def passed(select: str | None, columns: Sequence[str]) -> dict[str, str]:
-    """The columns that a select list hands on as they are, under the names that it gives them.
+    """Return the columns that a select list passes on unchanged, by their new names.
 
     >>> passed("A, b AS c, b + 1 AS d", ["a", "b"])
     {'A': 'a', 'c': 'b'}
@@ -132,27 +133,27 @@ def passed(select: str | None, columns: Sequence[str]) -> dict[str, str]:
     try:
         tree = sqlglot.parse_one(f"SELECT {select}", dialect="spark")
     except sqlglot.errors.SqlglotError:
-        return {}  # then values are computed with, and those that cannot be are refused
+        return {}  # then all items count as computed, and items that cannot be computed fail
     result: dict[str, str] = {}
     for item in tree.expressions:
         if isinstance(item, exp.Star):
-            left_out = {each.name.lower() for each in item.args.get("except_") or ()}
+            left_out = {excepted.name.lower() for excepted in item.args.get("except_") or ()}
             result |= {name: name for name in columns if name.lower() not in left_out}
             continue
         column = item.unalias()
-        # A name before the point may be that of a struct.
+        # A name before the point may be a struct's name.
         if isinstance(column, exp.Column) and not column.table and column.name.lower() in own:
             result[item.alias_or_name] = own[column.name.lower()]
     return result
 
 
 def texts_passed(select: str, columns: Sequence[str]) -> list[tuple[str, str]]:
-    """The texts that go with what a select list hands on: their names, and the items of the list.
+    """Return the text columns that a select list passes on: their new names, and items for the list.
 
     >>> texts_passed("a AS b", ["a", text_name("a")])
     [('idivm_text_b', '`idivm_text_a` AS `idivm_text_b`')]
     """
-    names = [each.removeprefix(_TEXT) for each in columns if is_text_name(each)]
+    names = [column.removeprefix(_TEXT) for column in columns if is_text_name(column)]
     items = [
         (text_name(here), exp.column(text_name(there), quoted=True))
         for here, there in passed(select, names).items()
@@ -161,7 +162,7 @@ def texts_passed(select: str, columns: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def scale_of(wanted: str) -> int | None:
-    """The decimal places of seconds that a column of a type of PostgreSQL holds.
+    """Return the decimal places of the seconds in a PostgreSQL type; None for types without seconds.
 
     >>> scale_of("timestamp(3) with time zone"), scale_of("time without time zone"), scale_of("date")
     (3, 6, None)

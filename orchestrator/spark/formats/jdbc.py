@@ -1,7 +1,7 @@
-"""Databases as sources: the drivers by which Spark's JVM reaches them, and what is read as text.
+"""Databases as sources: the JDBC drivers that Spark uses, and the columns that are read as text.
 
-Java has no infinite dates, no years BC that agree with PostgreSQL's, and no numbers without a scale. So
-PostgreSQL writes such values as text, and another PostgreSQL reads that.
+Java has no infinite dates, no BC years that agree with PostgreSQL's, and no numbers without a scale. So
+PostgreSQL writes such values as text, and the target PostgreSQL reads the text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from orchestrator.spark.formats.typed_files import TypedScan
 
-_SCALES = (
+_DRIVER_FOLDERS = (
     (Path("/usr/share/java"), "postgresql.jar"),
     (Path.home() / ".m2/repository/org/postgresql/postgresql", "*/postgresql-*.jar"),
 )
@@ -30,13 +30,15 @@ _GIVEN = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 
 
 def driver_jar() -> str | None:
-    """PostgreSQL's own JDBC driver, where Debian's package or a Maven build has put it."""
-    paths = [path for folder, name in _SCALES for path in sorted(folder.glob(name), reverse=True)]
+    """Return PostgreSQL's own JDBC driver, if Debian's package or a Maven build has installed it."""
+    paths = [
+        path for folder, name in _DRIVER_FOLDERS for path in sorted(folder.glob(name), reverse=True)
+    ]
     return str(paths[0]) if paths else None
 
 
 def with_driver(config: Mapping[str, object], urls: Iterable[str]) -> dict[str, object]:
-    """Settings of a session that is to read these sources: a driver that is here is made known."""
+    """Return the settings of a session for these sources, with the installed driver if it is needed."""
     wanted = any(url.startswith(f"{_POSTGRESQL}:") for url in urls)
     if wanted and not set(_GIVEN) & set(config) and (jar := driver_jar()):
         return {**config, "spark.jars": jar}
@@ -47,11 +49,11 @@ _SESSION = (
     "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres';"
     " SET extra_float_digits = 1; SET bytea_output = 'hex'; SET xmloption = 'content'"
 )
-"""Has the database write text that means the same everywhere."""
+"""Settings with which the database writes text that means the same everywhere."""
 _DIRECT = frozenset(
     ("int2", "int4", "int8", "float4", "float8", "bool", "text", "varchar", "bpchar", "bytea")
 )
-"""Types of PostgreSQL whose values Java has all of."""
+"""PostgreSQL types whose values Java represents completely."""
 _MOMENTS = {
     "date": ("date", "date"),
     "timestamp": ("timestamp_ntz", "timestamp without time zone"),
@@ -118,11 +120,11 @@ _KNOWN = frozenset(
     )
 )
 _BY = "idivm_by"
-"""The column that divides the reading, as the database has it."""
+"""The name of the column that divides the reading, in the query that the database runs."""
 
 
 def open_database(spark: SparkSession, urls: Sequence[str], given: Mapping[str, str]) -> TypedScan:
-    """Return the table or the query that the options of a source name, which are in lower case."""
+    """Return a scan of the table or query in the source's options, whose names are in lower case."""
     from orchestrator.spark.formats.typed_files import TypedScan
 
     options = dict(given)
@@ -136,7 +138,7 @@ def open_database(spark: SparkSession, urls: Sequence[str], given: Mapping[str, 
     kind = ":".join(url.split(":")[:2])
     options["url"] = url
     if kind == _POSTGRESQL:
-        # Of the drivers in its own jars, Java knows only those that it is told of.
+        # Java finds only those drivers in added jars that are named.
         options.setdefault("driver", "org.postgresql.Driver")
     try:
         if kind == _POSTGRESQL and "customschema" not in options:
@@ -145,17 +147,17 @@ def open_database(spark: SparkSession, urls: Sequence[str], given: Mapping[str, 
         return TypedScan(reader.options(**options).load(), ())
     except Exception as error:
         if "No suitable driver" in str(error) or "ClassNotFoundException" in str(error):
-            ways = "give its jar with --config spark.jars=/path/to/driver.jar" + (
+            advice = "give its jar with --config spark.jars=/path/to/driver.jar" + (
                 ", or install it (on Debian libpostgresql-jdbc-java)"
                 if kind == _POSTGRESQL
                 else " and its class with --options driver=CLASS"
             )
-            raise LoadError(f"Spark has no driver for {kind}: {ways}.") from error
+            raise LoadError(f"Spark has no driver for {kind}: {advice}.") from error
         raise
 
 
 def _open_postgresql(spark: SparkSession, options: dict[str, str]) -> TypedScan:
-    """A table or query of PostgreSQL, with text for what Java cannot hold."""
+    """Return a scan of a PostgreSQL table or query, with text for values that Java cannot hold."""
     from orchestrator.spark.formats.typed_files import TypedScan
 
     if "prefertimestampntz" in options:
@@ -166,18 +168,18 @@ def _open_postgresql(spark: SparkSession, options: dict[str, str]) -> TypedScan:
     table = options.pop("dbtable", "")
     if query := options.pop("query", ""):
         table = f"({query}) AS idivm_query"
-    described = _described(spark, options, start, table)
-    exact = [item for item in (_exact(*column) for column in described) if item is not None]
+    columns = _columns_of(spark, options, start, table)
+    exact = [item for item in (_exact(*column) for column in columns) if item is not None]
     texts = {item.name for item in exact}
     listed = [
         (SQL("t.{0}::text AS {0}") if name in texts else SQL("t.{0}")).format(Identifier(name))
-        for name, *_ in described
+        for name, *_ in columns
     ]
-    names = {name.lower(): name for name, *_ in described}
+    names = {name.lower(): name for name, *_ in columns}
     if by := names.get(options.get("partitioncolumn", "").strip('"').lower()):
         listed.append(SQL("t.{} AS {}").format(Identifier(by), Identifier(_BY)))
         options["partitioncolumn"] = _BY
-    # The user's own SQL; it may bring an alias of its own.
+    # The user's own SQL, which may have an alias of its own.
     statement = SQL("(SELECT {} FROM (SELECT * FROM {}) AS t) AS idivm_source").format(
         SQL(", ").join(listed), SQL(table)
     )
@@ -186,15 +188,15 @@ def _open_postgresql(spark: SparkSession, options: dict[str, str]) -> TypedScan:
     if start:
         options["preparequery"] = start
     rows = spark.read.format("jdbc").options(**options, dbtable=statement.as_string(None)).load()
-    rows = rows.select(*(quoted(name) for name, *_ in described))
+    rows = rows.select(*(quoted(name) for name, *_ in columns))
     made = {item.name: quoted(item.name) for item in exact}
     return TypedScan(with_texts(rows, exact, made) if exact else rows, tuple(exact))
 
 
-def _described(
+def _columns_of(
     spark: SparkSession, options: Mapping[str, str], start: str, table: str
 ) -> list[tuple[str, str, int, int]]:
-    """Names, types, precisions and scales of the columns, as the database's driver tells them."""
+    """Return the names, types, precisions and scales of the columns, as reported by the driver."""
     jvm: Any = spark._jvm
     settings = jvm.PythonUtils.toScalaMap({**options, "dbtable": table})
     jdbcoptions = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(settings)
@@ -219,7 +221,7 @@ def _described(
 
 
 def _exact(name: str, kind: str, precision: int, scale: int) -> Exact | None:
-    """A column that is to be read as text; None for one whose values Java has.
+    """Return how a column is read as text; None if Java can hold its values.
 
     >>> _exact("n", "numeric", 50, 25)
     Exact(name='n', kind='decimal(38,18)', made='numeric(50,25)', free=False)

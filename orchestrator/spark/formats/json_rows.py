@@ -1,9 +1,9 @@
-r"""JSON documents, of which every part keeps the text that it is written with.
+r"""JSON documents, in which every part keeps the text that it is written with.
 
-A document's keys fill columns as PostgreSQL's `json_populate_record` has it: null is NULL; a column of
-type `json` or `jsonb` gets the value as it is written; the elements of an array go into a column of an
-array type; a string goes to the type's input function without its quotes, anything else as it is
-written. So no number is ever read as one, and no string loses its quotes on the way into `jsonb`.
+A document's keys fill columns like PostgreSQL's `json_populate_record`. null is NULL. A column of type `json`
+or `jsonb` gets the value as it is written. The elements of an array go into a column of an array type. A string
+goes to the type's input function without its quotes, anything else as it is written. So no number is parsed,
+and no string loses its quotes on the way into `jsonb`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class JsonColumn:
 
     name: str
     keys: tuple[str, ...]
-    """The key in all its spellings, which differ in upper and lower case."""
+    """All spellings of the key, which differ in upper and lower case."""
     as_json: bool = False
     """Whether values, or the elements of arrays, go into `json` or `jsonb`."""
     array: bool = False
-    """Whether the column is of an array type."""
+    """Whether the column has an array type."""
     depth: int = 0
-    """How deep Spark's arrays are; 0 if it gets texts."""
+    """The depth of Spark's arrays; 0 if Spark gets texts."""
 
 
 @dataclass(frozen=True)
 class JsonReader:
-    """Takes documents apart, one a line unless `multiline`."""
+    """Parses documents, one document a line unless `multiline`."""
 
     columns: tuple[JsonColumn, ...]
     multiline: bool = False
@@ -50,7 +50,7 @@ class JsonReader:
 
     @property
     def spans_lines(self) -> bool:
-        """Whether a document may have several lines."""
+        """Whether a document may span several lines."""
         return self.multiline
 
     @property
@@ -59,7 +59,7 @@ class JsonReader:
         return self.multiline
 
     def whole(self, data: bytes) -> int:
-        """Return how many bytes are whole documents, of lines that are."""
+        """Return how many bytes are whole documents, given whole lines."""
         return len(data)
 
     def plainly(self, data: bytes) -> bytes:
@@ -71,7 +71,7 @@ class JsonReader:
         return sum(1 for _ in pieces(block.data, self.multiline))
 
     @cached_property
-    def _places(self) -> dict[str, int]:
+    def _positions(self) -> dict[str, int]:
         return {key: n for n, column in enumerate(self.columns) for key in column.keys}
 
     def take_apart(self, block: Block) -> Rows:
@@ -96,32 +96,32 @@ class JsonReader:
 
     def _columns(self, rows: list[list[Any]]) -> list[Any]:
         return [
-            pa.array([row[place] for row in rows], _arrow(column.depth))
-            for place, column in enumerate(self.columns)
+            pa.array([row[position] for row in rows], _arrow(column.depth))
+            for position, column in enumerate(self.columns)
         ]
 
     def _row(self, text: str, start: int, stop: int) -> list[Any]:
         row: list[Any] = [None] * len(self.columns)
         filled: dict[int, str] = {}
         for key, begin, end, value in members(text, start, stop):
-            place = self._places.get(key)
-            if place is None:
+            position = self._positions.get(key)
+            if position is None:
                 raise ValueError(f"the key {key} was not there when the load began")
-            if filled.setdefault(place, key) != key:
-                raise ValueError(f"the keys {filled[place]} and {key} name the same column")
-            column = self.columns[place]
+            if filled.setdefault(position, key) != key:
+                raise ValueError(f"the keys {filled[position]} and {key} name the same column")
+            column = self.columns[position]
             if column.array and text[begin] == "[":
                 listed = _elements(text, begin, column.as_json)
-                row[place] = _in_depth(listed, column) if column.depth else _literal(listed)
+                row[position] = _in_depth(listed, column) if column.depth else _literal(listed)
             else:
-                row[place] = _text(text, begin, end, value, column.as_json)
+                row[position] = _text(text, begin, end, value, column.as_json)
         if not text.isascii() or "\\u" in text:
             _characters(row)
         return row
 
 
 def pieces(data: bytes, multiline: bool) -> Iterator[tuple[int, str, int, int, str | None]]:
-    """Yield each document: its place, a text, where it is in it, and why it is none."""
+    """Yield for each document its byte, a text, its bounds in the text, and why it is invalid, if so."""
     lines: list[tuple[int, bytes]] = []
     if multiline:
         lines.append((0, data))
@@ -145,7 +145,7 @@ def pieces(data: bytes, multiline: bool) -> Iterator[tuple[int, str, int, int, s
 def _documents(
     at: int, text: str, multiline: bool
 ) -> Iterator[tuple[int, str, int, int, str | None]]:
-    """Yield the documents of a text: one, several where lines do not count, or those of arrays."""
+    """Yield the documents of a text: one, several if lines do not matter, or the elements of arrays."""
     begin = _after_space(text, 0)
     counted, number = begin, 0
     place = at + len(text[:begin].encode()) if begin else at
@@ -155,7 +155,7 @@ def _documents(
                 spans = [(start, stop) for start, stop, _ in elements(text, begin)]
                 end = _end(text, begin)
             else:
-                # Of a line, its members are read only once.
+                # The members of a line are parsed later, so that they are parsed only once.
                 end = _end(text, begin) if multiline else len(text)
                 spans = [(begin, end)]
             if _after_space(text, end) < len(text) and not multiline:
@@ -176,7 +176,7 @@ def _documents(
 
 
 def members(text: str, start: int, stop: int) -> Iterator[tuple[str, int, int, Any]]:
-    """Yield key, begin, end and value of each member of the object that is between two places.
+    """Yield key, begin, end and value of each member of the object between two positions.
 
     >>> list(members('{"a": 1.50, "b": "x"} ', 0, 22))
     [('a', 6, 10, '1.50'), ('b', 17, 20, 'x')]
@@ -230,7 +230,7 @@ def _constant(name: str) -> Any:
     raise ValueError(f"{name} is no value of JSON")
 
 
-# Numbers stay what they are written as.
+# Numbers stay as they are written.
 _scan_once: Any = json.scanner.make_scanner(  # type: ignore[attr-defined]
     json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_constant)
 )
@@ -263,7 +263,7 @@ def _reason(error: ValueError, start: int) -> str:
 
 
 def _text(text: str, begin: int, end: int, value: Any, as_json: bool) -> str | None:
-    """Return what PostgreSQL's input function of the column's type gets."""
+    """Return the text for the input function of the column's type."""
     if value is None:
         return None
     if text[begin] == '"' and not as_json:
@@ -272,7 +272,7 @@ def _text(text: str, begin: int, end: int, value: Any, as_json: bool) -> str | N
 
 
 def _characters(values: Iterable[Any]) -> None:
-    """Refuse halves of surrogate pairs, which no character has."""
+    """Refuse halves of surrogate pairs, which are not characters."""
     for value in values:
         if isinstance(value, list):
             _characters(value)
@@ -290,7 +290,7 @@ def _elements(text: str, start: int, as_json: bool) -> list[Any]:
 
 
 def _literal(values: Sequence[Any]) -> str:
-    r"""Return PostgreSQL's literal of an array.
+    r"""Return an array as a PostgreSQL literal.
 
     >>> _literal(['a"b', None, ["\\"]])
     '{"a\\"b",NULL,{"\\\\"}}'
@@ -327,8 +327,8 @@ def _arrow(depth: int) -> Any:
 
 
 def seen_kinds(documents: Iterable[bytes], multiline: bool, deeply: bool) -> dict[str, list[str]]:
-    """Return the keys of documents and, if `deeply`, the kinds of values that each has."""
-    found: dict[str, dict[str, None]] = {}
+    """Return the keys of documents and, with `deeply`, the kinds of values of each key."""
+    kinds_of_key: dict[str, dict[str, None]] = {}
     for data in documents:
         for _, text, start, stop, reason in pieces(data, multiline):
             if reason is not None:
@@ -336,16 +336,16 @@ def seen_kinds(documents: Iterable[bytes], multiline: bool, deeply: bool) -> dic
             try:
                 listed = list(members(text, start, stop))
             except (ValueError, RecursionError):
-                continue  # the load will say what is wrong with it
+                continue  # the load reports what is wrong with the document
             for key, begin, _, value in listed:
-                kinds = found.setdefault(key, {})
+                kinds = kinds_of_key.setdefault(key, {})
                 if deeply:
                     kinds.update(dict.fromkeys(_kinds(text, begin, value)))
-    return {key: list(kinds) for key, kinds in found.items()}
+    return {key: list(kinds) for key, kinds in kinds_of_key.items()}
 
 
 def _kinds(text: str, begin: int, value: Any) -> list[str]:
-    """Return the kind of a value; an array has those of its elements, each after brackets."""
+    """Return the kind of a value; an array has the kinds of its elements, each after brackets."""
     if value is None:
         return []
     mark = text[begin]
@@ -366,29 +366,29 @@ def _kinds(text: str, begin: int, value: Any) -> list[str]:
 
 
 def made_of(kinds: Iterable[str]) -> str:
-    """Return the type of PostgreSQL for values of some kinds.
+    """Return the PostgreSQL type for values of the given kinds.
 
     >>> made_of(["integer", "numeric"]), made_of(["[]", "[]text"]), made_of(["integer", "[]integer"])
     ('numeric', 'text[]', 'jsonb')
     """
-    found: set[str] = set(kinds)
-    arrays = {kind[2:] for kind in found if kind.startswith("[]")}
+    distinct_kinds: set[str] = set(kinds)
+    arrays = {kind[2:] for kind in distinct_kinds if kind.startswith("[]")}
     if arrays:
-        if not all(kind.startswith("[]") for kind in found):
+        if not all(kind.startswith("[]") for kind in distinct_kinds):
             return "jsonb"
         inner = made_of(arrays - {""})
         return "jsonb" if inner == "jsonb" else f"{inner.removesuffix('[]')}[]"
-    if "jsonb" in found:
+    if "jsonb" in distinct_kinds:
         return "jsonb"
     numbers: list[str] = ["integer", "bigint", "numeric"]
-    if found and found <= set(numbers):
-        return numbers[max(map(numbers.index, found))]
-    [kind, *others] = found or {"text"}
+    if distinct_kinds and distinct_kinds <= set(numbers):
+        return numbers[max(map(numbers.index, distinct_kinds))]
+    [kind, *others] = distinct_kinds or {"text"}
     return "text" if others else kind
 
 
 def depth_of(kinds: Iterable[str]) -> int:
-    """Return how deep arrays are, if all values are arrays of the same depth; else 0.
+    """Return the depth of arrays if all values are arrays of the same depth; else 0.
 
     >>> depth_of(["[][]text", "[][]integer"]), depth_of(["[]text", "text"])
     (2, 0)

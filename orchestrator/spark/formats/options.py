@@ -1,6 +1,6 @@
-"""The options of sources: a load honors an option on every path, or refuses it and says what to do.
+"""The options of sources: a load honors each option wherever it reads, or refuses it and says what to do.
 
-Spark ignores options that a reader does not know. A load does not, because the file would have other
+Spark ignores options that a reader does not know. A load does not, because the file would then have other
 content than its user expects.
 """
 
@@ -17,7 +17,7 @@ FILES = {
     "pathglobfilter": "pathGlobFilter",
     "recursivefilelookup": "recursiveFileLookup",
 }
-"""Options that choose files, in Spark's spelling."""
+"""The options that choose files, in Spark's spelling."""
 
 _TEXT = {"charset": "charset", "encoding": "encoding", "multiline": "multiLine"}
 _HONORED: Mapping[str, Mapping[str, str]] = {
@@ -123,7 +123,7 @@ def checked(kind: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def as_spark_spells(kind: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Return options of files, which `checked` has returned, under Spark's names."""
+    """Return options of files, as returned by `checked`, under Spark's names."""
     return {_HONORED[kind][name]: value for name, value in options.items()}
 
 

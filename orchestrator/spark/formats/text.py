@@ -1,7 +1,7 @@
-"""CSV and JSON in Spark: their lines as they are, and the rows that a reader makes of them.
+"""CSV and JSON in Spark: unchanged lines, and the rows that a reader parses from them.
 
-Spark finds the files, unpacks them and cuts them into lines. What is in a line is the business of the
-readers, which tasks call on every path, so that a file has the same content on each of them.
+Spark finds the files, decompresses them and splits them into lines. Tasks call the readers to parse the lines
+in all cases, so a file has the same content however it is read.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ if TYPE_CHECKING:
 PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
 _LINE = "value"
 FILE, SPLIT, LINE, ROW = "idivm: file", "idivm: split", "idivm: line", "idivm: row"
-"""Columns for the place of a row: its file, where Spark's part of the file begins, and the numbers of
-line and row within that part."""
+"""The columns for the place of a row: its file, the byte where Spark's part of the file begins, and the line
+and row numbers within that part."""
 _OPENING_LINES = 1000
 
 
 @dataclass(frozen=True)
 class Text:
-    """Files of text, and how they are read."""
+    """Text files, and how they are read."""
 
     reader: Reader
     names: tuple[str, ...]
     """The columns of the files."""
     lines: Any
-    """The lines of all files as a DataFrame, with the columns that folders stand for; None if this process
-    copies the files."""
+    """The lines of all files as a DataFrame, with the columns of folder names; None if this process copies the
+    files."""
     made: Mapping[str, str]
-    """PostgreSQL's types for a table to be made."""
+    """The PostgreSQL types for a table to create."""
     positional: bool = False
     direct: bool = False
-    """Whether tasks open the files themselves, and nothing is done with their rows on the way."""
+    """Whether tasks open the files themselves, without `where` and `select`."""
 
     def scan(self, places: bool = False) -> DataFrame:
-        """Return the rows of the files, with the columns for their places if asked for."""
+        """Return the rows of the files, with their places if requested."""
         from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
         def kind(depth: int) -> Any:
@@ -85,7 +85,7 @@ class Text:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The columns that folders named column=value stand for."""
+        """The columns from the names of folders, column=value."""
         return () if self.lines is None else tuple(self.lines.columns[3:])
 
 
@@ -97,7 +97,7 @@ def open_csv(
     plain: bool,
     adds: bool = False,
 ) -> Text:
-    """Open files of CSV; `plain` says that nothing is done with their rows on the way."""
+    """Open CSV files; `plain` says that there is no `where` and `select`."""
     reader, header = csv_reader(paths, options)
     lines = _lines(spark, paths, options)
     direct = _is_local(lines) and reader.escape is None and reader.encoding is None
@@ -116,10 +116,10 @@ def open_csv(
 def with_columns(
     reader: CsvReader, header: bool, files: Sequence[str], openings: Iterable[tuple[str, bytes]]
 ) -> Text:
-    """Return files of CSV with the columns that the first row of the first file has."""
+    """Return CSV files with the columns of the first row of the first file."""
     record, fields = _first_record(reader, files, openings)
     reader = replace(reader, width=len(fields), header=record if header else None)
-    names = _names(fields) if header else [f"_c{place}" for place, _ in enumerate(fields)]
+    names = _names(fields) if header else [f"_c{number}" for number, _ in enumerate(fields)]
     return Text(reader, tuple(names), None, {}, not header, direct=True)
 
 
@@ -131,7 +131,7 @@ def open_json(
     plain: bool,
     adds: bool = False,
 ) -> Text:
-    """Open files of JSON; `plain` says that nothing is done with their rows on the way."""
+    """Open JSON files; `plain` says that there is no `where` and `select`."""
     multiline = truth("multiLine", options.get("multiline", "false"))
     reader = JsonReader((), multiline, encoding(options))
     lines = _lines(spark, paths, options)
@@ -162,7 +162,7 @@ def _lines(spark: SparkSession, paths: list[str], options: Mapping[str, str]) ->
     from pyspark.sql import functions as f
 
     files = {FILES[name]: value for name, value in options.items() if name in FILES}
-    # What a folder is named is text, whatever it looks like.
+    # Values in folder names are text, whatever they look like.
     with set_for_a_block(
         spark, {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}
     ):
@@ -176,7 +176,7 @@ def _lines(spark: SparkSession, paths: list[str], options: Mapping[str, str]) ->
 
 
 def _is_local(lines: DataFrame) -> bool:
-    """Whether tasks can open the files, and folders are no columns."""
+    """Return whether tasks can open the files, and folder names have no columns."""
     files = [local_path(file) for file in lines.inputFiles()]
     packed = any(path is None or path.endswith(PACKED) for path in files)
     return not packed and len(lines.columns) == 3
@@ -185,7 +185,7 @@ def _is_local(lines: DataFrame) -> bool:
 def _first_record(
     reader: CsvReader, files: Sequence[str], openings: Iterable[tuple[str, bytes]]
 ) -> tuple[bytes, list[str | None]]:
-    """Return the first row of the files that is not blank, as it is written and its fields."""
+    """Return the first row of the files that is not blank, unparsed and as fields."""
     for path, data in openings:
         record = reader.first_record(data.removeprefix(BOM))
         if record is not None:
@@ -207,31 +207,33 @@ def openings_of(files: Iterable[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def _openings(lines: DataFrame, files: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield the first file that has lines with its first lines."""
+    """Yield the first file that is not blank, with its first lines."""
     from pyspark.sql import functions as f
 
     first = lines.where((f.col(SPLIT) == 0) & (f.trim(f.col(_LINE).cast("string")) != ""))
-    found = first.limit(_OPENING_LINES).collect()
+    opening_lines = first.limit(_OPENING_LINES).collect()
     yield (
-        found[0][FILE] if found else ", ".join(files),
-        b"".join(bytes(row[0]) + b"\n" for row in found if row[FILE] == found[0][FILE]),
+        opening_lines[0][FILE] if opening_lines else ", ".join(files),
+        b"".join(
+            bytes(row[0]) + b"\n" for row in opening_lines if row[FILE] == opening_lines[0][FILE]
+        ),
     )
 
 
 def _names(fields: Sequence[str | None]) -> list[str]:
-    """Return names of columns after the fields of a header, of which some may be none.
+    """Return column names for the fields of a header, some of which may be missing.
 
     >>> _names(["a", None, "b", "B", "a"])
     ['a0', '_c1', 'b', 'B', 'a4']
     """
     return [
-        f"_c{place}" if not field else f"{field}{place}" if fields.count(field) > 1 else field
-        for place, field in enumerate(fields)
+        f"_c{number}" if not field else f"{field}{number}" if fields.count(field) > 1 else field
+        for number, field in enumerate(fields)
     ]
 
 
 def _mapped(frame: DataFrame, function: Callable[[Any], Any], schema: StructType) -> DataFrame:
-    """Do what DataFrame.mapInArrow does, which asks for Pandas and has no use for it."""
+    """Do the same as DataFrame.mapInArrow, which requires Pandas without using it."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as f
     from pyspark.sql.udf import UserDefinedFunction
@@ -245,7 +247,7 @@ def _mapped(frame: DataFrame, function: Callable[[Any], Any], schema: StructType
 
 
 def _alike(seen: Mapping[str, Any], table: Relation | None) -> list[list[str]]:
-    """Return the keys that mean the same column together: they differ in upper and lower case."""
+    """Return groups of keys for the same column; they differ in upper and lower case."""
     groups: dict[str, list[str]] = {}
     for key in seen:
         column = named(key, table.columns) if table is not None else None
@@ -254,13 +256,13 @@ def _alike(seen: Mapping[str, Any], table: Relation | None) -> list[list[str]]:
 
 
 def _seen(lines: DataFrame, reader: JsonReader, deeply: bool) -> dict[str, list[str]]:
-    """Return the keys of all documents and the kinds of their values."""
+    """Return the keys of all documents, and the kinds of their values."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     def look(batches: Iterable[Any]) -> Iterator[Any]:
         pieces = (piece.data for piece in in_pieces(batches, reader))
-        found = seen_kinds(pieces, reader.multiline, deeply)
-        yield pa.record_batch({"seen": [json.dumps(found)]})
+        kinds = seen_kinds(pieces, reader.multiline, deeply)
+        yield pa.record_batch({"seen": [json.dumps(kinds)]})
 
     merged: dict[str, dict[str, None]] = {}
     schema = StructType([StructField("seen", StringType())])
@@ -290,30 +292,32 @@ _INFERRED = (
         "[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}([.][0-9]{{1,6}})?(Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)$'",
     ),
 )
-"""Types that a column of CSV may be given, and which texts say the same as a value of the type."""
+"""Types for a column of CSV, with the condition that a text equals the text of a value of the type."""
 
 
 def _inferred(rows: DataFrame, text: Text) -> dict[str, str]:
-    """Return the types for columns of CSV: the first that all texts of a column say the same in."""
+    """Return types for CSV columns: the first type that represents all texts of a column."""
     from pyspark.sql import functions as f
 
     names = [*text.names, *text.folders]
-    numbered = rows.toDF(*(f"c{place}" for place, _ in enumerate(rows.columns)))
-    asked = [f.count(f"c{place}") for place, _ in enumerate(names)]
-    asked += [
-        f.expr(f"count_if({condition.format(f'c{place}')})")
-        for place, _ in enumerate(names)
+    numbered = rows.toDF(*(f"c{number}" for number, _ in enumerate(rows.columns)))
+    counts = [f.count(f"c{number}") for number, _ in enumerate(names)]
+    counts += [
+        f.expr(f"count_if({condition.format(f'c{number}')})")
+        for number, _ in enumerate(names)
         for _, condition in _INFERRED
     ]
-    counted = list(numbered.agg(*(item.alias(str(n)) for n, item in enumerate(asked))).collect()[0])
+    results = list(
+        numbered.agg(*(count.alias(str(n)) for n, count in enumerate(counts))).collect()[0]
+    )
     result = {}
-    for place, name in enumerate(names):
-        fitting = counted[len(names) + place * len(_INFERRED) :]
+    for position, name in enumerate(names):
+        fitting = results[len(names) + position * len(_INFERRED) :]
         result[name] = next(
             (
                 kind
                 for (kind, _), number in zip(_INFERRED, fitting, strict=False)
-                if number == counted[place] > 0
+                if number == results[position] > 0
             ),
             "text",
         )
@@ -322,17 +326,17 @@ def _inferred(rows: DataFrame, text: Text) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Piece(Block):
-    """Lines of a split from Spark."""
+    """Lines of one of Spark's splits."""
 
     split: int
-    """Where Spark's part of the file begins."""
+    """The byte where Spark's part of the file begins."""
     folders: tuple[str | None, ...]
 
 
 def in_pieces(batches: Iterable[Any], reader: Reader) -> Iterator[_Piece]:
     """Yield the lines of Spark's batches in blocks that end where a row ends."""
 
-    def given() -> Iterator[_Piece]:
+    def blocks_of_batches() -> Iterator[_Piece]:
         last: tuple[str, int] | None = None
         blank = True
         for batch in batches:
@@ -346,7 +350,7 @@ def in_pieces(batches: Iterable[Any], reader: Reader) -> Iterator[_Piece]:
 
     now: tuple[str, int] | None = None
     lines = 0
-    for piece in in_rows(given(), reader):
+    for piece in in_rows(blocks_of_batches(), reader):
         assert isinstance(piece, _Piece)
         if (piece.path, piece.split) != now:
             now, lines = (piece.path, piece.split), 0
@@ -364,23 +368,23 @@ def in_pieces(batches: Iterable[Any], reader: Reader) -> Iterator[_Piece]:
 
 
 def _runs(batch: Any) -> Iterator[tuple[Any, ...]]:
-    """Yield file, split, folders and the lines of each split in a batch."""
-    places = batch.num_rows
-    if not places:
+    """Yield for each split in a batch: file, split, folders, and the lines."""
+    count = batch.num_rows
+    if not count:
         return
     files, splits = batch.column(1), batch.column(2)
     changes = pc.or_(
         pc.not_equal(files[1:], files[:-1]), pc.not_equal(splits[1:], splits[:-1])
     ).to_numpy(zero_copy_only=False)
-    bounds = [0, *(int(place) + 1 for place in changes.nonzero()[0]), places]
+    bounds = [0, *(int(change) + 1 for change in changes.nonzero()[0]), count]
     lines = pc.binary_join_element_wise(
         batch.column(0).cast(pa.large_binary()),
         pa.scalar(b"\n", pa.large_binary()),
         pa.scalar(b"", pa.large_binary()),
     )
     for start, end in pairwise(bounds):
-        where = [batch.column(place)[start].as_py() for place in range(1, batch.num_columns)]
-        yield *where, b"".join(lines[start:end].to_pylist())
+        columns = [batch.column(number)[start].as_py() for number in range(1, batch.num_columns)]
+        yield *columns, b"".join(lines[start:end].to_pylist())
 
 
 def _read(
@@ -390,7 +394,7 @@ def _read(
     places: bool,
     batches: Iterable[Any],
 ) -> Iterator[Any]:
-    """Yield the rows of Spark's lines: first the sound ones of each block, then the others."""
+    """Yield the rows of Spark's lines: for each block first the valid rows, then the malformed rows."""
     last: tuple[str, int] | None = None
     row = line = 0
     for piece in in_pieces(batches, reader):
@@ -400,7 +404,7 @@ def _read(
         sound, torn = len(rows.starts), len(rows.torn)
         columns = [
             pa.concat_arrays([column, pa.nulls(torn, column.type)])
-            for column in map(_in_sparks, rows.columns)
+            for column in map(_with_spark_types, rows.columns)
         ]
         columns += [pa.array([value] * (sound + torn), pa.string()) for value in piece.folders]
         columns.append(
@@ -422,8 +426,8 @@ def _read(
         yield pa.RecordBatch.from_arrays(columns, names=listed)
 
 
-def _in_sparks(column: Any) -> Any:
-    """A column in the types that Spark asks for."""
+def _with_spark_types(column: Any) -> Any:
+    """Return a column with the types that Spark expects."""
 
     def kind(given: Any) -> Any:
         return pa.list_(kind(given.value_type)) if pa.types.is_list(given) else pa.string()

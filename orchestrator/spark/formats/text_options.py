@@ -1,4 +1,4 @@
-"""What the options of CSV and JSON mean."""
+"""Interpret the options of CSV and JSON."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def _byte(name: str, value: str) -> bytes:
 
 
 def truth(name: str, value: str) -> bool:
-    """Return the value of an option that is true or false."""
+    """Return the value of a Boolean option."""
     if value.lower() not in ("true", "false"):
         raise UsageError(f"The option {name} is {value!r}: take true or false.")
     return value.lower() == "true"
 
 
 def encoding(options: Mapping[str, str]) -> str | None:
-    """Return an encoding other than UTF-8, in which ASCII characters are single bytes."""
+    """Return an encoding other than UTF-8 in which ASCII characters are single bytes; None for UTF-8."""
     name = options.get("encoding", options.get("charset", "UTF-8"))
     try:
         plain = '",\n\\'.encode(name) == b'",\n\\'

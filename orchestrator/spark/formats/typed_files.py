@@ -1,7 +1,7 @@
-"""Parquet and ORC: all columns of all files, and times as they are written, whatever their calendar.
+"""Parquet and ORC: all columns of all files, with times as they are written, in any calendar.
 
-Spark reads the files. What its readers would change on the way is read in another form: nanoseconds of
-Parquet as numbers, dates and timestamps of ORC as text and decimals.
+Spark reads the files. Values that its readers would change are read in another form: Parquet's nanoseconds as
+numbers, ORC's dates and timestamps as text and decimals.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from orchestrator.spark.formats.written_types import (
 _OPTIONS = {
     "parquet": {
         "mergeSchema": "true",
-        # What files say of their calendar counts; those that say nothing have the usual one.
+        # If a file names its calendar, Spark uses that; other files have the Gregorian calendar.
         "datetimeRebaseMode": "CORRECTED",
         "int96RebaseMode": "CORRECTED",
     },
@@ -53,7 +53,7 @@ _INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 @dataclass(frozen=True)
 class TypedScan:
-    """Files as a DataFrame, with the columns of which the text is loaded."""
+    """Files as a DataFrame, and the columns that are loaded as text."""
 
     rows: DataFrame
     exact: tuple[Exact, ...]
@@ -62,7 +62,7 @@ class TypedScan:
 def open_files(
     spark: SparkSession, kind: str, paths: Sequence[str], options: Mapping[str, str]
 ) -> TypedScan:
-    """Opens files of a format with types."""
+    """Open files of a format that has types."""
     given = {name.lower() for name in options}
     own = {name: value for name, value in _OPTIONS[kind].items() if name.lower() not in given}
     reader = _Reader(spark, kind, list(paths), {**own, **options})
@@ -70,7 +70,7 @@ def open_files(
 
 
 class _Reader:
-    """Files of one source, of which the footers are looked at where their schema does not say enough."""
+    """Reads the files of one source, and their footers if the schema lacks information."""
 
     def __init__(
         self, spark: SparkSession, kind: str, paths: list[str], options: dict[str, str]
@@ -98,7 +98,7 @@ class _Reader:
                 schema = self._opened().schema
             except Exception as error:
                 raise self._refused(error) from error
-        # Stays so until the tasks have read the files.
+        # Not restored, because tasks read the files later.
         self.spark.conf.set(_NANOS, "true")
         raw = self._opened(schema)
         texts = {column.name: of_nanoseconds(column) for column in columns}
@@ -121,16 +121,16 @@ class _Reader:
         columns, texts, shown = [], {}, []
         for field in schema.fields:
             column = quoted(field.name)
-            how = written.get(field.name.lower())
-            if how is None or not how.has_moments():
+            written_as = written.get(field.name.lower())
+            if written_as is None or not written_as.has_moments():
                 fields.append(field)
             else:
-                fields.append(StructField(field.name, read_as(how, field.dataType)))
-                if how.category in MOMENTS:
-                    columns.append(Exact(field.name, *KINDS[how.category]))
-                    texts[field.name] = moment(column, how.category, calendar)
+                fields.append(StructField(field.name, read_as(written_as, field.dataType)))
+                if written_as.category in MOMENTS:
+                    columns.append(Exact(field.name, *KINDS[written_as.category]))
+                    texts[field.name] = moment(column, written_as.category, calendar)
                 else:
-                    column = rebuilt(column, how, calendar, field.name).alias(field.name)
+                    column = rebuilt(column, written_as, calendar, field.name).alias(field.name)
             shown.append(column)
         raw = self._opened(StructType(fields)).select(*shown)
         return self._with_folders(raw, columns, texts)
@@ -143,10 +143,12 @@ class _Reader:
     def _with_folders(
         self, raw: DataFrame, columns: Sequence[Exact], texts: Mapping[str, Column]
     ) -> TypedScan:
-        """With the columns that folders named column=value make, which PostgreSQL reads like CSV."""
+        """Add the columns from folder names, column=value, which PostgreSQL reads like CSV."""
         with set_for_a_block(self.spark, {_INFERENCE: "true"}):
-            seen = self._any().schema.fields[1:]
-        folders = [Exact(item.name, "string", made_type(item.dataType), free=True) for item in seen]
+            fields = self._any().schema.fields[1:]
+        folders = [
+            Exact(field.name, "string", made_type(field.dataType), free=True) for field in fields
+        ]
         exact = (*columns, *(folder for folder in folders if folder.name in raw.columns))
         made = {item.name: texts.get(item.name, quoted(item.name)) for item in exact}
         return TypedScan(with_texts(raw, exact, made) if exact else raw, exact)
@@ -155,11 +157,11 @@ class _Reader:
         return sorted(self._any().inputFiles())
 
     def _any(self) -> DataFrame:
-        """The files whatever is in them, with the columns that their folders make."""
+        """Return the lines of the files, whatever they hold, with the columns of their folder names."""
         return self.spark.read.format("text").options(**self.options).load(self.paths)
 
     def _require_micros(self) -> None:
-        """Refuses old timestamps of 96 bits of which Spark would drop nanoseconds."""
+        """Refuse old timestamps of 96 bits if Spark would drop their nanoseconds."""
         files = self._files()
         tasks = self.spark.sparkContext.parallelize(files, max(1, min(len(files), _TASKS)))
         for texts in tasks.map(_dropped).filter(bool).take(1):
@@ -168,27 +170,27 @@ class _Reader:
             )
 
     def _refused(self, error: Exception) -> LoadError:
-        """Why Spark cannot tell the columns of the files, with the file and the column."""
+        """Return why Spark cannot read the columns of the files, with the file and the column."""
         reason = re.sub(r"\s*SQLSTATE: \w+$", "", str(error).strip().splitlines()[0])
         reason = re.sub(r"^\[[\w.]+\] ", "", reason)
-        seen: dict[str, tuple[str, str]] = {}
+        kinds_of_column: dict[str, tuple[str, str]] = {}
         for file in self._files() if self.kind == "parquet" else ():
             for name, kind, readable in self._parquet_columns(file):
-                place = local_path(file) or file
+                path = local_path(file) or file
                 if not readable:
                     return LoadError(
-                        f"{place}: Spark cannot read column {name}, whose type is {kind}."
+                        f"{path}: Spark cannot read column {name}, whose type is {kind}."
                     )
-                other, before = seen.setdefault(name.lower(), (place, kind))
+                other_path, before = kinds_of_column.setdefault(name.lower(), (path, kind))
                 if before != kind:
                     return LoadError(
-                        f"Column {name} has the type {before} in {other} and {kind} in {place}: "
+                        f"Column {name} has the type {before} in {other_path} and {kind} in {path}: "
                         "load the files one after the other."
                     )
         return LoadError(f"Spark cannot read {', '.join(self.paths)}: {reason.rstrip('.')}.")
 
     def _parquet_columns(self, file: str) -> Iterator[tuple[str, str, bool]]:
-        """Names and types of the columns of a file, and whether Spark can read them."""
+        """Yield the names and types of a file's columns, and whether Spark can read them."""
         jvm = self.jvm
         path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))
         opened = jvm.org.apache.parquet.hadoop.ParquetFileReader.open(
@@ -206,7 +208,7 @@ class _Reader:
             yield field.getName(), written, not illegal and max(precisions, default=0) <= 38
 
     def _nanoseconds(self) -> list[Exact]:
-        """The columns of timestamps with nanoseconds, the same in all files."""
+        """Return the columns of timestamps with nanoseconds; they must be the same in all files."""
         written: dict[str, tuple[str, str, str]] = {}
         for file in self._files():
             place = local_path(file) or file
@@ -232,7 +234,7 @@ class _Reader:
         ]
 
     def _orc_footers(self) -> tuple[dict[str, Written], str]:
-        """How the columns are written, and by which calendar the days before 1582-10-15 are counted."""
+        """Return the types of the columns, and the calendar of days before 1582-10-15."""
         jvm = self.jvm
         orc = jvm.org.apache.orc.OrcFile
         kinds: dict[str, tuple[Written, str, str]] = {}
@@ -254,9 +256,9 @@ class _Reader:
             else:
                 calendars.setdefault(JULIAN if calendar or in_java else UNSAID, place)
             for name, kind in columns:
-                mine, shown = written_type(kind), str(kind)
-                how, before, other = kinds.setdefault(name.lower(), (mine, shown, place))
-                if how != mine and (how.has_moments() or mine.has_moments()):
+                current, shown = written_type(kind), str(kind)
+                written_as, before, other = kinds.setdefault(name.lower(), (current, shown, place))
+                if written_as != current and (written_as.has_moments() or current.has_moments()):
                     raise LoadError(
                         f"Column {name} is {before} in {other} and {shown} in {place}: load the "
                         "files one after the other."
@@ -267,10 +269,10 @@ class _Reader:
                 f"{first} and {second} count the days before 1582-10-15 by different calendars: load the "
                 "files one after the other."
             )
-        if any(how.holds(STAMP) for how, _, _ in kinds.values()):
+        if any(written_as.holds(STAMP) for written_as, _, _ in kinds.values()):
             self._require_utc()
-        found = {name: how for name, (how, _, _) in kinds.items()}
-        return found, next(iter(calendars), JULIAN)
+        types = {name: written_as for name, (written_as, _, _) in kinds.items()}
+        return types, next(iter(calendars), JULIAN)
 
     def _require_utc(self) -> None:
         zone = self.jvm.java.util.TimeZone.getDefault()
@@ -286,9 +288,9 @@ _TASKS = 64
 
 
 def _dropped(file: str) -> str:
-    """The first timestamp of 96 bits with nanoseconds in a file, with its place; nothing if there is none.
+    """Return a file's first timestamp of 96 bits with nanoseconds and its place; an empty text if none.
 
-    Spark writes none, and a file that only Spark's JVM reaches is not looked at.
+    Spark writes no such timestamps, and files that only Spark's JVM can open are not checked.
     """
     import numpy as np
     from pyarrow.parquet import ParquetFile  # type: ignore[import-not-found,import-untyped,unused-ignore]

@@ -1,4 +1,4 @@
-"""The types that files were written with, and how values read otherwise become these again."""
+"""The types that files were written with, and the conversion of values that are read in another form."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ KINDS = {
 }
 
 JULIAN, GREGORIAN, UNSAID = "julian", "gregorian", "unsaid"
-"""How files count the days before 1582-10-15. Java takes those that do not say so for Julian ones, unless it
-is the writer in C++ that has not said so."""
+"""The calendar of days before 1582-10-15 in a file. If a file does not name it, Java assumes the Julian
+calendar, unless ORC's C++ writer wrote the file."""
 
 
 def of_nanoseconds(column: Exact) -> Column:
-    """The text of a number of nanoseconds since 1970."""
+    """Return the text of a number of nanoseconds since 1970."""
     from pyspark.sql import functions as f
 
     value = quoted(column.name)
     rest = f.pmod(value, f.lit(1000))
-    # Rounding down must not leave the numbers that there are.
+    # Truncate, then correct: subtracting the remainder first could overflow.
     micros = f.expr("`" + column.name.replace("`", "``") + "` div 1000")
     micros = micros - f.when((value < 0) & (rest != 0), 1).otherwise(0)
     shown = f.date_format(f.timestamp_micros(micros), "yyyy-MM-dd HH:mm:ss.SSSSSS")
@@ -43,17 +43,17 @@ def of_nanoseconds(column: Exact) -> Column:
 
 @dataclass(frozen=True)
 class Written:
-    """A type of ORC."""
+    """An ORC type."""
 
     category: str
     below: tuple[tuple[str, Written], ...]
 
     def has_moments(self) -> bool:
-        """Whether values have dates or times in them."""
+        """Return whether values contain dates or times."""
         return self.category in MOMENTS or any(item.has_moments() for _, item in self.below)
 
     def holds(self, category: str) -> bool:
-        """Whether the type is of a category, or has a part that is."""
+        """Return whether the type, or a part of it, is of a category."""
         return self.category == category or any(item.holds(category) for _, item in self.below)
 
 
@@ -68,7 +68,7 @@ def written_type(kind: Any) -> Written:
 
 
 def read_as(written: Written, kind: Any) -> DataType:
-    """The type in which Spark gets values as they are written."""
+    """Return the type with which Spark reads values as they are written."""
     from pyspark.sql.types import (
         ArrayType,
         DecimalType,
@@ -79,7 +79,7 @@ def read_as(written: Written, kind: Any) -> DataType:
     )
 
     if written.category == INSTANT:
-        # Seconds since 1970: a text would depend on Java's time zone. More digits would cost places below.
+        # Seconds since 1970, because a text would depend on Java's time zone. More digits would reduce the scale.
         return DecimalType(28, 9)
     if written.category in MOMENTS:
         return StringType()
@@ -98,7 +98,7 @@ def read_as(written: Written, kind: Any) -> DataType:
 
 
 def rebuilt(value: Column, written: Written, calendar: str, name: str) -> Column:
-    """An array, struct or map with times of Spark's types within."""
+    """Return an array, struct or map in which times have Spark's types."""
     from pyspark.sql import functions as f
 
     below = written.below
@@ -109,7 +109,7 @@ def rebuilt(value: Column, written: Written, calendar: str, name: str) -> Column
             moment(value, written.category, calendar), Exact(name, *KINDS[written.category])
         )
     if written.category == "array":
-        return f.transform(value, lambda each: rebuilt(each, below[0][1], calendar, name))
+        return f.transform(value, lambda element: rebuilt(element, below[0][1], calendar, name))
     if written.category == "map":
         entries = f.transform(
             f.map_entries(value),
@@ -126,7 +126,7 @@ def rebuilt(value: Column, written: Written, calendar: str, name: str) -> Column
 
 
 def moment(value: Column, category: str, calendar: str) -> Column:
-    """A date or a time of ORC as PostgreSQL reads it."""
+    """Return an ORC date or time in the form that PostgreSQL reads."""
     from pyspark.sql import functions as f
 
     if category == INSTANT:
@@ -149,7 +149,7 @@ _LABEL = r"^([+-]?[0-9]+)-([0-9]{2})-([0-9]{2})(.*)$"
 
 
 def _of_seconds(value: Column, calendar: str) -> Column:
-    """The text of a number of seconds since 1970."""
+    """Return the text of a number of seconds since 1970."""
     from pyspark.sql import functions as f
 
     seconds = f.floor(value).cast("bigint")
@@ -168,11 +168,11 @@ def _of_seconds(value: Column, calendar: str) -> Column:
 
 
 def _as_gregorian(label: Column) -> Column:
-    """The day that Java calls by its name in the Julian calendar."""
+    """Return the Gregorian date of a day that Java names in the Julian calendar."""
     from pyspark.sql import functions as f
 
     def number(day: Column) -> Column:
-        # The day's number, with years that begin in March.
+        # The day's number, in a calendar whose years begin in March.
         months = f.floor((153 * (day.getField("month") - 3) + 2) / 5)
         years = 365 * day.getField("year") + f.floor(day.getField("year") / 4)
         return (day.getField("day") + months + years - 32083 - 2_440_588).cast("int")
@@ -186,17 +186,16 @@ def _as_gregorian(label: Column) -> Column:
             day.alias("day"),
         )
         proleptic = f.date_from_unix_date(bound(march, number)).cast("string")
-        old = (
-            label < "1582-10-15"
-        )  # with a sign before the year as well, but for that of late years
-        there = f.concat(proleptic, f.regexp_extract(label, _LABEL, 4))
-        return f.when(old & ~label.startswith("+"), there).otherwise(label)
+        # Texts with a minus sign are smaller too; the plus sign of late years is excluded below.
+        old = label < "1582-10-15"
+        gregorian = f.concat(proleptic, f.regexp_extract(label, _LABEL, 4))
+        return f.when(old & ~label.startswith("+"), gregorian).otherwise(label)
 
     return _as_named(bound(label, shown))
 
 
 def _as_named(label: Column) -> Column:
-    """A time with the name of its year in PostgreSQL, which has no year 0 and no signs."""
+    """Return a time with PostgreSQL's name of the year, which has no year 0 and no signs."""
     from pyspark.sql import functions as f
 
     def shown(label: Column) -> Column:

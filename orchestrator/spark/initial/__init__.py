@@ -1,1 +1,1 @@
-"""First contents of views."""
+"""First contents of views, computed by Spark."""

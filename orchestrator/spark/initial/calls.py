@@ -1,4 +1,4 @@
-"""Calls of functions and aggregates in Spark's words."""
+"""Translate calls of functions and aggregates to Spark."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 def filtered(scalars: Scalars, node: exp.Filter) -> Value:
-    """An aggregate over the rows of a condition."""
+    """Translate an aggregate with FILTER."""
     return aggregate(scalars, node.this, scalars.inside.condition(node.expression.this))
 
 
 def function(scalars: Scalars, node: exp.Anonymous) -> Value:
-    """A call of a function, or of an aggregate."""
+    """Translate a call of a function or an aggregate."""
     name, arguments = node.name.lower(), node.expressions
     if isinstance(node.this, exp.Identifier) and node.this.name == "substring":
         return scalars.substring(*(*arguments, None, None)[:3])
@@ -59,7 +59,7 @@ def function(scalars: Scalars, node: exp.Anonymous) -> Value:
 
 
 def aggregate(scalars: Scalars, node: Tree, condition: Tree | None) -> Value:
-    """A call of an aggregate function, over the rows of a condition if there is one."""
+    """Translate a call of an aggregate function, over the rows of a condition if there is one."""
     if not isinstance(node, exp.Anonymous) or scalars.grouped is None:
         raise InexactError(shown_as(node))
     name, arguments = node.name.lower(), list(node.expressions)

@@ -1,8 +1,8 @@
-"""Which states of a plan Spark computes, and when PostgreSQL computes the others.
+"""Decide which states of a plan Spark computes, and when PostgreSQL computes the others.
 
-PostgreSQL computes a state either from tables, in the transaction whose snapshot Spark reads too, or
-from other states alone, once what Spark has made is there. A state that is made of both is the
-former, together with all that it reads.
+PostgreSQL computes a state either from tables, in the transaction whose snapshot Spark also reads, or from
+other states alone, after Spark has computed its states. A state that reads tables and other states is
+computed with the tables, together with all states that it reads.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from orchestrator.spark.initial.scalars import Fold
 
 @dataclass(frozen=True)
 class Division:
-    """Who computes which states, each after those that it reads."""
+    """The division of states between Spark and PostgreSQL; each state comes after the states that it reads."""
 
     by_spark: tuple[tuple[StateTable, Emitted], ...]
     before: tuple[StateTable, ...]
-    """In PostgreSQL, from tables."""
+    """States that PostgreSQL computes from tables."""
     after: tuple[StateTable, ...]
-    """In PostgreSQL, from states."""
+    """States that PostgreSQL computes from other states."""
     reasons: Mapping[str, str]
     """Why a state is computed in PostgreSQL, by its role."""
 
     @property
     def initialised(self) -> tuple[Initialised, ...]:
-        """The same to be remembered."""
+        """The division in the form that is stored with the view."""
         spark = tuple(Initialised(state.role, "Spark") for state, _ in self.by_spark)
         rest = tuple(
             Initialised(state.role, "PostgreSQL", self.reasons[state.role])
@@ -43,7 +43,7 @@ class Division:
 
 
 def tables_of(plan: MaintenancePlan) -> tuple[StateTable, ...] | None:
-    """The states of a plan, if all are given by queries that are trees."""
+    """Return the states of a plan; None if a state has no query as a tree."""
     states = [state for state in plan.program.states if not isinstance(state, Shape | StateView)]
     if not all(isinstance(state, StateTable) for state in states):
         return None
@@ -51,20 +51,20 @@ def tables_of(plan: MaintenancePlan) -> tuple[StateTable, ...] | None:
 
 
 def divide(states: tuple[StateTable, ...], sources: Sources, fold: Fold) -> Division:
-    """Divides states; `sources` says what the columns of tables are read as."""
+    """Divide states; `sources` says how the columns of tables are read."""
     reads = {state.role: state.query.states for state in states}
     of_tables = {state.role for state in states if _reads_tables(state)}
     reasons: dict[str, str] = {}
     while True:
-        emitted = _emitted(states, sources, fold, reasons)
+        emitted = _emit_states(states, sources, fold, reasons)
         early = of_tables - set(emitted)
-        while more := {role for item in early for role in reads[item]} - early:
+        while more := {role for reader in early for role in reads[reader]} - early:
             early |= more
         wanted = early & set(emitted)
         if not wanted:
             break
         for role in wanted:
-            by = next(item for item in sorted(early) if role in reads[item])
+            by = next(reader for reader in sorted(early) if role in reads[reader])
             reasons[role] = f"{by} is made of it and of tables as they are at one time"
     return Division(
         by_spark=tuple((s, emitted[s.role]) for s in states if s.role in emitted),
@@ -74,16 +74,16 @@ def divide(states: tuple[StateTable, ...], sources: Sources, fold: Fold) -> Divi
     )
 
 
-def _emitted(
+def _emit_states(
     states: tuple[StateTable, ...],
     sources: Sources,
     fold: Fold,
     reasons: dict[str, str],
 ) -> dict[str, Emitted]:
-    """What Spark can make of the states; the reasons for the others are added to."""
+    """Return the queries of the states that Spark can compute; add reasons for the others."""
     emitted: dict[str, Emitted] = {}
 
-    def known(role: str) -> Emitted:
+    def emitted_state(role: str) -> Emitted:
         if role not in emitted:
             raise InexactError(f"{role}, which PostgreSQL computes")
         return emitted[role]
@@ -92,7 +92,7 @@ def _emitted(
         if state.role in reasons:
             continue
         try:
-            emitted[state.role] = emit(state, sources, known, fold)
+            emitted[state.role] = emit(state, sources, emitted_state, fold)
         except InexactError as reason:
             reasons[state.role] = str(reason)
     return emitted

@@ -1,8 +1,7 @@
-"""The types whose values Spark holds as PostgreSQL does: what a column is read as, and computed with.
+"""The types whose values Spark represents like PostgreSQL, and how columns are read.
 
-This is a positive list. A type that is not here is not read, and a state that needs it is computed
-in PostgreSQL. Some types are carried along as text and not computed with: their values go back as
-they came.
+This is a positive list. A type that is not here is not read, and PostgreSQL computes a state that needs it.
+Some types are carried as text, without computing with them: their values are written back unchanged.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from orchestrator.algebra.dialect import Tree
 from orchestrator.frontend.facts import RelationColumn
 
 INTEGERS = {"smallint": 5, "integer": 10, "bigint": 19}
-"""With the digits that their values may have."""
+"""The integer types, and the number of digits that their values may have."""
 
 MOST_DIGITS = 38
-"""Spark's decimals have no more."""
+"""The maximum number of digits of Spark's decimals."""
 
 _PLAIN = {
     "smallint": "smallint",
@@ -32,39 +31,39 @@ _CARRIED = ("real", "double precision", "numeric", "json", "jsonb", "bytea", "uu
 
 
 class InexactError(Exception):
-    """Spark cannot be relied on for PostgreSQL's answer; says what it is about."""
+    """Spark's result may differ from PostgreSQL's; the message names the expression or type."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A type, as PostgreSQL calls it, with what Spark has to know of it."""
+    """A PostgreSQL type, and its representation in Spark."""
 
     name: str
     precision: int = 0
     scale: int = 0
     carried: bool = False
-    """Whether values are only handed on, as text."""
+    """Whether values are only passed on, as text."""
 
     @property
     def spark(self) -> str:
-        """The type in Spark's words."""
+        """The type's name in Spark."""
         if self.name == "numeric" and not self.carried:
             return f"DECIMAL({self.precision},{self.scale})"
         return "STRING" if self.carried else _PLAIN.get(self.name, "STRING").upper()
 
     @property
     def postgresql(self) -> str:
-        """The type in which PostgreSQL takes values back."""
+        """The type with which PostgreSQL takes values back."""
         return f"character({self.precision})" if self.name == "character" else self.name
 
     @property
     def integer(self) -> bool:
-        """Whether it is one of the integers."""
+        """Whether it is an integer type."""
         return self.name in INTEGERS
 
     @property
     def decimal(self) -> bool:
-        """Whether it is a numeric to compute with."""
+        """Whether it is a numeric type to compute with."""
         return self.name == "numeric" and not self.carried
 
     @property
@@ -74,12 +73,12 @@ class Kind:
 
     @property
     def ordered(self) -> bool:
-        """Whether `<` compares as PostgreSQL does; that of text depends on its collation."""
+        """Whether `<` compares as in PostgreSQL; the order of text depends on its collation."""
         return self.integer or self.decimal or self.name in _ORDERED
 
     @property
     def comparable(self) -> bool:
-        """Whether `=` finds equal what PostgreSQL does, and what is equal looks equal."""
+        """Whether `=` agrees with PostgreSQL, and equal values look equal."""
         return not self.carried or self.name in ("uuid", "bytea")
 
 
@@ -93,7 +92,7 @@ TIMESTAMP = Kind("timestamp without time zone")
 
 
 def decimal(precision: int, scale: int) -> Kind:
-    """Numerics with so many places; what needs more digits than there are is an error of Spark's.
+    """Return a numeric type with the given scale; values with too many digits are errors in Spark.
 
     >>> decimal(40, 4)
     Kind(name='numeric', precision=38, scale=4, carried=False)
@@ -104,15 +103,15 @@ def decimal(precision: int, scale: int) -> Kind:
 
 
 def as_decimal(kind: Kind) -> Kind:
-    """The numerics that an integer becomes."""
+    """Return the numeric type for the values of an integer type."""
     return decimal(INTEGERS[kind.name], 0) if kind.integer else kind
 
 
 def read_as(column: RelationColumn) -> Kind:
-    """What a column of a table is read as.
+    """Return how a column of a table is read.
 
-    A numeric of a fixed scale shows all its places in every value. One of none may hold 1.0 beside
-    1.00, so that it is carried along as it is written.
+    In a numeric column with a fixed scale, all values show all decimal places. A numeric column without one
+    may hold 1.0 and 1.00, so its values are carried as text.
     """
     kind = named(column.plain_type)
     if kind is None:
@@ -123,7 +122,7 @@ def read_as(column: RelationColumn) -> Kind:
 
 
 def named(type_: str) -> Kind | None:
-    """The kind of a type as PostgreSQL writes it, if it is one of those.
+    """Return the kind of a type as PostgreSQL writes it; None if Spark cannot represent it.
 
     >>> named("numeric(12,2)"), named("numeric").carried, named("interval")
     (Kind(name='numeric', precision=12, scale=2, carried=False), True, None)
@@ -144,14 +143,14 @@ def named(type_: str) -> Kind | None:
 
 @dataclass(frozen=True)
 class Value:
-    """An expression in Spark's words."""
+    """An expression in Spark's SQL."""
 
     tree: Tree
     kind: Kind
     scale: Tree | None = None
-    """Where numerics differ in their scale, what tells that of each; the kind's is the largest."""
+    """If numerics differ in scale, the expression for the scale of each; the kind has the largest."""
     scales: tuple[int, ...] = ()
-    """In that case, those that there may be."""
+    """If numerics differ in scale, the scales that are possible."""
 
     @property
     def possible(self) -> tuple[int, ...]:

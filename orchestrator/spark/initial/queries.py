@@ -1,11 +1,11 @@
-"""The defining query of a state in Spark's words: the tree that PostgreSQL's text is written from.
+"""Translate the defining query of a state to Spark: start from the tree of PostgreSQL's text.
 
-The renderer of the algebra gives one tree for a query. PostgreSQL's generator writes it as it is.
-For Spark the same tree gets Spark's words for its expressions (`scalars`), and names that differ by
-more than upper and lower case, and sqlglot's generator of Spark's dialect writes it.
+The renderer of the algebra returns one tree for a query, and PostgreSQL's generator writes it unchanged. For
+Spark, `scalars` translates the expressions of the tree, names are made distinct beyond upper and lower case,
+and sqlglot's generator for Spark writes the tree.
 
-What Spark cannot compute, but can be computed from what it can, is left to the statement that moves
-the rows into the state: an average is a sum and a count, and PostgreSQL divides.
+What Spark cannot compute, but what follows from its results, is left to the statement that moves the rows into
+the state: for an average, Spark computes the sum and the count, and PostgreSQL divides.
 """
 
 from __future__ import annotations
@@ -27,44 +27,44 @@ from orchestrator.spark.initial.state_columns import Finishing, Staged
 from orchestrator.spark.initial.words import only
 
 Columns = Mapping[str, Value]
-"""What the columns of an item of FROM are, by their names in PostgreSQL."""
+"""The columns of an item of FROM, by their names in PostgreSQL."""
 
 Sources: TypeAlias = "Mapping[int, Mapping[int, Kind | InexactError]]"
-"""What the columns of tables, by oid and number, are read as, or why they are not."""
+"""How the columns of tables are read, by oid and column number, or why they are not."""
 
 Known = Callable[[str], "Emitted"]
-"""What Spark makes of another state; an InexactError if it does not."""
+"""Returns the translated query of another state, or raises an InexactError."""
 
 
 @dataclass(frozen=True)
 class Emitted:
-    """A state's query for Spark."""
+    """The query of a state for Spark."""
 
     query: str
     staged: tuple[Staged, ...]
-    """The columns that it gives."""
+    """The columns that the query returns."""
     shown: tuple[Tree, ...]
-    """The columns of the state, as PostgreSQL's expressions over those."""
+    """The columns of the state, as PostgreSQL expressions over the returned columns."""
     columns: Mapping[str, Value]
-    """Those of them that Spark knows, for queries that read the state."""
+    """The columns of the state that Spark computes exactly, for queries that read the state."""
     sources: frozenset[tuple[int, int]]
-    """The columns of captured tables that it reads: the table's oid, the column's number."""
+    """The columns of captured tables that it reads: the table's oid and the column's number."""
     states: frozenset[str]
     """The roles of the states that it reads."""
 
 
 def source_name(oid: int) -> str:
-    """What a captured table is called in Spark."""
+    """Return the name of a captured table in Spark."""
     return f"idivm_source_{oid}"
 
 
 def state_name(role: str) -> str:
-    """What a state is called in Spark, where upper and lower case are one."""
+    """Return the name of a state in Spark, which ignores upper and lower case."""
     return f"idivm_state_{role.encode().hex()}"
 
 
 def emit(state: StateTable, sources: Sources, known: Known, fold: Fold) -> Emitted:
-    """The query of a state; `sources` says what columns of tables are read as."""
+    """Return the query of a state; `sources` says how columns of tables are read."""
     translation = _Translation(sources, known, fold)
     tree = state.query.tree
     if not isinstance(tree, exp.Select):
@@ -81,18 +81,18 @@ def emit(state: StateTable, sources: Sources, known: Known, fold: Fold) -> Emitt
             for name, value in zip(names, finishing.values, strict=True)
             if value is not None
         },
-        sources=frozenset(translation.used | translation.counted()),
+        sources=frozenset(translation.used | translation.columns_for_counts()),
         states=frozenset(translation.states),
     )
 
 
 _PARTS = ("expressions", "from_", "joins", "where", "group", "having", "distinct", "with_")
-"""Those of a SELECT. Which rows are first, where several may be, PostgreSQL decides."""
+"""The parts of a SELECT that Spark gets. Which rows come first among equals is left to PostgreSQL."""
 
 
 @dataclass
 class _Translation:
-    """One query; gathers what it reads and gives out names."""
+    """Translates one query, collects what the query reads, and assigns names."""
 
     sources: Sources
     known: Known
@@ -106,7 +106,7 @@ class _Translation:
     def select(
         self, tree: exp.Select, outer: Mapping[str, Columns], finishing: Finishing | None = None
     ) -> exp.Select:
-        """A SELECT whose columns are called x0, x1, ...; what they are is left in `finishing`."""
+        """Return a SELECT with columns x0, x1, ...; their values are added to `finishing`."""
         only(tree, *_PARTS)
         result = exp.Select()
         self._with(tree, result, outer)
@@ -131,17 +131,17 @@ class _Translation:
         result.set("expressions", finishing.items())
         return result
 
-    def counted(self) -> set[tuple[int, int]]:
-        """A column for each table whose rows are read, and none of their columns."""
-        counted = set()
+    def columns_for_counts(self) -> set[tuple[int, int]]:
+        """Return a column for each table of which the query counts rows but reads no column."""
+        columns = set()
         for oid in self.tables - {item for item, _ in self.used}:
-            known = [
+            readable = [
                 n for n, kind in self.sources[oid].items() if not isinstance(kind, InexactError)
             ]
-            if not known:
+            if not readable:
                 raise InexactError("a table without a column that Spark can read")
-            counted.add((oid, min(known)))
-        return counted
+            columns.add((oid, min(readable)))
+        return columns
 
     def _with(self, tree: exp.Select, select: exp.Select, outer: Mapping[str, Columns]) -> None:
         clause = tree.args.get("with_")
@@ -160,7 +160,7 @@ class _Translation:
     def query(
         self, tree: Tree, outer: Mapping[str, Columns], listed: list[str] | None = None
     ) -> tuple[Tree, Columns]:
-        """A query below another, and what its columns are."""
+        """Return a translated subquery, and its columns."""
         if isinstance(tree, exp.Subquery) and not tree.alias:
             return self.query(tree.this, outer, listed)
         if isinstance(tree, exp.Select):
@@ -171,15 +171,19 @@ class _Translation:
             return query, dict(zip(names, values, strict=True))
         if isinstance(tree, exp.Union) and listed:
             only(tree, "this", "expression", "distinct")
-            left, each = self.query(tree.this, outer, listed)
-            right, other = self.query(tree.expression, outer, listed)
+            left, left_columns = self.query(tree.this, outer, listed)
+            right, right_columns = self.query(tree.expression, outer, listed)
             for name in listed:
-                if each[name].kind != other[name].kind or each[name].scale or other[name].scale:
+                if (
+                    left_columns[name].kind != right_columns[name].kind
+                    or left_columns[name].scale
+                    or right_columns[name].scale
+                ):
                     raise InexactError(f"a union of unlike columns {name}")
                 if tree.args.get("distinct"):
-                    _require_comparable(each[name], "UNION")
+                    _require_comparable(left_columns[name], "UNION")
             union = exp.Union(this=left, expression=right, distinct=tree.args.get("distinct"))
-            return union, each
+            return union, left_columns
         raise InexactError(type(tree).__name__.upper())
 
     def _from(self, tree: exp.Select, select: exp.Select, scope: dict[str, Columns]) -> None:
@@ -206,7 +210,7 @@ class _Translation:
             return self._table(item, scope)
         if isinstance(item, exp.Subquery):
             if not item.alias:
-                # Several items in parentheses.
+                # Parentheses around several items.
                 only(item, "this")
                 return exp.Paren(this=self._item(item.this, scope))
             only(item, "this", "alias", "joins")
@@ -227,20 +231,20 @@ class _Translation:
         alias = self._alias()
         if table.db == SOURCE:
             oid = int(table.name.partition("\0")[2])
-            called = source_name(oid)
+            name_in_spark = source_name(oid)
             columns: Columns = _SourceColumns(self, oid, alias)
             self.tables.add(oid)
         elif table.db == STATE:
             self.states.add(table.name)
-            called = state_name(table.name)
+            name_in_spark = state_name(table.name)
             columns = _under(alias, self.known(table.name).columns)
         elif not table.db and table.name in self.shared:
-            called, values = self.shared[table.name]
+            name_in_spark, values = self.shared[table.name]
             columns = _under(alias, values)
         else:
             raise InexactError(f"{table.name}, which is not captured")
         scope[table.alias or table.name.partition("\0")[0]] = columns
-        result = exp.to_table(called)
+        result = exp.to_table(name_in_spark)
         result.set("alias", exp.TableAlias(this=exp.to_identifier(alias)))
         if joins := self._joins(table, scope):
             result.set("joins", joins)
@@ -261,7 +265,9 @@ class _Translation:
             keys.append(value.tree)
         if keys:
             select.set("group", exp.Group(expressions=keys))
-        return replace(scalars, grouped=frozenset(dialect.write(unwrapped(each)) for each in by))
+        return replace(
+            scalars, grouped=frozenset(dialect.write(unwrapped(expression)) for expression in by)
+        )
 
     def _alias(self) -> str:
         self.aliases += 1
@@ -275,7 +281,7 @@ def _require_comparable(value: Value | None, where: str) -> None:
 
 
 def _under(alias: str, columns: Columns) -> Columns:
-    """The columns of a query as they are read under an alias."""
+    """Return the columns of a query under an alias."""
 
     def read(tree: Tree) -> Tree:
         return exp.column(tree.name, table=alias)
@@ -287,7 +293,7 @@ def _under(alias: str, columns: Columns) -> Columns:
 
 
 class _SourceColumns(Mapping[str, Value]):
-    """The columns of a captured table, which are noted when they are read."""
+    """The columns of a captured table; reading a column records it."""
 
     def __init__(self, translation: _Translation, oid: int, alias: str) -> None:
         self.translation, self.oid, self.alias = translation, oid, alias
@@ -309,13 +315,13 @@ class _SourceColumns(Mapping[str, Value]):
 
 @dataclass(frozen=True)
 class _Names:
-    """The columns that a query sees."""
+    """The columns that are visible in a query."""
 
     translation: _Translation
     scope: Mapping[str, Columns]
 
     def column(self, node: exp.Column) -> Value:
-        """A column by its table's alias and its name."""
+        """Return a column, given its table's alias and its name."""
         columns = self.scope.get(node.table)
         try:
             if columns is None:
@@ -328,7 +334,7 @@ class _Names:
             ) from None
 
     def exists(self, node: exp.Exists) -> Tree:
-        """A subquery in Spark's words."""
+        """Return a translated EXISTS."""
         if not isinstance(node.this, exp.Select):
             raise InexactError("such a subquery")
         if node.this.args.get("group") is not None:

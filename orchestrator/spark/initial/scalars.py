@@ -1,15 +1,13 @@
-"""Scalar expressions in Spark's words, where Spark gives PostgreSQL's answer to the bit.
+"""Translate scalar expressions to Spark, if Spark gives exactly PostgreSQL's result.
 
-What is not known to be the same is an `InexactError`, which says what it is. Spark runs with ANSI
-mode on and without loss of decimal places: what overflows is an error there and no NULL, so that a
-state is either right or computed in PostgreSQL.
+Any other expression raises an `InexactError` that names the expression. Spark runs in ANSI mode and without loss
+of decimal places. So an overflow is an error and not NULL, and a state is either right or computed in PostgreSQL.
 
-- Integers: sums, differences, products, quotients and remainders; PostgreSQL's types of results.
-- Numerics of known scale: sums, differences, products. A quotient's places depend on its values.
-  Where the values of an expression differ in their scale, each one's scale is computed beside it.
-- Texts: equality, LIKE, substring, length, concatenation; what sorts or folds case depends on a
-  collation.
-- Dates and timestamps: comparisons, and parts of them. Constants are computed by PostgreSQL.
+- Integers: sums, differences, products, quotients and remainders, with PostgreSQL's result types.
+- Numerics of known scale: sums, differences, products. The scale of a quotient depends on its values. If the
+  values of an expression differ in scale, the scale of each value is computed too.
+- Texts: equality, LIKE, substring, length, concatenation. Sorting and case folding depend on a collation.
+- Dates and timestamps: comparisons and their fields. PostgreSQL computes constants.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ from orchestrator.spark.initial.words import (
 )
 
 Fold = Callable[[str], tuple[str, str | None]]
-"""The type and the text of a constant, as PostgreSQL computes it."""
+"""Returns the type and the text of a constant, as computed by PostgreSQL."""
 
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
 
@@ -58,13 +56,13 @@ _NEGATIVE = (exp.NEQ, exp.NullSafeNEQ)
 
 
 class Names(Protocol):
-    """What columns and subqueries are in Spark."""
+    """Translates columns and subqueries to Spark."""
 
     def column(self, node: exp.Column) -> Value:
-        """A column."""
+        """Return a translated column."""
 
     def exists(self, node: exp.Exists) -> Tree:
-        """Whether a subquery has rows."""
+        """Return a translated EXISTS."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +72,10 @@ class Scalars:
     names: Names
     fold: Fold
     grouped: frozenset[str] | None = None
-    """In a query with groups, outside of aggregates: the columns of which these are."""
+    """In a query with groups and outside of aggregates: the grouping columns."""
 
     def value(self, tree: Tree) -> Value:
-        """An expression, its type and scale."""
+        """Return a translated expression with its type and scale."""
         node = unwrapped(tree)
         if isinstance(node, exp.Column):
             if self.grouped is not None and dialect.write(node) not in self.grouped:
@@ -92,7 +90,7 @@ class Scalars:
         raise InexactError(shown_as(node))
 
     def condition(self, tree: Tree) -> Tree:
-        """A condition."""
+        """Return a translated condition."""
         value = self.value(tree)
         if value.kind != BOOLEAN:
             raise InexactError(shown_as(tree))
@@ -100,13 +98,13 @@ class Scalars:
 
     @property
     def inside(self) -> Scalars:
-        """For what an aggregate reads."""
+        """The same translation for the arguments of aggregates."""
         return replace(self, grouped=None)
 
     # Constants
 
     def _constant(self, node: Tree) -> Value:
-        type_, text = self._known(node)
+        type_, text = self._constant_text(node)
         kind = named(type_)
         if type_ == "numeric":
             if text in _SPECIAL:
@@ -128,7 +126,7 @@ class Scalars:
                 return Value(literal, kind)
         return Value(cast(literal, kind), kind)
 
-    def _known(self, node: Tree) -> tuple[str, str | None]:
+    def _constant_text(self, node: Tree) -> tuple[str, str | None]:
         if isinstance(node, exp.Boolean):
             return "boolean", "t" if node.this else "f"
         digits = isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
@@ -137,7 +135,7 @@ class Scalars:
         return self.fold(dialect.write(node))
 
     def special(self, tree: Tree) -> bool:
-        """Whether an expression is NaN or an infinity, which numerics of a scale do not hold."""
+        """Return whether an expression is NaN or an infinity, which numerics with a scale cannot hold."""
         node = unwrapped(tree)
         if not isinstance(node, exp.Cast) or not isinstance(node.this, exp.Literal):
             return False
@@ -168,11 +166,11 @@ class Scalars:
         raise InexactError(f"a cast of {source.name} to {type_}")
 
     def _connective(self, node: exp.And | exp.Or) -> Value:
-        made = type(node)(
+        connective = type(node)(
             this=closed(self.condition(node.this)),
             expression=closed(self.condition(node.expression)),
         )
-        return Value(made, BOOLEAN)
+        return Value(connective, BOOLEAN)
 
     def _not(self, node: exp.Not) -> Value:
         return Value(exp.Not(this=closed(self.condition(node.this))), BOOLEAN)
@@ -190,38 +188,40 @@ class Scalars:
         )
 
     def _comparison(self, node: exp.Binary) -> Value:
-        for item, other in ((node.this, node.expression), (node.expression, node.this)):
+        for number, other in ((node.this, node.expression), (node.expression, node.this)):
             if self.special(other):
-                return self._with_special(node, item, other, other is node.expression)
+                return self._with_special(node, number, other, other is node.expression)
         if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any):
-            return self._among(node.this, node.expression.this, exp.EQ, exp.Or)
+            return self._compared_with_array(node.this, node.expression.this, exp.EQ, exp.Or)
         if isinstance(node, exp.NEQ) and _is_all(node.expression):
-            return self._among(node.this, node.expression.expressions[0], exp.NEQ, exp.And)
+            return self._compared_with_array(
+                node.this, node.expression.expressions[0], exp.NEQ, exp.And
+            )
         return self.compared(type(node), self.value(node.this), self.value(node.expression))
 
     def compared(self, kind: type[exp.Binary], left: Value, right: Value) -> Value:
-        """Two values compared."""
+        """Return a comparison of two values."""
         equality = kind in (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
-        item, other = left.kind, right.kind
-        numbers = all(k.integer or k.decimal for k in (item, other))
-        times = {item.name, other.name} == {"date", "timestamp without time zone"}
+        left_kind, right_kind = left.kind, right.kind
+        numbers = all(k.integer or k.decimal for k in (left_kind, right_kind))
+        times = {left_kind.name, right_kind.name} == {"date", "timestamp without time zone"}
         sides = [left.tree, right.tree]
-        if item.name == other.name == "character":
-            # Blanks at the end do not count.
+        if left_kind.name == right_kind.name == "character":
+            # Trailing blanks do not count.
             sides = [spark("RTRIM(x)", x=side) for side in sides]
         elif times:
             sides = [cast(side, TIMESTAMP) for side in sides]
-        elif not numbers and item.name != other.name:
-            raise InexactError(f"a comparison of {item.name} with {other.name}")
-        if not (item.comparable and other.comparable) or not (
-            equality or (item.ordered and other.ordered)
+        elif not numbers and left_kind.name != right_kind.name:
+            raise InexactError(f"a comparison of {left_kind.name} with {right_kind.name}")
+        if not (left_kind.comparable and right_kind.comparable) or not (
+            equality or (left_kind.ordered and right_kind.ordered)
         ):
-            raise InexactError(f"a comparison of {item.name} by order or equality")
+            raise InexactError(f"a comparison of {left_kind.name} by order or equality")
         return Value(kind(this=closed(sides[0]), expression=closed(sides[1])), BOOLEAN)
 
-    def _with_special(self, node: exp.Binary, item: Tree, special: Tree, right: bool) -> Value:
-        """A finite number beside NaN, which is above all others, or an infinity."""
-        value = self.value(item)
+    def _with_special(self, node: exp.Binary, number: Tree, special: Tree, right: bool) -> Value:
+        """Compare a finite number with NaN, which is greater than all others, or with an infinity."""
+        value = self.value(number)
         if not value.kind.decimal:
             raise InexactError(shown_as(node))
         least = unwrapped(special).this.name == "-Infinity"
@@ -235,7 +235,7 @@ class Scalars:
             return Value(exp.convert(holds), BOOLEAN)
         return Value(spark(f"CASE WHEN x IS NOT NULL THEN {holds} END", x=value.tree), BOOLEAN)
 
-    def _among(
+    def _compared_with_array(
         self, tree: Tree, array: Tree, kind: type[exp.Binary], joint: type[exp.Connector]
     ) -> Value:
         items = unwrapped(array)
@@ -269,21 +269,27 @@ class Scalars:
             raise InexactError(shown_as(node))
         if isinstance(node, (exp.Div, exp.Mod)):
             raise InexactError("a quotient of numerics, whose places depend on the values")
-        item, other = as_decimal(left.kind), as_decimal(right.kind)
-        sides = {"x": cast(left.tree, item), "y": cast(right.tree, other)}
+        left_kind, right_kind = as_decimal(left.kind), as_decimal(right.kind)
+        sides = {"x": cast(left.tree, left_kind), "y": cast(right.tree, right_kind)}
         scales = [scale_of(left), scale_of(right)]
         if isinstance(node, exp.Mul):
-            kind = decimal(item.precision + other.precision + 1, item.scale + other.scale)
+            kind = decimal(
+                left_kind.precision + right_kind.precision + 1, left_kind.scale + right_kind.scale
+            )
             scale = spark("x + y", x=scales[0], y=scales[1])
             possible = {a + b for a in left.possible for b in right.possible}
         else:
-            places = max(item.scale, other.scale)
-            whole = max(item.precision - item.scale, other.precision - other.scale)
+            places = max(left_kind.scale, right_kind.scale)
+            whole = max(
+                left_kind.precision - left_kind.scale, right_kind.precision - right_kind.scale
+            )
             kind = decimal(whole + places + 1, places)
             scale = spark("GREATEST(x, y)", x=scales[0], y=scales[1])
             possible = {max(a, b) for a in left.possible for b in right.possible}
-        made = Value(spark(f"x {_OPERATORS[type(node)]} y", **sides), kind)
-        return made if len(possible) == 1 else replace(made, scale=scale, scales=tuple(possible))
+        result = Value(spark(f"x {_OPERATORS[type(node)]} y", **sides), kind)
+        return (
+            result if len(possible) == 1 else replace(result, scale=scale, scales=tuple(possible))
+        )
 
     def _negation(self, node: exp.Neg) -> Value:
         value = self.value(node.this)
@@ -305,28 +311,28 @@ class Scalars:
         return self.one_of(tests, values)
 
     def one_of(self, tests: list[Tree], trees: Iterable[Tree]) -> Value:
-        """A CASE; with one value more than tests, the last is what remains."""
+        """Return a CASE; if there is one more value than tests, the last value is the default."""
         values = [
             None if isinstance(unwrapped(tree), exp.Null) else self.value(tree) for tree in trees
         ]
-        given = [value for value in values if value is not None]
-        kind = _common([value.kind for value in given])
+        present = [value for value in values if value is not None]
+        kind = _common([value.kind for value in present])
 
-        def chosen(parts: list[Tree]) -> Tree:
+        def case_of(parts: list[Tree]) -> Tree:
             ifs = [exp.If(this=t.copy(), true=p) for t, p in zip(tests, parts, strict=False)]
             default = parts[len(tests)] if len(parts) > len(tests) else None
             return exp.Case(ifs=ifs, default=default)
 
-        def given_as(value: Value | None) -> Tree:
+        def as_kind(value: Value | None) -> Tree:
             if value is None:
                 return cast(exp.Null(), kind)
             return value.tree.copy() if value.kind == kind else cast(value.tree, kind)
 
-        result = Value(chosen([given_as(value) for value in values]), kind)
-        if not kind.decimal or {s for value in given for s in value.possible} == {kind.scale}:
+        result = Value(case_of([as_kind(value) for value in values]), kind)
+        if not kind.decimal or {s for value in present for s in value.possible} == {kind.scale}:
             return result
-        scale = chosen([exp.Literal.number(0) if v is None else scale_of(v) for v in values])
-        possible = {s for value in given for s in value.possible}
+        scale = case_of([exp.Literal.number(0) if v is None else scale_of(v) for v in values])
+        possible = {s for value in present for s in value.possible}
         return replace(result, scale=scale, scales=tuple(sorted(possible)))
 
     def _extract(self, node: exp.Extract) -> Value:
@@ -341,7 +347,7 @@ class Scalars:
         return Value(cast(spark(f"{part}(x)", x=value.tree), kind), kind)
 
     def substring(self, tree: Tree, start: Tree | None, length: Tree | None) -> Value:
-        """A part of a text, by constant bounds."""
+        """Return a part of a text, given constant bounds."""
         value = self.value(tree)
         bounds = [unwrapped(item) for item in (start, length) if item is not None]
         if not bounds or not all(isinstance(b, exp.Literal) and b.name.isdigit() for b in bounds):
@@ -404,19 +410,19 @@ _PARTS: Mapping[type[exp.Expression], tuple[str, ...]] = {
     exp.DPipe: ("this", "expression", "safe"),
     exp.Anonymous: ("this", "expressions"),
 }
-"""What trees may consist of; the others have a left and a right side, or one."""
+"""The parts that trees may consist of; other trees have `this` and `expression`."""
 
 
 def _common(kinds: list[Kind]) -> Kind:
-    """The type that several have in common."""
+    """Return the common type of several values."""
     if not kinds:
         raise InexactError("an expression that is always NULL")
     if all(kind.integer for kind in kinds):
         return max(kinds, key=lambda kind: INTEGERS[kind.name])
     if all(kind.integer or kind.decimal for kind in kinds):
-        made = [as_decimal(kind) for kind in kinds]
-        scale = max(kind.scale for kind in made)
-        return decimal(max(kind.precision - kind.scale for kind in made) + scale, scale)
+        decimals = [as_decimal(kind) for kind in kinds]
+        scale = max(kind.scale for kind in decimals)
+        return decimal(max(kind.precision - kind.scale for kind in decimals) + scale, scale)
     if len(set(kinds)) > 1:
         raise InexactError(
             f"values of {' and '.join(sorted({kind.name for kind in kinds}))} in one"

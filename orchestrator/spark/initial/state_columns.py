@@ -1,4 +1,4 @@
-"""The columns of a state: what Spark computes of them, and what PostgreSQL makes of that."""
+"""The columns of a state: what Spark computes for them, and how PostgreSQL completes them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from orchestrator.spark.initial.scalars import Fold, Scalars
 from orchestrator.spark.initial.words import has_aggregate, is_constant, shown_as, spark
 
 ROW = "r"
-"""What the rows that Spark has made are called where PostgreSQL takes them."""
+"""The alias of the rows computed by Spark in PostgreSQL's statement."""
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A column that Spark gives, and the type in which PostgreSQL takes it."""
+    """A column that Spark returns, and the type with which PostgreSQL takes it."""
 
     name: str
     type: str
@@ -31,54 +31,54 @@ _NODES = (
     *(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE),
 )
 _FUNCTIONS = ("coalesce", "nullif", "round", "trunc", "ceil", "floor", "abs", "sign", "length")
-"""What PostgreSQL may compute from what Spark gives: it reads nothing else and is no aggregate."""
+"""The functions that PostgreSQL may compute from Spark's results; they read nothing else."""
 
 
 @dataclass
 class Finishing:
-    """Gathers the columns of one query."""
+    """Collects the columns of one query."""
 
     fold: Fold
     exact: bool = False
-    """Whether Spark has to compute all of it, because a query around this one goes on with it."""
+    """Whether Spark must compute everything, because a surrounding query reads the columns."""
     staged: list[Staged] = field(default_factory=list)
     shown: list[Tree] = field(default_factory=list)
     values: list[Value | None] = field(default_factory=list)
     _trees: list[Tree] = field(default_factory=list)
 
     def items(self) -> list[Tree]:
-        """The SELECT list."""
+        """Return the SELECT list."""
         return [
             exp.alias_(tree.copy(), staged.name)
             for tree, staged in zip(self._trees, self.staged, strict=True)
         ]
 
     def add(self, scalars: Scalars, tree: Tree) -> None:
-        """Adds a column."""
+        """Add a column."""
         try:
             value = scalars.value(tree)
         except InexactError:
             if self.exact:
                 raise
-            self.shown.append(self._assembled(scalars, tree))
+            self.shown.append(self._assemble(scalars, tree))
             self.values.append(None)
             return
         if value.scale is not None and not self.exact and not _is_whole(tree):
-            # What it is made of may be of one scale; then PostgreSQL does the rest.
+            # Its parts may have a fixed scale; then PostgreSQL computes the rest.
             try:
-                self.shown.append(self._assembled(scalars, tree))
+                self.shown.append(self._assemble(scalars, tree))
                 self.values.append(None)
                 return
             except InexactError:
                 pass
-        self.shown.append(self._placed(value))
-        given = replace(value, tree=exp.column(self._name_of(value.tree)))
+        self.shown.append(self._reference(value))
+        staged_value = replace(value, tree=exp.column(self._name_of(value.tree)))
         if value.scale is not None:
-            given = replace(given, scale=exp.column(self._name_of(value.scale)))
-        self.values.append(given)
+            staged_value = replace(staged_value, scale=exp.column(self._name_of(value.scale)))
+        self.values.append(staged_value)
 
-    def _placed(self, value: Value) -> Tree:
-        """A value that Spark gives, in PostgreSQL's words."""
+    def _reference(self, value: Value) -> Tree:
+        """Return a value that Spark computes as a PostgreSQL expression over Spark's rows."""
         tree: Tree = reference(self._stage(value.tree, value.kind), ROW)
         if value.scale is not None:
             scale = reference(self._stage(value.scale, INTEGER), ROW)
@@ -86,8 +86,8 @@ class Finishing:
         return tree
 
     def _stage(self, tree: Tree, kind: Kind) -> str:
-        for known, staged in zip(self._trees, self.staged, strict=True):
-            if known == tree:
+        for staged_tree, staged in zip(self._trees, self.staged, strict=True):
+            if staged_tree == tree:
                 return staged.name
         name = f"x{len(self.staged)}"
         self._trees.append(tree.copy())
@@ -97,8 +97,8 @@ class Finishing:
     def _name_of(self, tree: Tree) -> str:
         return next(s.name for t, s in zip(self._trees, self.staged, strict=True) if t == tree)
 
-    def _assembled(self, scalars: Scalars, tree: Tree) -> Tree:
-        """An expression in PostgreSQL's words over what Spark gives."""
+    def _assemble(self, scalars: Scalars, tree: Tree) -> Tree:
+        """Return an expression in PostgreSQL's SQL over Spark's results."""
         node = unwrapped(tree)
         if is_constant(node):
             return exp.Paren(this=node.copy())
@@ -108,16 +108,16 @@ class Finishing:
             value = scalars.value(node)
             if value.kind.text:
                 raise InexactError(f"{shown_as(tree)}, of a text whose collation counts")
-            return self._placed(value)
-        known = isinstance(node, exp.Anonymous) and node.name.lower() in _FUNCTIONS
-        if not known and not isinstance(node, _NODES):
+            return self._reference(value)
+        is_function = isinstance(node, exp.Anonymous) and node.name.lower() in _FUNCTIONS
+        if not is_function and not isinstance(node, _NODES):
             raise InexactError(shown_as(tree))
         if not has_aggregate(node):
-            # The largest part that Spark can do is one column.
+            # The largest part that Spark can compute is one column.
             try:
                 value = scalars.value(node)
                 if value.scale is None and not value.kind.text:
-                    return self._placed(value)
+                    return self._reference(value)
             except InexactError:
                 pass
         result = node.copy()
@@ -133,14 +133,14 @@ class Finishing:
             return part.copy()
         if isinstance(part, exp.If):
             return exp.If(
-                this=self._assembled(scalars, part.this),
-                true=self._assembled(scalars, part.args["true"]),
+                this=self._assemble(scalars, part.this),
+                true=self._assemble(scalars, part.args["true"]),
             )
-        return self._assembled(scalars, part)
+        return self._assemble(scalars, part)
 
     def _aggregate(self, scalars: Scalars, node: Tree) -> Tree:
         try:
-            return self._placed(scalars.value(node))
+            return self._reference(scalars.value(node))
         except InexactError:
             call, condition = node, None
             if isinstance(node, exp.Filter):
@@ -160,9 +160,9 @@ class Finishing:
             raise
 
     def _average(self, scalars: Scalars, call: exp.Anonymous, condition: Tree | None) -> Tree:
-        """As avg itself computes it: one division of the sum by the count."""
+        """Return an average as avg() computes it: one division of the sum by the count."""
         total, count = (
-            self._placed(
+            self._reference(
                 scalars.value(
                     _filtered(exp.Anonymous(this=name, expressions=_copies(call)), condition)
                 )
@@ -175,9 +175,10 @@ class Finishing:
     def _sum_by_scales(
         self, scalars: Scalars, call: exp.Anonymous, condition: Tree | None
     ) -> Tree | None:
-        """The sum of what depends on nothing but the scale of a number, of which there are few.
+        """Return the sum of an expression that depends only on the scale of a number.
 
-        That is so many times a constant for each scale, and one for NULL.
+        The sum is a constant for each possible scale, times the number of rows with this scale, plus the
+        same for NULL.
         """
         [argument] = call.expressions
         inside = scalars.inside
@@ -201,16 +202,16 @@ class Finishing:
             if scale is not None:
                 test = spark("x IS NOT NULL", x=number.tree)
                 if number.scale is not None:
-                    same = spark("s = n", s=number.scale, n=exp.Literal.number(scale))
-                    test = exp.And(this=test, expression=same)
+                    has_scale = spark("s = n", s=number.scale, n=exp.Literal.number(scale))
+                    test = exp.And(this=test, expression=has_scale)
             if condition is not None:
-                own = inside.condition(condition)
-                test = exp.And(this=exp.Paren(this=test), expression=exp.Paren(this=own))
+                translated = inside.condition(condition)
+                test = exp.And(this=exp.Paren(this=test), expression=exp.Paren(this=translated))
             rows = exp.Filter(
                 this=exp.Anonymous(this="COUNT", expressions=[exp.Star()]),
                 expression=exp.Where(this=test),
             )
-            parts.append((text, self._placed(Value(rows, BIGINT))))
+            parts.append((text, self._reference(Value(rows, BIGINT))))
         if not parts:
             return None
         names = [f"n{number}" for number in range(len(parts))]
@@ -224,7 +225,7 @@ class Finishing:
 
 
 def _filled(text: str, **parts: Tree) -> Tree:
-    """An expression in PostgreSQL's words; names stand for parts."""
+    """Return an expression in PostgreSQL's SQL, with parts in the place of names."""
 
     def replaced(node: Tree) -> Tree:
         return parts[node.name].copy() if isinstance(node, exp.Column) else node
@@ -235,7 +236,7 @@ def _filled(text: str, **parts: Tree) -> Tree:
 
 
 def _with_scale(argument: Tree, scale: int | None) -> Tree:
-    """An expression with the scale that it asks for filled in."""
+    """Return an expression with a constant in the place of the scale."""
 
     def replaced(node: Tree) -> Tree:
         if isinstance(node, exp.Anonymous) and node.name.lower() == "scale":

@@ -1,10 +1,10 @@
-"""The first content of a view's states by Spark, under the watermark protocol.
+"""Let Spark compute the first content of a view's states, under the watermark protocol.
 
-Capture is on before anything is read. One transaction then takes a snapshot, which becomes the
-view's watermark, and lends it to Spark's tasks, which read the tables as of it and copy what they
-compute into staging tables. The states that Spark cannot be relied on for are computed in that very
-transaction, or from other states. A last one moves the rows into the states. Whoever writes the
-tables meanwhile is in the change logs and not in the snapshot, so that the next refresh applies it.
+Capture starts before anything is read. Then one transaction takes a snapshot, which becomes the view's
+watermark, and shares it with Spark's tasks. The tasks read the tables as of the snapshot and copy their results
+into staging tables. States that Spark cannot compute exactly are computed in the same transaction, or from other
+states. A last transaction moves the rows into the states. Concurrent writes are in the change logs and not in the
+snapshot, so the next refresh applies them.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PAGES = 2048
-"""How many pages of a table one task reads."""
+"""The number of pages of a table that one task reads."""
 
 _WAIT = "10s"
-"""How long a task waits for a table. Who keeps it waiting waits for the transaction that waits for
-the task, so that the task has to give up."""
+"""The lock timeout of a task. A session that blocks the task may itself wait for the transaction that waits for
+the task, so the task must give up."""
 
 _SETTINGS = {
-    # What overflows is an error and not NULL, and no place of a decimal is dropped.
+    # An overflow is an error and not NULL, and no decimal place is dropped.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.decimalOperations.allowPrecisionLoss": "false",
     "spark.sql.session.timeZone": "UTC",
-    # A text that looks like ${this} is a text.
+    # Text such as ${this} is not substituted.
     "spark.sql.variable.substitute": "false",
 }
 
@@ -81,7 +81,7 @@ class States:
     say: Say = silent
 
     def create(self, connection: Connection[Any], plan: MaintenancePlan, names: Names) -> Prepared:
-        """Makes the state tables of a new view and computes what they hold."""
+        """Create the state tables of a new view, and compute their content."""
         refused = _refused(plan)
         if refused:
             return Prepared(None, refused, lambda: None)
@@ -90,12 +90,12 @@ class States:
                 connection.execute(statement)
             for statement in create_program(plan.program, names):
                 connection.execute(statement)
-        return self._prepared(connection, plan, names)
+        return self._prepare(connection, plan, names)
 
     def rebuild(self, connection: Connection[Any], view: ViewInfo) -> tuple[Initialised, ...]:
-        """Computes the states of a view again that awaits it; says who has computed which.
+        """Compute the states of a view that waits for a rebuild; return what computed each state.
 
-        What is not done here is left to the next refresh.
+        The next refresh computes states that are not computed here.
         """
         if modes.is_synchronous(connection, view.id):
             return (Initialised(view.name, "PostgreSQL", "its writers keep it up to date"),)
@@ -111,7 +111,7 @@ class States:
                 return (Initialised(view.name, "PostgreSQL", "it is to be planned again"),)
             if refused := _refused(plan):
                 return refused
-            prepared = self._prepared(connection, plan, names)
+            prepared = self._prepare(connection, plan, names)
             assert prepared.snapshot is not None
             with connection.transaction():
                 prepared.finish()
@@ -119,7 +119,7 @@ class States:
                 catalog.note_initialised(connection, view.id, prepared.initialised)
             return prepared.initialised
 
-    def _prepared(
+    def _prepare(
         self, connection: Connection[Any], plan: MaintenancePlan, names: Names
     ) -> Prepared:
         tables = tables_of(plan)
@@ -131,7 +131,7 @@ class States:
             with connection.transaction():
                 seen = facts.relations(connection, oids)
             with connection.transaction():
-                # Who takes no lock before the snapshot may find a table emptied that it sees full.
+                # Without a lock before the snapshot, a table may be truncated that the snapshot shows full.
                 for oid in sorted(seen):
                     name = Identifier(seen[oid].schema, seen[oid].name)
                     connection.execute(SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name))
@@ -157,7 +157,7 @@ class States:
         exported: str,
     ) -> Prepared:
         kinds = {oid: _kinds(relation) for oid, relation in relations.items()}
-        division = divide(tables, kinds, lambda text: _folded(connection, text))
+        division = divide(tables, kinds, lambda text: _fold(connection, text))
         for state in division.before:
             connection.execute(refill(state, names))
         copied: dict[str, tuple[ledger.Load, int]] = {}
@@ -166,10 +166,10 @@ class States:
             copied = self._copied(connection, division, names, relations, exported)
         except (SparkError, psycopg.Error) as error:
             reason = " ".join(str(error).split())
-        except Exception as error:  # what Spark's own classes say, which are many
+        except Exception as error:  # the many classes of Spark's errors
             reason = _reason(error)
         if not copied and division.by_spark:
-            # In the same transaction, so that all states are of one snapshot.
+            # In the same transaction, so that all states have the same snapshot.
             for state, _ in division.by_spark:
                 connection.execute(refill(state, names))
             initialised = tuple(
@@ -184,7 +184,7 @@ class States:
                 for state, emitted in division.by_spark if copied else ():
                     load, parts = copied[state.role]
                     lock_and_verify(connection, load, parts)
-                    connection.execute(refill(state, names, _moved(load, emitted)))
+                    connection.execute(refill(state, names, _rows_from_spark(load, emitted)))
                 for state in division.after:
                     connection.execute(refill(state, names))
             for load, _ in copied.values():
@@ -201,7 +201,7 @@ class States:
         relations: Mapping[int, Relation],
         exported: str,
     ) -> dict[str, tuple[ledger.Load, int]]:
-        """Has Spark fill a staging table for each of its states."""
+        """Let Spark fill a staging table for each of its states."""
         if not division.by_spark:
             return {}
         from orchestrator.spark.postgres_copy import register
@@ -214,14 +214,14 @@ class States:
             control = stack.enter_context(open_session(self.dsn))
             control.execute(PIN)
             catalog_loads.drop_orphans(control)
-            stack.callback(_forget, session, division)
+            stack.callback(_drop_views, session, division)
             self._register(session, division, relations, exported)
             wanted = {role for _, emitted in division.by_spark for role in emitted.states}
             try:
                 for state, emitted in division.by_spark:
                     frame = session.sql(emitted.query)
                     if state.role in wanted:
-                        # Others read it: it is computed once, and goes to disk if it is large.
+                        # Other states read it, so compute it once; a large result goes to disk.
                         frame = frame.persist()
                         stack.callback(frame.unpersist)
                         frame.createOrReplaceTempView(state_name(state.role))
@@ -292,7 +292,7 @@ class States:
 
 
 def dsn_of(connection: Connection[Any]) -> str:
-    """How Spark's tasks reach the database that a connection is to."""
+    """Return the connection string with which Spark's tasks reach a connection's database."""
     parameters = connection.info.get_parameters()
     password = connection.info.password
     return psycopg.conninfo.make_conninfo(
@@ -300,7 +300,7 @@ def dsn_of(connection: Connection[Any]) -> str:
     )
 
 
-def _forget(session: SparkSession, division: Division) -> None:
+def _drop_views(session: SparkSession, division: Division) -> None:
     for state, emitted in division.by_spark:
         session.catalog.dropTempView(state_name(state.role))
         for oid, _ in emitted.sources:
@@ -308,7 +308,7 @@ def _forget(session: SparkSession, division: Division) -> None:
 
 
 def _refused(plan: MaintenancePlan) -> tuple[Initialised, ...]:
-    """Why no state of a plan is computed by Spark, if that is so."""
+    """Return why Spark computes none of a plan's states; empty if it can compute some."""
     reason = ""
     if plan.program.time_dependent:
         reason = plan.program.time_dependent[0]
@@ -318,8 +318,8 @@ def _refused(plan: MaintenancePlan) -> tuple[Initialised, ...]:
 
 
 def export_snapshot(connection: Connection[Any]) -> tuple[str, str]:
-    """The snapshot of the open transaction, and the name under which others may have it."""
-    # It is idle while Spark works.
+    """Return the snapshot of the open transaction, and the name under which others can use it."""
+    # The transaction is idle while Spark works.
     connection.execute(
         "SELECT set_config(s, '0', true) FROM unnest(%s::text[]) AS s"
         " WHERE current_setting(s, true) IS NOT NULL",
@@ -332,7 +332,7 @@ def export_snapshot(connection: Connection[Any]) -> tuple[str, str]:
 
 @contextmanager
 def _as_in_a_refresh(connection: Connection[Any], plan: MaintenancePlan) -> Iterator[None]:
-    """Gives the open transaction the settings under which a refresh runs, for a block."""
+    """Set the settings of a refresh in the open transaction, for a block."""
     settings = {
         **dict(plan.program.settings),
         "search_path": emit.SEARCH_PATH,
@@ -350,7 +350,7 @@ def _as_in_a_refresh(connection: Connection[Any], plan: MaintenancePlan) -> Iter
 
 
 def _kinds(relation: Relation) -> dict[int, Kind | InexactError]:
-    """What the columns of a table are read as, or why they are not."""
+    """Return how the columns of a table are read, or why they are not."""
     kinds: dict[int, Kind | InexactError] = {}
     for column in relation.columns:
         try:
@@ -360,8 +360,8 @@ def _kinds(relation: Relation) -> dict[int, Kind | InexactError]:
     return kinds
 
 
-def _folded(connection: Connection[Any], text: str) -> tuple[str, str | None]:
-    """The type and the text of a constant expression, which a tree was written as."""
+def _fold(connection: Connection[Any], text: str) -> tuple[str, str | None]:
+    """Return the type and the text of a constant expression."""
     try:
         with connection.transaction():
             row = connection.execute(
@@ -375,10 +375,10 @@ def _folded(connection: Connection[Any], text: str) -> tuple[str, str | None]:
     return row[0], row[1]
 
 
-def _moved(load: ledger.Load, emitted: Emitted) -> Composed:
-    """The rows of a state from what Spark has made."""
+def _rows_from_spark(load: ledger.Load, emitted: Emitted) -> Composed:
+    """Return the query for the rows of a state from Spark's results."""
     return SQL("SELECT {} FROM {} AS {}").format(
-        # Written by the generator from trees: every name in it is quoted where it must be.
+        # The generator writes trees, so each name is quoted if necessary.
         SQL(", ").join(SQL(dialect.write(tree)) for tree in emitted.shown),
         staging_table(load.id),
         Identifier(ROW),
@@ -386,10 +386,10 @@ def _moved(load: ledger.Load, emitted: Emitted) -> Composed:
 
 
 def _reason(error: Exception) -> str:
-    """What a failed job says, in one line."""
+    """Return the message of a failed job in one line."""
     from orchestrator.spark.failures import failed
 
-    # What a task or the planning of a source has raised stands at the end of a trace.
+    # The error of a task, or of planning a source, is at the end of a trace.
     texts = re.findall(r"^\s*(?:psycopg|pyarrow)\.[\w.]+: (.+)", str(error), re.MULTILINE)
-    said = texts[-1] if texts else str(failed(error) or error)
-    return " ".join(said.split())[:300]
+    message = texts[-1] if texts else str(failed(error) or error)
+    return " ".join(message.split())[:300]

@@ -1,4 +1,4 @@
-"""Trees of Spark's own words, and what all translation asks of PostgreSQL's."""
+"""Build trees of Spark's SQL, and check trees of PostgreSQL's SQL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AGGREGATES = ("count", "sum", "min", "max", "bool_and", "bool_or", "every", "avg
 
 
 def spark(text: str, **parts: Tree) -> Tree:
-    """An expression of Spark's own words; names stand for parts.
+    """Return an expression of Spark's SQL, with parts in the place of names.
 
     >>> spark("RTRIM(x) = 'a'", x=exp.column("name")).sql("spark")
     "RTRIM(name) = 'a'"
@@ -35,7 +35,7 @@ _CLOSED = (exp.Column, exp.Literal, exp.Paren, exp.Cast, exp.Boolean, exp.Null, 
 
 
 def is_constant(tree: Tree) -> bool:
-    """Whether an expression reads nothing."""
+    """Return whether an expression reads nothing."""
     reads = (exp.Column, exp.Parameter, exp.Select, exp.Window, exp.Star)
     return not any(
         isinstance(node, reads)
@@ -45,33 +45,33 @@ def is_constant(tree: Tree) -> bool:
 
 
 def has_aggregate(tree: Tree) -> bool:
-    """Whether an expression holds a call of a known aggregate function."""
+    """Return whether an expression contains a call of a known aggregate function."""
     return any(node.name.lower() in AGGREGATES for node in tree.find_all(exp.Anonymous))
 
 
 def only(tree: Tree, *parts: str) -> None:
-    """Refuses a tree that has more to it than these parts: it would be lost."""
+    """Refuse a tree with other parts than these, because they would be lost."""
     if more := {name for name, value in tree.args.items() if value} - set(parts):
         raise InexactError(f"{', '.join(sorted(name.strip('_').upper() for name in more))}")
 
 
 def scale_of(value: Value) -> Tree:
-    """The scale of a number, as an expression."""
+    """Return the scale of a number, as an expression."""
     return exp.Literal.number(value.kind.scale) if value.scale is None else value.scale.copy()
 
 
 def cast(tree: Tree, kind: Kind) -> Tree:
-    """A value as one of another type."""
+    """Return a value cast to another type."""
     return exp.Cast(this=tree.copy(), to=exp.DataType.build(kind.spark, dialect="spark"))
 
 
 def closed(tree: Tree) -> Tree:
-    """A tree that may stand in any place."""
+    """Return a tree that can be an operand, in parentheses if necessary."""
     return tree if isinstance(tree, _CLOSED) else exp.Paren(this=tree)
 
 
 def literal_kind(text: str) -> Kind:
-    """The type of a number as it is written."""
+    """Return the type of a number as it is written."""
     match = re.fullmatch(r"-?(\d+)(?:\.(\d+))?", text)
     if match is None:
         raise InexactError(f"the constant {text}")
@@ -80,7 +80,7 @@ def literal_kind(text: str) -> Kind:
 
 
 def shown_as(tree: Tree) -> str:
-    """An expression for a reason, with what its columns are called."""
+    """Return an expression for a message, with the names of its columns."""
 
     def bare(node: Tree) -> Tree:
         if isinstance(node, exp.Column):
