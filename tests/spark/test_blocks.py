@@ -71,7 +71,7 @@ def taken(path: Path, size: int, reader: Reader = READER) -> list[list[str | Non
 def test_every_cut_gives_each_row_once(
     tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_OPENING", 0)
+    monkeypatch.setattr(module, "_OPENING_COST", 0)
     for last, bom in (("", False), (end, False), (end + end, False), ("", True)):
         path = written(tmp_path / "t.csv", end, last, bom)
         for size in range(1, path.stat().st_size + 2):
