@@ -51,13 +51,13 @@ class Column:
     """Whether the load adds the column to the table."""
 
 
-def made_type(kind: DataType, exact: bool = False) -> str:
+def type_to_create(kind: DataType, exact: bool = False) -> str:
     """Return the PostgreSQL type of a new column for a Spark type; `exact` uses numeric for floats.
 
     >>> from pyspark.sql.types import ArrayType, DecimalType, DoubleType, IntegerType
-    >>> made_type(DecimalType(10, 2)), made_type(ArrayType(IntegerType()))
+    >>> type_to_create(DecimalType(10, 2)), type_to_create(ArrayType(IntegerType()))
     ('numeric(10,2)', 'integer[]')
-    >>> made_type(DoubleType(), exact=True)
+    >>> type_to_create(DoubleType(), exact=True)
     'numeric'
     """
     name = kind.typeName()
@@ -67,7 +67,7 @@ def made_type(kind: DataType, exact: bool = False) -> str:
     if name == "decimal":
         return f"numeric({simple[len('decimal(') : -1]})"
     if name == "array":
-        inner = made_type(_element(kind), exact)
+        inner = type_to_create(_element(kind), exact)
         return "jsonb" if inner == "jsonb" else f"{inner.removesuffix('[]')}[]"
     if name in ("struct", "map", "variant"):
         return "jsonb"
@@ -126,14 +126,14 @@ def pair(
     return tuple(columns)
 
 
-def made_columns(
-    names: Sequence[str], made: Mapping[str, str], exact: Mapping[str, Exact]
+def columns_to_create(
+    names: Sequence[str], types: Mapping[str, str], exact: Mapping[str, Exact]
 ) -> tuple[Column, ...]:
     """Return the columns of a table that is created for a source."""
     return tuple(
-        Column(name, name, made[name], made[name] == "jsonb" and name not in exact, places)
+        Column(name, name, types[name], types[name] == "jsonb" and name not in exact, places)
         for name in names
-        for places in [_places(made[name], exact.get(name))]
+        for places in [_places(types[name], exact.get(name))]
     )
 
 
@@ -174,24 +174,24 @@ def unfit_exact(column: Exact, kind: DataType, wanted: str) -> str | None:
     'numeric(50,25) may be too large for numeric(45,18), cast it (--select)'
     """
     base = re.sub(r"\(.*?\)", "", wanted)
-    if column.free or column.made == wanted or base in _TEXTUAL:
+    if column.free or column.postgresql_type == wanted or base in _TEXTUAL:
         return None
-    if column.made.startswith("numeric") and base == "numeric":
+    if column.postgresql_type.startswith("numeric") and base == "numeric":
         if wanted == base:
             return None
-        if "(" in column.made:
-            precision, scale = _decimal(column.made)
+        if "(" in column.postgresql_type:
+            precision, scale = _decimal(column.postgresql_type)
             most, places = _decimal(wanted)
             if 0 <= scale <= places and precision - scale <= most - places:
                 return None
-        return f"{column.made} may be too large for {wanted}, cast it (--select)"
+        return f"{column.postgresql_type} may be too large for {wanted}, cast it (--select)"
     if column.kind != "string":
         return unfit(kind, wanted)
-    if column.made == "text" or (column.made in _JSON and base in _JSON):
+    if column.postgresql_type == "text" or (column.postgresql_type in _JSON and base in _JSON):
         return unfit(kind, wanted)
-    if column.made == base and (base.startswith(("time", "bit")) or "(" not in wanted):
+    if column.postgresql_type == base and (base.startswith(("time", "bit")) or "(" not in wanted):
         return None
-    return f"{column.made} does not go into {wanted}, cast it in the query"
+    return f"{column.postgresql_type} does not go into {wanted}, cast it in the query"
 
 
 def unfit(kind: DataType, wanted: str, text: bool = False) -> str | None:

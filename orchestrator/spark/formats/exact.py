@@ -28,7 +28,7 @@ class Exact:
     name: str
     kind: str
     """Spark's type to compute with, in DDL syntax; `string` if no type fits."""
-    made: str
+    postgresql_type: str
     """The PostgreSQL type of the values, which a table that the load creates gets."""
     free: bool = False
     """Whether any type may read the text, as for CSV."""
@@ -55,14 +55,16 @@ def quoted(name: str) -> Column:
     return f.col("`" + name.replace("`", "``") + "`")
 
 
-def with_texts(raw: DataFrame, columns: Iterable[Exact], made: Mapping[str, Column]) -> DataFrame:
-    """Return a scan with the values to compute with and the texts to load; `made` maps names to texts."""
+def with_texts(
+    raw: DataFrame, columns: Iterable[Exact], text_columns: Mapping[str, Column]
+) -> DataFrame:
+    """Return a scan with the values to compute with and the texts to load; `text_columns` maps names to texts."""
     exact = {column.name: column for column in columns}
     shown = [
-        guarded(made[name], exact[name]).alias(name) if name in exact else quoted(name)
+        guarded(text_columns[name], exact[name]).alias(name) if name in exact else quoted(name)
         for name in raw.columns
     ]
-    return raw.select(*shown, *(made[name].alias(text_name(name)) for name in exact))
+    return raw.select(*shown, *(text_columns[name].alias(text_name(name)) for name in exact))
 
 
 def guarded(text: Column, column: Exact) -> Column:

@@ -189,8 +189,8 @@ def _open_postgresql(spark: SparkSession, options: dict[str, str]) -> TypedScan:
         options["preparequery"] = start
     rows = spark.read.format("jdbc").options(**options, dbtable=statement.as_string(None)).load()
     rows = rows.select(*(quoted(name) for name, *_ in columns))
-    made = {item.name: quoted(item.name) for item in exact}
-    return TypedScan(with_texts(rows, exact, made) if exact else rows, tuple(exact))
+    text_columns = {item.name: quoted(item.name) for item in exact}
+    return TypedScan(with_texts(rows, exact, text_columns) if exact else rows, tuple(exact))
 
 
 def _columns_of(
@@ -224,8 +224,8 @@ def _exact(name: str, kind: str, precision: int, scale: int) -> Exact | None:
     """Return how a column is read as text; None if Java can hold its values.
 
     >>> _exact("n", "numeric", 50, 25)
-    Exact(name='n', kind='decimal(38,18)', made='numeric(50,25)', free=False)
-    >>> _exact("a", "_timestamptz", 0, 0).made, _exact("m", '"public"."mood"', 0, 0).made
+    Exact(name='n', kind='decimal(38,18)', postgresql_type='numeric(50,25)', free=False)
+    >>> _exact("a", "_timestamptz", 0, 0).postgresql_type, _exact("m", '"public"."mood"', 0, 0).postgresql_type
     ('timestamp with time zone[]', 'text')
     """
     if kind in _DIRECT:
@@ -240,5 +240,5 @@ def _exact(name: str, kind: str, precision: int, scale: int) -> Exact | None:
     if kind == "bit":
         return Exact(name, "string", f"bit({precision})")
     element = kind.removeprefix("_")
-    made = _NAMES.get(element, element if element in _KNOWN else "text")
-    return Exact(name, "string", made + "[]" * (made != "text" and element != kind))
+    type_ = _NAMES.get(element, element if element in _KNOWN else "text")
+    return Exact(name, "string", type_ + "[]" * (type_ != "text" and element != kind))

@@ -365,10 +365,10 @@ def _kinds(text: str, begin: int, value: Any) -> list[str]:
     return ["numeric"]
 
 
-def made_of(kinds: Iterable[str]) -> str:
+def type_of_kinds(kinds: Iterable[str]) -> str:
     """Return the PostgreSQL type for values of the given kinds.
 
-    >>> made_of(["integer", "numeric"]), made_of(["[]", "[]text"]), made_of(["integer", "[]integer"])
+    >>> type_of_kinds(["integer", "numeric"]), type_of_kinds(["[]", "[]text"]), type_of_kinds(["integer", "[]integer"])
     ('numeric', 'text[]', 'jsonb')
     """
     distinct_kinds: set[str] = set(kinds)
@@ -376,7 +376,7 @@ def made_of(kinds: Iterable[str]) -> str:
     if arrays:
         if not all(kind.startswith("[]") for kind in distinct_kinds):
             return "jsonb"
-        inner = made_of(arrays - {""})
+        inner = type_of_kinds(arrays - {""})
         return "jsonb" if inner == "jsonb" else f"{inner.removesuffix('[]')}[]"
     if "jsonb" in distinct_kinds:
         return "jsonb"

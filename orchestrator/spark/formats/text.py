@@ -25,8 +25,8 @@ from orchestrator.spark.formats.json_rows import (
     JsonColumn,
     JsonReader,
     depth_of,
-    made_of,
     seen_kinds,
+    type_of_kinds,
 )
 from orchestrator.spark.formats.options import FILES
 from orchestrator.spark.formats.text_options import csv_reader, encoding, truth
@@ -56,7 +56,7 @@ class Text:
     lines: Any
     """The lines of all files as a DataFrame, with the columns of folder names; None if this process copies the
     files."""
-    made: Mapping[str, str]
+    new_types: Mapping[str, str]
     """The PostgreSQL types for a table to create."""
     positional: bool = False
     direct: bool = False
@@ -110,7 +110,7 @@ def open_csv(
         adds and any(named(name, known) is None for name in (*opened.names, *opened.folders))
     ):
         return opened
-    return replace(opened, made=_inferred(opened.scan(), opened))
+    return replace(opened, new_types=_inferred(opened.scan(), opened))
 
 
 def with_columns(
@@ -139,11 +139,11 @@ def open_json(
     seen = _seen(lines, reader, deeply=table is None or adds or not direct)
     if not seen:
         raise LoadError(f"{', '.join(paths)} holds no document to learn the columns from.")
-    columns, made = [], {}
+    columns, new_types = [], {}
     for keys in _alike(seen, table):
         column = named(keys[0], table.columns) if table is not None else None
         kinds = [kind for key in keys for kind in seen[key]]
-        kind = made[keys[0]] = column.plain_type if column else made_of(kinds)
+        kind = new_types[keys[0]] = column.plain_type if column else type_of_kinds(kinds)
         array = kind.endswith("[]")
         columns.append(
             JsonColumn(
@@ -155,7 +155,7 @@ def open_json(
             )
         )
     names = tuple(column.name for column in columns)
-    return Text(replace(reader, columns=tuple(columns)), names, lines, made, direct=direct)
+    return Text(replace(reader, columns=tuple(columns)), names, lines, new_types, direct=direct)
 
 
 def _lines(spark: SparkSession, paths: list[str], options: Mapping[str, str]) -> DataFrame:

@@ -15,7 +15,7 @@ from orchestrator.spark.errors import LoadError
 from orchestrator.spark.formats.blocks import local_path
 from orchestrator.spark.formats.exact import Exact, quoted, with_texts
 from orchestrator.spark.session import set_for_a_block
-from orchestrator.spark.types import made_type
+from orchestrator.spark.types import type_to_create
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -147,11 +147,12 @@ class _Reader:
         with set_for_a_block(self.spark, {_INFERENCE: "true"}):
             fields = self._any().schema.fields[1:]
         folders = [
-            Exact(field.name, "string", made_type(field.dataType), free=True) for field in fields
+            Exact(field.name, "string", type_to_create(field.dataType), free=True)
+            for field in fields
         ]
         exact = (*columns, *(folder for folder in folders if folder.name in raw.columns))
-        made = {item.name: texts.get(item.name, quoted(item.name)) for item in exact}
-        return TypedScan(with_texts(raw, exact, made) if exact else raw, exact)
+        text_columns = {item.name: texts.get(item.name, quoted(item.name)) for item in exact}
+        return TypedScan(with_texts(raw, exact, text_columns) if exact else raw, exact)
 
     def _files(self) -> list[str]:
         return sorted(self._any().inputFiles())

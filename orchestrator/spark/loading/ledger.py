@@ -128,7 +128,7 @@ def _create_staging(connection: Connection[Any], load: Load) -> None:
     staging, table = staging_table(load.id), load.target.relation
     if table is None:
         listed = SQL(", ").join(
-            # The types come from made_type, not from the user.
+            # The types come from type_to_create, not from the user.
             SQL("{} {}").format(Identifier(column.name), SQL(column.type))
             for column in load.columns
         )

@@ -20,7 +20,7 @@ from orchestrator.spark.loading.copying import CORRUPT
 from orchestrator.spark.loading.here import open_here
 from orchestrator.spark.loading.report import TableLoad
 from orchestrator.spark.loading.sources import Frame, cut, layout, open_frame, open_source
-from orchestrator.spark.types import Column, added_names, made_columns, pair
+from orchestrator.spark.types import Column, added_names, columns_to_create, pair
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,10 +70,10 @@ def open_table(
             positional=positional,
             exact=frame.exact,
         )
-        new_columns = made_columns(added, frame.made, frame.exact)
+        new_columns = columns_to_create(added, frame.new_types, frame.exact)
         columns += tuple(replace(column, added=True) for column in new_columns)
     else:
-        columns = made_columns(frame.schema.names, frame.made, frame.exact)
+        columns = columns_to_create(frame.schema.names, frame.new_types, frame.exact)
         if missing := set(key) - {column.name for column in columns}:
             raise LoadError(
                 f"The key of {ledger.plain(target.name)} names {', '.join(sorted(missing))}, "

@@ -25,7 +25,7 @@ from orchestrator.spark.formats.options import as_spark_spells, checked
 from orchestrator.spark.formats.text import PACKED, Text, open_csv, open_json
 from orchestrator.spark.formats.typed_files import TypedScan, open_files
 from orchestrator.spark.loading.copying import CORRUPT
-from orchestrator.spark.types import made_type
+from orchestrator.spark.types import type_to_create
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +68,7 @@ class Frame:
     source: Source
     format: str
     files: tuple[dict[str, Any], ...] = ()
-    made: Mapping[str, str] = field(default_factory=dict)
+    new_types: Mapping[str, str] = field(default_factory=dict)
     """The PostgreSQL types of a table to create."""
     text: Text | None = None
     split: int | None = None
@@ -116,7 +116,7 @@ def open_source(
         plain = not source.where and not source.select
         text = opener(spark, paths, options, table, plain, adds)
         scan = text.scan()
-        frame = Frame(scan, scan, source, kind, made=text.made, text=text)
+        frame = Frame(scan, scan, source, kind, new_types=text.new_types, text=text)
     else:
         frame = _typed(open_files(spark, kind, paths, as_spark_spells(kind, options)), source, kind)
     return _with_selection(_with_files(spark, frame))
@@ -124,8 +124,10 @@ def open_source(
 
 def _typed(scan: TypedScan, source: Source, kind: str) -> Frame:
     exact = {item.name: item for item in scan.exact}
-    made = _types_to_create(scan.rows.schema) | {item.name: item.made for item in scan.exact}
-    return Frame(scan.rows, scan.rows, source, kind, made=made, exact=exact)
+    new_types = _types_to_create(scan.rows.schema) | {
+        item.name: item.postgresql_type for item in scan.exact
+    }
+    return Frame(scan.rows, scan.rows, source, kind, new_types=new_types, exact=exact)
 
 
 def open_frame(frame: DataFrame, source: Source) -> Frame:
@@ -134,7 +136,7 @@ def open_frame(frame: DataFrame, source: Source) -> Frame:
     if source.format != "auto":
         raise UsageError(f"A DataFrame has no format: omit {source.format}.")
     return _with_selection(
-        Frame(frame, frame, source, "frame", made=_types_to_create(frame.schema))
+        Frame(frame, frame, source, "frame", new_types=_types_to_create(frame.schema))
     )
 
 
@@ -219,7 +221,7 @@ def _types_to_create(schema: StructType) -> dict[str, str]:
     result = {}
     for item in schema.fields:
         try:
-            result[item.name] = made_type(item.dataType)
+            result[item.name] = type_to_create(item.dataType)
         except LoadError:
             continue  # the column is not loaded if `select` leaves it out
     return result
@@ -259,7 +261,7 @@ def _with_selection(frame: Frame) -> Frame:
     wanted = frame.source.partitions
     if wanted and not frame.files:
         rows = rows.repartition(wanted)
-    made = dict(frame.made)
+    new_types = dict(frame.new_types)
     before = {field.name: field.dataType for field in frame.scan.schema.fields}
     names = {column.lower(): column for column in rows.columns}
     exact = {
@@ -268,12 +270,12 @@ def _with_selection(frame: Frame) -> Frame:
         if name.lower() in names
     }
     for item in rows.schema.fields:
-        unchanged = item.name in made and before.get(item.name) == item.dataType
+        unchanged = item.name in new_types and before.get(item.name) == item.dataType
         if item.name in exact:
-            made[item.name] = exact[item.name].made
+            new_types[item.name] = exact[item.name].postgresql_type
         elif item.name != CORRUPT and not unchanged and not is_text_name(item.name):
-            made[item.name] = made_type(item.dataType)
-    return replace(frame, rows=rows, made=made, exact=exact)
+            new_types[item.name] = type_to_create(item.dataType)
+    return replace(frame, rows=rows, new_types=new_types, exact=exact)
 
 
 def shape(scan: DataFrame, source: Source, keep: Sequence[str] = ()) -> DataFrame:
