@@ -95,57 +95,50 @@ def cost_of_triangle(request: PlanningRequest) -> TriangleCost | None:
     form = normal_form(request.plan, request.distinct, request.types) if len(scans) == 3 else None
     if not isinstance(form, NormalForm) or form.groups:
         return None
-    skew_plan = triangle(form.graph, exponents_of(request, form))
-    return triangle_cost(request, form, skew_plan) if isinstance(skew_plan, SkewPlan) else None
+    skew = triangle(form.graph, exponents_of(request, form))
+    return triangle_cost(request, form, skew) if isinstance(skew, SkewPlan) else None
 
 
 class _Program:
     """Builds the states and steps of view trees over parts."""
 
-    def __init__(self, request: PlanningRequest, form: NormalForm, skew_plan: SkewPlan) -> None:
+    def __init__(self, request: PlanningRequest, form: NormalForm, skew: SkewPlan) -> None:
         # Heavy values are handled separately, and the degrees of light values differ little.
-        without_common_values = {
+        without_common = {
             oid: replace(statistics, common={}) for oid, statistics in request.statistics.items()
         }
-        self.views = Views(request, form, skew_plan.counting, without_common_values)
-        self.skew_plan = skew_plan
-        self.division = {division.atom: division for division in skew_plan.divisions}
-        self.views.take_products([division.atom for division in skew_plan.divisions])
+        self.views = Views(request, form, skew.counting, without_common)
+        self.skew = skew
+        self.division = {division.atom: division for division in skew.divisions}
+        self.views.take_products([division.atom for division in skew.divisions])
         self.content: Content | None = None
         """The root, if the view shows exactly what the root lists."""
 
     def plan(self) -> MaintenancePlan:
         """Return the plan: the states, and the steps that maintain them."""
-        skew_plan = self.skew_plan
-        for division in skew_plan.divisions:
+        skew = self.skew
+        for division in skew.divisions:
             atom = self.views.atoms[division.atom]
             self.views.defined[division.whole] = self.views.leaf(
                 division.whole, atom, atom.rows(atom.scan), None
             )
         self.views.require_comparable()
+        splits = [(division, split) for division in skew.divisions for split in division.splits]
         self.degrees = Degrees(
             self.views.composer,
-            {
-                split: skew_plan.exponents.of(division.atom)
-                for division in skew_plan.divisions
-                for split in division.splits
-            },
-            {
-                split: self._values_of(split)
-                for division in skew_plan.divisions
-                for split in division.splits
-            },
-            [division.splits[0] for division in skew_plan.divisions if division.splits],
+            {split: skew.exponents.of(division.atom) for division, split in splits},
+            {split: self._values_of(split) for _, split in splits},
+            [division.splits[0] for division in skew.divisions if division.splits],
         )
-        for division in skew_plan.divisions:
+        for division in skew.divisions:
             self._divide(division)
-        for view in skew_plan.views:
+        for view in skew.views:
             self.views.defined[view] = self.views.inner(view, [*map(self._current, view.children)])
             self.views.store(view)
         listed = self._define_root()
-        if skew_plan.factorized:
-            self.views.store(skew_plan.root)
-            self.views.show(self._query(), sorted(skew_plan.root.keys))
+        if skew.factorized:
+            self.views.store(skew.root)
+            self.views.show(self._query(), sorted(skew.root.keys))
             self._note_lookups()
         else:
             self.content = self.views.store_content(listed)
@@ -153,26 +146,26 @@ class _Program:
         planned = self._order_buckets(self.views.plan(Strategy.SKEW))
         parts = {
             division.splits[0]: self._states_of(division.parts)
-            for division in skew_plan.divisions
+            for division in skew.divisions
             if len(division.on) == 1
         }
         plan = self.degrees.with_partitioning(planned, parts)
         plan = replace(
             plan,
             program=replace(plan.program, by_lookups=True),
-            enumeration=self._enumeration() if skew_plan.factorized else None,
+            enumeration=self._enumeration() if skew.factorized else None,
         )
-        reason = Reason(Strategy.SKEW, True, f"it is {skew_plan.kind}: {skew_plan.described}")
-        return plan.drawn(shown(skew_plan)).because(reason)
+        reason = Reason(Strategy.SKEW, True, f"it is {skew.kind}: {skew.described}")
+        return plan.drawn(shown(skew)).because(reason)
 
     # States
 
     def _values_of(self, split: Split) -> Relation:
         """Return the relation by whose values one atom is divided, or several atoms together."""
         relations = [self.views.defined[self.division[atom].whole] for atom in split.atoms]
-        return (
-            relations[0] if len(relations) == 1 else rows_of(split, relations, self.views.composer)
-        )
+        if len(relations) == 1:
+            return relations[0]
+        return rows_of(split, relations, self.views.composer)
 
     def _divide(self, division: Division) -> None:
         """Store the parts of a relation."""
@@ -210,15 +203,15 @@ class _Program:
 
     def _define_root(self) -> Relation:
         """Define the listed result; the parts join as for a change of the first atom."""
-        root = self.skew_plan.root
-        rules = self.skew_plan.rules[self.skew_plan.divisions[0].atom]
+        root = self.skew.root
+        rules = self.skew.rules[self.skew.divisions[0].atom]
         relations = [self._joined(rule, self._current(rule.part)) for rule in rules]
         self.views.defined[root] = self.views.summed(root, relations)
         return self.views.defined[root]
 
     def _joined(self, rule: Rule, delta: Relation) -> Relation:
         """Return what rows of a part, joined with the other parts of a rule, add to the listed result."""
-        root = self.skew_plan.root
+        root = self.skew.root
         view = View(root.keys, root.atoms, (rule.part, *rule.met))
         return self.views.inner(view, [delta, *map(self._current, rule.met)], as_listed=True)
 
@@ -226,10 +219,10 @@ class _Program:
 
     def _query(self) -> Relation:
         """Return the query: the listed result plus the joins of the factorized cases."""
-        skew_plan, listed = self.skew_plan, self._current(self.skew_plan.root)
-        relations = [listed, *map(self._product, skew_plan.factorized)]
-        if skew_plan.exponents.free < 3:
-            return self.views.summed(skew_plan.root, relations)
+        skew, listed = self.skew, self._current(self.skew.root)
+        relations = [listed, *map(self._product, skew.factorized)]
+        if skew.exponents.free < 3:
+            return self.views.summed(skew.root, relations)
         # No row occurs in two of the relations.
         columns = tuple(self.views.composer.fresh(column) for column in columns_of(listed))
         rows = UnionAll(tuple(Branch(item.rows, columns_of(item)) for item in relations), columns)
@@ -244,10 +237,8 @@ class _Program:
         """Return the rows of a factorized case; a row occurs once for each of its derivations."""
         joined, whole = self._current(factorized.joined), self._current(factorized.whole)
         rows, bound = self.views.joined([self.views.copy(factorized.known), joined, whole])
-        keys = {name: bound[name] for name in sorted(self.skew_plan.root.keys)}
-        payload = {
-            part: self.views.column(part) for part in self.views.payload_of(self.skew_plan.root)
-        }
+        keys = {name: bound[name] for name in sorted(self.skew.root.keys)}
+        payload = {part: self.views.column(part) for part in self.views.payload_of(self.skew.root)}
         both = ((factorized.joined, joined), (factorized.whole, whole))
         products = []
         for part, column in payload.items():
@@ -260,8 +251,8 @@ class _Program:
 
     def _note_lookups(self) -> None:
         """Note the lookups on the views of factorized cases: by their free variables, in order."""
-        free = self.skew_plan.root.keys
-        for item in self.skew_plan.factorized:
+        free = self.skew.root.keys
+        for item in self.skew.factorized:
             for view in (item.joined, item.known):
                 keys = self.views.defined[view].keys
                 self.views.note_probe(
@@ -275,7 +266,7 @@ class _Program:
                 {self.views.states[item.joined].called(keys[name]) for name in item.known.keys},
                 [self.views.states[item.joined].called(keys[name]) for name in sorted(keys)],
             )
-            for item in self.skew_plan.factorized
+            for item in self.skew.factorized
             for keys in [self.views.defined[item.joined].keys]
         }
 
@@ -300,13 +291,13 @@ class _Program:
         by_column = dict(reversed(self.views.form.groups))
         columns = ((name, scalar.as_column) for name, scalar in self.views.form.shown)
         return Enumeration(
-            tuple(sorted(self.skew_plan.root.keys)),
+            tuple(sorted(self.skew.root.keys)),
             tuple((name, by_column[c]) for name, c in columns if c is not None and c in by_column),
             (
-                (self._walk(self.skew_plan.root),),
+                (self._walk(self.skew.root),),
                 *(
                     (self._walk(item.known), self._walk(item.joined))
-                    for item in self.skew_plan.factorized
+                    for item in self.skew.factorized
                 ),
             ),
             streamed=True,
@@ -324,9 +315,7 @@ class _Program:
     def _maintain(self) -> None:
         """Add the steps that maintain all states."""
         changing = [
-            division
-            for division in self.skew_plan.divisions
-            if division.atom not in self.views.static
+            division for division in self.skew.divisions if division.atom not in self.views.static
         ]
         deltas: dict[Division, Relation] = {}
         for division in changing:
@@ -343,7 +332,7 @@ class _Program:
         major = self.degrees.rebalance() if self.degrees.changes else None
         if major is not None:
             self._move_together()
-        for division in self.skew_plan.divisions:
+        for division in self.skew.divisions:
             moves = []
             for split in () if division.together or major is None else division.splits:
                 moves.append(self._move(division, split))
@@ -354,11 +343,10 @@ class _Program:
 
     def _move_together(self) -> None:
         """Move values of atoms that are divided together, before any of these atoms changes."""
-        together = [division for division in self.skew_plan.divisions if division.together]
+        together = [division for division in self.skew.divisions if division.together]
         for division in together:
-            self._apply_change(
-                division, None, [self._move(division, split) for split in division.splits]
-            )
+            moves = [self._move(division, split) for split in division.splits]
+            self._apply_change(division, None, moves)
         for split in dict.fromkeys(split for division in together for split in division.splits):
             self.degrees.apply_moves(split)
 
@@ -397,13 +385,13 @@ class _Program:
             return self.views.assigned(part, both)
 
         # If all cases are listed, moving rows does not change their sum.
-        self._add_to_root(division, change_and_moves if self.skew_plan.factorized else change_of)
+        self._add_to_root(division, change_and_moves if self.skew.factorized else change_of)
         self._add_to_views(division, change_and_moves)
 
     def _add_to_root(self, division: Division, of: Callable[[View], Relation | None]) -> None:
         """Add the step that adds the change of an atom's parts to the listed result."""
-        skew_plan = self.skew_plan
-        deltas = [(rule, of(rule.part)) for rule in skew_plan.rules[division.atom]]
+        skew = self.skew
+        deltas = [(rule, of(rule.part)) for rule in skew.rules[division.atom]]
         rules = [(rule, delta) for rule, delta in deltas if delta is not None]
         if not rules:
             return
@@ -412,22 +400,22 @@ class _Program:
         if not all(by_keys):
             # A step of its own, so that these lookups are not hashed.
             relations = [
-                self.views.assigned(skew_plan.root, rows) if by_key else rows
+                self.views.assigned(skew.root, rows) if by_key else rows
                 for rows, by_key in zip(relations, by_keys, strict=True)
             ]
-        delta = self.views.assigned(skew_plan.root, self.views.summed(skew_plan.root, relations))
+        delta = self.views.assigned(skew.root, self.views.summed(skew.root, relations))
         if not all(by_keys):
             # Values that change often tend to have many rows.
             step = self.views.composer.steps[-1]
             assert isinstance(step, Assign)
             self.views.composer.steps[-1] = replace(step, hashed=True)
-        state = self.content.state if self.content else self.views.states[skew_plan.root]
+        state = self.content.state if self.content else self.views.states[skew.root]
         self.views.add(state, delta, self.content)
 
     def _add_to_views(self, division: Division, of: Callable[[View], Relation | None]) -> None:
         """Add the steps that add the change of an atom's parts to the views over them."""
         changed: dict[View, Relation] = {}
-        for view in self.skew_plan.views:
+        for view in self.skew.views:
             for position, child in enumerate(view.children):
                 delta = of(child) if child.atoms == (division.atom,) else changed.get(child)
                 if delta is None:

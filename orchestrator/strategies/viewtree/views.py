@@ -212,18 +212,17 @@ class Views:
     ) -> tuple[Operator, list[tuple[tuple[str, ...], Relation]]]:
         """Combine the factors of neighboring atoms whose rows are not summed up into one factor.
 
-        One product over the columns of all atoms is cheaper than a product for each atom and the product
-        of these.
+        One product over the columns of all atoms is cheaper than several products and their product.
         """
         merged: list[tuple[tuple[str, ...], Relation]] = []
         computed: list[Item] = []
         for plain, run in groupby(factors, lambda item: item[1].unsummed is not None):
-            factors_of_run = list(run)
-            if not plain or len(factors_of_run) == 1:
-                merged += factors_of_run
+            neighbors = list(run)
+            if not plain or len(neighbors) == 1:
+                merged += neighbors
                 continue
-            atoms = tuple(name for names, _ in factors_of_run for name in names)
-            signs = [relation.unsummed for _, relation in factors_of_run if relation.unsummed]
+            atoms = tuple(name for names, _ in neighbors for name in names)
+            signs = [relation.unsummed for _, relation in neighbors if relation.unsummed]
             payload = {
                 part: self.column(part)
                 for part in dict.fromkeys(entry.within(atoms) for entry in self.payload_of(view))
@@ -417,11 +416,7 @@ class Views:
         return relation.at(Selection(relation.rows, nonzero))
 
     def add(
-        self,
-        state: StateScan,
-        delta: Relation,
-        content: Content | None = None,
-        whole: bool = False,
+        self, state: StateScan, delta: Relation, content: Content | None = None, whole: bool = False
     ) -> None:
         """V := V + δV; delete keys whose count becomes 0, but not the single row of a `whole` result."""
         for term in delta.terms:
