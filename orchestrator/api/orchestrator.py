@@ -195,13 +195,13 @@ class Orchestrator(Statements):
             return [self._restore(view) for view in dropped]
 
     def _dropped(self, name: QualifiedName) -> DroppedView:
-        found = catalog.dropped_view(self.connection, name.identifier)
-        if found is None:
+        result = catalog.dropped_view(self.connection, name.identifier)
+        if result is None:
             raise NotFoundError(
                 f"No DROP ... CASCADE has removed a maintained view {name}."
                 " Run `idivm list` for the existing views."
             )
-        return found
+        return result
 
     def explain(self, name: str) -> Explanation:
         """Explain how a view is maintained: plan, script and reasons."""
@@ -239,8 +239,8 @@ class Orchestrator(Statements):
                 if not any(
                     not report.equal
                     and not report.error
-                    and catalog.has_other_code(self.connection, one)
-                    for one, report in reports
+                    and catalog.has_other_code(self.connection, item)
+                    for item, report in reports
                 ):
                     break
             return [report for _, report in reports]
@@ -400,7 +400,7 @@ class Orchestrator(Statements):
         started = time.perf_counter()
         refreshed = self.refresh(*decision.names)
         stages = {**report.stages, "views": time.perf_counter() - started}
-        changed = tuple((one.view, one.changed) for one in refreshed)
+        changed = tuple((item.view, item.changed) for item in refreshed)
         return replace(report, refreshed=changed, stages=stages)
 
     def drop_view(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:

@@ -68,10 +68,10 @@ class Statements(Session):
                 if not statement.if_not_exists:
                     raise
                 return StatementResult("CREATE VIEW", f"{statement.name} exists already, skipping")
-            told = f"CREATE VIEW {_summary(view)}"
+            texts = f"CREATE VIEW {_summary(view)}"
             if view.is_planned and (initialised := view.plan.evidence.initialised):
-                told += f"; initial states: {', '.join(map(str, initialised))}"
-            return StatementResult("CREATE VIEW", told)
+                texts += f"; initial states: {', '.join(map(str, initialised))}"
+            return StatementResult("CREATE VIEW", texts)
         if isinstance(statement, AlterView):
             try:
                 view = self._alter(statement)

@@ -49,7 +49,7 @@ def prices(connection: Connection[Any], before: ViewInfo | None) -> tuple[Price,
     Of how it was maintained earlier, a view's plan knows what was measured then.
     """
     with connection.cursor(row_factory=class_row(Price)) as cursor:
-        found = cursor.execute(
+        rows = cursor.execute(
             "SELECT variant, percentile_cont(0.5) WITHIN GROUP (ORDER BY price) AS seconds, count(*) AS views"
             " FROM idivm.costs WHERE price > 0 AND refreshes >= %s AND view IS DISTINCT FROM %s"
             " GROUP BY variant HAVING count(*) >= %s ORDER BY variant",
@@ -61,7 +61,7 @@ def prices(connection: Connection[Any], before: ViewInfo | None) -> tuple[Price,
         latest = measured(connection, before)
         if latest is not None and latest[1] >= OFTEN:
             own[latest[0].variant] = latest[0]
-    return (*found, *own.values())
+    return (*rows, *own.values())
 
 
 def earlier(evidence: Evidence) -> tuple[Price, ...]:

@@ -201,7 +201,7 @@ def reject(
     rows: Composed,
     column: str,
     reason: Composed,
-    shown: Composed,
+    composed: Composed,
 ) -> None:
     """Moves rows of the staging table, chosen by ctid, to the rejected ones."""
     connection.execute(
@@ -211,7 +211,7 @@ def reject(
             " SELECT {}, {}, {}, {}, {}, {} FROM gone"
         ).format(
             *(staging_table(load), rows, load, Identifier(PART), Identifier(POSITION)),
-            *(column, reason, shown),
+            *(column, reason, composed),
         )
     )
 
@@ -358,11 +358,11 @@ def broken_off(connection: Connection[Any]) -> list[BrokenOff]:
     return [BrokenOff(*row) for row in rows]
 
 
-def hand_over(load: int, one: Connection[Any], other: Connection[Any]) -> None:
+def hand_over(load: int, item: Connection[Any], other: Connection[Any]) -> None:
     """Has another session hold a load's lock as well, so that the first one may end."""
     shared = "SELECT pg_advisory_lock_shared(%s, %s)"
-    one.execute(shared, [_LOCK_CLASS, load])
-    unlock(one, load)
+    item.execute(shared, [_LOCK_CLASS, load])
+    unlock(item, load)
     other.execute(shared, [_LOCK_CLASS, load])
 
 

@@ -73,19 +73,19 @@ def parts_of(connection: Connection[Any], names: Names, known: Partitioning | No
 
 
 def _relation(
-    connection: Connection[Any], names: Names, state: Identifier, one: Partition
+    connection: Connection[Any], names: Names, state: Identifier, partition: Partition
 ) -> RelationParts:
-    row = connection.execute(_counts(names, one)).fetchone()
-    held = SQL("SELECT {} FROM {}").format(Identifier(one.threshold), state)
+    row = connection.execute(_counts(names, partition)).fetchone()
+    held = SQL("SELECT {} FROM {}").format(Identifier(partition.threshold), state)
     threshold = connection.execute(held).fetchone()
-    heaviest = connection.execute(_heaviest(names, one), [SHOWN]).fetchall()
+    heaviest = connection.execute(_heaviest(names, partition), [SHOWN]).fetchall()
     assert row is not None
     assert threshold is not None
     heavy, heavy_rows, light, light_rows = row
     return RelationParts(
-        one.relation,
-        list(one.on),
-        one.epsilon,
+        partition.relation,
+        list(partition.on),
+        partition.epsilon,
         threshold[0],
         heavy,
         heavy_rows,
@@ -95,28 +95,28 @@ def _relation(
     )
 
 
-def _counts(names: Names, one: Partition) -> Composed:
+def _counts(names: Names, partition: Partition) -> Composed:
     return SQL(
         "SELECT count(*) FILTER (WHERE h), coalesce(sum(n) FILTER (WHERE h), 0)::bigint,"
         " count(*) FILTER (WHERE NOT h), coalesce(sum(n) FILTER (WHERE NOT h), 0)::bigint"
         " FROM (SELECT d.{degree} AS n, EXISTS (SELECT FROM {heavy} AS h WHERE {same}) AS h"
         " FROM {degrees} AS d) AS v"
-    ).format(**_named(names, one))
+    ).format(**_named(names, partition))
 
 
-def _heaviest(names: Names, one: Partition) -> Composed:
+def _heaviest(names: Names, partition: Partition) -> Composed:
     return SQL(
         "SELECT concat_ws(', ', {values}), d.{degree} FROM {heavy} AS h JOIN {degrees} AS d ON {same}"
         " ORDER BY d.{degree} DESC, {values} LIMIT %s"
-    ).format(**_named(names, one))
+    ).format(**_named(names, partition))
 
 
-def _named(names: Names, one: Partition) -> dict[str, Composed | Identifier]:
-    values = [Identifier(name) for name in one.values]
+def _named(names: Names, partition: Partition) -> dict[str, Composed | Identifier]:
+    values = [Identifier(name) for name in partition.values]
     return {
-        "degree": Identifier(one.degree),
-        "degrees": names.state(one.degrees),
-        "heavy": names.state(one.heavy_values),
+        "degree": Identifier(partition.degree),
+        "degrees": names.state(partition.degrees),
+        "heavy": names.state(partition.heavy_values),
         "same": SQL(" AND ").join(SQL("h.{0} = d.{0}").format(value) for value in values),
         "values": SQL(", ").join(SQL("d.{}").format(value) for value in values),
     }

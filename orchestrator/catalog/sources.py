@@ -218,7 +218,7 @@ def trigger_arguments(connection: Connection[Any], source_id: int) -> dict[int, 
         [source_id],
     )
     return {
-        number: tuple(one.decode() for one in arguments.split(b"\0")[:-1])
+        number: tuple(part.decode() for part in arguments.split(b"\0")[:-1])
         for number, arguments in rows.fetchall()
     }
 

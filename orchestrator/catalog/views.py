@@ -175,16 +175,16 @@ def all_views(connection: Connection[Any]) -> list[ViewInfo]:
 
 def view_by_oid(connection: Connection[Any], oid: int) -> ViewInfo | None:
     """The maintained view that users read as this relation, if it is one."""
-    found = _views(connection, SQL("v.relation = %s::oid"), oid)
-    return found[0] if found else None
+    views = _views(connection, SQL("v.relation = %s::oid"), oid)
+    return views[0] if views else None
 
 
 def view_by_id(connection: Connection[Any], view_id: int) -> ViewInfo:
     """The maintained view with this number."""
-    found = _views(connection, SQL("v.id = %s"), view_id)
-    if not found:
+    views = _views(connection, SQL("v.id = %s"), view_id)
+    if not views:
         raise NotFoundError("The view was dropped meanwhile; `idivm list` shows those there are.")
-    return found[0]
+    return views[0]
 
 
 def relation_name(connection: Connection[Any], view: ViewInfo) -> Composable:
@@ -359,7 +359,7 @@ def note_initialised(
     """Remembers where the states of a view were computed, for `explain`."""
     connection.execute(
         "UPDATE idivm.views SET plan = jsonb_set(plan, '{evidence,initialised}', %s) WHERE id = %s",
-        [ascii_json.dump([asdict(one) for one in initialised]), view_id],
+        [ascii_json.dump([asdict(item) for item in initialised]), view_id],
     )
 
 

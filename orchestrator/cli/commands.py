@@ -146,10 +146,10 @@ def check(options: argparse.Namespace) -> int:
 def enumerate_rows(options: argparse.Namespace) -> int:
     """Run `idivm enumerate`."""
     prefix = {}
-    for one in options.prefix:
-        column, sign, value = one.partition("=")
+    for item in options.prefix:
+        column, sign, value = item.partition("=")
         if not sign:
-            raise UsageError(f"{one!r} has no value; write --with COLUMN=VALUE.")
+            raise UsageError(f"{item!r} has no value; write --with COLUMN=VALUE.")
         prefix[column] = value
     with open_orchestrator(options) as orchestrator:
         for row in islice(orchestrator.enumerate(options.view, prefix), options.limit):

@@ -45,4 +45,7 @@ def _verbs(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[str]]]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, sub in action.choices.items():
-                yield name, [one for a in sub._actions for one in a.option_strings]
+                yield (
+                    name,
+                    [option_string for a in sub._actions for option_string in a.option_strings],
+                )

@@ -112,7 +112,9 @@ def load(options: argparse.Namespace) -> int:
         said["key"] = [name.strip() for name in options.key.split(",")]
     if options.options:
         said["options"] = _pairs("--options", options.options)
-    is_job = options.into is None and [Path(one).suffix for one in options.sources] == [".toml"]
+    is_job = options.into is None and [Path(source).suffix for source in options.sources] == [
+        ".toml"
+    ]
     if options.into is None and not is_job:
         raise UsageError("Name the table with --into, or give a single load file (.toml).")
     with connect(options.dsn) as orchestrator:

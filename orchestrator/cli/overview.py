@@ -75,7 +75,7 @@ def status(options: argparse.Namespace) -> int:
         print_json(
             [
                 summary(view)
-                | {"missing_indexes": [dataclasses.asdict(one) for one in missing[view.id]]}
+                | {"missing_indexes": [dataclasses.asdict(item) for item in missing[view.id]]}
                 | _parts_summary(parts[view.id])
                 for view in views
             ]
@@ -135,7 +135,7 @@ def _parts_facts(parts: Parts | None) -> Iterator[tuple[str, str]]:
     """Yield facts about the heavy and light parts of the relations."""
     if parts is None:
         return
-    at = {one.epsilon: one.threshold for one in parts.relations}
+    at = {each.epsilon: each.threshold for each in parts.relations}
     heavy = (f"{threshold:,.1f} rows: N^{epsilon}" for epsilon, threshold in at.items())
     yield (
         "heavy from",
@@ -146,13 +146,13 @@ def _parts_facts(parts: Parts | None) -> Iterator[tuple[str, str]]:
         f"{parts.minor:,} {'value' if parts.minor == 1 else 'values'} moved singly,"
         f" all values {parts.major:,} times",
     )
-    for one in parts.relations:
-        heaviest = ", ".join(f"{value} ({rows:,})" for value, rows in one.heaviest.items())
+    for item in parts.relations:
+        heaviest = ", ".join(f"{value} ({rows:,})" for value, rows in item.heaviest.items())
         yield (
-            f"{one.relation} by {', '.join(one.on)}"
-            + (f" at N^{one.epsilon}" if at.keys() > {one.epsilon} else ""),
-            f"{one.heavy_values:,} heavy values with {one.heavy_rows:,} rows,"
-            f" {one.light_values:,} light values with {one.light_rows:,} rows"
+            f"{item.relation} by {', '.join(item.on)}"
+            + (f" at N^{item.epsilon}" if at.keys() > {item.epsilon} else ""),
+            f"{item.heavy_values:,} heavy values with {item.heavy_rows:,} rows,"
+            f" {item.light_values:,} light values with {item.light_rows:,} rows"
             + (f"; heaviest: {heaviest}" if heaviest else ""),
         )
 

@@ -259,12 +259,12 @@ def _places(
     for node in nodes:
         width, height = sizes[node.id]
         y = tops[node.id] + (0 if direction == "right" else (heights[node.id] - height) / 2)
-        one, other = (
+        item, other = (
             turned(centers[node.id] - width / 2, y),
             turned(centers[node.id] + width / 2, y + height),
         )
-        left, upper = min(one[0], other[0]), min(one[1], other[1])
-        result.boxes[node.id] = Box(left, upper, abs(one[0] - other[0]), abs(one[1] - other[1]))
+        left, upper = min(item[0], other[0]), min(item[1], other[1])
+        result.boxes[node.id] = Box(left, upper, abs(item[0] - other[0]), abs(item[1] - other[1]))
     for edge in edges:
         source, target = sizes[edge.source], sizes[edge.target]
         start = tops[edge.source] + (heights[edge.source] + source[1]) / 2

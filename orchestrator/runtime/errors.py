@@ -143,12 +143,14 @@ def _dependents(detail: str, names: Mapping[str, str]) -> str:
     'maintained view a, b depends on it'
     """
     objects = re.findall(r"^(\S.*?) depends on ", detail, re.MULTILINE)
-    ours = [found for one in objects if (found := re.search(r"\bidivm_(def|log|state)\.\w+", one))]
-    shown = [one for one in objects if not re.search(r"\bidivm_(def|log|state)\.", one)]
+    ours = [
+        match for item in objects if (match := re.search(r"\bidivm_(def|log|state)\.\w+", item))
+    ]
+    shown = [item for item in objects if not re.search(r"\bidivm_(def|log|state)\.", item)]
     if not shown:
         shown = [
             f"maintained view {names[name]}"
-            for name in dict.fromkeys(found[0] for found in ours)
+            for name in dict.fromkeys(our[0] for our in ours)
             if name in names
         ]
     if not shown:

@@ -79,7 +79,7 @@ class Explanation:
             "plan": self.details,
             "script": self.script,
             "sql": self.sql,
-            "missing_indexes": [asdict(one) for one in self.missing_indexes],
+            "missing_indexes": [asdict(missing_index) for missing_index in self.missing_indexes],
             "why": self.details["evidence"]["reasons"],
             "measured": self.measured,
             "recompute": self.recompute,
@@ -281,11 +281,11 @@ def _told(measured: dict[str, Any] | None) -> str:
 
 def _recompute_line(recompute: dict[str, Any]) -> str:
     by = "by what it took" if recompute["measured"] else "which was not measured yet"
-    told = f"recomputing it takes about {recompute['milliseconds']:,.3g} ms, {by}"
+    texts = f"recomputing it takes about {recompute['milliseconds']:,.3g} ms, {by}"
     if recompute["loses_from"] is None:
-        return f"{told}; a refresh that is expected to take longer recomputes it"
+        return f"{texts}; a refresh that is expected to take longer recomputes it"
     return (
-        f"{told}; a refresh that expects {recompute['loses_from']:,.3g} lookups and rows took longer, so that"
+        f"{texts}; a refresh that expects {recompute['loses_from']:,.3g} lookups and rows took longer, so that"
         " such a refresh now recomputes it"
     )
 

@@ -166,14 +166,14 @@ class Server:
 
     def _alone(self, connection: Connection[Any]) -> bool:
         """Waits until no other serves this database."""
-        told = False
+        texts = False
         while not self.stop.is_set():
             row = connection.execute("SELECT pg_try_advisory_lock(idivm.lock_class(), 0)")
             if row.fetchone() == (True,):
                 return True
-            if not told:
+            if not texts:
                 self.report(Event("standing by", message="another idivm serve is at work here"))
-                told = True
+                texts = True
             self.stop.wait(self.interval)
         return False
 
@@ -286,15 +286,15 @@ class Server:
             return
         self.idle.put(connection)
         ended = time.monotonic()
-        errors = {one.view: one.error for one in reports if one.error}
+        errors = {item.view: item.error for item in reports if item.error}
         for view, state, before in zip(views, states, since, strict=True):
             if error_of := errors.get(view.name):
                 self._failed(view, before, error_of)
             else:
                 state.failures, state.took = 0, (state.took + ended - started) / 2
         waited = {v.name: ended - s for v, s in zip(views, since, strict=True) if s is not None}
-        for one in reports:
-            self._tell(one, waited.get(one.view))
+        for report in reports:
+            self._tell(report, waited.get(report.view))
 
     def _failed(self, view: Served, since: float | None, message: str) -> None:
         """Try a view again later that has been stale since then."""
@@ -305,9 +305,17 @@ class Server:
         if not self.stop.is_set():
             self.report(Event("failed", view.name, message=message))
 
-    def _tell(self, one: RefreshReport, waited: float | None) -> None:
-        if one.changed:
-            self.report(Event("refreshed", one.view, one.changed, one.seconds, waited))
+    def _tell(self, refresh_report: RefreshReport, waited: float | None) -> None:
+        if refresh_report.changed:
+            self.report(
+                Event(
+                    "refreshed",
+                    refresh_report.view,
+                    refresh_report.changed,
+                    refresh_report.seconds,
+                    waited,
+                )
+            )
 
     def _borrow(self) -> Connection[Any]:
         return self._open() if self.idle.empty() else self.idle.get()

@@ -66,11 +66,11 @@ def installations() -> list[Installation]:
     An installed server comes before the bundled one, a newer before an older.
     """
     chosen = [named] if (named := _named()) else []
-    installed = sorted(_installed(), key=lambda one: -one.version)
-    usable = [one for one in installed if one.version >= OLDEST]
+    installed = sorted(_installed(), key=lambda each: -each.version)
+    usable = [entry for entry in installed if entry.version >= OLDEST]
     first: dict[int, Installation] = {}
-    for one in [*chosen, *usable, *_bundled()]:
-        first.setdefault(one.version, one)
+    for item in [*chosen, *usable, *_bundled()]:
+        first.setdefault(item.version, item)
     return list(first.values())
 
 
@@ -79,7 +79,7 @@ def _named() -> Installation | None:
     if not folder:
         return None
     bindir = Path(folder).expanduser().absolute()
-    shipped = (one for one in _bundled() if one.bindir == bindir)
+    shipped = (item for item in _bundled() if item.bindir == bindir)
     installation = next(shipped, None) or _inspect(bindir)
     if installation is None:
         raise ServerError(
@@ -140,5 +140,5 @@ def _complete(bindir: Path) -> bool:
 
 
 def _too_old() -> str:
-    older = sorted({one.version for one in _installed() if one.version < OLDEST})
+    older = sorted({item.version for item in _installed() if item.version < OLDEST})
     return f" (only {', '.join(map(str, older))})" if older else ""

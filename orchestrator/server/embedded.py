@@ -154,7 +154,7 @@ class EmbeddedServer:
 
     def _cluster(self, account: Account) -> Installation:
         version = self._version()
-        if version is not None and version not in {one.version for one in installations()}:
+        if version is not None and version not in {item.version for item in installations()}:
             raise ServerError(
                 f"The data in {self.data} is of PostgreSQL {version}, which is not found here: "
                 f"install it (on Debian and Ubuntu the package postgresql-{version}), name the "

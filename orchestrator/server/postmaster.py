@@ -62,8 +62,10 @@ def is_postmaster(pid: int, data: Path) -> bool:
     if pid <= 0 or not is_alive(pid):
         return False
     if not _PROCESSES.is_dir():
-        shown = subprocess.run(["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True)
-        return b"postgres" in shown.stdout and os.fsencode(data) in shown.stdout
+        completed = subprocess.run(
+            ["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True
+        )
+        return b"postgres" in completed.stdout and os.fsencode(data) in completed.stdout
     process = _PROCESSES / str(pid)
     try:
         program = Path(os.fsdecode((process / "cmdline").read_bytes().split(b"\0")[0]))

@@ -119,9 +119,9 @@ def compare(
         pass
     rows: list[tuple[str, str, list[str], int, int]] = cursor.fetchall()
     if drifting:
-        tolerances = [one.tolerance or RELATIVE["float8"] for one in drifting]
-        rounded = [one.tolerance is None for one in drifting]
-        allowed = [max(ABSOLUTE, one.slack) for one in drifting]
+        tolerances = [item.tolerance or RELATIVE["float8"] for item in drifting]
+        rounded = [item.tolerance is None for item in drifting]
+        allowed = [max(ABSOLUTE, item.slack) for item in drifting]
         return _result(*_unmatched(rows, tolerances, rounded, allowed))
     sides = [[row for row in rows if (row[3] > 0) == missing] for missing in (True, False)]
     missing, surplus = (abs(side[0][4]) if side else 0 for side in sides)
@@ -186,8 +186,8 @@ def _side(
 ) -> Composed:
     """Return the rows of a relation, with the names that columns have in the definition."""
     listed = [
-        SQL("r.{} AS {}").format(Identifier(one.name), Identifier(two.name))
-        for one, two in zip(own, names, strict=True)
+        SQL("r.{} AS {}").format(Identifier(item.name), Identifier(two.name))
+        for item, two in zip(own, names, strict=True)
     ]
     sign_first = [SQL("{} AS {}").format(Literal(sign), Identifier(_sign(names))), *listed]
     return SQL("SELECT {} FROM {} AS r").format(SQL(", ").join(sign_first), relation)
@@ -197,7 +197,7 @@ def _sign(columns: Sequence[_Column]) -> str:
     return fresh_name("sign", {column.name for column in columns})
 
 
-def _images(one: Composed, other: Composed, columns: Sequence[_Column]) -> Composed:
+def _images(composed: Composed, other: Composed, columns: Sequence[_Column]) -> Composed:
     """Each row as one text, as the text of its exact columns, and as texts of the drifting ones."""
     every = [SQL("r.{}").format(Identifier(column.name)) for column in columns]
     exact = [
@@ -220,7 +220,7 @@ def _images(one: Composed, other: Composed, columns: Sequence[_Column]) -> Compo
         SQL("NULL::text") if all_exact else row.format(SQL(", ").join(every)),
         row.format(SQL(", ").join(exact)),
         SQL(", ").join(drifting),
-        one,
+        composed,
         other,
     )
 
@@ -325,10 +325,8 @@ class _Matching:
     Nearness is not transitive: the partner that comes first to hand may be needed by another row.
     """
 
-    def __init__(self, wanted: list[_Row], shown: list[_Row]) -> None:
-        self.wanted, self.shown = (
-            sorted(side, key=lambda r: r.numbers) for side in (wanted, shown)
-        )
+    def __init__(self, wanted: list[_Row], rows: list[_Row]) -> None:
+        self.wanted, self.shown = (sorted(side, key=lambda r: r.numbers) for side in (wanted, rows))
         self.firsts = [row.numbers[:1] for row in self.shown]
         self.lacking = [row.copies for row in self.wanted]
         self.spare = [row.copies for row in self.shown]

@@ -41,7 +41,9 @@ def refresh_and_compare(
     refresh.pin_tables(connection, ids)
     here = {view.id: view for view in catalog.all_views(connection)}
     wanted = [
-        here.get(one) or catalog.view_by_id(connection, one) for one in ids if one in here or some
+        here.get(item) or catalog.view_by_id(connection, item)
+        for item in ids
+        if item in here or some
     ]
     return [(view.id, compare(connection, view)) for view in wanted]
 
@@ -52,7 +54,7 @@ def compare_on_standby(
     """Compare the views without pending changes. A standby cannot refresh the other views."""
     unlogged = catalog.readers_of_unlogged(connection, ids)
     reports = []
-    for view in [catalog.view_by_id(connection, one) for one in ids]:
+    for view in [catalog.view_by_id(connection, item) for item in ids]:
         if view.pending or view.time_dependent or view.id in unlogged:
             reason = (
                 "it reads an unlogged table, which is empty on a standby"

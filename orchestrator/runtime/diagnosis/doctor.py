@@ -64,15 +64,15 @@ def examine(connection: Connection[Any], contents: bool = True) -> list[Finding]
 
 
 def _mended(
-    subject: str, found: str, mend: Callable[[], object], done: str, otherwise: str = ""
+    subject: str, text: str, mend: Callable[[], object], done: str, otherwise: str = ""
 ) -> Finding:
     """Mends something; what stands in the way becomes part of what is said."""
     try:
         mend()
     except (IdivmError, psycopg.Error) as error:
         reason = explain(error, "mending it") if isinstance(error, psycopg.Error) else error
-        return Finding(subject, False, f"{found}; {reason} {otherwise}".strip())
-    return Finding(subject, False, f"{found}; {done}", mended=True)
+        return Finding(subject, False, f"{text}; {reason} {otherwise}".strip())
+    return Finding(subject, False, f"{text}; {done}", mended=True)
 
 
 def _server(connection: Connection[Any]) -> Finding:

@@ -199,7 +199,7 @@ def _compared(connection: Connection[Any], plan: MaintenancePlan, names: Names) 
             return Damage(f"its table {names.table(state.role)} was altered", content=content)
         if isinstance(state, StateView):
             connection.execute(emit.create_state_view(state, names, wanted))
-            asked, found = (catalog_objects.query_of(connection, one) for one in (wanted, table))
+            asked, found = (catalog_objects.query_of(connection, item) for item in (wanted, table))
             if asked != found:
                 return Damage(f"the query of {names.table(state.role)} was edited", content=True)
             continue

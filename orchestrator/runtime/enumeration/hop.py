@@ -84,7 +84,7 @@ class _Row:
 
 
 def _row(found: Sequence[Any], others: Sequence[bool], place: int) -> _Row:
-    return _Row(tuple(found), frozenset(place + n for n, one in enumerate(others, 1) if one))
+    return _Row(tuple(found), frozenset(place + n for n, other in enumerate(others, 1) if other))
 
 
 def _listed(connection: Connection[Any], order: Order, place: int, ahead: int) -> Iterator[_Row]:
@@ -144,9 +144,9 @@ class _Buckets:
                     **_given("hidden", here),
                     **_given("element", element),
                 }
-                found = self.connection.execute(self.to_step, at).fetchone()
-                assert found is not None
-                others, following, candidates, is_shown, *shown = found
+                row = self.connection.execute(self.to_step, at).fetchone()
+                assert row is not None
+                others, following, candidates, is_shown, *shown = row
                 ended = []
                 for candidate in candidates:
                     other, own, behind = map(_texts, candidate)
@@ -178,8 +178,8 @@ class _Buckets:
         """Excludes the buckets of which nothing is left."""
         given = {f"ended_{n}": list(values) for n, values in enumerate(zip(*ended, strict=True))}
         rows = self.connection.execute(self.to_look, {**_given("group", group), **given})
-        for found in rows.fetchall():
-            bucket, first, following = map(_texts, found)
+        for row in rows.fetchall():
+            bucket, first, following = map(_texts, row)
             assert bucket and first
             if not buckets[bucket].leaves(first):
                 passed.exclude(bucket, following)

@@ -16,12 +16,12 @@ def hidden_of(order: Order, walks: Sequence[Walk]) -> list[str]:
     return sorted({v for walk in walks for v, _ in walk.columns} - order.keys.keys())
 
 
-def compared(operator: str, one: Known, other: Known, variables: Sequence[str]) -> Composed:
+def compared(operator: str, known: Known, other: Known, variables: Sequence[str]) -> Composed:
     """All equal, or a row behind another."""
     if not variables:
         return SQL("true").format()
     return SQL("ROW({}) {} ROW({})").format(
-        listed(one[v] for v in variables), SQL(operator), listed(other[v] for v in variables)
+        listed(known[v] for v in variables), SQL(operator), listed(other[v] for v in variables)
     )
 
 
@@ -54,7 +54,7 @@ class Writer:
         """What is shown of the content."""
         return listed(SQL("c.{}").format(Identifier(name)) for name in self.order.shown)
 
-    def shown(self, found: Sequence[Composed], place: int | None = None) -> Composed:
+    def shown(self, composeds: Sequence[Composed], place: int | None = None) -> Composed:
         """The rows with some keys; those of one summand with which later ones have them, too."""
         keys = {v: SQL("k.{}").format(name) for v, name in self.names.items()}
         others = [] if place is None else [self.others(place, keys)]
@@ -63,7 +63,7 @@ class Writer:
             "SELECT {} FROM (\n{}\n) AS k, LATERAL (SELECT {} FROM {} AS c WHERE {} OFFSET 0) AS c"
         ).format(
             listed([SQL("c.*"), *others]),
-            SQL("\nUNION ALL ").join(found),
+            SQL("\nUNION ALL ").join(composeds),
             self.columns,
             self.order.content,
             compared("=", self.content, keys, list(self.order.keys)),
@@ -91,7 +91,7 @@ class Writer:
         hidden = hidden_of(self.order, walks)
         if hidden:
             absent.append(self._has(walks, key, {v: columns[v] for v in hidden}))
-        conditions += (SQL("NOT {}").format(one) for one in absent)
+        conditions += (SQL("NOT {}").format(item) for item in absent)
         return SQL("SELECT {} FROM {} WHERE {}").format(
             self._keys(columns), tables, all_of(conditions)
         )

@@ -177,14 +177,14 @@ class _Steps:
         )
         plain = SQL(" AND ").join(SQL("{} = {}").format(*pair) for pair in pairs)
         # What a row of the walk is compared with must not be taken apart and joined otherwise.
-        found = SQL("{}{} OFFSET 0").format(select, plain)
+        result = SQL("{}{} OFFSET 0").format(select, plain)
         nullable = {v for walk in order.walks for v in walk.nullable}
         unsure = [SQL("{} IS NULL").format(key[v]) for v in order.keys if v in nullable]
         if not unsure:
-            return found
+            return result
         same = SQL(" AND ").join(_same(*pair) for pair in pairs)
         return SQL("({}) UNION ALL ({}{} AND ({}) OFFSET 0)").format(
-            found, select, same, SQL(" OR ").join(unsure)
+            result, select, same, SQL(" OR ").join(unsure)
         )
 
     # Rows
@@ -216,9 +216,9 @@ class _Steps:
             return SQL("").format()
         return SQL(" ORDER BY {}").format(SQL(", ").join(self.names[v] for v in shown))
 
-    def _listed(self, made: Known) -> tuple[Composed, tuple[str, ...]]:
-        shown = tuple(v for v in self.walked if v in made)
-        listed = (SQL("{} AS {}").format(made[v], self.names[v]) for v in shown)
+    def _listed(self, known: Known) -> tuple[Composed, tuple[str, ...]]:
+        shown = tuple(v for v in self.walked if v in known)
+        listed = (SQL("{} AS {}").format(known[v], self.names[v]) for v in shown)
         return SQL(", ").join(listed), shown
 
     def _shown(self, walk: Walk, known: Known) -> tuple[str, ...]:
@@ -237,9 +237,9 @@ class _Steps:
                 made |= same
                 row = self._first(walk, {**here, **same})
             elif place == moving and last is not None:
-                found = self._after(walk, here, last)
-                assert found is not None
-                row = found
+                after = self._after(walk, here, last)
+                assert after is not None
+                row = after
             else:
                 row = self._first(walk, here)
             alias = next(self.aliases)

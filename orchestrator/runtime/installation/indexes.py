@@ -62,15 +62,15 @@ class MissingIndex:
 
 def missing_for(connection: Connection[Any], plan: MaintenancePlan) -> list[MissingIndex]:
     """Return the indexes that the plan of a view would use, the most important ones first."""
-    factors = {one.probe: one.factor for one in plan.evidence.missing}
+    factors = {each.probe: each.factor for each in plan.evidence.missing}
     wanted = missing(connection, [*factors, *plan.program.probes], factors)
-    wanted.sort(key=lambda one: -(one.factor or 0.0))
-    return [MissingIndex(one.advice.as_string(connection), one.factor) for one in wanted]
+    wanted.sort(key=lambda item: -(item.factor or 0.0))
+    return [MissingIndex(each.advice.as_string(connection), each.factor) for each in wanted]
 
 
 def notices(connection: Connection[Any], name: str, plan: MaintenancePlan) -> Iterator[str]:
     """Return what to tell the creator of a view about indexes."""
-    factors = {one.probe: one.factor for one in plan.evidence.missing}
+    factors = {item.probe: item.factor for item in plan.evidence.missing}
     for wanted in missing(connection, factors, factors):
         yield (
             f"A change of {wanted.table.as_string(connection)} costs {name} about"
@@ -95,18 +95,18 @@ def missing(
     factors: Mapping[Probe, float] = MappingProxyType({}),
 ) -> list[Wanted]:
     """The indexes that no table has yet; one that begins with any probed column is enough."""
-    asked = sorted(set(probes), key=lambda one: (one.table, len(one.columns), one.columns))
-    tables = {one.table for one in asked}
-    first = {(one.table, one.first_column) for one in indexes_on(connection, tables)}
+    asked = sorted(set(probes), key=lambda item: (item.table, len(item.columns), item.columns))
+    tables = {each.table for each in asked}
+    first = {(each.table, each.first_column) for each in indexes_on(connection, tables)}
     known = relations(connection, tables)
-    found = []
+    result = []
     for probe in asked:
         if probe.table not in known or any((probe.table, c) in first for c in probe.columns):
             continue
         first.add((probe.table, probe.columns[0]))
         relation = known[probe.table]
         names = tuple(relation.column(column).name for column in probe.columns)
-        found.append(
+        result.append(
             Wanted(
                 Identifier(relation.schema, relation.name),
                 names,
@@ -114,7 +114,7 @@ def missing(
                 relation.relkind == "p",
             )
         )
-    return found
+    return result
 
 
 def _factor(probe: Probe, factors: Mapping[Probe, float]) -> float | None:
@@ -172,7 +172,7 @@ def ensure(connection: Connection[Any], view_id: int, probes: Iterable[Probe]) -
     """Makes the indexes that are missing; they go with the last view that they were made for."""
     probes = list(probes)
     tables = {probe.table for probe in probes}
-    before = {one.oid for one in indexes_on(connection, tables)}
+    before = {item.oid for item in indexes_on(connection, tables)}
     for wanted in missing(connection, probes):
         try:
             connection.execute(wanted.statement)
@@ -186,6 +186,6 @@ def ensure(connection: Connection[Any], view_id: int, probes: Iterable[Probe]) -
     catalog.record_indexes(
         connection,
         view_id,
-        made=[one.oid for one in there if one.oid not in before],
-        used=[one.oid for one in there if (one.table, one.first_column) in probed],
+        made=[item.oid for item in there if item.oid not in before],
+        used=[item.oid for item in there if (item.table, item.first_column) in probed],
     )

@@ -51,7 +51,7 @@ def follow(connection: Connection[Any], view_ids: Sequence[int]) -> dict[int, st
         readers = catalog_objects.readers_of_source(connection, source_id)
         if reason := _reason_against(connection, partial(renew_capture, connection, source_id)):
             unplanned.update(dict.fromkeys(readers, reason))
-    whole = catalog.sources_of(connection, [one for one in concerned if one not in unplanned])
+    whole = catalog.sources_of(connection, [item for item in concerned if item not in unplanned])
     sources.sync_members(connection, whole)
     for view in catalog.views_to_replan(connection, concerned):
         if view.id in unplanned:
@@ -132,12 +132,12 @@ def replan(connection: Connection[Any], view: ViewInfo, *, afresh: bool = False)
     readers = [reader_id for reader_id, _ in catalog.readers_of(connection, view.id)]
     # The lower ones first. As they are now: one may have been planned again with another.
     tower = [catalog.view_by_id(connection, view_id) for view_id in (view.id, *reversed(readers))]
-    at_rest = sorted(one.id for one in tower if not modes.is_synchronous(connection, one.id))
+    at_rest = sorted(item.id for item in tower if not modes.is_synchronous(connection, item.id))
     with ExitStack() as stack:
         for view_id in at_rest:
             stack.enter_context(held_apart(connection, view_id))
         stack.enter_context(connection.transaction())
-        modes.hold(connection, *(one.id for one in tower))
+        modes.hold(connection, *(item.id for item in tower))
         left = _replan_one(connection, tower[0], afresh)
         if left is None:
             return

@@ -24,12 +24,12 @@ def ensure_source(connection: Connection[Any], source: Source) -> int:
     that after the commit every change is captured in full.
     """
     connection.execute("LOCK TABLE idivm.sources IN SHARE ROW EXCLUSIVE MODE")
-    found = connection.execute(
+    row = connection.execute(
         "SELECT id FROM idivm.sources WHERE relation = %s::oid", [source.oid]
     ).fetchone()
-    if found is None:
+    if row is None:
         return _create(connection, source)
-    source_id: int = found[0]
+    source_id: int = row[0]
     captured = catalog.load_source(connection, source_id)
     known = {column.attnum for column, _ in captured.columns}
     added = [column for column in source.columns if column.attnum not in known]
@@ -171,12 +171,12 @@ def _may_be_in_c(member: Member) -> bool:
 def _shown(
     columns: Iterable[SourceColumn], taken: set[str]
 ) -> tuple[tuple[SourceColumn, str], ...]:
-    shown = []
+    result = []
     for column in columns:
         name = fresh_name(column.name, taken)
         taken.add(name)
-        shown.append((column, name))
-    return tuple(shown)
+        result.append((column, name))
+    return tuple(result)
 
 
 def _record_columns(connection: Connection[Any], captured: Captured) -> None:
