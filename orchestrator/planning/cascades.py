@@ -39,12 +39,12 @@ def as_captured(plan: Plan, sources: Mapping[int, tuple[Source, frozenset[int]]]
         attnums = {output.attnum for output in operator.outputs}
         hidden = tuple(
             ScanColumn(
-                Column(symbols.fresh(column_.name), column_.plain_type),
-                column_.attnum,
-                column_.name,
+                Column(symbols.fresh(column.name), column.plain_type),
+                column.attnum,
+                column.name,
             )
-            for column_ in source.columns
-            if column_.in_key and column_.attnum not in attnums
+            for column in source.columns
+            if column.in_key and column.attnum not in attnums
         )
         return replace(operator, table=table, outputs=(*operator.outputs, *hidden))
 
