@@ -40,7 +40,7 @@ class LeftJoin(Binary):
         return Identified(made, united_ids(left, right, made.dependencies))
 
     def render(self, renderer: Renderer, outer: Mapping[Column, Tree]) -> Block:
-        """A LEFT JOIN in FROM."""
+        """Render as LEFT JOIN in FROM."""
         left = renderer.plain(self.left, outer)
         right = padded_side(renderer, self.right, outer)
         names = {**outer, **left.outputs, **right.outputs}
