@@ -129,6 +129,15 @@ def relational(plan: Operator, diffs: Mapping[str, str]) -> str:
     return f"{plan.symbol}({', '.join(below)})" if below else _cut(plan.label.partition(" → ")[0])
 
 
+def in_words(notation: str) -> str:
+    """Return a text with words instead of symbols.
+
+    >>> in_words("the order leaves open what the result is: λ 4")
+    'the order leaves open what the result is: LIMIT 4'
+    """
+    return re.sub("|".join(map(re.escape, _WORDS)), lambda match: _WORDS[match[0]], notation)
+
+
 def comment(notation: str) -> list[str]:
     """Return the lines of a comment, which are ASCII except for names.
 
@@ -143,7 +152,7 @@ def comment(notation: str) -> list[str]:
     >>> all(line.isascii() for symbol in symbols for line in comment(symbol))
     True
     """
-    words = re.sub("|".join(map(re.escape, _WORDS)), lambda match: _WORDS[match[0]], notation)
+    words = in_words(notation)
     flat = " ".join(words.split())
     lines = textwrap.wrap(flat, _COMMENT, break_long_words=False, break_on_hyphens=False)
     return [f"-- {line}" for line in lines]

@@ -7,6 +7,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.sql import SQL, Literal
 
+from orchestrator.deltascript.notation import in_words
 from orchestrator.deltascript.plan import MaintenancePlan, Strategy
 from orchestrator.frontend.options import ViewOptions
 
@@ -46,7 +47,8 @@ def recompute_notice(name: str, plan: MaintenancePlan, options: ViewOptions) -> 
     for words, advice in _REMEDIES.items():
         if words in because:
             remedy = advice
-    return f"Each refresh of {name} recomputes it: {because}. {remedy}"
+    # The server sends the notice, and its encoding may lack the symbols of operators.
+    return f"Each refresh of {name} recomputes it: {in_words(because)}. {remedy}"
 
 
 _REMEDIES = {

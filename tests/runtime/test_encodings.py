@@ -85,6 +85,12 @@ def test_names_and_constants_of_any_encoding(
             orc.create_view(
                 f'"v {word} {strategy}"', queries[strategy], strategy=strategy, maintain=maintain
             )
+        # The notice that this view is recomputed names the operator.
+        orc.create_view(
+            "first",
+            "SELECT w FROM (SELECT w FROM u UNION ALL SELECT w FROM u) AS q ORDER BY w LIMIT 3",
+        )
+        orc.drop_view("first")
         run(
             "UPDATE {t} SET {n} = {n} + 1, label = {c} || label WHERE id < 9; DELETE FROM {t} WHERE id = 12"
         )
