@@ -226,6 +226,9 @@ class Degrees:
         resized = Selection(changed, filled("x <> y", x=self.base, y=old_base))
         same_base = Selection(changed, filled("x = y", x=self.base, y=old_base))
         major = self.composer.assign("rebalanced", resized, thresholds)
+        # N changes after as many changes as it counts rows.
+        [counted, *_] = (self._counted(key) for key in self.values if key in self.sized)
+        self.composer.seldom[major.variable] = counted.input, frozenset()
         self.composer.steps.append(Replan((major.variable,)))
         minor: list[DiffScan] = []
         for key, values in self.values.items():
@@ -287,7 +290,17 @@ class Degrees:
         left_join = LeftJoin(changed, degrees, equal)
         rises = Fraction(3, 2) if self.epsilons[split] else Fraction(1)
         moving = self._crossing(split, left_join, new[values.degree], rises, Fraction(1, 2))
-        return self._assign_moving(split, moving, self.changes[split])
+        variable = self._assign_moving(split, moving, self.changes[split])
+        # A value changes its part only after a number of changes that grows with its degree.
+        counted = self._counted(split)
+        self.composer.seldom[variable.variable] = counted.input, frozenset(counted.by)
+        return variable
+
+    def _counted(self, split: Split) -> Grouping:
+        """Return the query of the degrees."""
+        counted = self.composer.stored[self.values[split].degrees.role]
+        assert isinstance(counted, Grouping)
+        return counted
 
     def _crossing(
         self, split: Split, rows: Operator, degree: Column, rises: Fraction, falls: Fraction
