@@ -108,8 +108,8 @@ class Measured:
         """How many times as long, or as many pages, one strategy takes as another."""
         if of not in self.series or to not in self.series:
             return None
-        one, other = self.series[of], self.series[to]
-        return one.times_more_buffers_than(other) if buffers else one.times_slower_than(other)
+        item, other = self.series[of], self.series[to]
+        return item.times_more_buffers_than(other) if buffers else item.times_slower_than(other)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def run(
                 orchestrator.connection.execute(WORKLOAD.text("hermits").encode())
         if server is not None:
             found = [_cold(bench, server, query) for query in chosen]
-        rows = tuple(row for one in found for row in _rows(one))
+        rows = tuple(row for item in found for row in _rows(item))
         return Report("bsma, cold" if cold else "bsma", described, rows, _bars(found, cold))
 
     if dsn is not None:
@@ -194,7 +194,7 @@ def _usual(orchestrator: Orchestrator, strategies: Sequence[str]) -> tuple[Conte
     While there is neither of those, `auto` and whatever else there is.
     """
     there = offered(orchestrator, CONTENDERS, QUERIES[0].text, strategies)
-    usual = tuple(one for one in there if one in USUAL)
+    usual = tuple(item for item in there if item in USUAL)
     return usual if not strategies and ID in usual else there
 
 
@@ -207,16 +207,16 @@ def _create(
     """
     bench.say(f"creating {query.name}")
     present, refused = [], {}
-    for one in bench.contenders:
-        reason = create(orchestrator, query.file, query.text, one)
+    for contender in bench.contenders:
+        reason = create(orchestrator, query.file, query.text, contender)
         if reason is None:
-            present.append(one)
+            present.append(contender)
         else:
-            refused[one.label] = reason
+            refused[contender.label] = reason
     auto = None
     if AUTO in present:
         auto = orchestrator.view(view_name(query.file, AUTO)).strategy
-        if any(one.strategy == auto for one in present):
+        if any(item.strategy == auto for item in present):
             orchestrator.drop_view(view_name(query.file, AUTO))
             present.remove(AUTO)
     vacuum(orchestrator)
@@ -226,11 +226,11 @@ def _create(
 def _finish(
     bench: _Bench, orchestrator: Orchestrator, query: Query, present: Sequence[Contender]
 ) -> None:
-    views = {view_name(query.file, one): one for one in present}
+    views = {view_name(query.file, each): each for each in present}
     if bench.check:
         require_equal(orchestrator, list(views))
-    for view, one in views.items():
-        require_strategy(orchestrator, view, one)
+    for view, item in views.items():
+        require_strategy(orchestrator, view, item)
         orchestrator.drop_view(view)
 
 
@@ -243,7 +243,7 @@ def _update(bench: _Bench, orchestrator: Orchestrator) -> None:
 def _warm(bench: _Bench, orchestrator: Orchestrator, query: Query) -> Measured:
     """Refreshes a query's views in turn, in one session, with everything in memory."""
     present, refused, auto = _create(bench, orchestrator, query)
-    views = {one.label: view_name(query.file, one) for one in present}
+    views = {item.label: view_name(query.file, item) for item in present}
 
     def next_round() -> None:
         bench.say(f"refreshing {query.name}")
@@ -265,7 +265,7 @@ def _cold(bench: _Bench, server: EmbeddedServer, query: Query) -> Measured:
     def side(contender: Contender) -> Callable[[], Execution]:
         return lambda: _cold_refresh(bench, server, query, contender)
 
-    series = in_turn({one.label: side(one) for one in present}, lambda: None, bench.repeat, 0)
+    series = in_turn({item.label: side(item) for item in present}, lambda: None, bench.repeat, 0)
     with connect(server.up().dsn) as orchestrator:
         enter(orchestrator)
         _finish(bench, orchestrator, query, present)
@@ -297,33 +297,33 @@ def _measured(
     auto: str | None,
     present: Sequence[Contender],
 ) -> Measured:
-    found = Measured(query, series, refused, auto)
-    same = next((one.label for one in present if one.strategy == auto), None)
+    measured = Measured(query, series, refused, auto)
+    same = next((item.label for item in present if item.strategy == auto), None)
     if auto is None or AUTO in present or same is None:
-        return found
-    return replace(found, series={**series, AUTO.label: series[same]})
+        return measured
+    return replace(measured, series={**series, AUTO.label: series[same]})
 
 
-def _rows(one: Measured) -> Iterator[dict[str, Any]]:
-    for label, series in one.series.items():
+def _rows(measured: Measured) -> Iterator[dict[str, Any]]:
+    for label, series in measured.series.items():
         yield {
-            "view": one.query.name,
+            "view": measured.query.name,
             "strategy": label,
             "ms": series.milliseconds,
             "from": min(series.times),
             "to": max(series.times),
             "buffers": series.buffers,
             "not in memory": series.read,
-            "time / id": one.ratio(label, ID.label),
-            "buffers / id": one.ratio(label, ID.label, buffers=True),
-            "paper": one.query.speedup if label == TUPLE.label else None,
-            "note": f"takes {one.auto}" if label == AUTO.label else "",
+            "time / id": measured.ratio(label, ID.label),
+            "buffers / id": measured.ratio(label, ID.label, buffers=True),
+            "paper": measured.query.speedup if label == TUPLE.label else None,
+            "note": f"takes {measured.auto}" if label == AUTO.label else "",
         }
-    for label, reason in one.refused.items():
+    for label, reason in measured.refused.items():
         empty = dict.fromkeys(("ms", "from", "to", "buffers", "not in memory"))
         ratios = dict.fromkeys(("time / id", "buffers / id", "paper"))
         yield {
-            "view": one.query.name,
+            "view": measured.query.name,
             "strategy": label,
             **empty,
             **ratios,
@@ -331,19 +331,19 @@ def _rows(one: Measured) -> Iterator[dict[str, Any]]:
         }
 
 
-def _bars(found: Sequence[Measured], cold: bool) -> tuple[Bar, ...]:
+def _bars(measureds: Sequence[Measured], cold: bool) -> tuple[Bar, ...]:
     """The limits on tuple to ID; none while one of the two is not there."""
-    labels = {label for one in found for label in (*one.series, *one.refused)}
+    labels = {label for item in measureds for label in (*item.series, *item.refused)}
     if not {ID.label, TUPLE.label} <= labels:
-        return tuple(_minimisation(found))
-    both = [one for one in found if {ID.label, TUPLE.label} <= set(one.series)]
-    bars = [Bar("views that both id and tuple maintain", len(both), "=", len(found))]
+        return tuple(_minimisation(measureds))
+    both = [item for item in measureds if {ID.label, TUPLE.label} <= set(item.series)]
+    bars = [Bar("views that both id and tuple maintain", len(both), "=", len(measureds))]
     if not both:
         return tuple(bars)
-    papers = geometric_mean([one.query.speedup for one in both])
+    papers = geometric_mean([item.query.speedup for item in both])
 
     def mean(*, buffers: bool) -> float:
-        ratios = [one.ratio(TUPLE.label, ID.label, buffers=buffers) for one in both]
+        ratios = [item.ratio(TUPLE.label, ID.label, buffers=buffers) for item in both]
         return geometric_mean([ratio for ratio in ratios if ratio is not None])
 
     name = f"tuple / id, time, geometric mean (the paper: {papers:.0f})"
@@ -358,14 +358,14 @@ def _bars(found: Sequence[Measured], cold: bool) -> tuple[Bar, ...]:
                 WARM_BUFFERS_AT_LEAST,
             )
         )
-    auto = [one.ratio(TUPLE.label, AUTO.label) for one in both]
+    auto = [item.ratio(TUPLE.label, AUTO.label) for item in both]
     if known := [ratio for ratio in auto if ratio is not None]:
         bars.append(Bar("tuple / auto, time, smallest", min(known), ">=", 1.0))
-    return (*bars, *_minimisation(found))
+    return (*bars, *_minimisation(measureds))
 
 
-def _minimisation(found: Sequence[Measured]) -> Iterator[Bar]:
-    ratios = [one.ratio(UNMINIMISED.label, ID.label, buffers=True) for one in found]
+def _minimisation(measureds: Sequence[Measured]) -> Iterator[Bar]:
+    ratios = [item.ratio(UNMINIMISED.label, ID.label, buffers=True) for item in measureds]
     if known := [ratio for ratio in ratios if ratio is not None]:
         name = "share of the buffers that minimisation saves, geometric mean"
         yield Bar(name, 1 - 1 / geometric_mean(known), ">=", 0.0)

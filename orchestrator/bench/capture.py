@@ -409,9 +409,9 @@ def _idle_refresh(bench: _Bench) -> _Idle:
         runs = [explained(bench.connection, text) for _ in range(IDLE_REFRESHES)]
         after = _written(bench.connection)
     return _Idle(
-        milliseconds=statistics.median(one.milliseconds for one in runs),
-        buffers=max(one.buffers for one in runs),
-        wal_bytes=sum(one.wal_bytes for one in runs),
+        milliseconds=statistics.median(item.milliseconds for item in runs),
+        buffers=max(item.buffers for item in runs),
+        wal_bytes=sum(item.wal_bytes for item in runs),
         rows_written=after[0] - before[0],
         numbers_used=after[1],
     )

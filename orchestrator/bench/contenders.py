@@ -59,26 +59,28 @@ def offered(
 
     A strategy that was asked for by name and is not there is a mistake.
     """
-    known = {name for one in contenders for name in (one.label, one.strategy)}
+    known = {name for item in contenders for name in (item.label, item.strategy)}
     for name in wanted:
         if name not in known:
             raise UsageError(
                 f"There is no strategy {name!r} to measure; choose from {', '.join(sorted(known))}."
             )
-    found = []
-    for one in contenders:
-        named = one.label in wanted or one.strategy in set(wanted) - {o.label for o in contenders}
+    result = []
+    for contender in contenders:
+        named = contender.label in wanted or contender.strategy in set(wanted) - {
+            o.label for o in contenders
+        }
         if wanted and not named:
             continue
-        refused = create(orchestrator, "probe", query, one)
+        refused = create(orchestrator, "probe", query, contender)
         if refused is None:
-            orchestrator.drop_view(view_name("probe", one))
-            found.append(one)
-        elif one.label in wanted:
-            raise UsageError(f"{one.label} cannot be measured: {refused}")
-    if not found:
+            orchestrator.drop_view(view_name("probe", contender))
+            result.append(contender)
+        elif contender.label in wanted:
+            raise UsageError(f"{contender.label} cannot be measured: {refused}")
+    if not result:
         raise UsageError(f"None of {', '.join(wanted)} can be measured by this version of idivm.")
-    return tuple(found)
+    return tuple(result)
 
 
 def create(orchestrator: Orchestrator, name: str, query: str, contender: Contender) -> str | None:

@@ -191,9 +191,9 @@ class _Bench:
 
 
 def _number(pattern: str, said: str) -> float:
-    found = re.search(pattern, said, re.MULTILINE)
-    assert found is not None, said
-    return float(found[1])
+    match = re.search(pattern, said, re.MULTILINE)
+    assert match is not None, said
+    return float(match[1])
 
 
 def _row(mode: str, pause: int, paired: Paired, failed: int) -> dict[str, Any]:

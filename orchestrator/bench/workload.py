@@ -61,8 +61,8 @@ class Workload:
 
 
 def _require_free(orchestrator: Orchestrator) -> None:
-    found = orchestrator.connection.execute("SELECT to_regnamespace(%s)", [SCHEMA]).fetchone()
-    if found != (None,):
+    row = orchestrator.connection.execute("SELECT to_regnamespace(%s)", [SCHEMA]).fetchone()
+    if row != (None,):
         raise NameTakenError(
             f"The database has a schema {SCHEMA} already: drop it (DROP SCHEMA {SCHEMA} CASCADE) "
             "if an earlier measurement left it, or measure in another database."

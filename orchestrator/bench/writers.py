@@ -244,9 +244,9 @@ def _rates(
 
 
 def _rate(command: list[str]) -> float:
-    found = re.search(r"^tps = ([\d.]+)", _call(command), re.MULTILINE)
-    assert found is not None
-    return float(found[1])
+    match = re.search(r"^tps = ([\d.]+)", _call(command), re.MULTILINE)
+    assert match is not None
+    return float(match[1])
 
 
 def _call(command: list[str]) -> str:

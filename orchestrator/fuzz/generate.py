@@ -162,7 +162,7 @@ class _ViewMaker:
 
     def _epsilon(self, query: Query) -> str:
         """An epsilon of all tables, or one of each of some."""
-        one = self.options.choice(EPSILONS)
+        item = self.options.choice(EPSILONS)
         tables = [model.name.as_string(None) for model in self.schema.models]
         names = [
             source.alias.as_string(None).strip('"')
@@ -171,15 +171,15 @@ class _ViewMaker:
         ]
         plain = [name for name in names if not set(name) & set('",:') and name == name.strip()]
         if not plain or self.options.random() < 0.5:
-            return one
+            return item
         return ", ".join(f"{name}: {self.options.choice(EPSILONS)}" for name in plain)
 
     def _options(self, query: Query) -> tuple[tuple[str, str], ...]:
         strategy, mode = self.options.choice(self.strategies), self.options.choice(self.modes)
         cache = self.options.choice(CACHES)
-        made = (("strategy", strategy), ("maintain", mode), ("cache", cache))
+        result = (("strategy", strategy), ("maintain", mode), ("cache", cache))
         if strategy == "skew":
-            return (*made, ("epsilon", self._epsilon(query)))
+            return (*result, ("epsilon", self._epsilon(query)))
         if strategy == "viewtree":
-            return (*made, ("representation", self.options.choice(REPRESENTATIONS)))
-        return made
+            return (*result, ("representation", self.options.choice(REPRESENTATIONS)))
+        return result

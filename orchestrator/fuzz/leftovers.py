@@ -28,7 +28,7 @@ def kept_objects(connection: Connection[Any]) -> set[str]:
 
     But for rings, which users make apart from views.
     """
-    found = {row[0] for row in connection.execute(_OBJECTS).fetchall()}
+    result = {row[0] for row in connection.execute(_OBJECTS).fetchall()}
     tables = connection.execute(
         "SELECT relname FROM pg_class"
         " WHERE relnamespace = 'idivm'::regnamespace AND relkind = 'r' AND relname <> 'rings'"
@@ -39,5 +39,5 @@ def kept_objects(connection: Connection[Any]) -> set[str]:
         ).fetchone()
         assert row is not None
         if row[0]:
-            found.add(f"{row[0]} rows in idivm.{table}")
-    return found
+            result.add(f"{row[0]} rows in idivm.{table}")
+    return result

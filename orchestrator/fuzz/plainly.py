@@ -70,12 +70,16 @@ def _changes(step: Step) -> Iterator[SQL | Composed]:
         yield plain_view(step.view)
     elif isinstance(step, Storm):
         for transactions in step.writers:
-            for one in transactions:
-                yield from _texts(one.statements)
+            for transaction in transactions:
+                yield from _texts(transaction.statements)
 
 
 def _texts(statements: Iterable[Statement]) -> Iterator[SQL | Composed]:
-    return (SQL(one.sql) for one in statements if one.copy is None and one.refreshes is None)
+    return (
+        SQL(statement.sql)
+        for statement in statements
+        if statement.copy is None and statement.refreshes is None
+    )
 
 
 def _try(connection: Connection[Any], statement: SQL | Composed) -> None:

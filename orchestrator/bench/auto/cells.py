@@ -207,7 +207,7 @@ class _Subject:
                 self._refresh_below()
                 self._run(cell, number + place)
             # Plans that measurements contradict are made again.
-            orchestrator.refresh(*(view_name(_NAME, one) for one in self.sides.values()))
+            orchestrator.refresh(*(view_name(_NAME, side) for side in self.sides.values()))
         taken = orchestrator.view(view_name(_NAME, AUTO)).plan.program.variant
         for cell in cells:
             cell.taken = taken

@@ -37,7 +37,7 @@ def run(
     limit = limit or (QUICK_LIMIT if quick else LIMIT)
     if limit <= 0:
         raise UsageError("--limit is the seconds of a refresh: give more than 0.")
-    known = {one.label for one in CONTENDERS}
+    known = {item.label for item in CONTENDERS}
     if unknown := set(strategies) - known:
         raise UsageError(
             f"There is no strategy {min(unknown)!r}; choose from {', '.join(sorted(known))}."
@@ -46,9 +46,9 @@ def run(
         raise UsageError(f"{wrong[0]!r} is no size of a change; give a number or a per cent.")
     usual = QUICK_CONTENDERS if quick else CONTENDERS
     contenders = [
-        one
-        for one in (CONTENDERS if strategies else usual)
-        if not strategies or one.label in strategies
+        item
+        for item in (CONTENDERS if strategies else usual)
+        if not strategies or item.label in strategies
     ]
     if AUTO not in contenders:
         contenders.insert(0, AUTO)

@@ -103,19 +103,19 @@ def _create(shared: Shared, disk: Path | None) -> None:
             place = Literal(str(disk / "data"))
             admin.execute(SQL("CREATE TABLESPACE {} LOCATION {}").format(Identifier(DISK), place))
             where = SQL("TABLESPACE {}").format(Identifier(DISK))  # type: ignore[assignment]
-        for one in (*WRITTEN, *GENERATED):
+        for item in (*WRITTEN, *GENERATED):
             admin.execute(
                 SQL("CREATE DATABASE {} OWNER {} TEMPLATE template0 {} {}").format(
-                    Identifier(one.name), owner, created_with(one.encoding, "C"), where
+                    Identifier(item.name), owner, created_with(item.encoding, "C"), where
                 )
             )
         admin.execute(
             SQL("CREATE DATABASE {} OWNER {}").format(Identifier(published.PUBLISHER), owner)
         )
-    for one in WRITTEN:
-        with psycopg.connect(shared.admin(one.name), autocommit=True) as admin:
+    for item in WRITTEN:
+        with psycopg.connect(shared.admin(item.name), autocommit=True) as admin:
             admin.execute(SQL("GRANT CREATE ON SCHEMA public TO {}").format(keeper))
-        with connect(shared.dsn(one.name)) as orc:
+        with connect(shared.dsn(item.name)) as orc:
             chaos_acts.create(orc)
     with connect(shared.dsn(SUBSCRIBER.name)) as orc:
         orc.execute(published.TABLES)
@@ -148,8 +148,8 @@ def _go_on(chaos: Storm, seconds: float, say: Callable[[str], None]) -> None:
             # Writers may wait for a transaction that somebody prepared and did not end.
             with suppress(psycopg.Error, IdivmError):
                 chaos.finish_abandoned(random.Random(shared.seed), "0s")
-        for one in working:
-            shared.outcome.add(one.result())
+        for item in working:
+            shared.outcome.add(item.result())
 
 
 def _totals(shared: Shared) -> str:
@@ -169,9 +169,9 @@ def _report(shared: Shared, described: dict[str, str], say: Callable[[str], None
     print(_totals(shared), file=sys.stderr)
     counted = [{"what": what, "times": n} for what, n in sorted(shared.outcome.counts.items())]
     found = [
-        {"what": f"{kind}: {one}", "times": 1}
+        {"what": f"{kind}: {item}", "times": 1}
         for kind, several in shared.outcome.findings.items()
-        for one in several
+        for item in several
     ]
     bars = [Bar(kind, len(shared.outcome.findings.get(kind, ())), "=", 0) for kind in KINDS]
     bars += [

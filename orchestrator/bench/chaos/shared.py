@@ -98,10 +98,10 @@ class Shared:
 
     def found(self, kind: str, what: str) -> None:
         """Keeps a finding, which fails the run."""
-        told = f"{time.strftime('%H:%M:%S')} {what} (after {', '.join(self.recent)})"
+        texts = f"{time.strftime('%H:%M:%S')} {what} (after {', '.join(self.recent)})"
         with self.lock:
-            self.outcome.findings.setdefault(kind, []).append(told)
-        print(f"chaos: {kind}: {told}", file=sys.stderr, flush=True)
+            self.outcome.findings.setdefault(kind, []).append(texts)
+        print(f"chaos: {kind}: {texts}", file=sys.stderr, flush=True)
 
     def again(self, work: Callable[[], None], who: str, pause: float = 0.5) -> None:
         """Does work over and over until the end; a lost connection or a conflict is no surprise."""

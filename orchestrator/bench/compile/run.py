@@ -74,11 +74,11 @@ def run(
     with connect(dsn) as orchestrator, WORKLOAD.tables(orchestrator, {"tables": max(tables)}):
         described = machine(orchestrator.connection)
         chosen = offered(orchestrator, CONTENDERS, query(2), strategies or USUAL)
-        found: dict[str, dict[int, dict[str, Any]]] = {one.label: {} for one in chosen}
+        found: dict[str, dict[int, dict[str, Any]]] = {each.label: {} for each in chosen}
         for number in sorted(tables):
-            for one in chosen:
-                say(f"{number} tables by {one.label}")
-                found[one.label][number] = _compiled(orchestrator, number, one, repeat)
+            for item in chosen:
+                say(f"{number} tables by {item.label}")
+                found[item.label][number] = _compiled(orchestrator, number, item, repeat)
         grown = {name: _grown(orchestrator, SHAPES[name], repeat, say) for name in shapes}
     rows = []
     for label, sizes in found.items():

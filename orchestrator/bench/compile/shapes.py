@@ -48,9 +48,9 @@ def branches(number: int) -> str:
     >>> branches(2)
     'SELECT id, n + 0 AS n FROM j1 WHERE n % 2 = 0 UNION ALL SELECT id, n + 1 AS n FROM j1 WHERE n % 2 = 1'
     """
-    shown = [f"SELECT id, n + {one} AS n" for one in range(number)]
+    shown = [f"SELECT id, n + {item} AS n" for item in range(number)]
     return " UNION ALL ".join(
-        f"{one} FROM j1 WHERE n % {number} = {place}" for place, one in enumerate(shown)
+        f"{item} FROM j1 WHERE n % {number} = {place}" for place, item in enumerate(shown)
     )
 
 

@@ -76,7 +76,7 @@ def _at(
     orchestrator: Orchestrator, scale: int, postcodes: int, repeat: int
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
     connection, size = orchestrator.connection, postcodes * scale**3
-    views = {one.label: _created(orchestrator, one) for one in (LIST, FACT)}
+    views = {item.label: _created(orchestrator, item) for item in (LIST, FACT)}
     vacuum(orchestrator)
     rounds = count(1)
 
@@ -112,9 +112,9 @@ def _variants(orchestrator: Orchestrator, scale: int, postcodes: int) -> list[di
     """What some batches and the reading between them take in all, in each variant."""
     connection, size = orchestrator.connection, postcodes * scale**3
     answer = statement(connection, sql.SQL(HOUSING.text("query")))
-    views = {one.label: view_name("housing", one) for one in (LIST, FACT)}
+    views = {item.label: view_name("housing", item) for item in (LIST, FACT)}
     rounds = count(1_000)
-    found = []
+    result = []
     for interval in INTERVALS:
         for eager in (True, False):
             for label, view in views.items():
@@ -133,8 +133,8 @@ def _variants(orchestrator: Orchestrator, scale: int, postcodes: int) -> list[di
                         runs.append(read())
                 side = f"{'eager' if eager else 'lazy'}-{label}"
                 name = f"housing, {BATCHES} batches, read after each {interval}"
-                found.append(row(name, size, side, Series((_sum(runs),))))
-    return found
+                result.append(row(name, size, side, Series((_sum(runs),))))
+    return result
 
 
 def _sum(runs: Sequence[Execution]) -> Execution:

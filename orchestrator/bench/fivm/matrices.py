@@ -52,27 +52,27 @@ def measure(
     ratios: list[float] = []
     for size in sizes:
         taken: dict[str, Series | None] = {}
-        for one in (FACTORS, LISTED, TUPLE):
+        for item in (FACTORS, LISTED, TUPLE):
             with MATRICES.tables(orchestrator, {"size": size, "seed": seed}):
-                say(f"matrices of {size:,} by {one.label}")
-                view = require(orchestrator, "product", MATRICES.text("product"), one)
+                say(f"matrices of {size:,} by {item.label}")
+                view = require(orchestrator, "product", MATRICES.text("product"), item)
                 vacuum(orchestrator)
                 numbers = count(1)
                 runs = []
-                for _ in range(1 + repeat if one is FACTORS else 2):
-                    run = _refreshed(orchestrator, one, "row", next(numbers), size, limit)
+                for _ in range(1 + repeat if item is FACTORS else 2):
+                    run = _refreshed(orchestrator, item, "row", next(numbers), size, limit)
                     if run is None:
                         break
                     runs.append(run)
-                taken[one.label] = Series(tuple(runs[1:])) if len(runs) > 1 else None
+                taken[item.label] = Series(tuple(runs[1:])) if len(runs) > 1 else None
                 name = f"matrices of {size:,}, a row"
-                label = one.label if len(runs) > 1 else f"{one.label}, more than {limit:g} s"
-                found.append(row(name, size * size, label, taken[one.label]))
-                if one is not TUPLE:
-                    outer = _refreshed(orchestrator, one, "outer", size, size, limit)
+                label = item.label if len(runs) > 1 else f"{item.label}, more than {limit:g} s"
+                found.append(row(name, size * size, label, taken[item.label]))
+                if item is not TUPLE:
+                    outer = _refreshed(orchestrator, item, "outer", size, size, limit)
                     name = f"matrices of {size:,}, an outer product"
                     held = Series((outer,)) if outer else None
-                    label = one.label if outer else f"{one.label}, more than {limit:g} s"
+                    label = item.label if outer else f"{item.label}, more than {limit:g} s"
                     found.append(row(name, size * size, label, held))
                 if size <= CHECKED:
                     require_equal(orchestrator, [view])

@@ -68,31 +68,31 @@ def measure(
     compiled: dict[str, tuple[int, float]] = {}
     for length in sorted(lengths):
         ours = 0.0
-        for one in CONTENDERS:
-            say(f"a path of {length} by {one.label}")
-            before = compiled.get(one.label)
+        for item in CONTENDERS:
+            say(f"a path of {length} by {item.label}")
+            before = compiled.get(item.label)
             made: Rounds | str
             expected = before[1] * (length / before[0]) ** GROWTH if before else 0
-            if one is not TREE and expected > limit:
+            if item is not TREE and expected > limit:
                 made = f"not created in {limit:g} s"
             else:
                 started = monotonic()
                 with PATHS.tables(orchestrator, {"tables": length}):
-                    refused = create(orchestrator, "path", query(length), one)
-                    compiled[one.label] = (length, monotonic() - started)
-                    made = refused or _rounds(orchestrator, one, length, seconds, seed)
+                    refused = create(orchestrator, "path", query(length), item)
+                    compiled[item.label] = (length, monotonic() - started)
+                    made = refused or _rounds(orchestrator, item, length, seconds, seed)
             name = f"path of {length}, {seconds:g} s"
             if isinstance(made, str):
-                found.append(row(name, 0, f"{one.label}, {made}", None, rounds=0.0))
+                found.append(row(name, 0, f"{item.label}, {made}", None, rounds=0.0))
                 continue
             rows = made.batches * BATCH
             series = Series(made.runs) if made.runs else None
-            found.append(row(name, rows, one.label, series, rounds=made.number))
-            if one is TREE:
+            found.append(row(name, rows, item.label, series, rounds=made.number))
+            if item is TREE:
                 ours = made.number
             else:
                 times = ours / (max(made.batches, 1) / made.tables)
-                least[one.label] = min(times, least.get(one.label, times))
+                least[item.label] = min(times, least.get(item.label, times))
     return found, [
         Bar(f"paths, least times the rounds of {label}", round(times, 2), ">", 1)
         for label, times in least.items()

@@ -104,23 +104,23 @@ def covariance(
         series = in_turn(sides, partial(batch, starts, BATCH), repeat, SETTLE)
         require_equal(orchestrator, tree)
         name = f"{data.workload.name}, covariance of {len(features)} features, batches of"
-        for side, one in (("insert, captured", inserted), (f"{TREE.label}, alone", alone)):
-            found.append(row(f"{name} {BATCH:,}", rows, side, one, batch=BATCH))
+        for side, item in (("insert, captured", inserted), (f"{TREE.label}, alone", alone)):
+            found.append(row(f"{name} {BATCH:,}", rows, side, item, batch=BATCH))
         called = {
             side: f"{side}, {flat[side][1]} of {len(scalars)} aggregates"
             if side in flat and flat[side][1] < len(scalars)
             else side
             for side in sides
         }
-        for side, one in series.items():
-            made = row(f"{name} {BATCH:,}", rows, called[side], one, batch=BATCH)
-            found.append(made | _beside(data, side, one, series["viewtree"]))
+        for side, item in series.items():
+            made = row(f"{name} {BATCH:,}", rows, called[side], item, batch=BATCH)
+            found.append(made | _beside(data, side, item, series["viewtree"]))
         first = next(starts)
         for size in batches:
             some = in_turn(sides, partial(batch, count(first, size), size), min(repeat, 3), 1)
             first += size * (min(repeat, 3) + 1)
-            for side, one in some.items():
-                found.append(row(f"{name} {size:,}", rows, called[side], one, batch=size))
+            for side, item in some.items():
+                found.append(row(f"{name} {size:,}", rows, called[side], item, batch=size))
         states = orchestrator.view(tree[0]).plan.program.states
         views = sum(isinstance(state, StateTable) for state in states)
     if data is not RETAILER:
@@ -128,11 +128,11 @@ def covariance(
     bars = [
         Bar(
             f"covariance, times the throughput of {side}",
-            round(one.times_slower_than(series["viewtree"]), 1),
+            round(each.times_slower_than(series["viewtree"]), 1),
             ">=",
             TIMES_AT_LEAST,
         )
-        for side, one in series.items()
+        for side, each in series.items()
         if side not in (TREE.label, TUPLE.label)
     ]
     cost = alone.times_slower_than(inserted)
@@ -177,14 +177,14 @@ def categories(
     number = len(data.categorical.intersection(features) | data.texts)
     name = f"{data.workload.name}, covariance of {len(mixed)} features, {number} categories"
     return [
-        row(name, rows, label, one, batch=BATCH) | _beside(data, label, one, series[TREE.label])
-        for label, one in series.items()
+        row(name, rows, label, item, batch=BATCH) | _beside(data, label, item, series[TREE.label])
+        for label, item in series.items()
     ], []
 
 
-def _beside(data: Dataset, side: str, one: Series, tree: Series) -> dict[str, Any]:
+def _beside(data: Dataset, side: str, series: Series, tree: Series) -> dict[str, Any]:
     """How many times the throughput of a side the view tree has, here and in the paper."""
-    ratio = None if one is tree else round(one.times_slower_than(tree), 2)
+    ratio = None if series is tree else round(series.times_slower_than(tree), 2)
     return {"ratio": ratio, "paper": data.paper.get(side)}
 
 
@@ -197,9 +197,9 @@ def total(
     with retailer.tables(orchestrator, {"rows": rows, "seed": seed}):
         query = f"SELECT sum(units) AS total {RETAILER.source}"
         views: dict[str, str] = {}
-        for one in contenders:
-            say(f"creating the sum of units ({one.label})")
-            views[one.label] = require(orchestrator, "total", query, one)
+        for contender in contenders:
+            say(f"creating the sum of units ({contender.label})")
+            views[contender.label] = require(orchestrator, "total", query, contender)
         vacuum(orchestrator)
         numbers = count(1_000)
 
@@ -212,7 +212,7 @@ def total(
         series = in_turn(sides, arrive, repeat, SETTLE)
         require_equal(orchestrator, list(views.values()))
     name = f"sum over the retailer, {BATCH:,} rows into all tables"
-    return [row(name, rows, side, one, batch=BATCH) for side, one in series.items()], []
+    return [row(name, rows, side, item, batch=BATCH) for side, item in series.items()], []
 
 
 def _chunks(

@@ -106,7 +106,7 @@ def run(
                 retailer.categories(orchestrator, data, few, features, repeat, seed, say)
                 for data in (FAVORITA, FLIGHTS)
             ]
-            return [one for found, _ in both for one in found], []
+            return [item for found, _ in both for item in found], []
         if part == "training":
             return training.measure(orchestrator, rows, features, repeat, seed, say)
         if part == "sum":
@@ -124,8 +124,8 @@ def run(
         return Report(
             "fivm",
             described,
-            tuple({**one, **_beside(one)} for rows, _ in found for one in rows),
-            tuple(one for _, bars in found for one in bars),
+            tuple({**item, **_beside(item)} for rows, _ in found for item in rows),
+            tuple(bar for _, bars in found for bar in bars),
         )
 
     if dsn is not None:
@@ -135,9 +135,9 @@ def run(
         return on(server.up().dsn)
 
 
-def _beside(one: Mapping[str, Any]) -> dict[str, Any]:
+def _beside(item: Mapping[str, Any]) -> dict[str, Any]:
     """How many times slower a row's side is than the view tree, and what the paper has, if it is known."""
-    return {name: one.get(name) for name in ("ratio", "paper")}
+    return {name: item.get(name) for name in ("ratio", "paper")}
 
 
 def _updates(
@@ -155,8 +155,8 @@ def _updates(
         say(f"updating one of {size:,} rows")
         with STAR.tables(orchestrator, {"rows": size, "seed": seed}):
             views = {
-                one.label: require(orchestrator, "v", STAR.text(query), one)
-                for one, query in ((TREE, "v"), (ROWS, "rows"))
+                each.label: require(orchestrator, "v", STAR.text(query), each)
+                for each, query in ((TREE, "v"), (ROWS, "rows"))
             }
             vacuum(orchestrator)
 
@@ -171,9 +171,9 @@ def _updates(
             }
             series = in_turn(sides, change, repeat, SETTLE)
             require_equal(orchestrator, [views[TREE.label]])
-            for label, one in series.items():
-                found.append(row("one row", size, label, one))
-                points["a change"].append((size, one.buffers))
+            for label, item in series.items():
+                found.append(row("one row", size, label, item))
+                points["a change"].append((size, item.buffers))
             first, more = (
                 Series(tuple(_read(orchestrator, views[ROWS.label], n) for _ in range(repeat)))
                 for n in (1, 1 + READ)
@@ -185,8 +185,8 @@ def _updates(
     if len(sizes) < 2:
         return found, []
     return found, [
-        Bar(f"q-hierarchical, slope of buffers touched by {what}", slope(one), "<", SLOPE_BELOW)
-        for what, one in points.items()
+        Bar(f"q-hierarchical, slope of buffers touched by {what}", slope(point), "<", SLOPE_BELOW)
+        for what, point in points.items()
     ]
 
 

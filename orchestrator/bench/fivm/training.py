@@ -116,10 +116,10 @@ def _on(
     steps[SCRATCH].append(_one(orchestrator, text.format(**known)))
     name = f"{data.workload.name}, a model of {len(features) - 1} features"
     found = [row(name, rows, "viewtree, no training", kept, batch=BATCH)]
-    for side, one in series.items():
-        ratio = round(1 + one.times_slower_than(kept), 3)
+    for side, item in series.items():
+        ratio = round(1 + item.times_slower_than(kept), 3)
         made = row(
-            name, rows, side, one, rounds=median(steps[side][-repeat:]) if side in steps else None
+            name, rows, side, item, rounds=median(steps[side][-repeat:]) if side in steps else None
         )
         found.append(made | {"ratio": ratio, "paper": data.paper.get(side)})
     share = series[RESUMED].times_slower_than(kept)

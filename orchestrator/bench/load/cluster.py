@@ -26,8 +26,8 @@ def family(root: int) -> list[int]:
         except OSError:
             continue
     found = [root]
-    for one in found:
-        found += [pid for pid, parent in parents.items() if parent == one]
+    for item in found:
+        found += [pid for pid, parent in parents.items() if parent == item]
     return found[1:]
 
 
@@ -63,7 +63,7 @@ class Cluster:
             for _ in range(2)
         ]  # fmt: skip
 
-    def _start(self, told: str, kind: str, *arguments: str) -> str:
+    def _start(self, texts: str, kind: str, *arguments: str) -> str:
         program = Path(pyspark.__file__).parent / "bin" / "spark-class"
         process = subprocess.Popen(
             [program, f"org.apache.spark.deploy.{kind}", *arguments],
@@ -77,10 +77,10 @@ class Cluster:
         said = []
         for line in process.stderr:
             said.append(line)
-            if found := re.search(told, line):
+            if match := re.search(texts, line):
                 # What it says later must not fill the pipe.
                 threading.Thread(target=process.stderr.read, daemon=True).start()
-                return found[1]
+                return match[1]
         raise SparkError(f"Spark's {kind} does not start: {said[-1] if said else ''}")
 
     def executors(self) -> list[int]:

@@ -327,8 +327,8 @@ def _psql() -> str:
     for installation in installations():
         if os.access(installation.program("psql"), os.X_OK):
             return installation.program("psql")
-    if found := shutil.which("psql"):
-        return found
+    if result := shutil.which("psql"):
+        return result
     raise ServerError("psql is not found here: install it (on Debian postgresql-client).")
 
 
@@ -359,7 +359,7 @@ print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 
 def _memory(bench: _Bench, folder: Path, rows: int) -> tuple[tuple[dict[str, Any], ...], Bar]:
     """The peak of the driver process for so many rows and for ten times as many."""
-    peaks, told = [], []
+    peaks, texts = [], []
     for number in (rows, 10 * rows):
         path = folder / "memory.csv"
         bench.say(f"memory of the driver, {number:,} rows")
@@ -370,7 +370,7 @@ def _memory(bench: _Bench, folder: Path, rows: int) -> tuple[tuple[dict[str, Any
         peak = int(_run([*command, bench.master]))
         seconds = time.perf_counter() - started
         peaks.append(peak)
-        told.append(
+        texts.append(
             {
                 "measured": "driver process, CSV, start of Spark included",
                 "rows": number,
@@ -380,4 +380,4 @@ def _memory(bench: _Bench, folder: Path, rows: int) -> tuple[tuple[dict[str, Any
             }
         )
     name = f"peak memory of the driver, {10 * rows:,} / {rows:,} rows"
-    return tuple(told), Bar(name, peaks[1] / peaks[0], "<=", MEMORY_AT_MOST)
+    return tuple(texts), Bar(name, peaks[1] / peaks[0], "<=", MEMORY_AT_MOST)

@@ -23,7 +23,7 @@ def measure(
     dsn: str, spark: Any, *, users: int, repeat: int, say: Callable[[str], None]
 ) -> tuple[tuple[dict[str, Any], ...], Bar]:
     """Creates each view on either side in turn, and compares their contents once."""
-    told: list[dict[str, Any]] = []
+    texts: list[dict[str, Any]] = []
     differing = 0
     with connect(dsn) as orchestrator, WORKLOAD.tables(orchestrator, {"users": users, "seed": 1}):
         for query in QUERIES:
@@ -50,7 +50,7 @@ def measure(
             rows = orchestrator.view(_name("spark")).rows
             for name, seconds in (("Spark", pair.a), ("PostgreSQL", pair.b)):
                 middle = statistics.median(seconds)
-                told.append(
+                texts.append(
                     {
                         "measured": f"initial states of {query.name}, {name}",
                         "rows": rows,
@@ -61,7 +61,7 @@ def measure(
                 )
             for name in ("spark", "postgresql"):
                 orchestrator.drop_view(_name(name))
-    return tuple(told), Bar(
+    return tuple(texts), Bar(
         "views of BSMA whose contents by Spark and by PostgreSQL differ", differing, "<=", 0
     )
 

@@ -103,14 +103,20 @@ def _paper(point: Point) -> str | None:
     return "4 to 5"
 
 
-def against_rows(parts: int, one: Against, subject: Contender) -> Iterator[dict[str, Any]]:
+def against_rows(parts: int, against: Against, subject: Contender) -> Iterator[dict[str, Any]]:
     """A row for each rival, beside the refresh."""
-    sides = {subject.label: one.refresh, BY_HAND: one.by_hand, MATERIALIZED: one.materialized}
+    sides = {
+        subject.label: against.refresh,
+        BY_HAND: against.by_hand,
+        MATERIALIZED: against.materialized,
+    }
     for label, series in sides.items():
         yield {
-            **_row(parts, Point("against", view=one.case), label, series),
-            "time / id": series.times_slower_than(one.refresh) if subject == ID else None,
-            "buffers / id": series.times_more_buffers_than(one.refresh) if subject == ID else None,
+            **_row(parts, Point("against", view=against.case), label, series),
+            "time / id": series.times_slower_than(against.refresh) if subject == ID else None,
+            "buffers / id": series.times_more_buffers_than(against.refresh)
+            if subject == ID
+            else None,
         }
 
 
@@ -118,9 +124,9 @@ def join_bars(measured: Sequence[Measured]) -> Iterator[Bar]:
     """Slopes over j: that of ID must be no more than chance, that of tuple-based must be more."""
     for contender, op in ((ID, "<="), (TUPLE, ">")):
         runs = {
-            one.point.j: one.series[contender.label].times
-            for one in measured
-            if contender.label in one.series
+            item.point.j: item.series[contender.label].times
+            for item in measured
+            if contender.label in item.series
         }
         if len(runs) < 3:
             continue
@@ -135,11 +141,11 @@ def join_bars(measured: Sequence[Measured]) -> Iterator[Bar]:
 def auto_bars(measured: Sequence[Measured]) -> Iterator[Bar]:
     """Limit what `auto` costs at its worst point, beside the best of the others."""
     ratios = {}
-    for one in measured:
-        others = [series for label, series in one.series.items() if label != AUTO.label]
-        if others and AUTO.label in one.series:
+    for item in measured:
+        others = [series for label, series in item.series.items() if label != AUTO.label]
+        if others and AUTO.label in item.series:
             best = min(others, key=lambda series: series.milliseconds)
-            ratios[one.point] = one.series[AUTO.label].times_slower_than(best)
+            ratios[item.point] = item.series[AUTO.label].times_slower_than(best)
     if ratios:
         worst = max(ratios, key=lambda point: ratios[point])
         where = f"d = {worst.d}, j = {worst.j}, s = {worst.s}, f = {worst.f}"
@@ -149,7 +155,7 @@ def auto_bars(measured: Sequence[Measured]) -> Iterator[Bar]:
 
 def against_bars(compared: Mapping[int, Sequence[Against]]) -> Iterator[Bar]:
     """Limits on a refresh of both views, beside its rivals with the most data."""
-    factors = {n: one for n, cases in compared.items() for one in cases if one.case == PAIR}
+    factors = {n: item for n, cases in compared.items() for item in cases if item.case == PAIR}
     if not factors:
         return
     largest = factors[max(factors)]

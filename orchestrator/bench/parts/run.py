@@ -135,18 +135,18 @@ def run(
             contenders = offered(orchestrator, CONTENDERS, query("V'"), strategies)
         bench = _Bench(orchestrator, contenders, parts, repeat, seed, say)
         described = machine(orchestrator.connection)
-        measured = [one for group in _groups(axes, parts) for one in _measure_group(bench, group)]
+        measured = [item for group in _groups(axes, parts) for item in _measure_group(bench, group)]
         compared = _compare(bench) if compare else {}
     subject = contenders[0]
-    found = [row for one in measured for row in rows(parts, one)]
+    found = [row for item in measured for row in rows(parts, item)]
     found += [
         row
         for number, cases in compared.items()
-        for one in cases
-        for row in against_rows(number, one, subject)
+        for case in cases
+        for row in against_rows(number, case, subject)
     ]
     bars = (
-        *join_bars([one for one in measured if one.point.varied == "j"]),
+        *join_bars([item for item in measured if item.point.varied == "j"]),
         *auto_bars(measured),
         *(against_bars(compared) if subject == ID else ()),
     )
@@ -207,9 +207,9 @@ def _measure_group(bench: _Bench, group: tuple[Dataset, list[Point]]) -> Iterato
             found: dict[Point, Measured] = {}
             for together in _together(bench.contenders, at[0]):
                 measure = _measure_joins if at[0].varied == "j" else _measure_view
-                for one in measure(bench, at, together):
-                    before = found.get(one.point)
-                    found[one.point] = before.beside(one) if before else one
+                for item in measure(bench, at, together):
+                    before = found.get(item.point)
+                    found[item.point] = before.beside(item) if before else item
             yield from found.values()
 
 
@@ -219,10 +219,10 @@ def _together(contenders: tuple[Contender, ...], point: Point) -> list[tuple[Con
     That recomputing costs the same for every diff is worth showing on one axis. On axis j the
     points are measured in turn, as it is their difference that counts.
     """
-    quick = tuple(one for one in contenders if one != RECOMPUTE)
-    slow = tuple(one for one in contenders if one == RECOMPUTE)
+    quick = tuple(contender for contender in contenders if contender != RECOMPUTE)
+    slow = tuple(contender for contender in contenders if contender == RECOMPUTE)
     if point.varied == "j":
-        return [(one,) for one in quick or slow]
+        return [(item,) for item in quick or slow]
     if quick and point.varied != "d":
         return [quick]
     return [group for group in (quick, slow) if group]
@@ -234,17 +234,17 @@ def _measure_view(
     """Measures the contenders in turn, at points that differ in d alone."""
     first = points[0]
     name, text = FILES[first.view], query(first.view, first.j)
-    bench.say(f"creating {first.view} by {', '.join(one.label for one in contenders)}")
+    bench.say(f"creating {first.view} by {', '.join(item.label for item in contenders)}")
     refused = {}
-    for one in contenders:
-        if (reason := create(bench.orchestrator, name, text, one)) is not None:
-            refused[one.label] = reason
-    views = {one.label: view_name(name, one) for one in contenders if one.label not in refused}
+    for contender in contenders:
+        if (reason := create(bench.orchestrator, name, text, contender)) is not None:
+            refused[contender.label] = reason
+    views = {item.label: view_name(name, item) for item in contenders if item.label not in refused}
     for number, point in enumerate(points):
         prices = Prices(bench.orchestrator, point.d)
         series = _in_turn(bench, views, prices, point, contenders, SETTLE if number == 0 else 1)
         yield Measured(point, prices.costs(point.j), series, refused)
-    _finish(bench, {views[one.label]: one for one in contenders if one.label in views})
+    _finish(bench, {views[item.label]: item for item in contenders if item.label in views})
 
 
 def _measure_joins(
@@ -305,23 +305,23 @@ def _finish(bench: _Bench, views: dict[str, Contender]) -> None:
     if not views:
         return
     require_equal(bench.orchestrator, list(views))
-    for view, one in views.items():
-        require_strategy(bench.orchestrator, view, one)
+    for view, item in views.items():
+        require_strategy(bench.orchestrator, view, item)
         bench.orchestrator.drop_view(view)
 
 
 def _compare(bench: _Bench) -> dict[int, list[Against]]:
     """The first contender beside hand-written SQL and materialized views, at two sizes."""
-    found = {}
+    result = {}
     smaller = max(bench.parts // 10, D)
     for parts, cases in ((smaller, (PAIR,)), (bench.parts, tuple(against.CASES))):
         with _tables(bench, Dataset(parts, F, S, J)):
             measured = []
             for case in cases:
                 bench.say(f"{case} of {parts:,} parts beside SQL by hand and materialized views")
-                one = against.measure(
+                item = against.measure(
                     bench.orchestrator, case, bench.contenders[0], D, bench.repeat
                 )
-                measured += [one] if one else []
-        found[parts] = measured
-    return found
+                measured += [item] if item else []
+        result[parts] = measured
+    return result

@@ -110,14 +110,14 @@ def note_changes(
 
 
 def note_rebalancing(
-    orchestrator: Orchestrator, found: Growth, name: str, light: Light, say: Callable[[str], None]
+    orchestrator: Orchestrator, growth: Growth, name: str, light: Light, say: Callable[[str], None]
 ) -> None:
     """Notes what rebalancing costs a view, and what a change costs with its share of it."""
-    say(f"{found['graph']}, {found['rows']:,} rows: rebalancing")
+    say(f"{growth['graph']}, {growth['rows']:,} rows: rebalancing")
     measured = rebalanced(orchestrator, name, refreshing(orchestrator.connection, [name]), light)
     require_equal(orchestrator, [name])
-    found["with rebalancing"] = round(found["buffers"] + measured.pop("share"), 1)
-    found |= measured
+    growth["with rebalancing"] = round(growth["buffers"] + measured.pop("share"), 1)
+    growth |= measured
 
 
 @contextmanager
@@ -135,7 +135,9 @@ def views(
     settings = {"rows": size, "epsilon": int(epsilon * 1000), "kind": kind}
     with workload.tables(orchestrator, settings):
         say(f"{workload.name}, {query}, {size:,} rows: creating views for ε = {epsilon}")
-        names = {one.label: require(orchestrator, "v", workload.text(query), one) for one in sides}
+        names = {
+            side.label: require(orchestrator, "v", workload.text(query), side) for side in sides
+        }
         vacuum(orchestrator)
         yield names
 

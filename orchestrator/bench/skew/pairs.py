@@ -72,13 +72,13 @@ def measured(
     share = Fraction(epsilon)
     skew, found = beside_tuple(NAME, size, share)
     with PAIRS.tables(orchestrator, {"rows": size, "epsilon": int(share * 1000)}):
-        for one in (skew, TUPLE):
-            say(f"pairs, {size:,} rows: creating {one.label} for ε = {share}")
-            refused = create(orchestrator, "v", PAIRS.text("pairs"), one)
+        for item in (skew, TUPLE):
+            say(f"pairs, {size:,} rows: creating {item.label} for ε = {share}")
+            refused = create(orchestrator, "v", PAIRS.text("pairs"), item)
             if refused is not None:
-                raise DatabaseError(f"{one.label} cannot be measured: {refused}")
+                raise DatabaseError(f"{item.label} cannot be measured: {refused}")
         vacuum(orchestrator)
-        names = {one.label: view_name("v", one) for one in (skew, TUPLE)}
+        names = {each.label: view_name("v", each) for each in (skew, TUPLE)}
         sides = {label: refreshing(orchestrator.connection, [v]) for label, v in names.items()}
         catalog_readers.invalidate(
             orchestrator.connection, [orchestrator.view(names[skew.label]).id]
@@ -119,8 +119,8 @@ def beside_tuple(graph: str, size: int, epsilon: Fraction) -> tuple[Contender, d
     """`skew` at an ε, and the rows of the report for it and for `tuple`, by their labels."""
     skew = Contender(f"skew {epsilon}", "skew", (("epsilon", str(epsilon)),))
     return skew, {
-        one.label: {"graph": graph, "rows": size, "epsilon": str(epsilon), "side": one.label}
-        for one in (skew, TUPLE)
+        item.label: {"graph": graph, "rows": size, "epsilon": str(epsilon), "side": item.label}
+        for item in (skew, TUPLE)
     }
 
 

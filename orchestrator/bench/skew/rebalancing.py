@@ -40,9 +40,9 @@ class Rebalancing:
     @property
     def parts(self) -> Parts:
         """The view's parts as they are."""
-        found = self.orchestrator.parts(self.orchestrator.view(self.name))
-        assert found is not None
-        return found
+        result = self.orchestrator.parts(self.orchestrator.view(self.name))
+        assert result is not None
+        return result
 
     @property
     def share(self) -> float:
@@ -110,8 +110,8 @@ def grow(
     orchestrator: Orchestrator, views: Sequence[Rebalancing], table: str, columns: int
 ) -> None:
     """Lets a relation grow until N must; rows of their own keep all others as they are."""
-    for one in views:
-        one.refresh()
+    for view in views:
+        view.refresh()
     if not views:
         return
     insert = sql.SQL(
@@ -121,8 +121,8 @@ def grow(
     last = BESIDE + parts.base - parts.size - 1
     for first in range(BESIDE, last, SMALL):
         orchestrator.connection.execute(insert, [first, min(first + SMALL, last) - 1])
-        for one in views:
-            one.refresh()
+        for view in views:
+            view.refresh()
     orchestrator.connection.execute(insert, [last, last])
-    for one in views:
-        one.all_rows()
+    for view in views:
+        view.all_rows()

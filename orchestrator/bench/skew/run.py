@@ -95,7 +95,7 @@ def run(
     if updates < 6 or any(size < 1_000 for size in sizes or ()):
         raise UsageError("The benchmark needs --updates of 6 or more, and sizes of 1,000 or more.")
     contenders = [
-        *(Contender(f"skew {Fraction(one)}", "skew", (("epsilon", one),)) for one in epsilons),
+        *(Contender(f"skew {Fraction(item)}", "skew", (("epsilon", item),)) for item in epsilons),
         TUPLE,
         TREE,
     ]
@@ -196,9 +196,9 @@ def _measured(
     settings = {"rows": size, "zipf": int(shape == "zipf"), "seed": seed}
     with GRAPH.tables(orchestrator, settings):
         names = {}
-        for one in contenders:
-            say(f"{shape}, {size:,} rows: creating {one.label}")
-            names[one.label] = require(orchestrator, "v", GRAPH.text("triangles"), one)
+        for contender in contenders:
+            say(f"{shape}, {size:,} rows: creating {contender.label}")
+            names[contender.label] = require(orchestrator, "v", GRAPH.text("triangles"), contender)
         vacuum(orchestrator)
         sides = {
             label: refreshing(orchestrator.connection, [name]) for label, name in names.items()
@@ -207,10 +207,10 @@ def _measured(
         say(f"{shape}, {size:,} rows: {updates} changes")
         series = in_turn(sides, lambda: next(wanted).toggle(orchestrator), updates, SETTLE)
         require_equal(orchestrator, list(names.values()))
-        found = _by_lookups(
+        by_lookups = _by_lookups(
             orchestrator, sides[TUPLE.label], lambda: next(wanted).toggle(orchestrator)
         )
-        parted = [one.label for one in contenders if one.strategy == "skew"]
+        parted = [item.label for item in contenders if item.strategy == "skew"]
         extra = {label: Rebalancing(orchestrator, names[label], sides[label]) for label in parted}
         for label, view in extra.items():
             say(f"{shape}, {size:,} rows: a value that becomes heavy, {label}")
@@ -228,7 +228,7 @@ def _measured(
                 "ms": round(statistics.mean(runs.times), 3),
                 "buffers": round(mean, 1),
                 "with rebalancing": round(mean + more, 1),
-                "by lookups": round(found, 1) if label == TUPLE.label else None,
+                "by lookups": round(by_lookups, 1) if label == TUPLE.label else None,
                 "a value moves": extra[label].minor if label in extra else None,
                 "all are divided": extra[label].major if label in extra else None,
                 "stored": pairs.stored(orchestrator, names[label]),
@@ -257,13 +257,13 @@ def _by_lookups(
 def _one_value(orchestrator: Orchestrator, view: Rebalancing) -> None:
     """A light value with many rows becomes heavy, where there is one: by rows that meet some of s first."""
     connection, parts = orchestrator.connection, view.parts
-    found = connection.execute(
+    row = connection.execute(
         "SELECT a, count(*) FROM r GROUP BY a HAVING count(*) < %s ORDER BY 2 DESC LIMIT 1",
         [parts.threshold / 2],
     ).fetchone()
-    if found is None or parts.threshold * 2 > parts.size:
+    if row is None or parts.threshold * 2 > parts.size:
         return
-    value, rows = found
+    value, rows = row
     view.one_value(
         rows,
         lambda some: connection.execute(

@@ -64,11 +64,11 @@ class Changes:
 
     def _leaving(self, table: str) -> Iterator[tuple[int, int]]:
         """Any edges that there are, each once."""
-        found = self.connection.execute(
+        rows = self.connection.execute(
             sql.SQL("SELECT * FROM {}").format(sql.Identifier(table))
         ).fetchall()
-        self.rng.shuffle(found)
-        return iter(found)
+        self.rng.shuffle(rows)
+        return iter(rows)
 
     def one(self) -> None:
         """Inserts or deletes an edge."""
@@ -119,9 +119,9 @@ def measured(
     with GRAPH.tables(orchestrator, {"rows": size * 6 // 5, "zipf": 1, "seed": seed}):
         names = {}
         orchestrator.connection.execute(ROOM)
-        for one in SIDES:
-            say(f"a stream over {size:,} rows: creating {one.label}")
-            names[one.label] = require(orchestrator, "v", GRAPH.text("triangles"), one)
+        for item in SIDES:
+            say(f"a stream over {size:,} rows: creating {item.label}")
+            names[item.label] = require(orchestrator, "v", GRAPH.text("triangles"), item)
         orchestrator.connection.execute("RESET work_mem")
         vacuum(orchestrator)
         changes = Changes(orchestrator, size, seed)

@@ -45,8 +45,8 @@ def change(orchestrator: Orchestrator, number: int, share: float) -> None:
 def _fill(orchestrator: Orchestrator, scale: float) -> None:
     with tempfile.TemporaryDirectory(prefix="idivm-tpch-") as folder:
         command = [_generator(), "csv", "-s", f"{scale}", "-o", folder, "--quiet"]
-        made = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
-        if made.returncode:
+        completed = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+        if completed.returncode:
             raise UsageError(f"{GENERATOR} cannot make the tables of TPC-H at scale {scale}.")
         for table in TABLES:
             copy = sql.SQL("COPY {} FROM STDIN (FORMAT csv, HEADER)").format(sql.Identifier(table))
@@ -61,10 +61,10 @@ def _fill(orchestrator: Orchestrator, scale: float) -> None:
 def _generator() -> str:
     """The program, which pip puts beside this Python."""
     beside = Path(sysconfig.get_path("scripts")) / GENERATOR
-    found = shutil.which(beside) or shutil.which(GENERATOR)
-    if found is None:
+    result = shutil.which(beside) or shutil.which(GENERATOR)
+    if result is None:
         raise UsageError(
             f"The data of TPC-H is made by {GENERATOR}, which is not there: "
             "install it with pip install 'idivm[bench]'."
         )
-    return found
+    return result

@@ -148,12 +148,12 @@ def run(
                     vacuum(orchestrator)
                     return _checked(orchestrator, described, views, rounds, share, say)
                 again = [
-                    one.query
-                    for one in views
+                    view.query
+                    for view in views
                     if minimisation
-                    and one.strategy in MINIMISED
+                    and view.strategy in MINIMISED
                     # As the same strategy, whatever the model says of the longer script.
-                    and _create(orchestrator, one.query, maintain, one.strategy, "off").created
+                    and _create(orchestrator, view.query, maintain, view.strategy, "off").created
                 ]
                 vacuum(orchestrator)
                 return _timed(orchestrator, described, views, again, rounds, share, say)
@@ -201,23 +201,23 @@ def _checked(
     say: Callable[[str], None],
 ) -> Report:
     """Compares every view with its query after every round."""
-    different: dict[str, list[tuple[int, CheckReport]]] = {one.query: [] for one in views}
+    different: dict[str, list[tuple[int, CheckReport]]] = {item.query: [] for item in views}
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
         change(orchestrator, number, share)
-        for one in filter(_is_created, views):
-            [report] = orchestrator.check(_name(one.query))
+        for view in filter(_is_created, views):
+            [report] = orchestrator.check(_name(view.query))
             if not report.equal:
-                different[one.query].append((number, report))
+                different[view.query].append((number, report))
     rows = tuple(
         {
-            "view": one.query,
-            "strategy": one.strategy,
+            "view": item.query,
+            "strategy": item.strategy,
             "rounds": rounds,
-            "different": len(different[one.query]),
-            "note": one.reason or _first(different[one.query]),
+            "different": len(different[item.query]),
+            "note": item.reason or _first(different[item.query]),
         }
-        for one in views
+        for item in views
     )
     wrong = {number for found in different.values() for number, _ in found}
     bars = (
@@ -249,18 +249,18 @@ def _timed(
     connection = orchestrator.connection
     sides = {}
     there = list(filter(_is_created, views))
-    for one in there:
-        rival = sql.Identifier(f"{one.query.lower()}_{MATERIALIZED}")
+    for item in there:
+        rival = sql.Identifier(f"{item.query.lower()}_{MATERIALIZED}")
         # The query is a file of the workload.
-        text = sql.SQL(_text(one.query))
-        say(f"materializing {one.query}")
+        text = sql.SQL(_text(item.query))
+        say(f"materializing {item.query}")
         connection.execute(sql.SQL("CREATE MATERIALIZED VIEW {} AS {}").format(rival, text))
-        sides[one.query, REFRESH] = refreshing(connection, [_name(one.query)])
-        sides[one.query, QUERY] = statement(connection, text)
+        sides[item.query, REFRESH] = refreshing(connection, [_name(item.query)])
+        sides[item.query, QUERY] = statement(connection, text)
         recomputed = sql.SQL("REFRESH MATERIALIZED VIEW {}").format(rival)
-        sides[one.query, MATERIALIZED] = statement(connection, recomputed)
-        if one.query in again:
-            sides[one.query, UNMINIMISED] = refreshing(connection, [_name(one.query, "off")])
+        sides[item.query, MATERIALIZED] = statement(connection, recomputed)
+        if item.query in again:
+            sides[item.query, UNMINIMISED] = refreshing(connection, [_name(item.query, "off")])
     labels = {f"{query} {side}": run for (query, side), run in sides.items()}
     for number in range(SETTLE):
         say(f"settling, {number + 1} of {SETTLE}")
@@ -275,33 +275,33 @@ def _timed(
         change(orchestrator, number, share)
 
     series = in_turn(labels, next_round, rounds, 0)
-    require_equal(orchestrator, [_name(one.query) for one in there])
+    require_equal(orchestrator, [_name(each.query) for each in there])
     require_equal(orchestrator, [_name(query, "off") for query in again])
-    found = [
-        Measured(one, {s: series[f"{query} {s}"] for query, s in sides if query == one.query})
-        for one in there
+    measureds = [
+        Measured(each, {s: series[f"{query} {s}"] for query, s in sides if query == each.query})
+        for each in there
     ]
-    rows = (*map(_row, found), *(_empty(one) for one in views if not one.created))
-    return Report("tpch", described, rows, (*_created(views), *_bars(found)))
+    rows = (*map(_row, measureds), *(_empty(view) for view in views if not view.created))
+    return Report("tpch", described, rows, (*_created(views), *_bars(measureds)))
 
 
-def _row(one: Measured) -> dict[str, Any]:
-    refresh = one.series[REFRESH]
+def _row(measured: Measured) -> dict[str, Any]:
+    refresh = measured.series[REFRESH]
     return {
-        "view": one.view.query,
-        "strategy": one.view.strategy,
+        "view": measured.view.query,
+        "strategy": measured.view.strategy,
         "ms": refresh.milliseconds,
         "from": min(refresh.times),
         "to": max(refresh.times),
-        "query ms": one.series[QUERY].milliseconds,
-        "materialized ms": one.series[MATERIALIZED].milliseconds,
-        "query / refresh": one.times_faster(QUERY),
-        "materialized / refresh": one.times_faster(),
+        "query ms": measured.series[QUERY].milliseconds,
+        "materialized ms": measured.series[MATERIALIZED].milliseconds,
+        "query / refresh": measured.times_faster(QUERY),
+        "materialized / refresh": measured.times_faster(),
         "buffers": refresh.buffers,
-        "materialized buffers": one.series[MATERIALIZED].buffers,
-        "buffers / refresh": one.times_fewer_buffers(),
-        "minimisation saves": one.saved,
-        "note": one.view.reason,
+        "materialized buffers": measured.series[MATERIALIZED].buffers,
+        "buffers / refresh": measured.times_fewer_buffers(),
+        "minimisation saves": measured.saved,
+        "note": measured.view.reason,
     }
 
 
@@ -318,20 +318,20 @@ def _is_created(view: View) -> bool:
 
 
 def _created(views: Sequence[View]) -> Iterator[Bar]:
-    yield Bar("views created", sum(one.created for one in views), "=", len(views))
+    yield Bar("views created", sum(view.created for view in views), "=", len(views))
     yield Bar(
         "views that are recomputed whole",
-        sum(one.recomputed for one in views),
+        sum(view.recomputed for view in views),
         "<=",
         RECOMPUTED_AT_MOST,
     )
 
 
-def _bars(found: Sequence[Measured]) -> Iterator[Bar]:
+def _bars(measureds: Sequence[Measured]) -> Iterator[Bar]:
     """Limits on recomputation, which is REFRESH MATERIALIZED VIEW, to refresh."""
-    if not found:
+    if not measureds:
         return
-    faster = [one.times_faster() for one in found]
+    faster = [item.times_faster() for item in measureds]
     yield Bar(
         "recomputation / refresh, time, geometric mean",
         geometric_mean(faster),
@@ -340,6 +340,8 @@ def _bars(found: Sequence[Measured]) -> Iterator[Bar]:
     )
     slowest = max(1 / times for times in faster)
     yield Bar("refresh / recomputation, time, largest", slowest, "<=", TIMES_SLOWER_AT_MOST)
-    if more := [one.times_fewer_buffers(UNMINIMISED) for one in found if one.saved is not None]:
+    if more := [
+        item.times_fewer_buffers(UNMINIMISED) for item in measureds if item.saved is not None
+    ]:
         name = "share of the buffers that minimisation saves, geometric mean"
         yield Bar(name, 1 - 1 / geometric_mean(more), ">=", 0.0)

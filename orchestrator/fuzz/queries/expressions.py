@@ -243,12 +243,12 @@ class Expressions:
     def condition(self, scope: Sequence[Expr], depth: int = 1) -> Composable:
         """A condition."""
         fitting = [t for t in self.templates if t.family == "bool" and _reads(t, scope)]
-        made = self._filled(self.rng.choice(fitting), "bool", scope, depth).sql
+        result = self._filled(self.rng.choice(fitting), "bool", scope, depth).sql
         if self.rng.random() < 0.3:
             # Else most conditions would hold for few rows or none.
             other = self._filled(self.rng.choice(fitting), "bool", scope, 0).sql
-            return SQL("({} OR {})").format(made, other)
-        return made
+            return SQL("({} OR {})").format(result, other)
+        return result
 
     def constant(self, family: str) -> Expr:
         """A constant of a family."""

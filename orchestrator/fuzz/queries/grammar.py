@@ -68,15 +68,15 @@ class Grammar:
 
     def outputs(self, scope: Sequence[Expr], safe: bool = False) -> list[Expr]:
         """One to five columns of a result; only such as may be made distinct, if `safe`."""
-        made: list[Expr] = []
+        result: list[Expr] = []
         for _ in range(self.rng.choice((1, 2, 3, 3, 4, 5))):
             expr = self.rng.choice(scope)
             if self.chance(0.35):
                 expr = self.make.value(expr.family, scope, 1)
             if safe and (not expr.safe or expr.family not in COMPARABLE):
                 expr = self.make.value("int", [e for e in scope if e.safe], 0)
-            made.append(expr)
-        return made
+            result.append(expr)
+        return result
 
     def select(
         self, outputs: Sequence[Expr], rest: Composable, head: Composable = NOTHING

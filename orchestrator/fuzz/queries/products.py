@@ -50,13 +50,13 @@ def triangles(g: Grammar, depth: int) -> Query:
     sources = (first, g.sources.pick(taken, 0, again), g.sources.pick(taken, 0, again))
     free = [[e for e in source.scope if e.family in _MEETING] for source in sources]
     conditions, met = list[Composable](), list[Expr]()
-    for one, other in ((0, 1), (1, 2), (2, 0)):
-        pairs = comparable_pairs(free[one], free[other])
+    for item, other in ((0, 1), (1, 2), (2, 0)):
+        pairs = comparable_pairs(free[item], free[other])
         if not pairs:
             return sums_of_products(g, depth)
         a, b = g.rng.choice(pairs)
         # Else all three might meet in the same column.
-        free[one].remove(a)
+        free[item].remove(a)
         free[other].remove(b)
         met.append(g.rng.choice((a, b)))
         conditions.append(SQL("{} = {}").format(a.sql, b.sql))
@@ -104,7 +104,7 @@ def stars(g: Grammar, depth: int) -> Query:
     """Two to four relations that meet in one column, some in another too; groups by what others show."""
     taken: set[str] = set()
     first = g.sources.pick(taken)
-    centres = [one for one in first.scope if one.family in _MEETING]
+    centres = [each for each in first.scope if each.family in _MEETING]
     if not centres:
         return sums_of_products(g, depth)
     centre, further = g.rng.choice(centres), g.rng.choice(centres)
@@ -113,9 +113,9 @@ def stars(g: Grammar, depth: int) -> Query:
         again = first.relation if g.chance(0.15) else None
         other = g.sources.pick(taken, 0, again)
         met = [centre, further] if further is not centre and g.chance(0.4) else [centre]
-        for one in met:
-            pairs = comparable_pairs([one], other.scope)
-            if not pairs and one is centre:
+        for item in met:
+            pairs = comparable_pairs([item], other.scope)
+            if not pairs and item is centre:
                 return sums_of_products(g, depth)
             if pairs:
                 a, b = g.rng.choice(pairs)

@@ -79,9 +79,9 @@ RINGS = (
 
 def call(ring: Ring, schema: str, arguments: Iterable[Composable], tail: Composable) -> Composed:
     """The aggregate over some columns, with FILTER as its tail."""
-    given = SQL(", ").join(SQL("({})::{}").format(one, SQL(ring.argument)) for one in arguments)
-    made = SQL("{}({}){}").format(Identifier(schema, ring.name), given, tail)
-    return SQL(ring.shown).format(made)
+    given = SQL(", ").join(SQL("({})::{}").format(item, SQL(ring.argument)) for item in arguments)
+    result = SQL("{}({}){}").format(Identifier(schema, ring.name), given, tail)
+    return SQL(ring.shown).format(result)
 
 
 def statements(ring: Ring, schema: str) -> Iterator[str]:
@@ -112,8 +112,8 @@ def statements(ring: Ring, schema: str) -> Iterator[str]:
         name = Identifier(schema, f"{ring.name}_{role}")
         named = SQL(", ").join(SQL("{} {}").format(SQL(n), t) for n, t in arguments.items())
         strict = SQL(" STRICT" if arguments else "")
-        made = SQL("CREATE FUNCTION {}({}) RETURNS {} LANGUAGE sql IMMUTABLE{} RETURN {}")
-        yield made.format(name, named, element, strict, text(body)).as_string(None)
+        sql = SQL("CREATE FUNCTION {}({}) RETURNS {} LANGUAGE sql IMMUTABLE{} RETURN {}")
+        yield sql.format(name, named, element, strict, text(body)).as_string(None)
         signature = SQL("{}({})").format(name, SQL(", ").join(arguments.values()))
         called.append(Literal(signature.as_string(None)))
     yield SQL("SELECT idivm.register_ring({})").format(SQL(", ").join(called)).as_string(None)

@@ -68,12 +68,12 @@ def grouped(g: Grammar, depth: int) -> Query:
     clause = g.sources.joined(depth)
     scope = clause.scope
     keys = g.some_keys(clause)
-    shown = [key for key in keys if g.chance(0.85)]
-    shown += [aggregate(g.rng, g.make, scope) for _ in range(g.rng.choice((0, 1, 1, 2, 3)))]
+    keies = [key for key in keys if g.chance(0.85)]
+    keies += [aggregate(g.rng, g.make, scope) for _ in range(g.rng.choice((0, 1, 1, 2, 3)))]
     rest = SQL(" FROM {}{} GROUP BY {}{}").format(
         clause.sql, g.where(scope, 0.35), listed([key.sql for key in keys]), _having(g, keys, scope)
     )
-    return g.select(shown or keys, rest)
+    return g.select(keies or keys, rest)
 
 
 def grouped_by_key(g: Grammar, depth: int) -> Query:
@@ -95,7 +95,7 @@ def expanded(g: Grammar, depth: int) -> Query:
     sets = [_series(g, scope), _elements(g, scope), _keys(g, scope)]
     sets = g.rng.sample(sets, g.rng.choice((1, 1, 2)))
     where = g.where(scope, 0.35)
-    if not all(one.safe for one in sets) or g.chance(0.4):
+    if not all(item.safe for item in sets) or g.chance(0.4):
         return g.select([*g.outputs(scope)[:3], *sets], SQL(" FROM {}{}").format(clause.sql, where))
     keys = [*sets, *g.some_keys(clause, 1)]
     by = listed([SQL(str(number + 1)) for number in range(len(keys))])
@@ -110,10 +110,10 @@ def _series(g: Grammar, scope: Sequence[Expr]) -> Expr:
 
 
 def _elements(g: Grammar, scope: Sequence[Expr]) -> Expr:
-    one, other = (g.make.value("text", scope, 0) for _ in range(2))
-    made = SQL("upper(unnest(ARRAY[({})::text, 'x', ({})::text]))").format(one.sql, other.sql)
+    item, other = (g.make.value("text", scope, 0) for _ in range(2))
+    made = SQL("upper(unnest(ARRAY[({})::text, 'x', ({})::text]))").format(item.sql, other.sql)
     return replace(
-        one, sql=made, keyable=one.keyable and other.keyable, exact=one.exact and other.exact
+        item, sql=made, keyable=item.keyable and other.keyable, exact=item.exact and other.exact
     )
 
 

@@ -136,15 +136,15 @@ def recursive(g: Grammar, depth: int) -> Query:
         for a in places
         for b in places
         if a != b
-        and all(step.scope[one].family == "text" and step.scope[one].safe for one in (a, b))
+        and all(step.scope[each].family == "text" and step.scope[each].safe for each in (a, b))
     ]
     numbers = [place for place in places if step.scope[place].family == "int"]
     numbers = [place for place in numbers if step.scope[place].safe]
     if pairs:
         chosen, cast = g.rng.choice(pairs), SQL("{}::text")
     elif len(numbers) > 1:
-        one, other = g.rng.sample(numbers, 2)
-        chosen, cast = (one, other), SQL("{}::bigint")
+        item, other = g.rng.sample(numbers, 2)
+        chosen, cast = (item, other), SQL("{}::bigint")
     else:
         return distinct(g, depth)
     following = Source(Identifier("next"), step.relation)
@@ -181,9 +181,9 @@ def recursive(g: Grammar, depth: int) -> Query:
 def cte_twice(g: Grammar, depth: int) -> Query:
     """WITH, its query read twice: joined with itself, with its own aggregate, or both in a UNION."""
     inner = g.query(depth - 1) if depth > 0 else plain(g, 0)
-    name, one, two = (Identifier(text) for text in ("shared", "first", "second"))
+    name, item, two = (Identifier(text) for text in ("shared", "first", "second"))
     itself = Relation(name, inner.fields)
-    left, right = Source(one, itself), Source(two, itself)
+    left, right = Source(item, itself), Source(two, itself)
     pairs = comparable_pairs(left.scope, right.scope)
     head = SQL("WITH {} AS ({}) ").format(name, inner.sql)
     if g.chance(0.3) or not pairs:
@@ -200,7 +200,7 @@ def cte_twice(g: Grammar, depth: int) -> Query:
     if g.chance(0.5):
         joined = SQL("{} AS {} {} {} AS {} ON {} = {}").format(
             name,
-            one,
+            item,
             SQL(g.rng.choice(("JOIN", "LEFT JOIN", "FULL JOIN"))),
             name,
             two,
@@ -213,7 +213,7 @@ def cte_twice(g: Grammar, depth: int) -> Query:
             name, two, b.sql, a.sql
         )
         shown = [*g.outputs(left.scope)[:3], Expr(counted, "int")]
-        made = g.select(shown, SQL(" FROM {} AS {}").format(name, one))
+        made = g.select(shown, SQL(" FROM {} AS {}").format(name, item))
     return Query(SQL("{}{}").format(head, made.sql), made.fields)
 
 

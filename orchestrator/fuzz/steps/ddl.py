@@ -217,8 +217,10 @@ SCHEMA_CHANGES: tuple[Callable[[Random, Model], Made], ...] = (
 """Every kind of DDL on a table."""
 
 
-def _twins(one: Column, other: Column) -> bool:
-    return one != other and one.type == other.type and one.computed is other.computed is None
+def _twins(column: Column, other: Column) -> bool:
+    return (
+        column != other and column.type == other.type and column.computed is other.computed is None
+    )
 
 
 def _stored(model: Model) -> Composed:

@@ -138,10 +138,10 @@ def update_key(w: Writer, model: Model) -> Composed | None:
     key = w.rng.choice(keys)
     number = key.type.family == "int"
     if number and w.chance(0.7 if model.key_kind == "deferrable" else 0.15):
-        one, two = w.rng.sample(key.type.pool, 2)
+        item, two = w.rng.sample(key.type.pool, 2)
         return SQL(
             "UPDATE {} SET {k} = CASE {k} WHEN {a} THEN {b} ELSE {a} END WHERE {k} IN ({a}, {b})"
-        ).format(model.name, k=key.sql, a=SQL(one), b=SQL(two))
+        ).format(model.name, k=key.sql, a=SQL(item), b=SQL(two))
     changed = _moved(key, w.rng.choice((1, 10, 30)))
     if w.chance(0.5):
         changed = SQL("{}").format(literal(any_value(w.rng, key, 0.5)))
