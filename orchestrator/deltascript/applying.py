@@ -67,7 +67,7 @@ def _guarded(program: Program, called: Names, step: Apply) -> Code:
     if _has_nullable_keys(step):
         keys = tuple((k, d, "none" if nulls == "some" else nulls) for k, d, nulls in step.keys)
         plain = _statement(program, called, replace(step, keys=keys))
-        code = branches([(_has_many_without_nulls(step, called), plain)], code)
+        code = branches([(_without_nulls_pays(step, called), plain)], code)
     if looks_up(program, step):
         code = switched_where_large(step, code, [(setting, "off", "on") for setting in LOOKING_UP])
     return branches([(needed, code)]) if step.needs else code
@@ -245,7 +245,7 @@ _WRITERS = {
 
 
 def _has_nullable_keys(step: Apply) -> bool:
-    """Return whether it is worth checking that the keys of a large diff hold no NULL."""
+    """Return whether it may pay to check that the keys of a diff hold no NULL."""
     return (
         step.kind in (ChangeKind.UPDATE, ChangeKind.DELETE)
         and bool(step.needs)
@@ -254,14 +254,19 @@ def _has_nullable_keys(step: Apply) -> bool:
     )
 
 
-def _has_many_without_nulls(step: Apply, called: Names) -> Composed:
+def _without_nulls_pays(step: Apply, called: Names) -> Composed:
+    """Return the condition that a diff holds no NULL in its keys, and is large if that matters.
+
+    An index finds the rows of a small diff also by one column that may be NULL, but not by several.
+    """
     nullable = [column for _, column, nulls in step.keys if nulls == "some"]
-    return SQL("{} > {} AND NOT EXISTS (SELECT FROM ({}) AS d WHERE {})").format(
-        size(step.needs),
-        Literal(sizes.FEW),
+    has_no_null = SQL("NOT EXISTS (SELECT FROM ({}) AS d WHERE {})").format(
         query_text(step.query, called),
         listed((SQL("{} IS NULL").format(dotted("d", column)) for column in nullable), " OR "),
     )
+    if len(nullable) > 1:
+        return has_no_null
+    return SQL("{} > {} AND {}").format(size(step.needs), Literal(sizes.FEW), has_no_null)
 
 
 def _reads_variables_alone(step: Apply) -> bool:
