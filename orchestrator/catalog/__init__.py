@@ -1,4 +1,4 @@
-"""Every query on idivm's own catalog."""
+"""All queries on idivm's own catalog."""
 
 from __future__ import annotations
 

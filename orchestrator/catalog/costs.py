@@ -1,4 +1,4 @@
-"""What idivm's catalog knows of the time that refreshes take."""
+"""Queries on the measured times of refreshes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from orchestrator.catalog import ViewInfo
 from orchestrator.deltascript.plan import Evidence, Price
 
 OFTEN = 3
-"""Fewer refreshes say nothing of a view."""
+"""The minimum number of refreshes for a usable measurement of a view."""
 
 SEVERAL = 3
-"""Fewer other views say nothing of a way of maintaining views."""
+"""The minimum number of other views for a usable measurement of a plan variant."""
 
 
 def measured(connection: Connection[Any], view: ViewInfo) -> tuple[Price, int] | None:
-    """What accesses took in a view's own refreshes, as it is maintained now, and in how many."""
+    """Return the measured time per access in a view's own refreshes under its present plan, and how many
+    refreshes there were.
+    """
     row = connection.execute(
         "SELECT variant, price, refreshes FROM idivm.costs WHERE view = %s AND price > 0", [view.id]
     ).fetchone()
@@ -30,8 +32,9 @@ def measured(connection: Connection[Any], view: ViewInfo) -> tuple[Price, int] |
 
 
 def recompute_cost(connection: Connection[Any], view: ViewInfo) -> tuple[float, float | None, bool]:
-    """Return the seconds that recomputing a view is expected to take, from how many accesses on a
-    refresh lost against that, and whether the former rests on what was measured of this view."""
+    """Return the expected seconds of recomputing a view, the number of accesses from which a refresh lost
+    against recomputing, and whether the seconds rest on measurements of this view.
+    """
     row = connection.execute(
         "SELECT idivm.recompute_seconds(v.id, idivm.query_work(v.definition)), c.loses_from,"
         "  coalesce(c.row_seconds > 0, false)"
@@ -44,9 +47,9 @@ def recompute_cost(connection: Connection[Any], view: ViewInfo) -> tuple[float, 
 
 
 def prices(connection: Connection[Any], before: ViewInfo | None) -> tuple[Price, ...]:
-    """What accesses took in refreshes, by the ways of plans: of other views, and of the same one.
+    """Return the measured time per access by plan variant: of other views, and of the same view.
 
-    Of how it was maintained earlier, a view's plan knows what was measured then.
+    For variants that maintained the view earlier, its stored plan keeps the measurements of that time.
     """
     with connection.cursor(row_factory=class_row(Price)) as cursor:
         rows = cursor.execute(
@@ -65,5 +68,5 @@ def prices(connection: Connection[Any], before: ViewInfo | None) -> tuple[Price,
 
 
 def earlier(evidence: Evidence) -> tuple[Price, ...]:
-    """What was known when a plan was made."""
+    """Return the prices that were known when a plan was made."""
     return tuple(replace(price, costs=()) for price in evidence.prices)

@@ -15,7 +15,7 @@ from orchestrator.catalog.relations import Grant, schema_and_name
 
 @dataclass(frozen=True)
 class DroppedView:
-    """A maintained view that DROP ... CASCADE took along with what it read."""
+    """A maintained view that DROP ... CASCADE removed together with a relation that it read."""
 
     name: str
     query: str
@@ -34,20 +34,20 @@ _DROPPED = SQL(
 
 
 def dropped_views(connection: Connection[Any]) -> list[DroppedView]:
-    """Return the views that went with what they read, in the order in which they were created."""
+    """Return the views that DROP ... CASCADE removed, in the order of their creation."""
     with connection.cursor(row_factory=class_row(DroppedView), binary=True) as cursor:
         return cursor.execute(_DROPPED.format(SQL("true"))).fetchall()
 
 
 def dropped_view(connection: Connection[Any], name: Composable) -> DroppedView | None:
-    """Return the view of this name that went with what it read, if there is one."""
+    """Return the view of this name that DROP ... CASCADE removed, if there is one."""
     parts = schema_and_name(connection, name)
     with connection.cursor(row_factory=class_row(DroppedView), binary=True) as cursor:
         return cursor.execute(_DROPPED.format(SQL("parse_ident(name) = %s")), [parts]).fetchone()
 
 
 def clear_dropped(connection: Connection[Any], name: Composable) -> bool:
-    """Forget a view that went with what it read, and return whether there was one."""
+    """Delete the record of a view that DROP ... CASCADE removed. Return whether there was one."""
     found = connection.execute(
         "DELETE FROM idivm.dropped_views WHERE parse_ident(name) = %s",
         [schema_and_name(connection, name)],

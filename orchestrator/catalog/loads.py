@@ -1,6 +1,6 @@
-"""What bulk loads ask of idivm's catalog: the ledger, the staging tables, what was rejected.
+"""Queries of bulk loads on idivm's catalog: the ledger, the staging tables and the rejected rows.
 
-Spark's tasks import it, each in a process of its own, so that it imports next to nothing.
+Each Spark task imports this module in its own process, so it imports as little as possible.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ from psycopg.sql import SQL, Composed, Identifier
 
 STAGING_SCHEMA = "idivm_load"
 PART, POSITION = "idivm: part", "idivm: position"
-"""What the staging table of a load with a quarantine holds beside the columns of the table."""
+"""The extra columns of the staging table of a load with a quarantine."""
 
 STATE = "initial state"
 DATA_SOURCE = "data source"
-"""Stand for the layout of loads that nobody goes on with: the initial state of a view, and what a
-program writes through the data source. A load without a layout is none to go on with either."""
+"""Take the place of the layout in loads that cannot be resumed: the first content of a view, and writes of a
+program through the data source. A load without a layout cannot be resumed either.
+"""
 
 _LOCK_CLASS = 1_768_187_767
-"""The class of the advisory locks that running loads hold; any number that others do not use."""
+"""The class of the advisory locks of running loads; an arbitrary number that others do not use."""
 
 _SILENT = "1 day"
-"""No process stands for a program that writes through the data source; only its tasks do, and they may
-wait for others. After so long without a sign of them it counts as gone."""
+"""How long a write through the data source may be silent before it counts as dead. Only its tasks have
+sessions here, and they may wait for other tasks.
+"""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the tasks of a load have come."""
+    """The progress of the tasks of a load."""
 
     parts: int
     rows: int
@@ -41,7 +43,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class BrokenOff:
-    """A load that nobody is at, and that may be gone on with."""
+    """A load that no session runs and that can be resumed."""
 
     id: int
     name: str
@@ -51,7 +53,7 @@ class BrokenOff:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A row that is left out, with its place in the file where the task knows it."""
+    """A rejected row, with its place in the file if the task knows it."""
 
     position: int
     column: str | None
@@ -63,12 +65,12 @@ class Rejected:
 
 
 def staging_table(load: int) -> Identifier:
-    """The staging table of a load."""
+    """Return the staging table of a load."""
     return Identifier(STAGING_SCHEMA, f"l{load}")
 
 
 def finished(connection: Connection[Any], command: str, table: int) -> int | None:
-    """The load that has done the same before into the same table, if there is one."""
+    """Return a finished load of the same command into the same table, if there is one."""
     row = connection.execute(
         "SELECT max(id) FROM idivm.loads"
         " WHERE command = %s AND status = 'done' AND relation = %s::oid::regclass",
@@ -78,7 +80,9 @@ def finished(connection: Connection[Any], command: str, table: int) -> int | Non
 
 
 def unfinished(connection: Connection[Any], command: str) -> tuple[int, str | None, bool] | None:
-    """The same load, not ended: its number, its layout, and whether this session now holds its lock."""
+    """Return the unfinished load of the same command: its ID, its layout, and whether this session now holds
+    its lock.
+    """
     return connection.execute(
         "SELECT id, layout, pg_try_advisory_lock(%s, id) FROM idivm.loads"
         " WHERE command = %s AND status = 'loading'",
@@ -96,7 +100,7 @@ def insert(
     sources: Sequence[Any],
     layout: str | None,
 ) -> int:
-    """Notes a load and locks it for this session; a unique violation if it is running already."""
+    """Record a load and lock it for this session. Raise a unique violation if it is already running."""
     row = connection.execute(
         "INSERT INTO idivm.loads (name, relation, mode, command, sources, layout)"
         " VALUES (%s, %s::oid::regclass, %s, %s, %s, %s) RETURNING id, pg_advisory_lock(%s, id)",
@@ -107,7 +111,7 @@ def insert(
 
 
 def progress(connection: Connection[Any], load: int) -> Progress:
-    """Partitions and rows in the staging table, with the rows of the copies that are under way."""
+    """Return the partitions and rows in the staging table, including the rows of running copies."""
     row = connection.execute(
         "SELECT count(*), coalesce(sum(rows_read), 0)::bigint,"
         " (SELECT coalesce(sum(tuples_processed), 0)::bigint FROM pg_stat_progress_copy"
@@ -120,7 +124,7 @@ def progress(connection: Connection[Any], load: int) -> Progress:
 
 
 def staged_pages(connection: Connection[Any], load: int) -> int:
-    """How many pages a staging table has."""
+    """Return the number of pages of a staging table."""
     row = connection.execute(
         "SELECT pg_relation_size(to_regclass(%s)) / current_setting('block_size')::bigint",
         [staging_table(load).as_string(connection)],
@@ -130,24 +134,24 @@ def staged_pages(connection: Connection[Any], load: int) -> int:
 
 
 def note_parts(connection: Connection[Any], load: int, parts: int) -> None:
-    """Notes how many partitions Spark says it has written."""
+    """Record how many partitions Spark reports as written."""
     connection.execute("UPDATE idivm.loads SET parts = %s WHERE id = %s", [parts, load])
 
 
 def parts_written(connection: Connection[Any], load: int) -> int:
-    """How many partitions Spark says it has written."""
+    """Return how many partitions Spark reported as written."""
     row = connection.execute("SELECT parts FROM idivm.loads WHERE id = %s", [load]).fetchone()
     assert row is not None and row[0] is not None
     return int(row[0])
 
 
 def attend(connection: Connection[Any], load: int) -> None:
-    """Has the session of a task be a sign of life of a load that no other session holds."""
+    """Mark a load as alive through the session of a task, if no other session locks the load."""
     connection.execute("SELECT pg_try_advisory_lock_shared(%s, %s)", [_LOCK_CLASS, load])
 
 
 def part_done(connection: Connection[Any], load: int, part: int) -> tuple[int, int] | None:
-    """The rows read and rejected of a partition, if it is in the ledger."""
+    """Return the rows read and rejected of a partition, if it is in the ledger."""
     return connection.execute(
         "SELECT rows_read, rows_rejected FROM idivm.load_parts WHERE load = %s AND part = %s",
         [load, part],
@@ -164,8 +168,8 @@ def note_part(
     size: int,
     rejected: Sequence[Rejected],
 ) -> None:
-    """Enters a partition into the ledger; a unique violation if another attempt has."""
-    # What an attempt before a crash of the server has left here is not from this one.
+    """Enter a partition into the ledger. Raise a unique violation if another attempt has entered it."""
+    # An earlier attempt may have left rejected rows before a crash of the server.
     connection.execute(
         "DELETE FROM idivm.rejected_rows WHERE load = %s AND part = %s", [load, part]
     )
@@ -180,7 +184,7 @@ def note_part(
 def keep_rejected(
     connection: Connection[Any], load: int, part: int, rows: Iterable[Rejected]
 ) -> None:
-    """Keeps rejected rows of a partition to be looked at."""
+    """Store rejected rows of a partition."""
     connection.cursor().executemany(
         "INSERT INTO idivm.rejected_rows (load, part, position, column_name, reason, content, file,"
         " row_number, line) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
@@ -203,7 +207,7 @@ def reject(
     reason: Composed,
     composed: Composed,
 ) -> None:
-    """Moves rows of the staging table, chosen by ctid, to the rejected ones."""
+    """Move rows of the staging table, given by ctid, to the rejected rows."""
     connection.execute(
         SQL(
             "WITH gone AS (DELETE FROM {} WHERE ctid = ANY (ARRAY({})) RETURNING *)"
@@ -217,7 +221,7 @@ def reject(
 
 
 def rejected_rows(connection: Connection[Any], load: int, most: int) -> list[tuple[Any, ...]]:
-    """The first rejected rows of a load: file, row, line, column, reason, content."""
+    """Return the first rejected rows of a load: file, row, line, column, reason, content."""
     return connection.execute(
         "SELECT file, row_number, line, column_name, reason, content FROM idivm.rejected_rows"
         " WHERE load = %s ORDER BY file, row_number, part, position LIMIT %s",
@@ -226,7 +230,7 @@ def rejected_rows(connection: Connection[Any], load: int, most: int) -> list[tup
 
 
 def not_located(connection: Connection[Any], load: int, most: int) -> list[tuple[int, int]]:
-    """Part and position of rejected rows whose places in the files are not known yet."""
+    """Return part and position of rejected rows whose places in the files are not known yet."""
     return connection.execute(
         "SELECT part, position FROM idivm.rejected_rows WHERE load = %s AND file IS NULL"
         " ORDER BY part, position LIMIT %s",
@@ -244,7 +248,7 @@ def note_place(
     row: int,
     line: int | None,
 ) -> None:
-    """Notes where in the files a rejected row stands."""
+    """Record where in the files a rejected row stands."""
     connection.execute(
         "UPDATE idivm.rejected_rows SET file = %s, row_number = %s, line = %s"
         " WHERE load = %s AND part = %s AND position = %s",
@@ -253,7 +257,7 @@ def note_place(
 
 
 def parts_in_place(connection: Connection[Any], load: int) -> int | None:
-    """How many partitions are in the ledger, kept as they are; None if the load was given up."""
+    """Lock a load and return how many partitions are in its ledger. Return None if the load was given up."""
     row = connection.execute(
         "SELECT status FROM idivm.loads WHERE id = %s FOR UPDATE", [load]
     ).fetchone()
@@ -267,7 +271,7 @@ def parts_in_place(connection: Connection[Any], load: int) -> int | None:
 
 
 def note_done(connection: Connection[Any], load: int, table: str, loaded: int) -> tuple[int, int]:
-    """Ends a load well; gives how many rows were read and rejected."""
+    """Mark a load as done. Return how many rows it read and rejected."""
     row = connection.execute(
         "UPDATE idivm.loads SET status = 'done', ended_at = clock_timestamp(), parts = p.parts,"
         " relation = to_regclass(%s), rows_read = p.read, rows_loaded = %s, rows_rejected ="
@@ -283,7 +287,7 @@ def note_done(connection: Connection[Any], load: int, table: str, loaded: int) -
 
 
 def fail(connection: Connection[Any], load: int) -> None:
-    """Gives a load up for good, unless it has ended; its rejected rows stay to be looked at."""
+    """Mark a load as failed unless it has ended, and keep its rejected rows."""
     connection.execute(
         "UPDATE idivm.loads SET status = 'failed', ended_at = now()"
         " WHERE id = %s AND status = 'loading'",
@@ -294,13 +298,13 @@ def fail(connection: Connection[Any], load: int) -> None:
 
 
 def end(connection: Connection[Any], load: int) -> None:
-    """Ends a load of which nothing is to be remembered."""
+    """Delete a load and everything recorded about it."""
     connection.execute("DELETE FROM idivm.loads WHERE id = %s", [load])
     connection.execute(SQL("DROP TABLE IF EXISTS {}").format(staging_table(load)))
 
 
 def drop_staging(connection: Connection[Any], load: int) -> None:
-    """Drops a staging table, unless a task that came too late still holds it; `sweep` will do."""
+    """Drop a staging table. If a late task still locks it, leave it to `drop_orphans`."""
     try:
         with connection.transaction():
             connection.execute("SET LOCAL lock_timeout = '5s'")
@@ -310,16 +314,16 @@ def drop_staging(connection: Connection[Any], load: int) -> None:
 
 
 def drop_orphans(connection: Connection[Any]) -> list[int]:
-    """Gives up loads that nobody is at or can go on with; drops staging tables that are of no use.
+    """Give up loads that no session runs and that cannot be resumed, and drop useless staging tables.
 
-    Returns the loads whose staging tables those were.
+    Return the IDs of the loads whose staging tables these were.
     """
     left = connection.execute(
         "SELECT id, layout = %(state)s FROM (SELECT id, layout FROM idivm.loads l"
         "  WHERE status = 'loading' AND (layout IS NULL OR layout = %(state)s OR layout = %(source)s"
         "   AND greatest(started_at, (SELECT max(p.ended_at) FROM idivm.load_parts p"
         "                             WHERE p.load = l.id)) < now() - %(silent)s::interval)"
-        # What this session holds itself it could lock once more.
+        # A session can lock again what it holds already.
         "  AND NOT EXISTS (SELECT FROM pg_locks k WHERE k.pid = pg_backend_pid()"
         "    AND k.locktype = 'advisory' AND k.classid = %(class)s AND k.objid = l.id)"
         "  OFFSET 0) AS l WHERE pg_try_advisory_lock(%(class)s, id)",
@@ -344,7 +348,7 @@ def drop_orphans(connection: Connection[Any]) -> list[int]:
 
 
 def broken_off(connection: Connection[Any]) -> list[BrokenOff]:
-    """Loads that nobody is at, and whose staging tables wait for somebody to go on with them."""
+    """Return the loads that no session runs and whose staging tables are kept to resume them."""
     rows = connection.execute(
         "SELECT l.id, l.name, to_char(l.started_at, 'YYYY-MM-DD HH24:MI'),"
         "       pg_size_pretty(pg_total_relation_size(to_regclass(%s || l.id)))"
@@ -359,7 +363,7 @@ def broken_off(connection: Connection[Any]) -> list[BrokenOff]:
 
 
 def hand_over(load: int, item: Connection[Any], other: Connection[Any]) -> None:
-    """Has another session hold a load's lock as well, so that the first one may end."""
+    """Give a load's lock to another session as well, so that the first session may end."""
     shared = "SELECT pg_advisory_lock_shared(%s, %s)"
     item.execute(shared, [_LOCK_CLASS, load])
     unlock(item, load)
@@ -367,7 +371,7 @@ def hand_over(load: int, item: Connection[Any], other: Connection[Any]) -> None:
 
 
 def unlock(connection: Connection[Any], load: int, *, shared: bool = False) -> None:
-    """Lets go of a load."""
+    """Release the lock of a load."""
     if not connection.closed:
         release = "pg_advisory_unlock_shared" if shared else "pg_advisory_unlock"
         connection.execute(SQL("SELECT {}(%s, %s)").format(SQL(release)), [_LOCK_CLASS, load])

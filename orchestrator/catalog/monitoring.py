@@ -1,6 +1,6 @@
-"""Queries for monitoring: the state of all views and tables in one reading, and recent refreshes.
+"""Queries for monitoring: the state of all views and tables in one query, and recent refreshes.
 
-Names are qualified by their schemas whatever the user's search path is, because metrics and alerts store them.
+Names have their schemas whatever the user's search path is, because metrics and alerts store them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orchestrator.catalog.relations import shown
 
 @dataclass(frozen=True)
 class ViewState:
-    """A view in `idivm.status`, with what the catalog counts of its refreshes."""
+    """A view in `idivm.status`, with the counters of its refreshes."""
 
     id: int | None
     """None while the view is not planned."""
@@ -57,9 +57,9 @@ class TableState:
     id: int
     name: str
     statements: int
-    """Statements that capture has numbered since it began."""
+    """The number of statements since capture began."""
     captured: int
-    """Log rows that capture wrote, by PostgreSQL's statistics."""
+    """The log rows that capture wrote, by PostgreSQL's statistics."""
     log_bytes: int
 
 
@@ -120,7 +120,7 @@ _HISTORY = SQL("""
 
 
 def view_states(connection: Connection[Any]) -> list[ViewState]:
-    """Return the state of every view, by name."""
+    """Return the state of every view, ordered by name."""
     with connection.cursor(row_factory=class_row(ViewState), binary=True) as cursor:
         views = cursor.execute(_VIEWS).fetchall()
     names = shown(connection, [view.name for view in views])
@@ -128,7 +128,7 @@ def view_states(connection: Connection[Any]) -> list[ViewState]:
 
 
 def table_states(connection: Connection[Any]) -> list[TableState]:
-    """Return the state of every captured table, by name."""
+    """Return the state of every captured table, ordered by name."""
     with connection.cursor(row_factory=class_row(TableState), binary=True) as cursor:
         return cursor.execute(_TABLES).fetchall()
 
@@ -142,13 +142,13 @@ def clock(connection: Connection[Any]) -> datetime:
 
 
 def refreshes_since(connection: Connection[Any], moment: datetime) -> list[PastRefresh]:
-    """Return the recorded refreshes of all views since a moment, the last one first."""
+    """Return the recorded refreshes of all views since a moment, the latest first."""
     with connection.cursor(row_factory=class_row(PastRefresh), binary=True) as cursor:
         return cursor.execute(_HISTORY.format(SQL("at >= %s")), [moment]).fetchall()
 
 
 def last_refreshes(connection: Connection[Any], view: int, number: int) -> list[PastRefresh]:
-    """Return the last recorded refreshes of a view, the last one first."""
+    """Return the last recorded refreshes of a view, the latest first."""
     with connection.cursor(row_factory=class_row(PastRefresh), binary=True) as cursor:
         return cursor.execute(
             _HISTORY.format(
@@ -159,7 +159,7 @@ def last_refreshes(connection: Connection[Any], view: int, number: int) -> list[
 
 
 def pause(connection: Connection[Any], view: int) -> None:
-    """Keep a view as it is until `resume`."""
+    """Stop the refreshes of a view until `resume`."""
     connection.execute("SELECT idivm.pause_view(relation) FROM idivm.views WHERE id = %s", [view])
 
 
@@ -170,16 +170,16 @@ def resume(connection: Connection[Any], view: int) -> None:
 
 @dataclass(frozen=True)
 class StateSize:
-    """How large a stored state is."""
+    """The size of a stored state."""
 
     role: str
     rows: int
-    """As PostgreSQL estimates."""
+    """The estimate of PostgreSQL."""
     bytes: int
 
 
 def state_sizes(connection: Connection[Any], tables: Mapping[str, str]) -> list[StateSize]:
-    """Return the sizes of state tables, given by role as the names of tables."""
+    """Return the sizes of state tables. `tables` gives their names by role."""
     rows = connection.execute(
         "SELECT relname, greatest(reltuples, 0)::bigint, pg_total_relation_size(oid) FROM pg_class"
         " WHERE relnamespace = 'idivm_state'::regnamespace AND relname = ANY (%s) AND relkind = 'r'",

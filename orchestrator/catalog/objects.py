@@ -1,4 +1,4 @@
-"""Queries on what idivm has installed in a database, for those who look whether it is whole."""
+"""Queries that examine whether the objects of idivm in a database are complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.deltascript.names import Names
 
 @dataclass(frozen=True)
 class Index:
-    """An index as far as it matters whether there is one like it."""
+    """The properties of an index that decide whether another index equals it."""
 
     unique: bool
     nulls_distinct: bool
@@ -27,29 +27,29 @@ class Orphan:
 
     name: str
     drop: Composed | None
-    """How to remove it; None for what idivm may not have made."""
+    """The statement that removes it; None if idivm may not have created it."""
 
 
 @dataclass(frozen=True)
 class LeftBehind:
-    """A relation that shows a state table, of which the catalog knows nothing."""
+    """A relation that shows a state table and has no row in the catalog."""
 
     relation: str
     id: int | None
-    """The number that its definition view has, if that is still there."""
+    """The ID in the name of its definition view, if that view still exists."""
 
 
 def names_in_catalog(connection: Connection[Any]) -> dict[int, str]:
-    """The names of all views in the catalog, those half created as well."""
+    """Return the names of all views in the catalog by ID, including half-created views."""
     rows = connection.execute("SELECT id, name FROM idivm.views ORDER BY id").fetchall()
     return dict(rows)
 
 
 def orphans(connection: Connection[Any]) -> list[Orphan]:
-    """What belongs to no view of the catalog.
+    """Return the orphans: objects that belong to no view of the catalog.
 
-    An object is idivm's if its name is one that idivm gives, with a number that was given to a view
-    or a source once.
+    An orphan is idivm's own if its name has the form of idivm's names and contains an ID that a view or
+    source once had.
     """
     rows = connection.execute(
         """
@@ -100,7 +100,7 @@ def orphans(connection: Connection[Any]) -> list[Orphan]:
         FROM lost l, given g ORDER BY l.place, l.name
         """
     ).fetchall()
-    # PostgreSQL itself wrote the names, quoted where they must be.
+    # PostgreSQL itself wrote the names, and quoted them where necessary.
     return [
         Orphan(name, SQL("DROP {} {}").format(SQL(kind), SQL(what)) if ours else None)
         for name, kind, what, ours in rows
@@ -108,7 +108,7 @@ def orphans(connection: Connection[Any]) -> list[Orphan]:
 
 
 def left_behind(connection: Connection[Any]) -> list[LeftBehind]:
-    """The relations of maintained views whose rows in the catalog are gone."""
+    """Return the relations of maintained views that have no row in the catalog any more."""
     rows = connection.execute(
         """
         SELECT c.oid::regclass::text, (
@@ -131,7 +131,7 @@ def left_behind(connection: Connection[Any]) -> list[LeftBehind]:
 
 
 def adopt(connection: Connection[Any], left: LeftBehind) -> None:
-    """Records a view again that the catalog has lost, as one that is to be planned and rebuilt."""
+    """Record a view again that the catalog has lost. Its next refresh plans and rebuilds it."""
     connection.execute(
         """
         INSERT INTO idivm.views (id, name, relation, definition, state, status, strategy, maintain, query)
@@ -152,7 +152,7 @@ def adopt(connection: Connection[Any], left: LeftBehind) -> None:
 
 
 def restore_watermark(connection: Connection[Any], view_id: int | None) -> None:
-    """Gives a view that is to be rebuilt the watermark that it lacks."""
+    """Insert the missing watermark of a view that is to be rebuilt."""
     connection.execute(
         "INSERT INTO idivm.watermarks (view, mark, cluster, refreshed_at)"
         " VALUES (%s, ROW(pg_current_snapshot(), NULL, NULL)::idivm.watermark, idivm.cluster(), now())"
@@ -162,13 +162,13 @@ def restore_watermark(connection: Connection[Any], view_id: int | None) -> None:
 
 
 def lacks_watermark(connection: Connection[Any], view_id: int) -> bool:
-    """Whether the catalog has lost how far a view has come."""
+    """Return whether the watermark of a view is missing."""
     row = connection.execute("SELECT FROM idivm.watermarks WHERE view = %s", [view_id]).fetchone()
     return row is None
 
 
 def knows_its_tables(connection: Connection[Any], view_id: int) -> bool:
-    """Whether the plan of a view names the tables that it reads by the oids that they have."""
+    """Return whether the plan of a view names the tables that it reads by their present oids."""
     row = connection.execute(
         "SELECT bool_and(EXISTS (SELECT FROM idivm.sources s"
         "                        WHERE s.relation = (p ->> 'oid')::oid))"
@@ -179,7 +179,7 @@ def knows_its_tables(connection: Connection[Any], view_id: int) -> bool:
 
 
 def count_sources(connection: Connection[Any], view_id: int) -> int:
-    """How many captured tables the catalog knows of a view."""
+    """Return how many captured tables the catalog records for a view."""
     row = connection.execute(
         "SELECT count(*) FROM idivm.view_sources WHERE view = %s", [view_id]
     ).fetchone()
@@ -188,12 +188,12 @@ def count_sources(connection: Connection[Any], view_id: int) -> int:
 
 
 def invalidate(connection: Connection[Any], view_id: int) -> None:
-    """Has the next refresh rebuild a view."""
+    """Make the next refresh rebuild a view."""
     connection.execute("UPDATE idivm.views SET status = 'invalid' WHERE id = %s", [view_id])
 
 
 def standing(connection: Connection[Any], names: list[str]) -> set[str]:
-    """Those of some tables and views of idivm_state that exist."""
+    """Return which of the named tables and views of idivm_state exist."""
     rows = connection.execute(
         "SELECT relname FROM pg_class WHERE relnamespace = 'idivm_state'::regnamespace"
         " AND relkind IN ('r', 'v') AND relname = ANY (%s)",
@@ -203,7 +203,7 @@ def standing(connection: Connection[Any], names: list[str]) -> set[str]:
 
 
 def columns(connection: Connection[Any], table: Composable) -> list[tuple[str, str]]:
-    """The columns of a table with their types."""
+    """Return the columns of a table with their types."""
     return connection.execute(
         "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
         " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
@@ -212,7 +212,7 @@ def columns(connection: Connection[Any], table: Composable) -> list[tuple[str, s
 
 
 def declared(connection: Connection[Any], relation: Composable) -> dict[str, str]:
-    """The types of a relation's columns with their collations, as a cast takes them."""
+    """Return the types of a relation's columns with their collations, as a cast accepts them."""
     rows = connection.execute(
         "SELECT a.attname, concat_ws(' COLLATE ', format_type(a.atttypid, a.atttypmod),"
         " quote_ident(n.nspname) || '.' || quote_ident(c.collname))"
@@ -225,7 +225,7 @@ def declared(connection: Connection[Any], relation: Composable) -> dict[str, str
 
 
 def query_of(connection: Connection[Any], view: Composable) -> str:
-    """The query of a view as PostgreSQL prints it."""
+    """Return the query of a view as PostgreSQL prints it."""
     row = connection.execute(
         "SELECT pg_get_viewdef(to_regclass(%s))", [view.as_string(connection)]
     ).fetchone()
@@ -234,7 +234,7 @@ def query_of(connection: Connection[Any], view: Composable) -> str:
 
 
 def indexes(connection: Connection[Any], table: Composable) -> list[Index]:
-    """The valid indexes of a table."""
+    """Return the valid indexes of a table."""
     rows = connection.execute(
         "SELECT i.indisunique, NOT i.indnullsnotdistinct,"
         " (SELECT string_agg(pg_get_indexdef(i.indexrelid, k, false), ', ' ORDER BY k)"
@@ -247,7 +247,7 @@ def indexes(connection: Connection[Any], table: Composable) -> list[Index]:
 
 
 def routines(connection: Connection[Any], source_id: int) -> dict[str, str]:
-    """The capture functions of a source with their texts."""
+    """Return the capture functions of a source with their texts."""
     rows = connection.execute(
         "SELECT p.oid::regprocedure::text, pg_get_functiondef(p.oid) FROM pg_proc p"
         " WHERE p.pronamespace = 'idivm_log'::regnamespace"
@@ -258,7 +258,7 @@ def routines(connection: Connection[Any], source_id: int) -> dict[str, str]:
 
 
 def is_guarded(connection: Connection[Any], relation: str) -> bool:
-    """Whether the relation that users read refuses to be written."""
+    """Return whether the relation that users read refuses writes."""
     row = connection.execute(
         "SELECT FROM pg_trigger t WHERE t.tgrelid = to_regclass(%s) AND t.tgenabled <> 'D'"
         " AND t.tgfoid = 'idivm.refuse_write()'::regprocedure",
@@ -274,7 +274,7 @@ def is_shown(connection: Connection[Any], view_id: int) -> bool:
 
 
 def program(connection: Connection[Any], names: Names) -> tuple[str, list[str]] | None:
-    """The text of a view's refresh function and the settings that it runs with."""
+    """Return the text of a view's refresh function and its settings."""
     row = connection.execute(
         "SELECT prosrc, ARRAY(SELECT unnest(proconfig) ORDER BY 1) FROM pg_proc"
         " WHERE pronamespace = 'idivm_state'::regnamespace AND proname = %s",
@@ -284,7 +284,7 @@ def program(connection: Connection[Any], names: Names) -> tuple[str, list[str]] 
 
 
 def all_sources(connection: Connection[Any]) -> list[tuple[int, str]]:
-    """The captured tables that exist: their numbers and names."""
+    """Return the IDs and names of the captured tables that exist."""
     rows = connection.execute(
         "SELECT s.id, coalesce(v.relation, s.relation)::text FROM idivm.sources s"
         " JOIN pg_class c ON c.oid = s.relation"
@@ -295,7 +295,7 @@ def all_sources(connection: Connection[Any]) -> list[tuple[int, str]]:
 
 
 def readers_of_source(connection: Connection[Any], source_id: int) -> list[int]:
-    """The views that read a captured table."""
+    """Return the IDs of the views that read a captured table."""
     rows = connection.execute(
         "SELECT view FROM idivm.view_sources WHERE source = %s ORDER BY view", [source_id]
     )
@@ -303,7 +303,7 @@ def readers_of_source(connection: Connection[Any], source_id: int) -> list[int]:
 
 
 def log_is_whole(connection: Connection[Any], source_id: int) -> bool:
-    """Whether the log of a source, and the view of its table, have all their parts and columns."""
+    """Return whether the log of a source and its definition view have all their parts and columns."""
     row = connection.execute(
         """
         SELECT to_regclass('idivm_def.s' || s.id) IS NOT NULL
@@ -336,14 +336,14 @@ def log_is_whole(connection: Connection[Any], source_id: int) -> bool:
 
 
 def uninstall_source(connection: Connection[Any], source_id: int) -> None:
-    """Removes a source with all that is left of it; its readers are then to be planned again."""
+    """Remove a source and everything that is left of it. Its readers must be planned again."""
     connection.execute("SELECT idivm.hold_logs(%s)", [[source_id]])
     connection.execute("DELETE FROM idivm.view_sources WHERE source = %s", [source_id])
     connection.execute("SELECT idivm.uninstall_source(%s)", [source_id])
 
 
 def members_without_triggers(connection: Connection[Any]) -> list[tuple[int, int, str]]:
-    """Tables on which capture is off: source, number among its members, name."""
+    """Return the tables without working capture triggers: source, number among its members, name."""
     rows = connection.execute(
         "SELECT m.source, m.number, c.oid::regclass::text FROM idivm.source_members m"
         " JOIN pg_class c ON c.oid = m.member"
@@ -354,7 +354,7 @@ def members_without_triggers(connection: Connection[Any]) -> list[tuple[int, int
 
 
 def broken_duties(connection: Connection[Any]) -> list[tuple[str, int]]:
-    """Tables of synchronous views that lack a trigger of the modes, with the source that they are of."""
+    """Return the tables of synchronous views that lack a trigger of the modes, with their sources."""
     rows = connection.execute(
         "SELECT member::text, source FROM idivm.broken_duties() ORDER BY 1, 2"
     ).fetchall()

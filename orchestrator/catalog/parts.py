@@ -1,4 +1,4 @@
-"""Queries on the heavy and light parts that a view keeps of relations."""
+"""Queries on the heavy and light parts of relations that a view keeps."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from orchestrator.deltascript.names import Names
 from orchestrator.deltascript.plan import Partition, Partitioning
 
 SHOWN = 5
-"""Of the heavy values, how many are named."""
+"""How many heavy values are shown."""
 
 
 @dataclass(frozen=True)
 class RelationParts:
-    """A relation in two parts."""
+    """A relation that is divided into two parts."""
 
     relation: str
     on: list[str]
@@ -29,30 +29,32 @@ class RelationParts:
     light_values: int
     light_rows: int
     heaviest: dict[str, int]
-    """The values that most rows have, and how many these are."""
+    """The values with the most rows, and their numbers of rows."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of all relations, and the threshold at which they are divided."""
+    """The parts of all relations, and their threshold base."""
 
     base: int
-    """N: the rows are fewer, and a quarter of it at least."""
+    """N: the number of rows is below N and at least a quarter of N."""
     size: int
     minor: int
-    """How many values have changed their part since everything was last computed."""
+    """How many values changed their part since the view was last recomputed."""
     major: int
-    """How often all rows were divided again since then."""
+    """How often all rows were divided again since the view was last recomputed."""
     relations: list[RelationParts]
 
     @property
     def threshold(self) -> float:
-        """That of the first relation; they have the same, unless some have an ε of their own."""
+        """The threshold of the first relation. All have the same unless some have an ε of their own."""
         return self.relations[0].threshold
 
 
 def parts_of(connection: Connection[Any], names: Names, known: Partitioning | None) -> Parts | None:
-    """The parts of a view with this partitioning; nothing without any, or without the right to see them."""
+    """Return the parts of a view with this partitioning. Return None without a partitioning or the right to
+    read it.
+    """
     if known is None:
         return None
     state = names.state(known.state)

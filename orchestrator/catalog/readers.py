@@ -1,4 +1,4 @@
-"""What a load asks of idivm's catalog about the views that read its tables, and how these are captured."""
+"""Queries of a load on the views that read its tables, and on the capture of these tables."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ class Reader:
     strategy: str
     maintain: str
     accesses: Mapping[str, float] = field(default_factory=dict)
-    """By table, what its plan expects one more row to cost."""
+    """The expected cost of one more row, by table."""
 
 
 @dataclass(frozen=True)
 class Trigger:
-    """A trigger, and the table that it is on."""
+    """A trigger and its table."""
 
     schema: str
     table: str
     name: str
     fires: str
-    """In which sessions, as `pg_trigger.tgenabled` says it."""
+    """The sessions in which it fires, as in `pg_trigger.tgenabled`."""
 
 
 def readers(connection: Connection[Any], tables: Collection[int]) -> tuple[Reader, ...]:
-    """The maintained views that read some tables themselves."""
+    """Return the maintained views that read the given tables directly."""
     rows = connection.execute(
         "SELECT DISTINCT v.id, coalesce(v.relation::text, v.name), v.strategy, v.maintain,"
         "  (SELECT coalesce(jsonb_object_agg(c ->> 'source', c -> 'accesses'), '{}')"
@@ -57,7 +57,7 @@ def readers(connection: Connection[Any], tables: Collection[int]) -> tuple[Reade
 
 
 def recompute_is_cheaper(connection: Connection[Any], view: int, accesses: float) -> bool:
-    """Whether to recompute a view is expected to take less than so many lookups and rows."""
+    """Return whether recomputing a view is expected to take less time than the given number of accesses."""
     row = connection.execute(
         "SELECT idivm.recompute_is_cheaper(id, %(accesses)s, CASE"
         "    WHEN idivm.recompute_is_cheaper(id, %(accesses)s) THEN idivm.query_work(definition) ELSE 0 END)"
@@ -68,7 +68,7 @@ def recompute_is_cheaper(connection: Connection[Any], view: int, accesses: float
 
 
 def capture_triggers(connection: Connection[Any], tables: Collection[int]) -> list[Trigger]:
-    """The triggers by which changes of some tables are captured."""
+    """Return the triggers that capture changes of the given tables."""
     rows = connection.execute(
         "SELECT n.nspname, c.relname, t.tgname, t.tgenabled::text FROM pg_trigger t"
         " JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
@@ -81,7 +81,7 @@ def capture_triggers(connection: Connection[Any], tables: Collection[int]) -> li
 
 
 def invalidate(connection: Connection[Any], views: Sequence[int]) -> None:
-    """Has the next refresh recompute some views."""
+    """Make the next refresh recompute the given views."""
     connection.execute(
         "UPDATE idivm.views SET status = 'invalid' WHERE id = ANY (%s) AND status = 'ready'",
         [list(views)],

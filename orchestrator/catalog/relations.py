@@ -1,4 +1,4 @@
-"""Queries on relations by name: what they are, whose they are, and who may read them."""
+"""Queries on relations by name: their kind, their owner, and who may read them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from orchestrator.deltascript.emit import SEARCH_PATH
 OWN_SCHEMAS = ("idivm", "idivm_def", "idivm_load", "idivm_log", "idivm_state")
 
 Grant = tuple[str, str | None, bool]
-"""A privilege, the role that has it or None for everybody, and whether it may be passed on."""
+"""A privilege, the role that has it (None for everybody), and whether the role may grant it to others."""
 
 
 def schema_and_name(connection: Connection[Any], name: Composable) -> list[str | None]:
-    """The parts of a name, with the schema in which the user would create it."""
+    """Return the parts of a name, with the schema in which the user would create it."""
     with users_path(connection):
         row = connection.execute(
             "SELECT pg_catalog.parse_ident(%s), pg_catalog.current_schema()::pg_catalog.text",
@@ -31,7 +31,7 @@ def schema_and_name(connection: Connection[Any], name: Composable) -> list[str |
 
 
 def take_settings(connection: Connection[Any], settings: Mapping[str, str]) -> None:
-    """Takes on settings until the end of the transaction."""
+    """Change settings until the end of the transaction."""
     connection.execute(
         "SELECT set_config(s.key, s.value, true) FROM jsonb_each_text(%s) AS s",
         [Jsonb(dict(settings))],
@@ -39,7 +39,7 @@ def take_settings(connection: Connection[Any], settings: Mapping[str, str]) -> N
 
 
 def relation_oid(connection: Connection[Any], name: Composable) -> int | None:
-    """The relation that a name means on the user's search path."""
+    """Return the oid of the relation that a name means on the user's search path."""
     path, text = path_of(connection), name.as_string(connection)
     if path is None:
         row = connection.execute("SELECT to_regclass(%s)::oid", [text]).fetchone()
@@ -55,12 +55,12 @@ def relation_oid(connection: Connection[Any], name: Composable) -> int | None:
 
 
 def exists(connection: Connection[Any], name: Composable) -> bool:
-    """Whether a name means a relation."""
+    """Return whether a name means a relation."""
     return relation_oid(connection, name) is not None
 
 
 def give_to_owner_of(connection: Connection[Any], name: Composable, other: Composable) -> None:
-    """Gives a view to the owner of another one, if that is not who makes it."""
+    """Give a view to the owner of another view, unless the current role owns that view."""
     row = connection.execute(
         "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = to_regclass(%s)"
         " AND pg_get_userbyid(relowner) <> current_user",
@@ -71,7 +71,7 @@ def give_to_owner_of(connection: Connection[Any], name: Composable, other: Compo
 
 
 def is_plain_view(connection: Connection[Any], name: Composable) -> bool:
-    """Whether a name means a view."""
+    """Return whether a name means a view."""
     row = connection.execute(
         "SELECT FROM pg_class WHERE oid = to_regclass(%s) AND relkind = 'v'",
         [name.as_string(connection)],
@@ -80,7 +80,7 @@ def is_plain_view(connection: Connection[Any], name: Composable) -> bool:
 
 
 def visible_relations(connection: Connection[Any]) -> list[str]:
-    """The tables and views that the user can name without a schema."""
+    """Return the tables and views that the user can name without a schema."""
     with users_path(connection):
         rows = connection.execute(
             "SELECT c.relname FROM pg_catalog.pg_class c"
@@ -92,7 +92,7 @@ def visible_relations(connection: Connection[Any]) -> list[str]:
 
 
 def names_behind(connection: Connection[Any]) -> dict[str, str]:
-    """The objects behind maintained views, by the names of the views that the user knows."""
+    """Return the objects behind maintained views, with the names of the views that the user knows."""
     rows = connection.execute(
         """
         SELECT 'idivm_def.' || kind || v.id, coalesce(v.relation::text, v.name)
@@ -114,7 +114,7 @@ def names_behind(connection: Connection[Any]) -> dict[str, str]:
 
 
 def grant(connection: Connection[Any], relation: Composable, rights: Iterable[Grant]) -> None:
-    """Gives rights on a relation again, to the roles that are still there."""
+    """Grant rights on a relation again to the roles that still exist."""
     there = {name for (name,) in connection.execute("SELECT rolname FROM pg_roles").fetchall()}
     for privilege, grantee, passed_on in rights:
         if grantee is None or grantee in there:
@@ -129,7 +129,7 @@ def grant(connection: Connection[Any], relation: Composable, rights: Iterable[Gr
 
 
 def distrusted(connection: Connection[Any], definition: int, types: Collection[int]) -> str | None:
-    """Why the owner of a definition, or who plans it now, does not trust the code that it calls."""
+    """Return why the owner of a definition, or the current role, does not trust the code that it calls."""
     row = connection.execute(
         "SELECT coalesce(idivm.distrusted(%(definition)s::oid, %(types)s::oid[]),"
         " idivm.distrusted(%(definition)s::oid, %(types)s::oid[], r.oid))"
@@ -142,7 +142,7 @@ def distrusted(connection: Connection[Any], definition: int, types: Collection[i
 
 
 def publications_of_ours(connection: Connection[Any]) -> list[str]:
-    """The publications for logical replication that take in the tables behind views."""
+    """Return the publications for logical replication that include the tables behind views."""
     rows = connection.execute(
         """
         SELECT quote_ident(p.pubname) FROM pg_publication p
@@ -157,14 +157,14 @@ def publications_of_ours(connection: Connection[Any]) -> list[str]:
 
 
 def shown(connection: Connection[Any], names: Sequence[str]) -> list[str]:
-    """Names of relations, given with their schemas, as the user's search path shows them."""
+    """Return names of relations, given with schemas, as the user's search path shows them."""
     path = path_of(connection)
     if path is None or not names:
         return list(names)
-    # The calls take place from left to right, and the statement is read under the pinned path.
+    # The calls run from left to right, and the statement is parsed under the pinned path.
     row = connection.execute(
         "SELECT set_config('search_path', %s, false), ARRAY("
-        # Of a relation that is gone there is but a number.
+        # For a dropped relation, only a number is left.
         "SELECT CASE WHEN n ~ '^[0-9-]' THEN n ELSE coalesce(to_regclass(n)::text, n) END"
         " FROM unnest(%s::text[]) AS n),"
         " set_config('search_path', %s, false)",

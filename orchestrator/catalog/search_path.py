@@ -1,9 +1,9 @@
-"""Which schemas a connection searches: our own statements search PostgreSQL's, the user's search theirs.
+"""The search path of a connection: PostgreSQL's schema for idivm's statements, the user's path for theirs.
 
-Whoever may create in a schema of the search path can add an operator or a function there that fits
-better than PostgreSQL's own, such as `=(oid[], oid[])`, and have it run with the rights of whoever
-runs idivm. So the path is pinned while idivm works, and given back for the user's own text. All
-statements here are safe under any path: utility commands, and calls with schemas.
+Anybody who may create objects in a schema of the search path can add an operator or function there that fits
+better than PostgreSQL's own, such as `=(oid[], oid[])`. It would run with the rights of whoever runs idivm.
+So the path is pinned while idivm works, and restored for the user's own text. All statements here are safe
+under any path: utility commands, and calls with schemas.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from psycopg.rows import tuple_row
 from orchestrator.deltascript.emit import SEARCH_PATH
 
 PIN: Final = b"SET search_path = " + SEARCH_PATH.encode()
-"""The statement that pins the path of a connection for good."""
+"""The statement that pins the path of a connection permanently."""
 
 _SET = "SELECT pg_catalog.set_config('search_path', %s, false)"
 
 _users: WeakKeyDictionary[Connection[Any], str] = WeakKeyDictionary()
-"""The paths of users whose connections are pinned."""
+"""The users' own paths of pinned connections."""
 
 
 @contextmanager
 def pinned(connection: Connection[Any]) -> Iterator[None]:
-    """Pins the search path for a block, and gives the user's back afterwards."""
+    """Pin the search path for a block, and restore the user's path afterwards."""
     if connection in _users:
         yield
         return
@@ -42,7 +42,7 @@ def pinned(connection: Connection[Any]) -> Iterator[None]:
 
 
 def pin(connection: Connection[Any]) -> None:
-    """Pins the search path of a connection of our own, and remembers what names mean on it."""
+    """Pin the search path of a connection that idivm opened, and remember the user's path."""
     with connection.cursor(row_factory=tuple_row) as cursor:
         row = cursor.execute(b"SHOW search_path; " + PIN).fetchone()
     assert row is not None
@@ -51,7 +51,9 @@ def pin(connection: Connection[Any]) -> None:
 
 @contextmanager
 def users_path(connection: Connection[Any]) -> Iterator[None]:
-    """Gives the user's path back for a block: for their own text, and for what fires their triggers."""
+    """Restore the user's path for a block: for the user's own text, and for statements that fire the user's
+    triggers.
+    """
     path = _users.get(connection)
     if path is None:
         yield
@@ -65,7 +67,7 @@ def users_path(connection: Connection[Any]) -> Iterator[None]:
 
 @contextmanager
 def taking_path(connection: Connection[Any], path: str) -> Iterator[None]:
-    """Take another path for the user's within a block of a pinned connection."""
+    """Replace the user's path for a block on a pinned connection."""
     before, _users[connection] = _users[connection], path
     try:
         yield
@@ -74,17 +76,17 @@ def taking_path(connection: Connection[Any], path: str) -> Iterator[None]:
 
 
 def leave_path_to_triggers(connection: Connection[Any]) -> None:
-    """Gives the user's path back until the commit, which fires the deferred triggers of their tables."""
+    """Restore the user's path until the commit, which fires the deferred triggers of the user's tables."""
     if (path := _users.get(connection)) is not None:
         connection.execute("SELECT pg_catalog.set_config('search_path', %s, true)", [path])
 
 
 def path_of(connection: Connection[Any]) -> str | None:
-    """The user's search path if the connection is pinned."""
+    """Return the user's search path if the connection is pinned."""
     return _users.get(connection)
 
 
 def _set(connection: Connection[Any], path: str) -> None:
-    # In a failed transaction nothing can be set, and its end brings back what was set before it.
+    # A failed transaction accepts no settings, and its end restores the earlier ones.
     if not connection.closed and connection.info.transaction_status != TransactionStatus.INERROR:
         connection.execute(_SET, [path])

@@ -1,4 +1,4 @@
-"""What serving asks of idivm's catalog: which views there are to keep fresh, and what has happened."""
+"""Queries of `idivm serve`: the views to keep fresh, and recent changes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _AGE = """
 
 @dataclass(frozen=True)
 class Served:
-    """A view to keep fresh: its bound, the tables below it, the views below it."""
+    """A view to keep fresh: its staleness bound, the tables below it, the views below it."""
 
     id: int
     name: str
@@ -72,18 +72,18 @@ class Served:
 
 @dataclass(frozen=True)
 class Look:
-    """What a look at the logs finds."""
+    """The result of a query on all logs."""
 
     views: str | None
-    """Other than before when a view has come, gone or changed."""
+    """A hash that changes when a view is created, changed or dropped."""
     to_plan: bool
     """Whether views wait to be planned."""
     logs: dict[int, tuple[int, frozenset[str]]]
-    """Of each source: the number of its last statement, the transactions that are writing its log."""
+    """For each source: the number of its last statement, and the transactions that are writing its log."""
 
 
 def served_views(connection: Connection[Any], bound: float) -> list[Served]:
-    """The views to keep fresh; those that say nothing else within this bound."""
+    """Return the views to keep fresh. `bound` applies to views without a staleness of their own."""
     rows = connection.execute(_STANDING).fetchall()
     names = shown(connection, [row[1] for row in rows])
     return [
@@ -100,31 +100,33 @@ def served_views(connection: Connection[Any], bound: float) -> list[Served]:
 
 
 def look(connection: Connection[Any]) -> Look:
-    """What has happened: one short query over all logs."""
+    """Return the state of all logs by one short query."""
     try:
         rows = connection.execute(_LOOK).fetchall()
     except InternalError_:
-        # A log was found, and dropped while this waited for it; now it is not found.
+        # A log was dropped while this query waited for it. The second query no longer finds it.
         rows = connection.execute(_LOOK).fetchall()
     logs = {row[2]: (row[3], frozenset(row[4])) for row in rows if row[2] is not None}
     return Look(rows[0][0], rows[0][1], logs)
 
 
 def age(connection: Connection[Any], view_id: int) -> tuple[float, int]:
-    """The seconds since a view's last refresh began, and a number that each change of its tables moves."""
+    """Return the seconds since a view's last refresh began, and a number that grows with each change of its
+    tables.
+    """
     row = connection.execute(_AGE, [view_id]).fetchone()
     assert row is not None
     return float(row[0]), int(row[1])
 
 
 def is_fresh(connection: Connection[Any], view_id: int) -> bool:
-    """Whether a view has consumed everything that was committed."""
+    """Return whether a view has consumed all committed changes."""
     row = connection.execute("SELECT idivm.pending_changes(%s) = 0", [view_id]).fetchone()
     return row == (True,)
 
 
 def invalidate_drifted(connection: Connection[Any]) -> set[int]:
-    """Mark the views of which something other than rows has changed, and return their numbers."""
+    """Mark the views that have drifted as invalid, and return their IDs."""
     rows = connection.execute(
         "UPDATE idivm.views SET status = 'invalid'"
         " WHERE status = 'ready' AND idivm.has_drifted(id) RETURNING id"

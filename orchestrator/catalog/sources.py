@@ -1,4 +1,4 @@
-"""Queries on captured tables, and on what plans know of their columns."""
+"""Queries on captured tables, and on the facts about their columns that plans use."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from orchestrator.deltascript.plan import BagTable, Source, SourceColumn, StateT
 
 
 def stored_content(connection: Connection[Any], view_id: int) -> tuple[Source, frozenset[int]]:
-    """The table that holds a view's content, with the hidden columns that tell its rows apart.
+    """Return the table that holds a view's content, with its hidden columns that identify rows.
 
-    And the numbers of the columns that never hold NULL.
+    Also return the numbers of the columns that never hold NULL.
     """
     row = connection.execute(
         "SELECT c.oid, n.nspname, c.relname, v.plan::text FROM idivm.views v"
@@ -40,7 +40,7 @@ def stored_content(connection: Connection[Any], view_id: int) -> tuple[Source, f
         equality = "exact"
     else:
         assert isinstance(content, StateTable)
-        # Rows whose key may be NULL are told apart by their content.
+        # If the key may be NULL, the content of a row identifies it.
         hidden, equality = () if content.nullable else content.key, "coarse"
         sure = content.not_null
     sure = (*hidden, *sure)
@@ -63,11 +63,11 @@ class Member:
     name: Composable
     layout: Layout
     root: bool = False
-    """Whether it is the source's own relation, and no partition or child."""
+    """Whether it is the source's own relation, not a partition or child."""
 
 
 def load_source(connection: Connection[Any], source_id: int) -> Captured:
-    """A captured relation, with the present names of its columns."""
+    """Return a captured relation with the present names of its columns."""
     columns = connection.execute(
         """
         SELECT sc.attnum, a.attname, sc.in_key, format_type(kept.atttypid, kept.atttypmod), sc.equality, sc.name
@@ -94,7 +94,7 @@ def load_source(connection: Connection[Any], source_id: int) -> Captured:
 
 
 def sources_without_capture(connection: Connection[Any], among: Collection[int]) -> list[int]:
-    """The sources of which a part was dropped that their changes are captured with."""
+    """Return the sources whose capture lacks a dropped part."""
     rows = connection.execute(
         "SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation"
         " WHERE s.id = ANY (%s) AND idivm.capture_is_broken(s.id) ORDER BY s.id",
@@ -104,7 +104,7 @@ def sources_without_capture(connection: Connection[Any], among: Collection[int])
 
 
 def sources_without_their_key(connection: Connection[Any], among: Collection[int]) -> list[int]:
-    """The sources of which the key was dropped that tells their rows apart."""
+    """Return the sources whose key was dropped."""
     rows = connection.execute(
         "SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation"
         " WHERE s.id = ANY (%s) AND s.keyed AND idivm.key_is_gone(s.id) ORDER BY s.id",
@@ -114,7 +114,7 @@ def sources_without_their_key(connection: Connection[Any], among: Collection[int
 
 
 def sources_with_other_members(connection: Connection[Any], among: Collection[int]) -> list[int]:
-    """The sources whose partitions or inheritance children are not those that carry capture."""
+    """Return the sources whose partitions or inheritance children differ from the members with capture."""
     rows = connection.execute(
         """
         SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation
@@ -131,7 +131,7 @@ def sources_with_other_members(connection: Connection[Any], among: Collection[in
 
 
 def members(connection: Connection[Any], source_id: int) -> list[Member]:
-    """The tables that carry the capture triggers of a source."""
+    """Return the tables that carry the capture triggers of a source."""
     rows = connection.execute(
         """
         SELECT m.number, m.member::text, c.relkind = 'p', c.oid = s.relation, c.oid,
@@ -156,7 +156,7 @@ def members(connection: Connection[Any], source_id: int) -> list[Member]:
 
 
 def note_layout(connection: Connection[Any], source_id: int, number: int) -> None:
-    """Records for which columns of a member its capture functions were just made."""
+    """Record the columns of a member for which its capture functions were just created."""
     connection.execute(
         "UPDATE idivm.source_members SET layout = idivm.layout(member) WHERE source = %s AND number = %s",
         [source_id, number],
@@ -164,7 +164,9 @@ def note_layout(connection: Connection[Any], source_id: int, number: int) -> Non
 
 
 def former_functions(connection: Connection[Any], source_id: int) -> list[Composable]:
-    """Functions that capture once had: bodies stored as parse trees kept tables from rewriting."""
+    """Return functions that earlier versions of capture created. Their bodies, stored as parse trees, kept
+    tables from rewriting.
+    """
     rows = connection.execute(
         "SELECT p.oid::regprocedure::text FROM pg_proc p"
         " WHERE p.pronamespace = 'idivm_log'::regnamespace AND p.proname LIKE 's' || %s || '\\_pick\\_%%'",
@@ -174,7 +176,7 @@ def former_functions(connection: Connection[Any], source_id: int) -> list[Compos
 
 
 def sources_with_other_layouts(connection: Connection[Any], among: Collection[int]) -> list[int]:
-    """The sources with members whose columns are not those for which capture was made."""
+    """Return the sources with members whose columns differ from those for which capture was created."""
     rows = connection.execute(
         "SELECT DISTINCT m.source FROM idivm.source_members m JOIN pg_class c ON c.oid = m.member"
         " WHERE m.source = ANY (%s) AND m.layout IS DISTINCT FROM idivm.layout(m.member) ORDER BY 1",
@@ -184,7 +186,7 @@ def sources_with_other_layouts(connection: Connection[Any], among: Collection[in
 
 
 def source_ids(connection: Connection[Any]) -> list[int]:
-    """Every captured relation that is still there."""
+    """Return the IDs of all captured relations that still exist."""
     rows = connection.execute(
         "SELECT s.id FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation ORDER BY s.id"
     )
@@ -192,9 +194,9 @@ def source_ids(connection: Connection[Any]) -> list[int]:
 
 
 def captures_in_c(connection: Connection[Any]) -> bool:
-    """Whether capture is to call the function in C: it is there, may be used, and is not refused.
+    """Return whether capture should call the function in C: it exists, may be called, and is not turned off.
 
-    Nobody but a superuser makes functions in C, so that no other can pass for it.
+    Only a superuser can create functions in C, so no other function can pass for it.
     """
     row = connection.execute(
         """
@@ -208,7 +210,7 @@ def captures_in_c(connection: Connection[Any]) -> bool:
 
 
 def trigger_arguments(connection: Connection[Any], source_id: int) -> dict[int, tuple[str, ...]]:
-    """What the capture triggers of a source's members call their function with; plpgsql's nothing."""
+    """Return the arguments of the capture triggers of a source's members. Triggers in plpgsql have none."""
     rows = connection.execute(
         """
         SELECT m.number, t.tgargs
@@ -226,9 +228,9 @@ def trigger_arguments(connection: Connection[Any], source_id: int) -> dict[int, 
 def lost_members(
     connection: Connection[Any], source_id: int
 ) -> list[tuple[int, Composable | None]]:
-    """Numbers and names of what carries capture and does not belong to the source any more.
+    """Return the numbers and names of members that carry capture and no longer belong to the source.
 
-    What was dropped has no name.
+    A dropped member has no name.
     """
     rows = connection.execute(
         """
@@ -244,7 +246,7 @@ def lost_members(
 
 
 def new_members(connection: Connection[Any], source_id: int) -> set[int]:
-    """Records the tables that belong to the source and do not carry capture yet; their numbers."""
+    """Record the tables that belong to the source and have no capture yet. Return their numbers."""
     rows = connection.execute(
         """
         INSERT INTO idivm.source_members (source, member, number, file)
@@ -261,7 +263,7 @@ def new_members(connection: Connection[Any], source_id: int) -> set[int]:
 
 
 def has_children(connection: Connection[Any], source_id: int) -> bool:
-    """Whether other tables inherit from a source that is not partitioned."""
+    """Return whether other tables inherit from a source that is not partitioned."""
     row = connection.execute(
         "SELECT c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)"
         " FROM idivm.sources s JOIN pg_class c ON c.oid = s.relation WHERE s.id = %s",
@@ -271,7 +273,7 @@ def has_children(connection: Connection[Any], source_id: int) -> bool:
 
 
 def clear_key(connection: Connection[Any], source_id: int) -> None:
-    """Records that a source has no key any more."""
+    """Record that a source no longer has a key."""
     connection.execute("UPDATE idivm.sources SET keyed = false WHERE id = %s", [source_id])
     connection.execute(
         "UPDATE idivm.source_columns SET in_key = false WHERE source = %s", [source_id]
@@ -279,7 +281,7 @@ def clear_key(connection: Connection[Any], source_id: int) -> None:
 
 
 def invalidate_readers(connection: Connection[Any], source_id: int) -> None:
-    """Has the next refresh rebuild the views that read a source."""
+    """Make the next refresh rebuild the views that read a source."""
     connection.execute(
         "UPDATE idivm.views SET status = 'invalid' WHERE status = 'ready'"
         " AND id IN (SELECT view FROM idivm.view_sources WHERE source = %s)",
@@ -290,9 +292,9 @@ def invalidate_readers(connection: Connection[Any], source_id: int) -> None:
 def column_types(
     connection: Connection[Any], oids: dict[str, int], places: Mapping[str, int]
 ) -> dict[str, ColumnType]:
-    """What PostgreSQL's catalog says of some types, which are given and returned by name.
+    """Return the facts of PostgreSQL's catalog about some types, which are given and returned by name.
 
-    Of numerics with a declared scale it is known how many `places` they show.
+    For numeric columns with a declared scale, `places` holds that scale.
     """
     rows = connection.execute(
         """
@@ -325,7 +327,7 @@ def column_types(
 
 
 def rings(connection: Connection[Any]) -> dict[str, Ring]:
-    """The rings that users have registered, by the names of their aggregates."""
+    """Return the rings that users have registered, by the names of their aggregates."""
     rows = connection.execute(
         """
         SELECT r.schema || '.' || r.name, format_type(lift.prorettype, NULL),
@@ -338,14 +340,14 @@ def rings(connection: Connection[Any]) -> dict[str, Ring]:
         FROM idivm.rings r JOIN pg_proc lift ON lift.oid = to_regprocedure(r.lift)
         """
     ).fetchall()
-    # One of a name that is gone is no ring any more.
+    # A ring is unusable if a function that it names is gone.
     return {
         name: Ring(type_, *own, *made) for name, type_, own, *made in rows if len(own or ()) == 4
     }
 
 
 def source_names(connection: Connection[Any], view_id: int) -> dict[int, SourceNames]:
-    """The captured sources of a view by the oid of their relation."""
+    """Return the captured sources of a view by the oid of their relation."""
     rows = connection.execute(
         "SELECT s.relation::oid, s.id, sc.attnum, sc.name, sc.in_key FROM idivm.view_sources vs"
         " JOIN idivm.sources s ON s.id = vs.source"

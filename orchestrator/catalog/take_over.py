@@ -1,4 +1,4 @@
-"""Queries on relations that idivm takes over, and on the indexes of users on contents."""
+"""Queries on relations that idivm adopts, and on the indexes of users on the contents of views."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from orchestrator.catalog.search_path import path_of
 
 @dataclass(frozen=True)
 class Adoptable:
-    """A materialized view, or a view of pg_ivm, that a maintained view can take the place of."""
+    """A materialized view or a view of pg_ivm that a maintained view can replace."""
 
     oid: int
     schema: str
     name: str
     relation: str
-    """Its name for SQL of ours."""
+    """Its name in SQL that idivm writes."""
     query: str
     is_pg_ivm: bool
     owner: str
     is_own: bool
     """Whether this role has the rights of the owner."""
     lost: list[str]
-    """What a maintained view does not have."""
+    """The properties that a maintained view does not have."""
     readers: list[int]
     """The maintained views that read it, also through plain views."""
 
@@ -55,13 +55,13 @@ _ADOPTABLE = SQL("""
 
 
 def adoptable(connection: Connection[Any], oid: int) -> Adoptable | None:
-    """Return a relation that can be taken over, or None if it is something else."""
+    """Return a relation that can be adopted, or None if it is something else."""
     with connection.cursor(row_factory=class_row(Adoptable), binary=True) as cursor:
         return cursor.execute(_ADOPTABLE.format(SQL("c.oid = %s::oid")), [oid]).fetchone()
 
 
 def own_adoptables(connection: Connection[Any]) -> list[tuple[str, str]]:
-    """Return schemas and names of all relations that this role may take over, lower ones first."""
+    """Return schemas and names of all relations that this role may adopt, lower ones first."""
     return connection.execute(
         "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE c.relkind IN ('m', 'r') AND idivm.owns(c.oid) AND n.nspname <> ALL (%s)"
@@ -72,7 +72,7 @@ def own_adoptables(connection: Connection[Any]) -> list[tuple[str, str]]:
 
 
 def is_materialized_view(connection: Connection[Any], oid: int | None) -> bool:
-    """Whether a relation is a materialized view of PostgreSQL's."""
+    """Return whether a relation is a materialized view of PostgreSQL."""
     row = connection.execute(
         "SELECT FROM pg_class WHERE oid = %s::oid AND relkind = 'm'", [oid]
     ).fetchone()
@@ -80,7 +80,7 @@ def is_materialized_view(connection: Connection[Any], oid: int | None) -> bool:
 
 
 def is_maintained(connection: Connection[Any], oid: int) -> bool:
-    """Whether users read a maintained view as this relation, planned or not."""
+    """Return whether users read a maintained view as this relation, planned or not."""
     row = connection.execute(
         "SELECT FROM idivm.views WHERE relation = %(oid)s::oid"
         " UNION ALL SELECT FROM idivm.unplanned_views WHERE relation = %(oid)s::oid",
@@ -92,7 +92,7 @@ def is_maintained(connection: Connection[Any], oid: int) -> bool:
 def create_index(
     connection: Connection[Any], oid: int, definition: str, name: str | None, unique: bool
 ) -> None:
-    """Create an index on the content of a maintained view, with names as the user's path finds them."""
+    """Create an index on the content of a maintained view. The user's search path resolves names."""
     connection.execute(
         "SELECT idivm.create_index(%s::oid, %s, %s, %s, coalesce(%s, current_setting('search_path')))",
         [oid, definition, name, unique, path_of(connection)],
@@ -107,7 +107,7 @@ def refuse_distrusted(connection: Connection[Any], view: Adoptable) -> None:
 
 
 def note_indexes(connection: Connection[Any], view: Adoptable) -> list[str]:
-    """Keep the definitions of the indexes of a relation; return the names of those that are left out."""
+    """Store the definitions of the indexes of a relation. Return the names of the indexes that are left out."""
     rows = connection.execute(
         "SELECT i.indexrelid::oid, i.indexrelid::regclass::text,"
         " EXISTS (SELECT FROM idivm.index_code(i.indexrelid))"
@@ -123,7 +123,7 @@ def note_indexes(connection: Connection[Any], view: Adoptable) -> list[str]:
 def make_indexes(
     connection: Connection[Any], relation: int | None, view_id: int, state: Composable
 ) -> None:
-    """Create the indexes of users on the table that holds a content."""
+    """Create the indexes of users on the table that holds the content of a view."""
     connection.execute(
         "SELECT idivm.make_indexes(%s::oid, %s, %s::regclass)",
         [relation, view_id, state.as_string(connection)],
@@ -131,7 +131,7 @@ def make_indexes(
 
 
 def options_of(connection: Connection[Any], relation: Composable) -> Composable:
-    """Return the options of a view as CREATE OR REPLACE VIEW has to repeat them."""
+    """Return the options of a view in the form that CREATE OR REPLACE VIEW has to repeat."""
     row = connection.execute(
         "SELECT idivm.options_clause(to_regclass(%s))", [relation.as_string(connection)]
     ).fetchone()
@@ -141,7 +141,7 @@ def options_of(connection: Connection[Any], relation: Composable) -> Composable:
 
 @contextmanager
 def kept_properties(connection: Connection[Any], relation: Composable) -> Iterator[None]:
-    """Give the view of a name what it had before a block that drops it and creates another one."""
+    """Restore the properties of a view after a block that drops it and creates another one of its name."""
     name = relation.as_string(connection)
     before = connection.execute(
         "SELECT r::oid, ARRAY(SELECT idivm.properties_of(r, 'VIEW')) FROM to_regclass(%s) AS r",
@@ -153,7 +153,7 @@ def kept_properties(connection: Connection[Any], relation: Composable) -> Iterat
 
 
 def exchange(connection: Connection[Any], view: Adoptable) -> None:
-    """Put an ordinary view in the place of a relation, to which the indexes then belong."""
+    """Put an ordinary view in the place of a relation. Its indexes then belong to the view."""
     connection.execute("SELECT idivm.exchange(%s::oid, 'VIEW', %s)", [view.oid, view.query])
 
 

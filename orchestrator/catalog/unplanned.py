@@ -25,7 +25,7 @@ class UnplannedView:
     schema: str
     name: str
     relation: str
-    """Its name for SQL of ours."""
+    """Its name in SQL that idivm writes."""
     options: dict[str, str]
     settings: dict[str, str]
     refusal: str | None
@@ -34,7 +34,7 @@ class UnplannedView:
     is_own: bool
     """Whether this role may replace the relation."""
     version: str
-    """Changes when the view or what is asked for it changes."""
+    """A text that changes when the view or its request changes."""
 
 
 _UNPLANNED = SQL("""
@@ -55,17 +55,17 @@ _READY = SQL(
 
 
 def unplanned_views(connection: Connection[Any]) -> list[UnplannedView]:
-    """All views that wait to be planned, lower ones first."""
+    """Return all views that wait for planning, lower ones first."""
     return _views(connection, SQL("true"))
 
 
 def views_with(connection: Connection[Any], oids: Sequence[int]) -> list[UnplannedView]:
-    """The views with these numbers that wait to be planned, lower ones first."""
+    """Return the views with these oids that wait for planning, lower ones first."""
     return _views(connection, SQL("c.oid = ANY (%s::oid[])"), list(oids))
 
 
 def ready_views(connection: Connection[Any]) -> list[UnplannedView]:
-    """The views to plan without being named; a refused view is left out for five minutes."""
+    """Return the views to plan without being named. After a refusal, a view is left out for five minutes."""
     return _views(connection, _READY)
 
 
@@ -77,25 +77,27 @@ def _views(
 
 
 def is_any_waiting(connection: Connection[Any]) -> bool:
-    """Whether views wait to be planned: mostly none do, and each refresh asks."""
+    """Return whether views wait for planning. Each refresh calls this, and mostly there are none."""
     row = connection.execute("SELECT EXISTS (SELECT FROM idivm.unplanned_views)").fetchone()
     return row == (True,)
 
 
 def user_name(connection: Connection[Any], view: UnplannedView) -> str:
-    """The name of a view as the user's search path shows it."""
+    """Return the name of a view as the user's search path shows it."""
     return shown(connection, [view.relation])[0]
 
 
 def query_of(connection: Connection[Any], view: UnplannedView) -> str:
-    """The query of a view as PostgreSQL prints it: one statement, with every name that the path lacks in full."""
+    """Return the query of a view as PostgreSQL prints it: one statement, with full names where the path lacks
+    a name.
+    """
     row = connection.execute("SELECT pg_get_viewdef(%s::oid)", [view.oid]).fetchone()
     assert row is not None
     return str(row[0]).rstrip().removesuffix(";")
 
 
 def take(connection: Connection[Any], view: UnplannedView) -> bool:
-    """Remove a view from those that wait; return whether it is still as it was when it was read."""
+    """Remove a view from the waiting views. Return whether it was unchanged since it was read."""
     return (
         connection.execute(
             "DELETE FROM idivm.unplanned_views u WHERE u.relation = %s::oid"
@@ -107,7 +109,7 @@ def take(connection: Connection[Any], view: UnplannedView) -> bool:
 
 
 def ask_for_data(connection: Connection[Any], view: UnplannedView) -> None:
-    """Have a view planned that was created WITH NO DATA, as somebody refreshes it."""
+    """Request the planning of a view that was created WITH NO DATA and is refreshed now."""
     connection.execute("SELECT idivm.plan_at_refresh(%s::oid)", [view.oid])
 
 
@@ -131,7 +133,9 @@ def remove_dropped(connection: Connection[Any]) -> None:
 def refuse_capture(
     connection: Connection[Any], relation: int, tables: Sequence[int], indexes: bool
 ) -> None:
-    """Refuse to capture tables for an owner without the right to triggers, or to index the tables of others."""
+    """Refuse to capture tables if the owner of the view may not create triggers on them, or to index the
+    tables of others.
+    """
     row = connection.execute(
         "SELECT pg_get_userbyid(v.relowner), c.oid::regclass::text, has_table_privilege(v.relowner, c.oid, 'TRIGGER')"
         " FROM pg_class v, pg_class c WHERE v.oid = %(view)s::oid AND c.oid = ANY (%(tables)s::oid[])"
@@ -154,7 +158,7 @@ def refuse_capture(
 
 @contextmanager
 def locked(connection: Connection[Any], view: UnplannedView) -> Iterator[bool]:
-    """Keep other orchestrators from planning a view; yield whether none of them is planning it."""
+    """Keep other orchestrators from planning a view. Yield whether none of them is planning it."""
     key = [view.oid]
     lock = "(idivm.lock_class() + 1, %s::bigint::bit(32)::integer)"
     row = connection.execute(f"SELECT pg_try_advisory_lock{lock}", key).fetchone()
@@ -167,7 +171,7 @@ def locked(connection: Connection[Any], view: UnplannedView) -> Iterator[bool]:
 
 @contextmanager
 def session_settings(connection: Connection[Any], view: UnplannedView) -> Iterator[None]:
-    """Give a session the settings with which a view was created, for a block outside of a transaction."""
+    """Give a session the settings with which a view was created, for a block outside of transactions."""
     before = connection.execute(
         "SELECT coalesce(jsonb_object_agg(s.name, s.setting), '{}') FROM pg_settings s"
         " WHERE s.name = ANY (ARRAY(SELECT jsonb_object_keys(idivm.session_settings())))"
@@ -187,7 +191,7 @@ def _set(connection: Connection[Any], settings: dict[str, str]) -> None:
 
 
 def as_view(connection: Connection[Any], view: UnplannedView) -> ViewInfo:
-    """The view with what the catalog says of planned views; its status is `not planned`."""
+    """Return a view that is not planned as a `ViewInfo` with the status `not planned`."""
     name = user_name(connection, view)
     return ViewInfo(
         id=0,

@@ -23,7 +23,7 @@ from orchestrator.errors import NotFoundError, RightsError, UsageError, near_mis
 
 @dataclass(frozen=True)
 class ViewInfo:
-    """A maintained view as the catalog knows it, with how far it lags behind."""
+    """A maintained view in the catalog, with its pending changes."""
 
     def __repr__(self) -> str:
         """Return a line, without the query and the plan."""
@@ -40,9 +40,9 @@ class ViewInfo:
 
     id: int
     name: str
-    """As the user's search path shows it."""
+    """The name as the user's search path shows it."""
     relation: str
-    """Its name for SQL of ours."""
+    """Its name in SQL that idivm writes."""
     status: str
     strategy: str
     maintain: str
@@ -55,7 +55,7 @@ class ViewInfo:
     definition: str | None
     state: str | None
     sources: list[str]
-    """In the order of the plan's."""
+    """In the order of the plan."""
     created_at: datetime
     pending: int
     stale_below: list[str]
@@ -71,11 +71,11 @@ class ViewInfo:
     bytes: int
     log_bytes: int
     log_kept: int
-    """Bytes of the logs that it has yet to consume, once they are more than its limit."""
+    """The bytes of the logs that the view has yet to consume, if its logs exceed its limit; otherwise 0."""
     log_limit: int
     on_log_limit: str
     base: str | None
-    """What the names of its state tables begin with."""
+    """The prefix of the names of its state tables."""
     trouble: str | None
     """Why its next refresh recomputes it, or why it cannot be refreshed."""
     error: str | None
@@ -85,7 +85,7 @@ class ViewInfo:
 
     @cached_property
     def plan(self) -> MaintenancePlan:
-        """The plan by which it is maintained."""
+        """The plan that maintains the view."""
         return read_plan(self.stored_plan, self.name)
 
     @property
@@ -151,7 +151,7 @@ _VIEWS = SQL("""
 
 
 def _views(connection: Connection[Any], condition: Composable, *values: object) -> list[ViewInfo]:
-    # Times as text are only read in some of the forms that a session may show them in.
+    # As text, times could be read only in some of the formats that a session may use.
     with connection.cursor(row_factory=class_row(ViewInfo), binary=True) as cursor:
         views = cursor.execute(_VIEWS.format(condition), values).fetchall()
     names = [name for view in views for name in (view.name, *view.sources, *view.stale_below)]
@@ -169,18 +169,18 @@ def _views(connection: Connection[Any], condition: Composable, *values: object) 
 
 
 def all_views(connection: Connection[Any]) -> list[ViewInfo]:
-    """Every maintained view that is ready to be read, oldest first."""
+    """Return every maintained view that is ready to be read, oldest first."""
     return _views(connection, SQL("v.status <> 'building'"))
 
 
 def view_by_oid(connection: Connection[Any], oid: int) -> ViewInfo | None:
-    """The maintained view that users read as this relation, if it is one."""
+    """Return the maintained view that users read as this relation, if there is one."""
     views = _views(connection, SQL("v.relation = %s::oid"), oid)
     return views[0] if views else None
 
 
 def view_by_id(connection: Connection[Any], view_id: int) -> ViewInfo:
-    """The maintained view with this number."""
+    """Return the maintained view with this ID."""
     views = _views(connection, SQL("v.id = %s"), view_id)
     if not views:
         raise NotFoundError("The view was dropped meanwhile; `idivm list` shows those there are.")
@@ -188,14 +188,14 @@ def view_by_id(connection: Connection[Any], view_id: int) -> ViewInfo:
 
 
 def relation_name(connection: Connection[Any], view: ViewInfo) -> Composable:
-    """The name of a view for SQL of ours."""
+    """Return the name of a view for SQL that idivm writes."""
     row = connection.execute("SELECT %s::oid::regclass::text", [view.oid]).fetchone()
     assert row is not None
     return SQL(row[0])
 
 
 def view_named(connection: Connection[Any], name: Composable) -> ViewInfo:
-    """The maintained view of this name."""
+    """Return the maintained view of this name."""
     oid = relation_oid(connection, name)
     view = view_by_oid(connection, oid) if oid is not None else None
     if view is None:
@@ -227,7 +227,9 @@ def view_named(connection: Connection[Any], name: Composable) -> ViewInfo:
 def record_indexes(
     connection: Connection[Any], view_id: int, made: Sequence[int], used: Sequence[int]
 ) -> None:
-    """Records the indexes made for a view, and those that it uses and were made for another."""
+    """Record the indexes created for a view, and the indexes that it uses and that were created for other
+    views.
+    """
     connection.execute(
         "INSERT INTO idivm.made_indexes SELECT %s, i FROM unnest(%s::oid[]) AS i",
         [view_id, list(made)],
@@ -240,7 +242,7 @@ def record_indexes(
 
 
 def sources_of(connection: Connection[Any], view_ids: Sequence[int]) -> set[int]:
-    """The captured tables of some views."""
+    """Return the captured tables of the given views."""
     rows = connection.execute(
         "SELECT source FROM idivm.view_sources WHERE view = ANY (%s)", [list(view_ids)]
     )
@@ -248,11 +250,11 @@ def sources_of(connection: Connection[Any], view_ids: Sequence[int]) -> set[int]
 
 
 def views_to_replan(connection: Connection[Any], among: Sequence[int]) -> list[ViewInfo]:
-    """Return the views whose plan no longer fits, or names what is not there any more.
+    """Return the views whose plan no longer fits or contains a name that no longer exists.
 
-    Another version of idivm made it, a plain view below was replaced, a key or NOT NULL was lost, the
-    expression of a virtual column was altered, or what the query calls was renamed or altered; or the last
-    refresh failed as a name in its program is unknown or means something else.
+    Another version of idivm made the plan, a plain view below was replaced, a key or NOT NULL was dropped,
+    the expression of a virtual column was altered, or something that the query calls was renamed or altered.
+    Or the last refresh failed because a name in its program is unknown or means something else.
     """
     rows = connection.execute(
         "SELECT v.id FROM idivm.views v WHERE v.id = ANY (%s) AND v.status <> 'building' AND ("
@@ -273,7 +275,7 @@ def views_to_replan(connection: Connection[Any], among: Sequence[int]) -> list[V
 
 
 def add_to_error(connection: Connection[Any], view_id: int, reason: str) -> str:
-    """Add to the reason that is kept of a failed refresh; return the whole reason."""
+    """Add to the stored reason of a failed refresh. Return the whole reason."""
     row = connection.execute(
         "UPDATE idivm.view_errors SET message = rtrim(message, '.') || '; ' || %s WHERE view = %s"
         " RETURNING message",
@@ -284,7 +286,7 @@ def add_to_error(connection: Connection[Any], view_id: int, reason: str) -> str:
 
 
 def readers_of(connection: Connection[Any], view_id: int) -> list[tuple[int, str]]:
-    """The maintained views that read a maintained view, however indirectly, upper ones first."""
+    """Return the maintained views that read a maintained view directly or indirectly, upper ones first."""
     rows = connection.execute(
         """
         WITH RECURSIVE readers(id, depth) AS (
@@ -304,7 +306,7 @@ def readers_of(connection: Connection[Any], view_id: int) -> list[tuple[int, str
 
 
 def view_ids(connection: Connection[Any], names: Sequence[Composable]) -> list[int]:
-    """Return the IDs of the named views, or of all that are not paused."""
+    """Return the IDs of the named views, or of all views that are not paused."""
     if names:
         return [_view_id(connection, name) for name in names]
     rows = connection.execute(
@@ -314,7 +316,7 @@ def view_ids(connection: Connection[Any], names: Sequence[Composable]) -> list[i
 
 
 def readers_of_unlogged(connection: Connection[Any], ids: Sequence[int]) -> set[int]:
-    """Those of some views that read unlogged tables."""
+    """Return which of the given views read unlogged tables."""
     rows = connection.execute(
         "SELECT id FROM unnest(%s::integer[]) AS id WHERE idivm.reads_unlogged(id)", [list(ids)]
     )
@@ -330,13 +332,13 @@ def _view_id(connection: Connection[Any], name: Composable) -> int:
 
 
 def refresh_order(connection: Connection[Any], view_ids: Sequence[int]) -> list[int]:
-    """Views and the maintained views that they read, however indirectly, lower ones first."""
+    """Return views and the maintained views that they read directly or indirectly, lower ones first."""
     rows = connection.execute("SELECT idivm.refresh_order(%s)", [list(view_ids)])
     return [row[0] for row in rows.fetchall()]
 
 
 def recomputed(connection: Connection[Any], view_ids: Sequence[int]) -> set[int]:
-    """Which of some views this transaction has recomputed."""
+    """Return which of the given views this transaction has recomputed."""
     rows = connection.execute(
         "SELECT view FROM idivm.watermarks WHERE view = ANY (%s) AND recomputed AND refreshed_at >= now()",
         [list(view_ids)],
@@ -345,7 +347,7 @@ def recomputed(connection: Connection[Any], view_ids: Sequence[int]) -> set[int]
 
 
 def over_log_limit(connection: Connection[Any], but: Sequence[int]) -> list[int]:
-    """The views that keep too much of the change logs and are to be refreshed then, without some."""
+    """Return the views that exceed their log limit and are refreshed then, except the views in `but`."""
     rows = connection.execute(
         "SELECT view FROM idivm.over_log_limit() WHERE action = 'refresh' AND view <> ALL (%s)",
         [list(but)],
@@ -356,7 +358,7 @@ def over_log_limit(connection: Connection[Any], but: Sequence[int]) -> list[int]
 def note_initialised(
     connection: Connection[Any], view_id: int, initialised: Sequence[Initialised]
 ) -> None:
-    """Remembers where the states of a view were computed, for `explain`."""
+    """Record where the states of a view were computed, for `explain`."""
     connection.execute(
         "UPDATE idivm.views SET plan = jsonb_set(plan, '{evidence,initialised}', %s) WHERE id = %s",
         [ascii_json.dump([asdict(item) for item in initialised]), view_id],
@@ -364,9 +366,9 @@ def note_initialised(
 
 
 def rebuilt_as_of(connection: Connection[Any], view_id: int, snapshot: str) -> None:
-    """Notes that the states of a view hold what they should as of a snapshot.
+    """Record that the states of a view are correct as of a snapshot.
 
-    Whoever calls it has kept refreshes of the view away since then.
+    The caller must have prevented refreshes of the view since that snapshot.
     """
     connection.execute(
         "UPDATE idivm.watermarks SET mark = ROW(%s::pg_snapshot, NULL, NULL)::idivm.watermark,"
@@ -382,7 +384,7 @@ def rebuilt_as_of(connection: Connection[Any], view_id: int, snapshot: str) -> N
 
 
 def refuse_forbidden(connection: Connection[Any], view_id: int, name: str) -> None:
-    """Refuses a view that may not be maintained by its owner, or looked into by this role."""
+    """Refuse a view that its owner may not have maintained, or whose code this role does not trust."""
     row = connection.execute(
         "SELECT coalesce(idivm.forbidden(v.id), idivm.distrusted(v.definition, v.types, r.oid))"
         " FROM idivm.views v, pg_roles r"
@@ -394,7 +396,7 @@ def refuse_forbidden(connection: Connection[Any], view_id: int, name: str) -> No
 
 
 def describe(connection: Connection[Any], view_id: int) -> None:
-    """Comment on a view by its query, mode and strategy, unless a user has commented on it."""
+    """Comment on a view with its query, mode and strategy, unless a user has commented on it."""
     connection.execute(
         "SELECT idivm.describe(relation) FROM idivm.views WHERE id = %s AND relation IS NOT NULL",
         [view_id],
@@ -407,7 +409,7 @@ def note_reads(
     types: Sequence[int],
     reads: Sequence[tuple[int, int, tuple[int, ...]]],
 ) -> None:
-    """Records what a view reads, and whether others' rights or code are to be checked."""
+    """Record what a view reads, and whether the rights or code of others must be checked."""
     names = ("through", "relation", "columns")
     connection.execute(
         "SELECT idivm.note_reads(%s, %s::oid[], %s)",
@@ -416,12 +418,12 @@ def note_reads(
 
 
 def has_drifted(connection: Connection[Any], view_id: int) -> bool:
-    """Whether what a view reads is not what it was planned for."""
+    """Return whether something that a view reads differs from what it was planned for."""
     row = connection.execute("SELECT idivm.has_drifted(%s)", [view_id]).fetchone()
     return row is not None and bool(row[0])
 
 
 def has_other_code(connection: Connection[Any], view_id: int) -> bool:
-    """Whether what the query of a view calls has changed since its last refresh."""
+    """Return whether code that the query of a view calls has changed since its last refresh."""
     row = connection.execute("SELECT idivm.code_drift(%s) IS NOT NULL", [view_id]).fetchone()
     return row == (True,)
