@@ -1,4 +1,4 @@
-"""Turns what PostgreSQL and psycopg raise into a sentence for the user."""
+"""Turn errors of PostgreSQL and psycopg into sentences for the user."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def explained(
     names: Mapping[str, str] = MappingProxyType({}),
     leaving: type[psycopg.Error] | tuple[type[psycopg.Error], ...] = (),
 ) -> Iterator[None]:
-    """Raise errors of the database as an `IdivmError` that says what was being done.
+    """Raise errors of the database as an `IdivmError` that names the failed action.
 
-    `text` is what the user wrote of the statement, `ahead` how many characters stand before it; `names` tells the
-    user's words for objects behind views, and errors of the kind `leaving` pass.
+    `text` is the user's part of the statement, and `ahead` the number of characters before it. `names` gives
+    the user's names for the objects behind views. Errors of the kinds in `leaving` pass unchanged.
     """
     try:
         yield
@@ -86,7 +86,7 @@ def unqualified(error: psycopg.Error) -> str | None:
 
 
 def position(text: str, place: int) -> str:
-    """Say where in the user's text PostgreSQL found an error, which counts characters from 1.
+    """Return where PostgreSQL found an error in the user's text. `place` counts characters from 1.
 
     >>> position("SELECT a\\nFROM t WHRE b", 17)
     " (line 2, column 8, at 'WHRE b')"
@@ -101,7 +101,7 @@ def position(text: str, place: int) -> str:
 
 
 def users_words(message: str, names: Mapping[str, str]) -> str:
-    """Name the user's views in a message of PostgreSQL's, where it names objects behind them.
+    """Replace the names of objects behind views by the user's names in a message of PostgreSQL.
 
     >>> users_words("drop cascades to view idivm_def.v10", {"idivm_def.v10": "totals"})
     'drop cascades to view totals'
@@ -112,7 +112,7 @@ def users_words(message: str, names: Mapping[str, str]) -> str:
 
 
 def cascades(diagnostic: Diagnostic, names: Mapping[str, str]) -> list[str]:
-    """Return the lines of a notice; of a DROP ... CASCADE, one for each object that the user knows."""
+    """Return the lines of a notice. For a DROP ... CASCADE, return one line for each object that the user knows."""
     primary = diagnostic.message_primary or ""
     if not primary.startswith("drop cascades to "):
         return [primary]
@@ -124,7 +124,7 @@ def cascades(diagnostic: Diagnostic, names: Mapping[str, str]) -> list[str]:
 
 
 def unreachable(error: psycopg.Error) -> str:
-    """Say why a connection failed: for each server tried, which it was and the reason."""
+    """Return why a connection failed: each server tried, with its reason."""
     reasons = [
         re.sub(r"^(- host: .*?: )?(connection (failed|is bad): )?", "", line.strip()).rstrip(".")
         for line in str(error).splitlines()
@@ -134,7 +134,7 @@ def unreachable(error: psycopg.Error) -> str:
 
 
 def _dependents(detail: str, names: Mapping[str, str]) -> str:
-    """Say what depends on an object, in terms of the user's views.
+    """Return what depends on an object, in terms of the user's views.
 
     >>> _dependents('''view idivm_def.v1 depends on table t
     ... view v depends on type idivm_def.v1''', {})

@@ -1,4 +1,4 @@
-"""How a view is maintained, for people and programs."""
+"""Explain how a view is maintained, for people and programs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from orchestrator.runtime.installation.new_view import NewView
 
 @dataclass(frozen=True)
 class Explanation:
-    """A view's plan, the SQL that maintains it, and why it is maintained so."""
+    """A view's plan, the SQL that maintains it, and the reasons."""
 
     def __repr__(self) -> str:
         """Return at most a screenful: the plan and the reasons."""
@@ -61,16 +61,16 @@ class Explanation:
     """The indexes that the program would use, the most important ones first."""
     details: dict[str, Any]
     summary: str
-    """A sentence: what a change costs, and what recomputing the view costs."""
+    """A sentence with the cost of a change and the cost of recomputing the view."""
     graphs: dict[str, Graph]
     """Pictures of the plan, of the stored states (tree) and of the script."""
     measured: dict[str, Any] | None = None
-    """What its refreshes took since it was planned, if any was large enough to tell."""
+    """The measured cost of its refreshes since it was planned, if a refresh was large enough to measure."""
     recompute: dict[str, Any] | None = None
-    """What recomputing it is expected to take, if there is another way."""
+    """The expected cost of recomputing it, if the plan does not always recompute it."""
 
     def to_json(self) -> dict[str, Any]:
-        """The explanation as plain values."""
+        """Return the explanation as plain values."""
         return {
             "view": self.view,
             "strategy": self.strategy,
@@ -87,7 +87,7 @@ class Explanation:
 
 
 def explain_view(connection: Connection[Any], view: ViewInfo) -> Explanation:
-    """The explanation of an installed view, from its catalog row and its functions."""
+    """Return the explanation of an installed view, from its catalog row and its functions."""
     wanted = indexes.missing_for(connection, view.plan)
     measured = _measured(connection, view)
     recompute = _recompute_estimate(connection, view)
@@ -110,7 +110,7 @@ def explain_view(connection: Connection[Any], view: ViewInfo) -> Explanation:
 
 
 def explain_query(connection: Connection[Any], new: NewView) -> Explanation:
-    """The explanation of the view that a query would become. Leaves nothing behind."""
+    """Return the explanation of the view that a query would become. Roll back everything."""
     names = Names(0, new.name.name)
     with connection.transaction(force_rollback=True):
         install.define(connection, new, names)
@@ -139,7 +139,7 @@ def explain_query(connection: Connection[Any], new: NewView) -> Explanation:
 
 
 def _summary(plan: MaintenancePlan, tables: Sequence[str]) -> str:
-    """Return what a change of a row costs, for the table whose changes cost most, and what recomputing costs."""
+    """Return a sentence with the cost of a changed row, for the most expensive table, and of recomputing."""
     known = [statistics.rows for statistics in plan.evidence.statistics if statistics is not None]
     rows = f"{_number(sum(known))} rows" if known else "all tables of the query"
     by_source: dict[str, list[float]] = {}
@@ -250,7 +250,9 @@ def _why(
 def _side_by_side(
     reasons: Sequence[Reason], measured: dict[str, Any] | None, recompute: dict[str, Any]
 ) -> Iterator[str]:
-    """Yield what an average change costs, expected and measured: under the plan and the next best, and recomputed."""
+    """Yield the expected and measured cost of an average change: under the plan, under the next best plan,
+    and recomputed.
+    """
     estimates = [(reason, reason.estimate) for reason in reasons if reason.estimate is not None]
     if not any(reason.taken for reason, _ in estimates):
         return

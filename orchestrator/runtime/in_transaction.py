@@ -1,4 +1,4 @@
-"""Create, alter and refresh views inside the transaction of somebody else, by idivm's functions in SQL.
+"""Create, alter and refresh views inside the transaction of a user's connection, by idivm's SQL functions.
 
 A created view computes its query at every read until an orchestrator plans it (docs/reference/sql-entry.md).
 """
@@ -25,7 +25,7 @@ from orchestrator.runtime.refresh import RefreshError, RefreshReport
 
 
 def create_view(connection: Connection[Any], new: NewView) -> ViewInfo:
-    """Create a view that is right at once and that the next orchestrator plans."""
+    """Create a view that is correct at once and that the next orchestrator plans."""
     query: Composable = SQL(new.query)
     if new.columns is not None:
         listing = SQL(", ").join(map(Identifier, new.columns))
@@ -50,7 +50,7 @@ def create_view(connection: Connection[Any], new: NewView) -> ViewInfo:
 def alter_view(
     connection: Connection[Any], name: QualifiedName, options: Sequence[tuple[str, str]]
 ) -> ViewInfo:
-    """Give a view other options."""
+    """Change the options of a view."""
     given = Literal(json.dumps(dict(options)))
     return _call(connection, "alter_view", name, SQL(", options => {}").format(given))
 
@@ -58,7 +58,7 @@ def alter_view(
 def refresh_views(
     connection: Connection[Any], names: Sequence[QualifiedName]
 ) -> list[RefreshReport]:
-    """Refresh the named views, or all, in the open transaction."""
+    """Refresh the named views, or all views, in the open transaction."""
     views = [name.identifier for name in names] or [
         Identifier(schema, name) for schema, name in connection.execute(_ALL).fetchall()
     ]
@@ -92,11 +92,11 @@ def _options(options: ViewOptions) -> Literal:
 def _call(
     connection: Connection[Any], function: str, name: QualifiedName, arguments: Composable
 ) -> ViewInfo:
-    """Call a function of idivm that returns a view, with names resolved by the user's search path."""
+    """Call a function of idivm that returns a view. The user's search path resolves names."""
     call = SQL("SELECT {}({}{})::pg_catalog.oid").format(
         Identifier("idivm", function), Literal(str(name)), arguments
     )
-    # An error leaves the user's transaction as it was.
+    # The savepoint keeps the user's transaction usable after an error.
     with connection.transaction(), users_path(connection):
         row = connection.execute(call).fetchone()
     assert row is not None

@@ -1,8 +1,8 @@
-"""Whether a view shows what its query answers: the query as the user wrote it, and as it is settled.
+"""Check whether a view shows the answer of its query: of the query as the user wrote it, and as settled.
 
-Where a query leaves something open, as which of equal rows LIMIT keeps, the definition view settles
-it, and a view must show the settled answer to the letter. Beside it stands the query as it was
-written, which the settled one was derived from: the view must also be one of its correct answers.
+Where a query leaves something open, for example which of equal rows LIMIT keeps, the definition view settles
+it. A view must show the settled answer exactly. The settled query was derived from the written query, so the
+view must also be one of the correct answers of the written query.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROWS = (
 def check_view(
     connection: Connection[Any], view: Composable, view_id: int, refresh: Composable | None = None
 ) -> CheckResult:
-    """Compare a view with its definition and, if that differs, with the query as it was written.
+    """Compare a view with its definition and, if they are equal, with the query as it was written.
 
     Each comparison runs `refresh` first, in the same message to the server.
     """
@@ -49,9 +49,9 @@ def check_view(
 
 
 def wide_kinds(connection: Connection[Any], names: Names, columns: int) -> list[tuple[Kind, ...]]:
-    """Return how to compare what a view stores, from the strictest way to the widest.
+    """Return how to compare a stored state, from the strictest way to the widest.
 
-    Nobody knows of a state which of its columns the query leaves open.
+    For a state, nothing records which of its columns the query leaves open.
     """
     known = agreement(connection, names.definition)
     widest = Kind.SAME if known is None else max(known.kinds, default=Kind.SAME)
@@ -66,7 +66,7 @@ def _against(
     called: str,
     refresh: Composable | None,
 ) -> CheckResult:
-    """Compare to the letter, and if that fails, as far as the query determines its answer."""
+    """Compare exactly. If that fails, compare as far as the query determines its answer."""
     strict = compare(connection, view=view, definition=query, refresh=refresh)
     known = None if strict.equal else agreement(connection, query)
     if known is None or known.is_complete:
@@ -88,11 +88,11 @@ def _against(
 
 
 ERROR = 1e-13
-"""The part of the size of all terms of a sum by which two sums of them may differ."""
+"""Two sums of the same terms may differ by this part of the size of all terms."""
 
 
 def _slacks(connection: Connection[Any], known: Agreement) -> list[float]:
-    """Return by how much the numbers of each column may be off, whatever their own size."""
+    """Return the absolute error that the numbers of each column may have."""
     slacks = []
     for name, kind in zip(known.names, known.kinds, strict=True):
         size = 0.0
@@ -115,7 +115,7 @@ def _notes(known: Agreement) -> Iterator[str]:
 
 
 def _represented(connection: Connection[Any], view: Composable, known: Agreement) -> CheckResult:
-    """Look whether each group shows a key that one of its rows has now."""
+    """Check that each group shows a key that one of its rows has now."""
     for keys in known.keys:
         if rows := _stale(connection, view, keys):
             return CheckResult(False, 0, len(rows), (), tuple(rows[:SAMPLES]))
@@ -123,9 +123,9 @@ def _represented(connection: Connection[Any], view: Composable, known: Agreement
 
 
 def _stale(connection: Connection[Any], view: Composable, keys: ShownKeys) -> list[str]:
-    """Return the keys that a view shows and no row of the groups' input does, as texts."""
+    """Return the keys that a view shows and no row of the groups' input has, as texts."""
     listed = [SQL("v.{}").format(Identifier(name)) for name, _ in keys.columns]
-    # A row that an outer join has padded stands for no group.
+    # A row that an outer join padded with NULL stands for no group.
     query = SQL(
         "SELECT ROW({shown})::text FROM {view} AS v WHERE num_nonnulls({shown}) > 0"
         " EXCEPT SELECT ROW({keys})::text FROM ({rows}) AS r"

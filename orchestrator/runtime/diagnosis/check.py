@@ -1,14 +1,14 @@
-"""The oracle: does a view show the rows of its definition, as bags, in the snapshot at hand?
+"""The oracle: compare the rows of a view with the rows of its definition, as bags, in the current snapshot.
 
-Rows are compared by the text image of each column, so that types without equality (json, xml,
-point) take part, 1.0 is not 1.00, NULL equals NULL and every duplicate counts. The image is printed
-under the settings in force, because the definition's own answer may depend on them.
+Rows are compared by the text image of each column. So types without equality (json, xml, point) take part,
+1.0 is not 1.00, NULL equals NULL, and every duplicate counts. The images are printed under the current
+settings, because the definition's own answer may depend on them.
 
-A column whose type holds float4 or float8 anywhere (arrays, composites, ranges, geometry) may
-drift when a sum is maintained: in it, numbers are equal within a tolerance.
+A column whose type contains float4 or float8 anywhere (arrays, composites, ranges, geometry) may drift when a
+sum is maintained. In such a column, numbers are equal within a tolerance.
 
-Where the query has several correct answers, the caller says how far two of them agree on each column
-(`algebra/analysis/nondeterminism.py`), and no more than that is compared.
+Where the query has several correct answers, the caller gives how far two of them agree on each column
+(`algebra/analysis/nondeterminism.py`). Only that much is compared.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ SAMPLES = 5
 """How many missing and surplus rows a result shows."""
 
 ABSOLUTE = 1e-9
-"""Floats nearer to each other than this are equal, which matters around zero."""
+"""Floats whose difference is smaller are equal, which matters around zero."""
 
 RELATIVE = {"float4": 1e-5, "float8": 1e-9}
-"""Floats are equal when they differ by at most this part of the greater one."""
+"""Floats are equal if they differ by at most this part of the greater float."""
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Whether two relations are equal as bags; `missing` rows only the definition has."""
+    """The result of comparing two relations as bags. Only the definition has the `missing` rows."""
 
     equal: bool
     missing: int
@@ -49,7 +49,7 @@ class CheckResult:
     missing_samples: tuple[str, ...] = ()
     surplus_samples: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What was not compared to the letter, and why."""
+    """What was not compared exactly, and why."""
 
 
 @dataclass(frozen=True)
@@ -59,23 +59,23 @@ class _Column:
     tolerance: float | None
     kind: Kind = Kind.SAME
     slack: float = 0.0
-    """By how much its numbers may be off beyond what is allowed to all."""
+    """The absolute error that its numbers may have beyond the general tolerance."""
 
     @property
     def drifts(self) -> bool:
-        """Whether its numbers are compared within a tolerance."""
+        """Return whether its numbers are compared within a tolerance."""
         return self.kind is Kind.NEAR or (self.kind is Kind.SAME and self.tolerance is not None)
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A row that one side has more often, with the numbers in which it may be off."""
+    """A row that one side has more often, with its numbers that may differ."""
 
     image: str
     numbers: tuple[float, ...]
     tolerances: tuple[float, ...]
     slacks: tuple[float, ...]
-    """By how much each number may be off, however small it is."""
+    """The absolute error that each number may have."""
     copies: int
 
     def near(self, other: _Row) -> bool:
@@ -94,11 +94,11 @@ def compare(
     slacks: Sequence[float] = (),
     refresh: Composable | None = None,
 ) -> CheckResult:
-    """Compare a relation with its definition; both are read by one statement.
+    """Compare a relation with its definition. One statement reads both.
 
-    `kinds` says how far two correct answers agree on each column, if not on all that they show, and
-    `slacks` by how much their numbers may differ, however small they are. `refresh` is a statement that is sent
-    together with the comparison, so that statement_timestamp() gives the same result in both.
+    `kinds` gives how far two correct answers agree on each column, if not exactly, and `slacks` the absolute
+    differences that their numbers may have. `refresh` is a statement that is sent together with the
+    comparison, so that statement_timestamp() gives the same result in both.
     """
     shown, wanted = _columns(connection, view), _columns(connection, definition)
     if [column.type for column in shown] != [column.type for column in wanted]:
@@ -132,9 +132,9 @@ def compare(
 def _comparable(
     connection: Connection[Any], relation: Composable, column: _Column, kind: Kind
 ) -> Kind:
-    """Return how to compare a column: to the letter where its type has no order to find equals by.
+    """Return how to compare a column: exactly if its type has no order, which finding equal values needs.
 
-    Of floats, 0 and -0 alone are equal and look different, which the tolerance covers.
+    The only floats that are equal and look different are 0 and -0, which the tolerance covers.
     """
     if kind is not Kind.EQUAL:
         return kind
@@ -151,8 +151,8 @@ def _comparable(
     return kind
 
 
-# For every row image the number of copies that the definition has more than the view, the total
-# of its side, and no more rows than are shown unless floats are to be matched.
+# For every row image, return how many copies the definition has more than the view, and the total of its
+# side. Return no more rows than are shown, unless floats must be matched.
 _DIFFERENCE = """
     SELECT image, exact, drifting, net, total
     FROM (
@@ -171,9 +171,9 @@ _DIFFERENCE = """
 
 _IMAGE = {
     Kind.SAME: SQL("r.{0}"),
-    # The least of the texts of all values that are equal.
+    # The least of the texts of all equal values.
     Kind.EQUAL: SQL('min(ROW(r.{0})::text COLLATE "C") OVER (PARTITION BY r.{0})'),
-    # The same elements in another order are the same characters.
+    # The same elements in another order have the same characters.
     Kind.BAG: SQL(
         """(SELECT string_agg(c, '' ORDER BY c COLLATE "C")"""
         """ FROM regexp_split_to_table(ROW(r.{0})::text, '') AS c)"""
@@ -184,7 +184,7 @@ _IMAGE = {
 def _side(
     relation: Composable, own: Sequence[_Column], names: Sequence[_Column], sign: int
 ) -> Composed:
-    """Return the rows of a relation, with the names that columns have in the definition."""
+    """Return the rows of a relation, with the column names of the definition."""
     listed = [
         SQL("r.{} AS {}").format(Identifier(item.name), Identifier(two.name))
         for item, two in zip(own, names, strict=True)
@@ -198,7 +198,7 @@ def _sign(columns: Sequence[_Column]) -> str:
 
 
 def _images(composed: Composed, other: Composed, columns: Sequence[_Column]) -> Composed:
-    """Each row as one text, as the text of its exact columns, and as texts of the drifting ones."""
+    """Return each row as one text, as the text of its exact columns, and as texts of its drifting columns."""
     every = [SQL("r.{}").format(Identifier(column.name)) for column in columns]
     exact = [
         _IMAGE[column.kind].format(Identifier(column.name))
@@ -273,10 +273,10 @@ def _unmatched(
     rounded: Sequence[bool] = (),
     allowed: Sequence[float] = (),
 ) -> tuple[list[str], list[str]]:
-    """The images that find no partner on the other side, of the definition and of the view.
+    """Return the images without a partner on the other side, of the definition and of the view.
 
-    Numbers that the query has `rounded`, or printed, may be off by one in the last place that both show,
-    and all by what is `allowed` to their column.
+    Numbers that the query has `rounded` or printed may differ by one in the last place that both show. All
+    numbers may differ by the value in `allowed` for their column.
     """
     rounded = rounded or [False] * len(tolerances)
     allowed = allowed or [ABSOLUTE] * len(tolerances)
@@ -306,7 +306,7 @@ def _unmatched(
 
 
 def _last_place(number: str) -> float:
-    """Return what one in the last place of a number is, and a little more.
+    """Return one unit in the last place of a number, and a little more.
 
     >>> _last_place("-12.5") > 0.1, _last_place("7") < 1.1
     (True, True)
@@ -320,9 +320,9 @@ def _copies(rows: Sequence[_Row], counts: Sequence[int]) -> Iterator[str]:
 
 
 class _Matching:
-    """Pairs rows that are near each other, as many copies as can be (by augmenting paths).
+    """Pairs as many copies of rows that are near each other as possible (by augmenting paths).
 
-    Nearness is not transitive: the partner that comes first to hand may be needed by another row.
+    Nearness is not transitive, so another row may need the first partner found.
     """
 
     def __init__(self, wanted: list[_Row], rows: list[_Row]) -> None:
@@ -336,7 +336,7 @@ class _Matching:
                 pass
 
     def _pair(self, number: int) -> bool:
-        """Pairs some more copies of a wanted row, if need be by giving others new partners."""
+        """Pair more copies of a wanted row, if necessary by giving other rows new partners."""
         came_from: dict[int, int] = {}
         row_before = {number: -1}
         queue = deque([number])
@@ -378,7 +378,7 @@ class _Matching:
         row = self.wanted[number]
         low, high = 0, len(self.shown)
         if row.numbers:
-            # The other may be the greater one: twice the tolerance is more than enough to look at.
+            # The other number may be greater, so search within twice the tolerance.
             first = row.numbers[0]
             reach = row.slacks[0] + 2 * row.tolerances[0] * abs(first)
             low = bisect_left(self.firsts, (first - reach,))

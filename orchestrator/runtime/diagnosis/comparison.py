@@ -1,4 +1,4 @@
-"""Refreshes views and compares each with the result of its query."""
+"""Refresh views and compare each with the result of its query."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Diagnosis of an installation: finds what a person can break, mends it, and says what it did.
+"""Diagnose an installation: find damage that users can cause, repair it, and report it.
 
-What was lost while capture was broken nobody can know: then the views are rebuilt. The order below
-matters: what reads something is looked at after it.
+Changes made while capture was broken are lost, so the views are rebuilt then. The order of the checks
+matters: a reader is examined after what it reads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from orchestrator.runtime.migrate import drop_module, take_module
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at, and whether it was as it should be."""
+    """The result of examining one subject."""
 
     subject: str
     fine: bool
@@ -38,7 +38,7 @@ class Finding:
 
 
 def examine(connection: Connection[Any], contents: bool = True) -> list[Finding]:
-    """Looks at server, catalog, capture and views, with `contents` at every row; mends what it can."""
+    """Examine server, catalog, capture and views, with `contents` every row too. Repair damage where possible."""
     checks: list[Callable[[Connection[Any]], Iterator[Finding]]] = [
         _leftovers,
         _dropped,
@@ -66,7 +66,7 @@ def examine(connection: Connection[Any], contents: bool = True) -> list[Finding]
 def _mended(
     subject: str, text: str, mend: Callable[[], object], done: str, otherwise: str = ""
 ) -> Finding:
-    """Mends something; what stands in the way becomes part of what is said."""
+    """Repair damage. If that fails, the finding contains the reason."""
     try:
         mend()
     except (IdivmError, psycopg.Error) as error:
@@ -85,7 +85,7 @@ def _server(connection: Connection[Any]) -> Finding:
 
 
 def _form(connection: Connection[Any]) -> Iterator[Finding]:
-    """Takes the module in C if it has come, leaves it if it is refused."""
+    """Switch to the module in C if it is available, and away from it if it is refused."""
     take_module(connection)
     try:
         switched = sources.switch_form(connection)
@@ -103,7 +103,7 @@ def _form(connection: Connection[Any]) -> Iterator[Finding]:
 
 
 def _leftovers(connection: Connection[Any]) -> Iterator[Finding]:
-    """Views dropped in plain SQL, or created half: no damage, and every command clears them away."""
+    """Remove leftovers of views that plain SQL dropped or that were half created. Every command removes these."""
     before = catalog_objects.names_in_catalog(connection)
     install.drop_orphans(connection)
     after = catalog_objects.names_in_catalog(connection)
@@ -112,7 +112,7 @@ def _leftovers(connection: Connection[Any]) -> Iterator[Finding]:
 
 
 def _dropped(connection: Connection[Any]) -> Iterator[Finding]:
-    """Views that went with what they read: only their owner knows whether that was meant."""
+    """Report views that DROP ... CASCADE removed. Only their owner knows whether that was intended."""
     for view in catalog.dropped_views(connection):
         yield Finding(
             f"view {view.name}",
@@ -123,7 +123,7 @@ def _dropped(connection: Connection[Any]) -> Iterator[Finding]:
 
 
 def _loads(connection: Connection[Any]) -> Iterator[Finding]:
-    """Staging tables of loads that ended badly; those that may be gone on with are left to people."""
+    """Remove staging tables of loads that failed. Loads that can be resumed are left to the user."""
     swept = ", ".join(map(str, catalog_loads.drop_orphans(connection)))
     sentence = f"removed what was left of load {swept}" if swept else "none was broken off"
     kept = catalog_loads.broken_off(connection)
@@ -185,7 +185,7 @@ def _drops(connection: Connection[Any], orphan: catalog_objects.Orphan) -> bool:
         with connection.transaction():
             connection.execute(orphan.drop)
     except psycopg.Error:
-        # Something depends on it; it may be among the next to go.
+        # Something depends on it. It may be dropped in the next round.
         return False
     return True
 
@@ -204,7 +204,7 @@ def _partitions(connection: Connection[Any]) -> Iterator[Finding]:
 
 
 def _logs(connection: Connection[Any]) -> Iterator[Finding]:
-    """Logs that lack a part are made again, and with them what reads them."""
+    """Recreate incomplete logs, and plan their readers again."""
     for source_id, name in catalog_objects.all_sources(connection):
         if catalog_objects.log_is_whole(connection, source_id):
             continue
@@ -221,7 +221,7 @@ def _logs(connection: Connection[Any]) -> Iterator[Finding]:
 
 
 def _capture(connection: Connection[Any]) -> Iterator[Finding]:
-    """Functions and triggers; what was changed meanwhile is lost, so the readers are rebuilt."""
+    """Repair the functions and triggers of capture. Changes made meanwhile are lost, so the readers are rebuilt."""
     fine = True
     for source_id, name in catalog_objects.all_sources(connection):
         if not catalog_objects.log_is_whole(connection, source_id):
@@ -255,7 +255,7 @@ def _capture(connection: Connection[Any]) -> Iterator[Finding]:
 
 
 def _views(connection: Connection[Any]) -> Iterator[Finding]:
-    """The objects of each view, lower ones first."""
+    """Repair the objects of each view, lower views first."""
     for view in inspection.in_order(connection):
         try:
             damage = inspection.damage(connection, view)
@@ -272,7 +272,7 @@ def _views(connection: Connection[Any]) -> Iterator[Finding]:
 
 
 def _duties(connection: Connection[Any]) -> Iterator[Finding]:
-    """The triggers by which writers keep views."""
+    """Repair the triggers by which writers maintain synchronous views."""
     broken = catalog_objects.broken_duties(connection)
     if not broken:
         return
@@ -293,7 +293,7 @@ def _duties(connection: Connection[Any]) -> Iterator[Finding]:
 
 
 def _refreshed(connection: Connection[Any]) -> Iterator[Finding]:
-    """What was marked above is rebuilt now, each view by itself so that one cannot stop others."""
+    """Rebuild the views that were marked above, each alone so that one failure does not stop the others."""
     for view in inspection.in_order(connection):
         try:
             refresh.refresh(connection, [view.id])
@@ -315,7 +315,7 @@ def _view(connection: Connection[Any], view: ViewInfo, contents: bool) -> Findin
             catalog_objects.invalidate(connection, view.id)
         refresh.refresh(connection, [view.id])
         if inspection.wrong_states(connection, view):
-            # So it is not the rows: the relation itself, or the program.
+            # The rows were not the cause, so the relation itself or the program is.
             replanning.replan(connection, view, afresh=True)
             refresh.refresh(connection, [view.id])
         if still := inspection.wrong_states(connection, catalog.view_by_id(connection, view.id)):

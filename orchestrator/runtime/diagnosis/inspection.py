@@ -1,7 +1,7 @@
-"""Whether the objects of a view are those that its plan asks for, and how to mend them.
+"""Compare the objects of a view with those that its plan requires, and repair them.
 
-What should be there is found by installing it: in a transaction that is rolled back, beside or over
-what is there. So nothing here knows what a strategy stores.
+To find the required objects, install them in a transaction that is rolled back, beside or over the existing
+objects. So this module does not depend on what a strategy stores.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from orchestrator.runtime.installation import publication, replanning, sources
 from orchestrator.runtime.refresh import RefreshError
 
 _TWIN = "idivm_twin"
-"""What the tables are called that are made for comparison."""
+"""The prefix of the tables that are created for comparison."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """What is wrong with the objects of a view."""
+    """The damage of the objects of a view."""
 
     sentence: str
     statements: tuple[tuple[Composable, Composed], ...] = ()
-    """Where that is enough, what makes again what is missing, with the relation that it is of."""
+    """The statements that recreate missing parts, each with its relation, if they repair the damage."""
     content: bool = False
     """Whether the table that holds the content is damaged."""
     replaced: bool = False
     """Whether the relation that users read shows another query."""
     recomputed: bool = False
-    """Whether nothing is damaged, and its plan is that of another version."""
+    """Whether nothing is damaged, but another version made the plan."""
 
     @property
     def remedy(self) -> str:
-        """What mending it means."""
+        """Return how the damage is repaired."""
         if self.replaced:
             return "it shows the maintained content again"
         if self.recomputed:
@@ -57,14 +57,14 @@ class Damage:
 
 
 def in_order(connection: Connection[Any]) -> list[ViewInfo]:
-    """All views, each after those that it reads."""
+    """Return all views, each after the views that it reads."""
     views = {view.id: view for view in catalog.all_views(connection)}
     order = catalog.refresh_order(connection, list(views))
     return [views[view_id] for view_id in order if view_id in views]
 
 
 def damaged_routines(connection: Connection[Any], source_id: int) -> list[str]:
-    """The capture functions of a source that are missing, or are not as they were installed."""
+    """Return the capture functions of a source that are missing or differ from the installed text."""
     before = catalog_objects.routines(connection, source_id)
     with connection.transaction(force_rollback=True):
         sources.renew(connection, source_id, ())
@@ -73,7 +73,7 @@ def damaged_routines(connection: Connection[Any], source_id: int) -> list[str]:
 
 
 def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
-    """What is missing of a view or was edited, if anything."""
+    """Return what is missing from a view or was edited, if anything."""
     if view.state is None or view.base is None:
         return Damage("the table that holds its content is gone", content=True)
     if not catalog_objects.is_shown(connection, view.id):
@@ -99,7 +99,7 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
     with connection.transaction(force_rollback=True):
         plan = installed_plan(connection, view)
         if plan is None:
-            # What was known is told by the tables' oids, which a dump does not keep.
+            # The stored facts name tables by oid, and a dump does not keep oids.
             if catalog_objects.knows_its_tables(connection, view.id):
                 return Damage("this version of idivm plans it otherwise", recomputed=True)
             return None
@@ -113,7 +113,7 @@ def damage(connection: Connection[Any], view: ViewInfo) -> Damage | None:
 
 
 def mend(connection: Connection[Any], view: ViewInfo, found: Damage) -> None:
-    """Makes again what is damaged; what cannot be vouched for is rebuilt by the next refresh."""
+    """Repair damage. The next refresh rebuilds a content that may be wrong."""
     if found.replaced:
         with connection.transaction():
             publication.show_again(connection, view)
@@ -128,7 +128,8 @@ def mend(connection: Connection[Any], view: ViewInfo, found: Damage) -> None:
             with connection.transaction():
                 connection.execute(statement)
         except UniqueViolation:
-            # Without its index the table took rows twice. Views above see them go and come.
+            # Without its unique index, the table took rows twice. Views above see these rows deleted and
+            # inserted.
             with connection.transaction():
                 connection.execute(SQL("DELETE FROM {}").format(relation))
                 connection.execute(statement)
@@ -136,7 +137,7 @@ def mend(connection: Connection[Any], view: ViewInfo, found: Damage) -> None:
 
 
 def wrong_states(connection: Connection[Any], view: ViewInfo) -> list[str]:
-    """What holds other rows than its query gives, in one snapshot after a refresh."""
+    """Return the objects whose rows differ from their queries, in one snapshot after a refresh."""
     names = installed_names(connection, view)
 
     def differing() -> list[str]:
@@ -155,7 +156,7 @@ def wrong_states(connection: Connection[Any], view: ViewInfo) -> list[str]:
                 if not isinstance(state, StateTable) or state.historic:
                     continue
                 if not _holds(connection, state, names):
-                    # Those after it are computed from it.
+                    # The later states are computed from this state.
                     wrong.append(f"its table {names.table(state.role)}")
                     break
         return wrong
@@ -164,18 +165,18 @@ def wrong_states(connection: Connection[Any], view: ViewInfo) -> list[str]:
 
 
 def installed_names(connection: Connection[Any], view: ViewInfo) -> Names:
-    """What the objects of a view are called."""
+    """Return the names of the objects of a view."""
     return view_names.bound(connection, view_names.names_of(view))
 
 
 def installed_plan(connection: Connection[Any], view: ViewInfo) -> MaintenancePlan | None:
-    """The plan of a view as it was installed, or None if it would be planned otherwise today."""
+    """Return the plan of a view as it was installed, or None if it would be planned differently today."""
     try:
         options = parse_options(view.options.items())
         plan = replanning.plan_again(connection, view, options, view.plan.evidence)
     except UnsupportedError:
         return None
-    # Queries are compared as people read them: a dump does not keep the oids of tables.
+    # Compare queries in their readable form, because a dump does not keep the oids of tables.
     today, stored = plan.to_json()["program"], view.plan.to_json()["program"]
     parts = ("states", "script", "content", "variables")
     if not all(today[part] == stored[part] for part in parts):
@@ -184,7 +185,7 @@ def installed_plan(connection: Connection[Any], view: ViewInfo) -> MaintenancePl
 
 
 def _compared(connection: Connection[Any], plan: MaintenancePlan, names: Names) -> Damage | None:
-    """What differs from what the plan would install, which is installed for it."""
+    """Install the objects of the plan for comparison, and return how the existing objects differ."""
     twin = replace(names, view=_TWIN)
     for statement in emit.create_states(plan.program, twin):
         connection.execute(statement)
@@ -230,7 +231,7 @@ def _compared(connection: Connection[Any], plan: MaintenancePlan, names: Names) 
 
 
 def _holds(connection: Connection[Any], state: StateTable, names: Names) -> bool:
-    """Whether a state table holds the rows of its query; a sum may have kept more zeros behind."""
+    """Return whether a state table holds the rows of its query. A stored sum may show more trailing zeros."""
     columns = [column.name for column in state.columns]
     stored, wanted = Identifier("pg_temp", "idivm_stored"), Identifier("pg_temp", "idivm_wanted")
     types = dict(catalog_objects.columns(connection, names.state(state.role)))

@@ -1,1 +1,1 @@
-"""Rows of views that are stored factorized."""
+"""Enumerate the rows of views that are stored factorized."""

@@ -1,16 +1,15 @@
-"""The rows of a view without a table, as its states have them and each once (section 2.4 of
+"""Enumerate the distinct rows of a view without a table, in the order of its states (section 2.4 of
 papers/ivm-eps-triangle-queries.txt).
 
-A summand is listed in one state, or found in two: the first says which values there are of variables
-that are not shown, and the second has, for each of these, a bucket of rows, which may be in others
-too. As in the paper, a row that is shown is excluded from all other buckets that it is in, the
-candidates that one lookup finds, and iterators hop over it (`hops`). So from one row to the next there
-are no more lookups than a row has candidates, and what is remembered is about the buckets that share
-what the first state shows. The union of the summands is the paper's as well.
+A summand is listed in one state, or found in two. Then the first state gives the values of the hidden
+variables, and the second has a bucket of rows for each of these values. A row may be in several buckets. As
+in the paper, a row that was shown is excluded from all other buckets that contain it. These are the
+candidates that one lookup finds, and iterators hop over excluded rows (`hops`). So the lookups from one row
+to the next are at most as many as a row has candidates, and the memory concerns only the buckets that share
+the shown values of the first state. The union of the summands also follows the paper.
 
-Where a prefix is given, whose rows PostgreSQL finds as it finds best, or where no row is met twice, all
-is one query that is run by lookups as far as its rows are fetched: rows are shown where they are first
-met.
+If a prefix is given, or if no row occurs twice, one query finds all rows. It runs by lookups as its rows are
+fetched, and shows rows where they occur first. PostgreSQL itself chooses how to find the rows of a prefix.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from orchestrator.runtime.enumeration.ordered import by_lookups
 from orchestrator.runtime.enumeration.overlaps import Hops, united
 
 AHEAD = 100
-"""Rows of a listed summand that are fetched at once."""
+"""How many rows of a listed summand are fetched at once."""
 
 Texts: TypeAlias = tuple[str, ...]
 """Values of some variables, as PostgreSQL writes them."""
@@ -38,7 +37,7 @@ Texts: TypeAlias = tuple[str, ...]
 def rows(
     connection: Connection[Any], order: Order, prefix: Mapping[str, object]
 ) -> Iterator[tuple[Any, ...]]:
-    """The rows as of one snapshot, over a connection that nobody uses besides."""
+    """Yield the rows of one snapshot, over a connection without another user."""
     fixed = variables_of(order, prefix)
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     with connection.transaction():
@@ -57,7 +56,7 @@ def distinct(
     places: Sequence[int] | None = None,
     ahead: int = AHEAD,
 ) -> Generator[tuple[Any, ...], None, None]:
-    """The rows that are met more than once, or those of some summands, within the open transaction."""
+    """Yield distinct rows, of all summands or of those at `places`, within the open transaction."""
     chosen = range(len(order.unions)) if places is None else places
     sources = [
         _Buckets(connection, order, place).rows()
@@ -70,14 +69,14 @@ def distinct(
 
 
 def stream(order: Order, fixed: Sequence[str] = ()) -> Composed:
-    """The query that finds all rows, or those with some variables `fixed_0` and so on."""
+    """Return the query that finds all rows, or the rows with given values of variables, `fixed_0` and so on."""
     writer = Writer(order, {v: Placeholder(f"fixed_{n}") for n, v in enumerate(fixed)})
     return writer.shown([writer.summand(place) for place in range(len(order.unions))])
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A row, and the later summands that have it too."""
+    """A row, and the later summands that also contain it."""
 
     shown: tuple[Any, ...]
     others: frozenset[int]
@@ -88,7 +87,7 @@ def _row(found: Sequence[Any], others: Sequence[bool], place: int) -> _Row:
 
 
 def _listed(connection: Connection[Any], order: Order, place: int, ahead: int) -> Iterator[_Row]:
-    """The rows of a summand that meets none twice."""
+    """Yield the rows of a summand without duplicates."""
     writer = Writer(order, {})
     query = writer.shown([writer.plain(place)], place)
     with connection.cursor(f"idivm_rows_{place}") as cursor:
@@ -98,7 +97,7 @@ def _listed(connection: Connection[Any], order: Order, place: int, ahead: int) -
 
 
 class _Buckets:
-    """The rows of a summand that is found in two states, by hop iterators (figures 4 and 5)."""
+    """Enumerates the rows of a summand that is found in two states, by hop iterators (figures 4 and 5)."""
 
     def __init__(self, connection: Connection[Any], order: Order, place: int) -> None:
         self.connection, self.order, self.place = connection, order, place
@@ -107,7 +106,7 @@ class _Buckets:
         of_known, of_joined = dict(first.columns), dict(second.columns)
         self.columns = (of_known, of_joined)
         self.group = [v for v in of_known if v in order.keys]
-        """What buckets are apart by that have no row in common."""
+        """The shown variables of the first state; buckets that differ in these variables share no row."""
         self.hidden = [v for v in of_known if v not in order.keys]
         self.element = [v for v in of_joined if v not in of_known]
         types = [catalog_objects.declared(connection, state) for state in (self.known, self.joined)]
@@ -118,12 +117,12 @@ class _Buckets:
         self.to_look = self._looking()
 
     def rows(self) -> Iterator[_Row]:
-        """Each row once."""
+        """Yield each row once."""
         found = self.connection.execute(self.to_open).fetchone()
         while found is not None:
             group = tuple(found[0])
             yield from self._group(group, *found[1:])
-            # Without anything that is shown of buckets, all are one collection.
+            # If buckets show no variable, all buckets are one collection.
             found = self._behind(group) if group else None
 
     def _behind(self, group: Texts) -> tuple[Any, ...] | None:
@@ -175,7 +174,7 @@ class _Buckets:
         buckets: dict[Texts, Hops[Texts]],
         passed: Hops[Texts],
     ) -> None:
-        """Excludes the buckets of which nothing is left."""
+        """Exclude the buckets that have no rows left."""
         given = {f"ended_{n}": list(values) for n, values in enumerate(zip(*ended, strict=True))}
         rows = self.connection.execute(self.to_look, {**_given("group", group), **given})
         for row in rows.fetchall():
@@ -188,7 +187,7 @@ class _Buckets:
     # Statements
 
     def _looking(self) -> Composed:
-        """Some buckets: their values, the first row of each, and the next bucket."""
+        """Return the query for some buckets: their values, the first row of each, and the next bucket."""
         own, group = self._columns(0, "k"), self._given("group")
         named = {v: SQL("e.{}").format(Identifier(v)) for v in self.hidden}
         texts = (SQL("{}::text[]").format(Placeholder(f"ended_{n}")) for n in range(len(named)))
@@ -208,7 +207,9 @@ class _Buckets:
         )
 
     def _opening(self, behind: bool = False) -> Composed:
-        """The first bucket of all, or of the next group: its values, its first row, the next bucket."""
+        """Return the query for the first bucket of all, or of the next group: its values, its first row, the
+        next bucket.
+        """
         own, key = self._columns(0, "k"), [*self.group, *self.hidden]
         conditions = [compared(">", own, self._given("group"), self.group)] if behind else []
         bucket = SQL("SELECT * FROM {} AS k WHERE {} ORDER BY {} LIMIT 1").format(
@@ -220,17 +221,18 @@ class _Buckets:
         )
 
     def _entering(self) -> Composed:
-        """The first row of a bucket, and the bucket behind it."""
+        """Return the query for the first row of a bucket and the next bucket."""
         group, hidden = self._given("group"), self._given("hidden")
         return SQL("SELECT {}, {}").format(
             self._least({**group, **hidden}), self._next_bucket(group, hidden)
         )
 
     def _stepping(self) -> Composed:
-        """A row of a bucket: the later summands that have it, the next one, the candidates, the row.
+        """Return the query for a row of a bucket: the later summands that have it, the next row, the
+        candidates, the row.
 
-        HAVING may exclude the row from the content. A candidate is a later bucket that has it too:
-        its values, the row there, and the next one there.
+        HAVING may exclude the row from the content. A candidate is a later bucket that also contains the row:
+        the bucket's values, the row there, and the next row there.
         """
         group, hidden, element = map(self._given, ("group", "hidden", "element"))
         joined, own = self._columns(1, "j"), self._columns(0, "k")
@@ -244,7 +246,7 @@ class _Buckets:
             _array(joined, self.element, json=True),
             self._next(there, joined),
         ]
-        # What is joined by lookups must not be taken apart and joined otherwise.
+        # OFFSET 0 keeps the planner from merging the lookups and choosing another join.
         candidates = SQL(
             "(SELECT coalesce(json_agg(json_build_array({})), '[]') FROM"
             " (SELECT * FROM {} AS j WHERE {} OFFSET 0) AS j,"
@@ -286,15 +288,15 @@ class _Buckets:
         }
 
     def _least(self, bucket: Known) -> Composed:
-        """The first row of a bucket."""
+        """Return the query for the first row of a bucket."""
         return self._first(1, "f", [*self.group, *self.hidden], bucket, self.element)
 
     def _next(self, bucket: Known, behind: Known) -> Composed:
-        """The next row of a bucket."""
+        """Return the query for the next row of a bucket."""
         return self._first(1, "n", [*self.group, *self.hidden], bucket, self.element, behind)
 
     def _next_bucket(self, group: Known, behind: Known) -> Composed:
-        """The next bucket of a group."""
+        """Return the query for the next bucket of a group."""
         return self._first(0, "b", self.group, group, self.hidden, behind)
 
     def _first(
@@ -306,7 +308,7 @@ class _Buckets:
         wanted: Sequence[str],
         behind: Known | None = None,
     ) -> Composed:
-        """The least values of some variables in a state, where others are known."""
+        """Return the query for the least values of some variables in a state, given values of other variables."""
         own = self._columns(place, alias)
         conditions = [compared("=", own, known, same)]
         if behind is not None:

@@ -1,4 +1,4 @@
-"""The parts of queries that hop enumeration is written with."""
+"""Parts of the queries of hop enumeration."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from orchestrator.runtime.enumeration.order import Known, Order
 
 
 def hidden_of(order: Order, walks: Sequence[Walk]) -> list[str]:
-    """The variables of a summand that are not shown."""
+    """Return the variables of a summand that are not shown."""
     return sorted({v for walk in walks for v, _ in walk.columns} - order.keys.keys())
 
 
 def compared(operator: str, known: Known, other: Known, variables: Sequence[str]) -> Composed:
-    """All equal, or a row behind another."""
+    """Return a comparison of two rows of variables."""
     if not variables:
         return SQL("true").format()
     return SQL("ROW({}) {} ROW({})").format(
@@ -36,29 +36,31 @@ def listed(parts: Iterable[Composable]) -> Composed:
 
 
 class Writer:
-    """Writes summands, what they have in common, and rows of the content."""
+    """Writes queries for summands, for rows that summands share, and for rows of the content."""
 
     def __init__(self, order: Order, fixed: Known) -> None:
-        """Write for an order some of whose variables are fixed."""
+        """Take an order and the values of its fixed variables."""
         self.order, self.fixed = order, fixed
         self.names = {variable: Identifier(f"v{n}") for n, variable in enumerate(order.keys)}
         self.aliases = (Identifier(f"e{n}") for n in count())
 
     @property
     def content(self) -> Known:
-        """Where the content has the variables."""
+        """Return the columns of the content by variable."""
         return {v: SQL("c.{}").format(Identifier(name)) for v, name in self.order.keys.items()}
 
     @property
     def columns(self) -> Composed:
-        """What is shown of the content."""
+        """Return the columns of the content that are shown."""
         return listed(SQL("c.{}").format(Identifier(name)) for name in self.order.shown)
 
     def shown(self, composeds: Sequence[Composed], place: int | None = None) -> Composed:
-        """The rows with some keys; those of one summand with which later ones have them, too."""
+        """Return a query for the rows with given keys. With `place`, also return which later summands have
+        each row.
+        """
         keys = {v: SQL("k.{}").format(name) for v, name in self.names.items()}
         others = [] if place is None else [self.others(place, keys)]
-        # What a row is compared with must not be taken apart and joined otherwise.
+        # OFFSET 0 keeps the planner from merging the lookups and choosing another join.
         return SQL(
             "SELECT {} FROM (\n{}\n) AS k, LATERAL (SELECT {} FROM {} AS c WHERE {} OFFSET 0) AS c"
         ).format(
@@ -70,17 +72,17 @@ class Writer:
         )
 
     def others(self, place: int, key: Known) -> Composed:
-        """For each later summand, whether it has a key."""
+        """Return, for each later summand, whether it has a key."""
         later = self.order.unions[place + 1 :]
         return SQL("ARRAY[{}]::boolean[]").format(listed(self._has(walks, key) for walks in later))
 
     def plain(self, place: int) -> Composed:
-        """The keys of a summand's rows."""
+        """Return a query for the keys of a summand's rows."""
         tables, columns = self._joined(self.order.unions[place], self.fixed)
         return SQL("SELECT {} FROM {}").format(self._keys(columns), tables)
 
     def summand(self, place: int) -> Composed:
-        """The keys of a summand's rows that none before it has, each once."""
+        """Return a query for the distinct keys of a summand's rows that no earlier summand has."""
         walks = self.order.unions[place]
         tables, columns = self._joined(walks, self.fixed)
         key = {variable: columns[variable] for variable in self.order.keys}
@@ -100,9 +102,9 @@ class Writer:
         return listed(SQL("{} AS {}").format(columns[v], self.names[v]) for v in self.order.keys)
 
     def _joined(self, walks: Sequence[Walk], fixed: Known) -> tuple[Composed, Known]:
-        """States that extend each other, each looked up by the ones before, and their variables.
+        """Return a join of states, each looked up by the earlier states, and the columns of their variables.
 
-        If some are fixed, whichever order finds these best.
+        If some variables are fixed, PostgreSQL chooses the join order.
         """
         columns: dict[str, Composable] = {}
         tables = []
@@ -124,7 +126,7 @@ class Writer:
         return listed(tables), columns
 
     def _has(self, walks: Sequence[Walk], key: Known, below: Known | None = None) -> Composed:
-        """Whether a summand has a row with a key, or one with lesser values of other variables."""
+        """Return whether a summand has a row with a key and, with `below`, with lesser values of other variables."""
         tables, columns = self._joined(walks, key)
         conditions = [SQL("{} = {}").format(columns[v], value) for v, value in key.items()]
         if below:

@@ -1,4 +1,4 @@
-"""How the rows of a view are enumerated, and by which columns they can be found."""
+"""The order in which the rows of a view are enumerated, and the columns by which they can be found."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from orchestrator.deltascript.plan import MaintenancePlan, StateView, Walk
 from orchestrator.errors import UsageError
 
 Known: TypeAlias = Mapping[str, Composable]
-"""Variables, and where their values stand."""
+"""Variables, and the SQL expressions of their values."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """How the rows of a view are found one after the other."""
+    """The states in which the rows of a view are found one after the other."""
 
     names: Names
     content: Identifier
@@ -32,20 +32,20 @@ class Order:
     types: Mapping[str, str]
     unions: tuple[tuple[Walk, ...], ...]
     streamed: bool = False
-    """Whether the rows come as the states have them (`streaming`)."""
+    """Whether the rows come in the order of the states (`streaming`)."""
 
     @property
     def walks(self) -> Iterator[Walk]:
-        """All states that are walked."""
+        """Yield all states that the enumeration reads."""
         return (walk for trees in self.unions for tree in trees for walk in tree.walk())
 
     def is_heavy(self, walk: Walk) -> bool:
-        """Whether a state has values of bound variables, whose rows may overlap."""
+        """Return whether a state has values of bound variables, so that their rows may overlap."""
         return bool(walk.below) and not walk.own <= self.keys.keys()
 
 
 def order_of(connection: Connection[Any], names: Names, plan: MaintenancePlan) -> Order | None:
-    """How the rows of a view are enumerated if no table holds them and its plan says how."""
+    """Return the enumeration order of a view, or None if a table holds its rows or its plan gives no order."""
     found = plan.enumeration
     if found is None:
         return None
@@ -67,7 +67,7 @@ def order_of(connection: Connection[Any], names: Names, plan: MaintenancePlan) -
 
 
 def variables_of(order: Order, prefix: Mapping[str, object]) -> tuple[str, ...]:
-    """The variables that the columns of a prefix show."""
+    """Return the variables that the columns of a prefix show."""
     unknown = [name for name in prefix if name not in order.columns]
     if unknown:
         known = ", ".join(order.columns)
@@ -78,7 +78,7 @@ def variables_of(order: Order, prefix: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def fixed_by(order: Order, prefix: Mapping[str, object]) -> tuple[str, ...]:
-    """The variables that a prefix fixes."""
+    """Return the variables that a prefix fixes."""
     fixed = variables_of(order, prefix)
     for walk in order.walks:
         free = [v for v, _ in walk.columns if v in order.keys and v not in fixed]

@@ -1,11 +1,10 @@
-"""The rows of a view without a table, one after the other and each once (section 4 of
+"""Enumerate the distinct rows of a view without a table, in the order of its variables (section 4 of
 papers/hierarchical-queries.txt).
 
-The paper opens iterators on buckets that may overlap, and its union algorithm looks up each row of one
-in the others. Here every bucket is read in the order of the grouping columns, and the next row is the
-least of those that the buckets have after the last one. That takes as many lookups as there are buckets,
-the heavy values, and all that is to be remembered is the last row. So rows come in pages, each by one
-statement.
+The paper opens iterators on buckets that may overlap, and its union algorithm looks up each row of one bucket
+in the others. Here every bucket is read in the order of the grouping columns, and the next row is the least
+of the rows that follow the last row in the buckets. That takes as many lookups as there are buckets, one for
+each heavy value, and only the last row must be remembered. So rows come in pages, each by one statement.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from orchestrator.deltascript.plan import Walk
 from orchestrator.runtime.enumeration.order import Known, Order, fixed_by
 
 PAGE = 256
-"""Rows of a page; the first ones are smaller, for who wants but a few."""
+"""Rows of a page. The first pages are smaller, for callers that need only a few rows."""
 
 OFF = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_material", "jit")
-"""A step is a few lookups, whatever the planner makes of the sizes."""
+"""Settings that make the planner use lookups, whatever it estimates of the sizes."""
 
 _NOTHING = SQL("")
 
@@ -33,7 +32,7 @@ _NOTHING = SQL("")
 def rows(
     connection: Connection[Any], order: Order, prefix: Mapping[str, object]
 ) -> Iterator[tuple[Any, ...]]:
-    """The rows as of one snapshot, over a connection that nobody uses besides."""
+    """Yield the rows of one snapshot, over a connection without another user."""
     steps = _Steps(order, fixed_by(order, prefix))
     given: dict[str, object] = {f"fixed_{n}": prefix[name] for n, name in enumerate(prefix)}
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
@@ -51,7 +50,7 @@ def rows(
                 steps.page(last is not None), {**given, **behind, "page": page}
             ).fetchall()
             found.sort(key=lambda row: row[0])
-            # HAVING excludes some of the groups that are walked.
+            # HAVING excludes some of the enumerated groups.
             yield from (row[width + 1 :] for row in found if row[width])
             if len(found) < page:
                 return
@@ -60,13 +59,13 @@ def rows(
 
 
 def by_lookups(connection: Connection[Any]) -> None:
-    """Plans what follows in the open transaction as steps are to be planned."""
+    """Make PostgreSQL plan lookups in the rest of the open transaction."""
     for setting in OFF:
         connection.execute(SQL("SET LOCAL {} = off").format(Identifier(setting)))
 
 
 def next_row(order: Order, last: Sequence[str]) -> Composed:
-    """The statement that finds the row behind one with these keys, written out."""
+    """Return the statement that finds the row after the row with the given key, without parameters."""
     return _Steps(order, (), last).page(True, SQL("1"))
 
 
@@ -76,10 +75,10 @@ def stored_rows(
     prefix: Mapping[str, object],
     joined: bool = False,
 ) -> Iterator[tuple[Any, ...]]:
-    """The rows of a relation that PostgreSQL finds by itself, as they are asked for.
+    """Yield the rows of a relation as they are requested.
 
-    Where they are `joined` as they are read, the next one is a few lookups away, and no table is to
-    be hashed before the first.
+    If the rows are `joined` while they are read, plan lookups, so that no table is hashed before the first
+    row.
     """
     conditions = [
         SQL("{} IS NULL" if value is None else "{} = %s").format(Identifier(name))
@@ -95,19 +94,19 @@ def stored_rows(
 
 @dataclass(frozen=True)
 class _Row:
-    """A subquery that gives a row at most, and the variables that it shows, in order."""
+    """A subquery that returns at most one row, and the variables that it shows, in order."""
 
     query: Composed
     shown: tuple[str, ...]
 
 
 class _Steps:
-    """Writes what finds the next row."""
+    """Writes the queries that find the next row."""
 
     def __init__(
         self, order: Order, fixed: Sequence[str], last: Sequence[str] | None = None
     ) -> None:
-        """With the `last` row's key, or with parameters for it."""
+        """Take the key of the `last` row. Without it, write parameters for the key."""
         self.order, self.last = order, last
         self.names = {variable: Identifier(f"v{n}") for n, variable in enumerate(order.keys)}
         self.walked = tuple(variable for variable in order.keys if variable not in fixed)
@@ -127,7 +126,7 @@ class _Steps:
     # Statements
 
     def page(self, goes_on: bool, rows: Composable | None = None) -> Composed:
-        """Some rows from the first on, or behind the last one; each with its place and its key."""
+        """Return a query for a page: the first rows, or the rows after the last row, each with its place and key."""
         following = self._typed(self._any(self.fixed, self._of("last")), SQL("last.place + 1"))
         if goes_on:
             given = (
@@ -157,14 +156,14 @@ class _Steps:
         return {v: SQL("{}.{}").format(Identifier(alias), self.names[v]) for v in self.walked}
 
     def _typed(self, row: _Row, place: Composable) -> Composed:
-        """A row with columns of the declared types, whatever it was found in."""
+        """Return a query that casts the columns of a row to the declared types."""
         columns = (
             SQL("r.{}::{}").format(self.names[v], SQL(self.order.types[v])) for v in self.walked
         )
         return SQL("SELECT {}, {} FROM ({}) AS r").format(SQL(", ").join(columns), place, row.query)
 
     def content(self, key: Known, before: Composable = _NOTHING) -> Composed:
-        """The row of the content with a key; NULLs are looked for where there are any.
+        """Return a query for the row of the content with a key. It compares NULLs where they can occur.
 
         `before` is shown before the columns.
         """
@@ -176,7 +175,7 @@ class _Steps:
             order.content,
         )
         plain = SQL(" AND ").join(SQL("{} = {}").format(*pair) for pair in pairs)
-        # What a row of the walk is compared with must not be taken apart and joined otherwise.
+        # OFFSET 0 keeps the planner from merging the lookup and choosing another join.
         result = SQL("{}{} OFFSET 0").format(select, plain)
         nullable = {v for walk in order.walks for v in walk.nullable}
         unsure = [SQL("{} IS NULL").format(key[v]) for v in order.keys if v in nullable]
@@ -190,7 +189,7 @@ class _Steps:
     # Rows
 
     def _any(self, known: Known, last: Known | None) -> _Row:
-        """The first row of all summands, or the first behind the last one."""
+        """Return the first row of all summands, or the first row after the last row."""
         found = [
             self._joined(trees, known) if last is None else self._behind(trees, known, last)
             for trees in self.order.unions
@@ -198,7 +197,7 @@ class _Steps:
         return self._least([row for row in found if row is not None])
 
     def _least(self, found: Sequence[_Row]) -> _Row:
-        """The least of some rows that show the same."""
+        """Return the least of some rows that show the same variables."""
         if len(found) == 1:
             return found[0]
         shown = found[0].shown
@@ -227,7 +226,7 @@ class _Steps:
     def _joined(
         self, walks: Sequence[Walk], known: Known, moving: int = -1, last: Known | None = None
     ) -> _Row:
-        """Rows that extend each other: as the last before a place, behind it there, then the first."""
+        """Return the first joined row that equals the last row before `moving`, and follows it there."""
         made: dict[str, Composable] = {}
         tables: list[Composed] = []
         for place, walk in enumerate(walks):
@@ -249,7 +248,7 @@ class _Steps:
         return _Row(SQL("SELECT {} FROM {}").format(listed, SQL(", ").join(tables)), shown)
 
     def _behind(self, walks: Sequence[Walk], known: Known, last: Known) -> _Row | None:
-        """The first row of a product behind another; it shares as much with it as can be."""
+        """Return the first row of a product after the last row, with as many equal values as possible."""
         found = []
         here = dict(known)
         for place, walk in enumerate(walks):
@@ -260,7 +259,7 @@ class _Steps:
         return self._least(found) if found else None
 
     def _first(self, walk: Walk, known: Known) -> _Row:
-        """The first row of a tree."""
+        """Return the first row of a tree."""
         if not walk.below:
             return self._scanned(walk, known, {})
         if not self.order.is_heavy(walk):
@@ -270,7 +269,7 @@ class _Steps:
         return row
 
     def _after(self, walk: Walk, known: Known, last: Known) -> _Row | None:
-        """The first row of a tree behind another, if it shows anything."""
+        """Return the first row of a tree after the last row, if the tree shows anything."""
         own = self._shown(walk.alone, known)
         if walk.below and not self.order.is_heavy(walk):
             return self._behind((walk.alone, *walk.below), known, last)
@@ -295,7 +294,7 @@ class _Steps:
         moving: tuple[str, str] | None = None,
         last: Known | None = None,
     ) -> _Row:
-        """The first row of a state alone, with some values of the last, and one that is beyond it."""
+        """Return the first row of one state, with the kept values of the last row and one value that follows it."""
         alias = next(self.aliases)
         columns = self._columns(walk, alias)
         conditions = self._matching(walk, columns, {**known, **kept})
@@ -316,9 +315,9 @@ class _Steps:
     def _heavy(
         self, walk: Walk, known: Known, last: Known | None = None, *, beyond: bool = False
     ) -> _Row | None:
-        """The least row of those that the heavy values have: the first of each, or behind another.
+        """Return the least row of the heavy values: the first row of each, or the first after the last row.
 
-        If free variables are among them, that is with the values of the other row, or `beyond` them.
+        If free variables are among the heavy values, keep the values of the last row, or go `beyond` them.
         """
         alias, inner = next(self.aliases), next(self.aliases)
         columns = self._columns(walk, alias)
@@ -354,7 +353,7 @@ class _Steps:
         return {v: SQL("{}.{}").format(alias, Identifier(column)) for v, column in walk.columns}
 
     def _matching(self, walk: Walk, columns: Known, known: Known) -> list[Composable]:
-        """The conditions for rows of a state that have what is known of them."""
+        """Return the conditions for the rows of a state that match known values."""
         return [
             _same(columns[v], known[v])
             if v in walk.nullable

@@ -1,4 +1,4 @@
-"""The distinct elements of sets that overlap: unions, and iterators that hop over what has been shown
+"""Enumerate the distinct elements of overlapping sets: unions, and iterators that hop over shown elements
 (sections 2.4.2 to 2.4.4 of papers/ivm-eps-triangle-queries.txt).
 """
 
@@ -12,9 +12,9 @@ Row = TypeVar("Row")
 
 
 class Hops(Generic[Value]):
-    """What an iterator over a collection passes over (figure 4); nothing stands for the end.
+    """The excluded values that an iterator over a collection skips (figure 4). None stands for the end.
 
-    Neighbours that are excluded are kept as one range, by its first value and the one behind it.
+    Adjacent excluded values are kept as one range, by its first value and the value after it.
 
     >>> hops = Hops()
     >>> [hops.exclude(2, following=3), hops.exclude(4, following=5), hops.exclude(3, following=4)]
@@ -26,21 +26,21 @@ class Hops(Generic[Value]):
     """
 
     def __init__(self) -> None:
-        """Nothing is excluded at first."""
+        """Start without excluded values."""
         self._to: dict[Value, Value | None] = {}
         self._from: dict[Value | None, Value] = {}
 
     @property
     def ranges(self) -> int:
-        """How many there are."""
+        """Return the number of ranges."""
         return len(self._to)
 
     def hop(self, value: Value | None) -> Value | None:
-        """The value, or the first one behind it that is not excluded; the one before must not be."""
+        """Return the value, or the first later value that is not excluded. The value before must not be excluded."""
         return None if value is None else self._to.get(value, value)
 
     def exclude(self, value: Value, following: Value | None) -> bool:
-        """Excludes a value, which one follows that may be excluded; says if nothing is left behind it."""
+        """Exclude a value; `following` comes next and may be excluded. Return whether nothing is left after it."""
         end = None if following is None else self._to.pop(following, following)
         start = self._from.pop(value, value)
         self._to[start] = end
@@ -48,14 +48,14 @@ class Hops(Generic[Value]):
         return end is None
 
     def leaves(self, first: Value) -> bool:
-        """Whether anything is left of a collection that begins so."""
+        """Return whether a collection with this first value has anything left."""
         return self.hop(first) is not None
 
 
 def united(sources: Sequence[Iterator[Row]], is_in: Callable[[Row, int], bool]) -> Iterator[Row]:
-    """The rows of several sets, each once (figure 3), told which later sets a row is in.
+    """Yield the distinct rows of several sets (figure 3). `is_in` tells which later sets contain a row.
 
-    Where the next set has a row too, one of that set is given in its stead: it has so many.
+    If the next set also contains a row, yield the next row of that set instead, because it has enough rows.
 
     >>> sets = [[1, 2, 3], [2, 3, 4], [3, 5]]
     >>> list(united([*map(iter, sets)], lambda row, place: row in sets[place]))
